@@ -22,12 +22,12 @@ from lawful.pruning.channels.values import (
     Attended,
     Channels,
     Guard,
+    HeadScores,
     Held,
     Mask,
     Mixture,
     Operand,
     Padded,
-    Scores,
     Total,
     Value,
 )
@@ -84,7 +84,7 @@ def _operand(reading: AttendingDomain, value: Value) -> Operand | None:
     return value if isinstance(value, Channels) and value.width == 1 else None
 
 
-def _scores(reading: AttendingDomain, one: Side, two: Side, out: str, node: Node) -> Scores | None:
+def _scores(reading: AttendingDomain, one: Side, two: Side, out: str, node: Node) -> HeadScores | None:
     sides = [_operand(reading, one[0]), _operand(reading, two[0])]
     letters = [one[1], two[1]]
     inner = [c for c in letters[0] if c in letters[1] and c not in out]
@@ -103,7 +103,7 @@ def _scores(reading: AttendingDomain, one: Side, two: Side, out: str, node: Node
         for side, own in zip((sides[0], sides[1]), letters, strict=True)
     ]
     owners = [frozenset(out.index(c) for c in own if c in out) for own in letters]
-    return Scores(
+    return HeadScores(
         node.shape, (sides[0], sides[1]), (tables[0], tables[1]), (owners[0], owners[1]),
         tuple(out.index(c) for c in heads),
     )  # fmt: skip
@@ -118,7 +118,7 @@ def _table(labels: Indices, letters: str, wanted: Sequence[str], sizes: dict[str
     return np.broadcast_to(spread, [sizes[c] for c in wanted]).reshape(-1, sizes[wanted[-1]])
 
 
-def mask(reading: AttendingDomain, node: Node, scores: Scores, added: Value, operand: Node) -> Value:
+def mask(reading: AttendingDomain, node: Node, scores: HeadScores, added: Value, operand: Node) -> Value:
     """Something is added to scores: the same for all heads or not."""
     if not isinstance(added, (Held, Channels, Mixture)) or operand.rank != len(scores.shape):
         return reading.other(node, scores, added)
@@ -140,8 +140,8 @@ def _evaluated(reading: AttendingDomain, node: Node) -> NDArray[np.float64] | No
 
 
 def move(reading: AttendingDomain, node: Node, sources: Sequence[Value]) -> Value:
-    """Scores with numbers in place of some, or in no other order."""
-    scores = [each for each in sources if isinstance(each, Scores)]
+    """HeadScores with numbers in place of some, or in no other order."""
+    scores = [each for each in sources if isinstance(each, HeadScores)]
     fills = [operand for each, operand in zip(sources, node.inputs, strict=True) if isinstance(each, Held)]
     if len(scores) != 1 or len(fills) != len(sources) - 1 or node.shape != scores[0].shape:
         return reading.other(node, *sources)
@@ -162,11 +162,11 @@ def move(reading: AttendingDomain, node: Node, sources: Sequence[Value]) -> Valu
 
 
 def choose(reading: AttendingDomain, node: Node, operands: Sequence[Value]) -> Value:
-    """Scores, or a number where a mask says so; a softmax, or 0 where it is no number."""
+    """HeadScores, or a number where a mask says so; a softmax, or 0 where it is no number."""
     if len(operands) != 3:
         return reading.other(node, *operands)
     condition, *branches = operands
-    main = next((each for each in branches if isinstance(each, (Scores, Attended))), None)
+    main = next((each for each in branches if isinstance(each, (HeadScores, Attended))), None)
     rest = [each for each in branches if each is not main]
     number = _constant(rest[0]) if len(rest) == 1 else None
     if main is None or number is None:
@@ -187,7 +187,7 @@ def choose(reading: AttendingDomain, node: Node, operands: Sequence[Value]) -> V
     return replace(main, masks=(*main.masks, Mask(given.shape, seen)))
 
 
-def _scores_of(value: Scores | Attended) -> Scores:
+def _scores_of(value: HeadScores | Attended) -> HeadScores:
     return value.scores if isinstance(value, Attended) else value
 
 
@@ -197,7 +197,7 @@ def _constant(value: Value) -> float | None:
     return float(value.node["value"].item())
 
 
-def attend(reading: AttendingDomain, node: Node, scores: Scores) -> Value:
+def attend(reading: AttendingDomain, node: Node, scores: HeadScores) -> Value:
     """The softmax along an axis that one side alone has: its keys."""
     axis = node.attributes.get("axis")
     owners = [k for k, own in enumerate(scores.owners) if axis in own]
@@ -258,7 +258,7 @@ def _source(reading: AttendingDomain, side: Operand) -> str:
     return name
 
 
-def _heads(reading: AttendingDomain, scores: Scores, axis: int, values: Indices) -> Heads | None:
+def _heads(reading: AttendingDomain, scores: HeadScores, axis: int, values: Indices) -> Heads | None:
     """Tables of heads, if all heads are treated alike and no channel is in two of them."""
     queries, keys = scores.tables
     mixed = scores.bent

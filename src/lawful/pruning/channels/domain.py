@@ -27,10 +27,10 @@ from lawful.pruning.channels.values import (
     Centred,
     Channels,
     Guard,
+    HeadScores,
     Held,
     Mixture,
     Padded,
-    Scores,
     Total,
     Value,
 )
@@ -198,7 +198,7 @@ class ChannelReading(AbstractDomain[Value]):
                 return [value.root]
             case Padded() | Total() | Centred():
                 return [value.value.name]
-            case Scores():
+            case HeadScores():
                 return [name for side in value.sides for name in self.sources_of(side)]
             case Attended():
                 return self.sources_of(value.scores)
@@ -297,7 +297,7 @@ class ChannelReading(AbstractDomain[Value]):
         """Labels move."""
         if all(isinstance(each, Held) for each in sources):
             return Held(node)
-        if any(isinstance(each, (Scores, Attended)) for each in sources):
+        if any(isinstance(each, (HeadScores, Attended)) for each in sources):
             return attention.move(self, node, sources)
         if len(sources) == 1 and isinstance(sources[0], Total):
             total = sources[0]
@@ -406,7 +406,7 @@ class ChannelReading(AbstractDomain[Value]):
         if len(operands) > 1:
             return self._entrywise(node, *operands)
         x = operands[0]
-        if isinstance(x, Scores):
+        if isinstance(x, HeadScores):
             return replace(x, bent=True)
         if isinstance(x, Mixture):
             return self.other(node, x)
@@ -458,7 +458,7 @@ class ChannelReading(AbstractDomain[Value]):
             return Held(node)
         given = x, y
         (x, one), (y, two) = sorted(((x, node.inputs[0]), (y, node.inputs[1])), key=lambda p: isinstance(p[0], Held))
-        if isinstance(x, Scores):
+        if isinstance(x, HeadScores):
             return attention.mask(self, node, x, y, two)
         if not isinstance(y, Held):
             return self._pair(node, "add", *given)
@@ -522,7 +522,7 @@ class ChannelReading(AbstractDomain[Value]):
             return Held(node)
         given = x, y
         x, y = sorted((x, y), key=lambda p: isinstance(p, Held))
-        if isinstance(x, Scores) and self._number(y):
+        if isinstance(x, HeadScores) and self._number(y):
             return x
         if not isinstance(y, Held):
             return self._pair(node, "mul", *given)
@@ -740,7 +740,7 @@ class ChannelReading(AbstractDomain[Value]):
         """A pool over positions."""
         if isinstance(x, (Held, Mixture)):
             return self.other(node, x)
-        if isinstance(x, (Scores, Attended)):
+        if isinstance(x, (HeadScores, Attended)):
             return Guard(x)
         axes, traits = node.attributes.get("axes", ()), node.traits
         padded = x if isinstance(x, Padded) else None
@@ -775,7 +775,7 @@ class ChannelReading(AbstractDomain[Value]):
         """Each channel by its own mean and deviation over positions; a softmax of scores."""
         if isinstance(x, Held):
             return self.other(node, x)
-        if isinstance(x, Scores):
+        if isinstance(x, HeadScores):
             return attention.attend(self, node, x)
         settled = None if isinstance(x, Mixture) else self.settle(x)
         if settled is None:
@@ -793,7 +793,7 @@ class ChannelReading(AbstractDomain[Value]):
         """A bound on both sides by numbers; else any function of one channel."""
         if all(isinstance(each, Held) for each in operands):
             return Held(node)
-        if any(isinstance(each, (Scores, Attended, Guard)) for each in operands):
+        if any(isinstance(each, (HeadScores, Attended, Guard)) for each in operands):
             return attention.choose(self, node, operands)
         if node.op in CLAMPS and len(operands) == 2:
             x, bound = sorted(operands, key=lambda each: isinstance(each, Held))
@@ -807,7 +807,7 @@ class ChannelReading(AbstractDomain[Value]):
         """A function of each channel."""
         if all(isinstance(each, Held) for each in operands):
             return Held(node)
-        special = [each for each in operands if isinstance(each, (Scores, Attended, Guard))]
+        special = [each for each in operands if isinstance(each, (HeadScores, Attended, Guard))]
         if special:
             source = special[0].source if isinstance(special[0], Guard) else special[0]
             return Guard(source) if len(special) == 1 else self.other(node, *operands)

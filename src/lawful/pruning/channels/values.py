@@ -100,7 +100,7 @@ Operand = Channels | Mixture
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class HeadScores:
     """Products of queries and keys: both with a table (heads, inner channels), and the letters of their axes.
 
     `heads` are the axes along which heads lie, `masks` what is added to scores or says which are left out.
@@ -127,7 +127,7 @@ class Mask:
 class Attended:
     """The softmax of scores along the axis of keys."""
 
-    scores: Scores
+    scores: HeadScores
     axis: int
 
 
@@ -135,7 +135,7 @@ class Attended:
 class Guard:
     """Whether scores or their softmax are no numbers, or all left out: asked for by guards."""
 
-    source: Scores | Attended
+    source: HeadScores | Attended
 
 
-Value = Held | Channels | Mixture | Padded | Total | Centred | Scores | Attended | Guard
+Value = Held | Channels | Mixture | Padded | Total | Centred | HeadScores | Attended | Guard

@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Motion:
+class GraphMotion:
     """A tensor of the graph: how it moves under gauges and shifts.
 
     A parameter that was only regrouped is `raw`: `indices[k]` says which index along axis k of the parameter each of
@@ -32,21 +32,21 @@ class Motion:
     raw: str | None = None
     indices: tuple[torch.Tensor, ...] = ()
     zero: bool = False
-    square_of: Motion | None = None
+    square_of: GraphMotion | None = None
     steady: bool = False
     known: torch.Tensor | None = None
     absorber: str | None = None
     centred: bool = False
 
-    def reshaped(self, shape: Shape) -> Motion:
+    def reshaped(self, shape: Shape) -> GraphMotion:
         """The same entries in another shape."""
         return self._with(shape, lambda labels: labels.reshape(shape))
 
-    def turned(self) -> Motion:
+    def turned(self) -> GraphMotion:
         """The last two dimensions exchanged."""
         return self._with((*self.shape[:-2], self.shape[-1], self.shape[-2]), lambda labels: labels.transpose(-1, -2))
 
-    def _with(self, shape: Shape, move: Callable[[torch.Tensor], torch.Tensor]) -> Motion:
+    def _with(self, shape: Shape, move: Callable[[torch.Tensor], torch.Tensor]) -> GraphMotion:
         return replace(
             self,
             shape=shape,
@@ -74,12 +74,12 @@ class Step:
     def pin(self, *values: Any, permutes: bool = False) -> None:
         """The operation sees every gauge and shift of these values: none is left."""
         for value in values:
-            if isinstance(value, Motion):
+            if isinstance(value, GraphMotion):
                 for field in value.gauges:
                     self.gauges.pin(field, self.name, permutes=permutes)
                 self.shifts.drop(self.settled(value).shifts)
 
-    def settled(self, value: Motion) -> Motion:
+    def settled(self, value: GraphMotion) -> GraphMotion:
         """A value whose shifts are all stated: a raw parameter may move each of its entries."""
         if value.raw is None:
             return value
@@ -89,7 +89,7 @@ class Step:
             return replace(value, raw=None, indices=())
         return replace(value, raw=None, indices=(), shifts=self.parameter_shifts(value, range(len(shape))))
 
-    def parameter_shifts(self, value: Motion, axes: Sequence[int], *, centred: bool = False) -> tuple[Shift, ...]:
+    def parameter_shifts(self, value: GraphMotion, axes: Sequence[int], *, centred: bool = False) -> tuple[Shift, ...]:
         """Shifts of a raw parameter that are the same for all entries with equal indices along some of its axes.
 
         If what reads the other entries is `centred`, a shift of all of them alike is not seen.
@@ -108,7 +108,7 @@ class Step:
         self.shifts.read.append(flat(labels))
         return (Shift(labels, torch.zeros((), dtype=torch.int64).expand(value.shape)),)
 
-    def spread(self, value: Motion) -> Motion:
+    def spread(self, value: GraphMotion) -> GraphMotion:
         """A value broadcast to the shape of the result."""
         value = self.settled(value)
         shifts = (
@@ -122,7 +122,7 @@ class Step:
             shifts=tuple(shifts),
         )
 
-    def regrouped(self, value: Motion, move: Callable[[torch.Tensor], torch.Tensor]) -> Motion:
+    def regrouped(self, value: GraphMotion, move: Callable[[torch.Tensor], torch.Tensor]) -> GraphMotion:
         """A value whose entries are moved, repeated or dropped: the same is done to its labels."""
         gauges = tuple(compact(move(field)) for field in value.gauges)
         for before, after in zip(value.gauges, gauges, strict=True):
@@ -154,12 +154,12 @@ class Step:
             self.gauges.same(field, first.expand(field.shape), line=[d for d in varying(field) if d != dim])
         return first
 
-    def plain(self, *shapes: Shape) -> Motion | tuple[Motion, ...]:
+    def plain(self, *shapes: Shape) -> GraphMotion | tuple[GraphMotion, ...]:
         """Results that no gauge or shift moves."""
         sizes = shapes or self.shapes
-        return Motion(sizes[0]) if len(sizes) == 1 else tuple(Motion(size) for size in sizes)
+        return GraphMotion(sizes[0]) if len(sizes) == 1 else tuple(GraphMotion(size) for size in sizes)
 
-    def fields(self, value: Motion, dims: Iterable[int]) -> list[torch.Tensor]:
+    def fields(self, value: GraphMotion, dims: Iterable[int]) -> list[torch.Tensor]:
         """The gauge fields of a value that change along some of these dimensions."""
         wanted = set(dims)
         return [field for field in value.gauges if wanted & set(varying(field))]

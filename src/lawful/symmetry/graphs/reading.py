@@ -13,7 +13,7 @@ from torch import fx
 
 from lawful.network.modules.export import ExportedModule, operator_name
 from lawful.symmetry.gauges import Gauges
-from lawful.symmetry.graphs.motion import Motion, Shape, Step, index_fields
+from lawful.symmetry.graphs.motion import GraphMotion, Shape, Step, index_fields
 from lawful.symmetry.graphs.patterns import (
     blind_calls,
     centrings,
@@ -75,7 +75,9 @@ class _Reader:
         self.blind = blind_calls(exported)
         self.centred = dict(centrings(exported))
         self.scores = dict(written_attentions(exported))  # the product that makes them, and the one that reads them
-        self.asked: dict[fx.Node, tuple[Motion, Motion]] = {}  # queries and keys, by the product that reads scores
+        self.asked: dict[
+            fx.Node, tuple[GraphMotion, GraphMotion]
+        ] = {}  # queries and keys, by the product that reads scores
 
     def last_uses(self) -> dict[fx.Node, list[fx.Node]]:
         """For each call the values that nothing reads after it."""
@@ -102,7 +104,7 @@ class _Reader:
         elif node in self.centred:
             self.values[node] = self._centred(node, *self.centred[node])
         elif node in self.inside:
-            self.values[node] = Motion(shapes_of(node)[0])  # read with the sum around it
+            self.values[node] = GraphMotion(shapes_of(node)[0])  # read with the sum around it
         elif node in self.skips:
             self.values[node] = self._skip(self.skips[node])
         elif node.op == "call_function":
@@ -115,24 +117,24 @@ class _Reader:
             step = self._step(node, "output", node.target, ())
             step.pin(*(self._resolved(step, self.values[each]) for each in node.all_input_nodes))
         else:
-            self.values[node] = Motion(shapes_of(node)[0] if shapes_of(node) else (), steady=True)
+            self.values[node] = GraphMotion(shapes_of(node)[0] if shapes_of(node) else (), steady=True)
 
-    def _placeholder(self, node: fx.Node) -> Motion:
+    def _placeholder(self, node: fx.Node) -> GraphMotion:
         shape = (shapes_of(node) or ((),))[0]
         name = self.exported.names.get(node.name)
         if name is None or node.name not in self.exported.trained or name in self.frozen:
             tensor = self.exported.tensors.get(node.name)
             small = tensor is not None and tensor.device.type != "meta" and tensor.numel() <= KNOWN
-            return Motion(
+            return GraphMotion(
                 shape, steady=tensor is not None, known=tensor.detach() if small and tensor is not None else None
             )
         if self.unseen(node):
-            return Motion(shape)
+            return GraphMotion(shape)
         self.shapes[name] = shape
         self.fields[name] = self._parameter_fields(node, shape)
         alone = len(node.users) == 1 and len(self.fields[name]) == 1
         absorber = name if alone else None
-        return Motion(shape, self.fields[name], raw=name, indices=index_fields(shape), absorber=absorber)
+        return GraphMotion(shape, self.fields[name], raw=name, indices=index_fields(shape), absorber=absorber)
 
     def _parameter_fields(self, node: fx.Node, shape: Shape) -> tuple[torch.Tensor, ...]:
         """One field for each axis. Convolutions with groups have one input space for each group, stacks of matrices
@@ -189,10 +191,10 @@ class _Reader:
         rule = RULES.get(name)
         moving = any(_moves(value) for value in values)
         if not moving and name not in RUNS_ANYWAY:
-            steady = all(isinstance(value, Motion) and value.steady for value in values) and not _by_chance(node)
-            kept = any(isinstance(value, Motion) and value.zero for value in values) and rule is not None
+            steady = all(isinstance(value, GraphMotion) and value.steady for value in values) and not _by_chance(node)
+            kept = any(isinstance(value, GraphMotion) and value.zero for value in values) and rule is not None
             if not kept:
-                parts = tuple(Motion(shape, steady=steady) for shape in step.shapes)
+                parts = tuple(GraphMotion(shape, steady=steady) for shape in step.shapes)
                 return parts[0] if len(parts) == 1 and not _several(node) else parts
         if rule is None:
             return self._not_understood(node, step)
@@ -203,7 +205,7 @@ class _Reader:
             result = rule(step, *arguments, **options)
         except (TypeError, ValueError, RuntimeError, IndexError, AssertionError):
             return self._not_understood(node, step)
-        if not isinstance(result, Motion):
+        if not isinstance(result, GraphMotion):
             return result
         passes = name in PASSES_CONSTANTS and len(node.users) == 1
         return replace(result, known=None, absorber=result.absorber if passes else None)
@@ -212,7 +214,7 @@ class _Reader:
         """Remember the heads of an attention that is written out, once its values are met."""
         step = self._step(node, "attention", node.target, shapes_of(node))
         given = [self.values[each] for each in node.args[-2:] if isinstance(each, fx.Node)]
-        if len(given) != 2 or not all(isinstance(each, Motion) for each in given):
+        if len(given) != 2 or not all(isinstance(each, GraphMotion) for each in given):
             return
         one, two = (step.settled(self._resolved(step, each)) for each in given)
         if node in self.scores:
@@ -237,12 +239,12 @@ class _Reader:
         """A call that training only sees detached: it asks nothing of gauges, but it tells positions apart."""
         for each in node.all_input_nodes:
             for part in _parts(self.values[each]):
-                for field in part.gauges if isinstance(part, Motion) else ():
+                for field in part.gauges if isinstance(part, GraphMotion) else ():
                     self.gauges.tell_apart(field, range(field.dim()))
-        parts = tuple(Motion(shape) for shape in shapes_of(node))
-        return parts if _several(node) else parts[0] if parts else Motion(())
+        parts = tuple(GraphMotion(shape) for shape in shapes_of(node))
+        return parts if _several(node) else parts[0] if parts else GraphMotion(())
 
-    def _centred(self, node: fx.Node, value: fx.Node, dims: Sequence[int]) -> Motion:
+    def _centred(self, node: fx.Node, value: fx.Node, dims: Sequence[int]) -> GraphMotion:
         """`x − mean x`: constants along the dimensions are not seen."""
         step = self._step(node, "sub", node.target, shapes_of(node))
         x = step.settled(self._given(step, value, False))
@@ -250,7 +252,7 @@ class _Reader:
         for field in x.gauges:
             if set(varying(field)) & set(dims):
                 step.levelled(field, dims)
-        return Motion(x.shape, x.gauges, centred=list(dims) == [len(x.shape) - 1])
+        return GraphMotion(x.shape, x.gauges, centred=list(dims) == [len(x.shape) - 1])
 
     def _given(self, step: Step, node: fx.Node, open_squares: bool) -> Any:
         value = self.values[node]
@@ -258,23 +260,23 @@ class _Reader:
 
     def _resolved(self, step: Step, value: Any) -> Any:
         """An open x² becomes a power."""
-        if isinstance(value, Motion) and value.square_of is not None:
+        if isinstance(value, GraphMotion) and value.square_of is not None:
             return homogeneous(replace(step, shape=value.shape), value.square_of, 2.0)
         return value
 
     def _not_understood(self, node: fx.Node, step: Step) -> Any:
         self.unknown[step.name] = self.unknown.get(step.name, 0) + 1
         step.pin(*(self._resolved(step, part) for each in node.all_input_nodes for part in _parts(self.values[each])))
-        parts = tuple(Motion(shape) for shape in step.shapes)
-        return parts if _several(node) else parts[0] if parts else Motion(())
+        parts = tuple(GraphMotion(shape) for shape in step.shapes)
+        return parts if _several(node) else parts[0] if parts else GraphMotion(())
 
-    def _worked_out(self, node: fx.Node) -> Motion | None:
+    def _worked_out(self, node: fx.Node) -> GraphMotion | None:
         """The value of a call on constants alone, if it is small."""
         value = node.meta.get("val")
         inputs = [self.values[each] for each in node.all_input_nodes]
         if not isinstance(value, torch.Tensor) or value.numel() > KNOWN or _by_chance(node):
             return None
-        if not all(isinstance(each, Motion) and each.known is not None for each in inputs):
+        if not all(isinstance(each, GraphMotion) and each.known is not None for each in inputs):
             return None
         try:
             arguments = fx.map_arg(node.args, lambda each: self.values[each].known)
@@ -287,7 +289,7 @@ class _Reader:
         if not isinstance(found, torch.Tensor) or found.device.type == "meta":
             return None
         zero = found.is_floating_point() and not bool(found.any())
-        return Motion(tuple(found.shape), steady=True, known=found, zero=zero)
+        return GraphMotion(tuple(found.shape), steady=True, known=found, zero=zero)
 
 
 def _by_chance(node: fx.Node) -> bool:
@@ -298,7 +300,7 @@ def _by_chance(node: fx.Node) -> bool:
 
 def _moves(value: Any) -> bool:
     return any(
-        isinstance(part, Motion) and (part.gauges or part.shifts or part.raw or part.square_of)
+        isinstance(part, GraphMotion) and (part.gauges or part.shifts or part.raw or part.square_of)
         for part in _parts(value)
     )
 

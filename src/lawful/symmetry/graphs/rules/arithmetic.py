@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from lawful.symmetry.graphs.motion import Motion, Shape, Step
+from lawful.symmetry.graphs.motion import GraphMotion, Shape, Step
 from lawful.symmetry.labels import varying
 from lawful.symmetry.shifts import LARGEST, Shift
 
 Number = int | float
 
 
-def add_values(step: Step, x: Motion, y: Motion, factor: float = 1.0) -> Motion:
+def add_values(step: Step, x: GraphMotion, y: GraphMotion, factor: float = 1.0) -> GraphMotion:
     """`z = x + k y`: both must move alike, `M_x = M_y = M_z`; shifts add up.
 
     A tensor of zeros fits any gauge. Fields are matched by the dimensions along which they change; one without a
@@ -45,7 +45,7 @@ def add_values(step: Step, x: Motion, y: Motion, factor: float = 1.0) -> Motion:
     shifts = step.shifts.plus(x.shifts, step.shifts.scaled(y.shifts, factor))
     matched = len(found) == len(x.gauges) == len(y.gauges) == 1
     absorber = y.absorber if matched and factor == 1 and y.absorber is not None else x.absorber if matched else None
-    return Motion(step.shape, (*found, *still), shifts, steady=x.steady and y.steady, absorber=absorber)
+    return GraphMotion(step.shape, (*found, *still), shifts, steady=x.steady and y.steady, absorber=absorber)
 
 
 def _pinned(step: Step, field: torch.Tensor, other: Shape) -> list[torch.Tensor]:
@@ -101,14 +101,14 @@ def multiply_fields(
     return tuple(found)
 
 
-def multiply(step: Step, x: Motion, y: Motion, factor: float = 1.0) -> Motion:
+def multiply(step: Step, x: GraphMotion, y: GraphMotion, factor: float = 1.0) -> GraphMotion:
     """`z = x · y^k`, k = ±1: scales multiply along common dimensions.
 
     A field of x along which y does not change passes whole (`y (Mx) = M (yx)`), elsewhere M must be diagonal. A shift
     of x is weighted by y: the data decide how, wherever y changes; where y is known to be zero nothing is left of it.
     """
     if x.zero or (y.zero and factor == 1):
-        return Motion(step.shape, zero=True)
+        return GraphMotion(step.shape, zero=True)
     moving, still = (_changing(value.shape, len(step.shape)) for value in (y, x))
     scalar = [value for value in (x, y) if value.raw is not None and torch.Size(value.shape).numel() == 1]
     x, y = step.spread(x), step.spread(y)
@@ -130,7 +130,7 @@ def multiply(step: Step, x: Motion, y: Motion, factor: float = 1.0) -> Motion:
         shifts += step.shifts.weighted(_outside(y.shifts, x.known), still)
     else:
         step.shifts.drop(y.shifts)
-    return Motion(step.shape, gauges, shifts, steady=x.steady and y.steady)
+    return GraphMotion(step.shape, gauges, shifts, steady=x.steady and y.steady)
 
 
 def _outside(shifts: Iterable[Shift], mask: torch.Tensor | None) -> tuple[Shift, ...]:
@@ -146,21 +146,21 @@ def _changing(shape: Shape, rank: int) -> list[int]:
     return [rank - len(shape) + d for d, size in enumerate(shape) if size > 1]
 
 
-def scale(step: Step, x: Motion, factor: float) -> Motion:
+def scale(step: Step, x: GraphMotion, factor: float) -> GraphMotion:
     """`z = k x` with a fixed number k: everything passes."""
     return replace(step.settled(x), shifts=step.shifts.scaled(step.settled(x).shifts, factor), square_of=None)
 
 
-def add(step: Step, self: Any, other: Any, alpha: Number = 1) -> Motion:
+def add(step: Step, self: Any, other: Any, alpha: Number = 1) -> GraphMotion:
     """Sum of two values, or with a number; a constant next to a parameter moves the centre of its gauge."""
-    if not isinstance(other, Motion):
+    if not isinstance(other, GraphMotion):
         return _plus_number(step, self, float(other) * alpha)
-    if not isinstance(self, Motion):
+    if not isinstance(self, GraphMotion):
         return _plus_number(step, other, float(self))
     return add_values(step, self, other, alpha)
 
 
-def _plus_number(step: Step, x: Motion, number: float) -> Motion:
+def _plus_number(step: Step, x: GraphMotion, number: float) -> GraphMotion:
     """`x + c`: a linear gauge would have to fix c, unless a parameter in x can absorb it (`1 + γ`)."""
     x = step.settled(x)
     if number and x.absorber is not None:
@@ -172,47 +172,47 @@ def _plus_number(step: Step, x: Motion, number: float) -> Motion:
     return x
 
 
-def sub(step: Step, self: Any, other: Any, alpha: Number = 1) -> Motion:
+def sub(step: Step, self: Any, other: Any, alpha: Number = 1) -> GraphMotion:
     """`x − y`."""
-    if not isinstance(other, Motion):
+    if not isinstance(other, GraphMotion):
         return _plus_number(step, self, -float(other) * alpha)
-    if not isinstance(self, Motion):
+    if not isinstance(self, GraphMotion):
         return _plus_number(step, scale(step, other, -alpha), float(self))
     return add_values(step, self, other, -alpha)
 
 
-def rsub(step: Step, self: Motion, other: Any, alpha: Number = 1) -> Motion:
+def rsub(step: Step, self: GraphMotion, other: Any, alpha: Number = 1) -> GraphMotion:
     """`y − x`."""
     return sub(step, other, self, alpha)
 
 
-def mul(step: Step, self: Any, other: Any) -> Motion:
+def mul(step: Step, self: Any, other: Any) -> GraphMotion:
     """Product of two values, or with a number; a value times itself may become part of a norm."""
-    if not isinstance(other, Motion):
+    if not isinstance(other, GraphMotion):
         return scale(step, self, float(other))
-    if not isinstance(self, Motion):
+    if not isinstance(self, GraphMotion):
         return scale(step, other, float(self))
     return square(step, self) if self is other else multiply(step, self, other)
 
 
-def div(step: Step, self: Any, other: Any, rounding_mode: str | None = None) -> Motion:
+def div(step: Step, self: Any, other: Any, rounding_mode: str | None = None) -> GraphMotion:
     """Quotient: logarithms of scales subtract; a shift of the denominator is seen."""
     if rounding_mode is not None:
         step.pin(self, other)
-        return Motion(step.shape)
-    if not isinstance(other, Motion):
+        return GraphMotion(step.shape)
+    if not isinstance(other, GraphMotion):
         return scale(step, self, 1.0 / float(other)) if float(other) else seen_by(step, self)
-    return multiply(step, self if isinstance(self, Motion) else Motion(()), other, -1.0)
+    return multiply(step, self if isinstance(self, GraphMotion) else GraphMotion(()), other, -1.0)
 
 
-def square(step: Step, self: Motion) -> Motion:
+def square(step: Step, self: GraphMotion) -> GraphMotion:
     """`x²`, kept open: its mean over a whole field is a norm, anything else is a power."""
-    return Motion(step.shape, square_of=step.settled(self))
+    return GraphMotion(step.shape, square_of=step.settled(self))
 
 
-def power(step: Step, self: Any, exponent: Any) -> Motion:
+def power(step: Step, self: Any, exponent: Any) -> GraphMotion:
     """`x^k`: diagonal, and the scale is taken to the power k (degree 2 for ReLU²)."""
-    if isinstance(exponent, Motion) or not isinstance(self, Motion):
+    if isinstance(exponent, GraphMotion) or not isinstance(self, GraphMotion):
         return seen_by(step, self, exponent)
     if exponent == 2:
         return square(step, self)
@@ -223,19 +223,21 @@ def power(step: Step, self: Any, exponent: Any) -> Motion:
     return homogeneous(step, self, float(exponent))
 
 
-def homogeneous(step: Step, x: Motion, degree: float = 1.0) -> Motion:
+def homogeneous(step: Step, x: GraphMotion, degree: float = 1.0) -> GraphMotion:
     """`σ(a x) = a^k σ(x)` for a > 0, entry by entry: positive diagonals pass, shifts are seen."""
     x = step.settled(x)
     step.shifts.drop(x.shifts)
-    return Motion(step.shape, tuple(step.gauges.power(field, degree) for field in x.gauges), zero=x.zero)
+    return GraphMotion(step.shape, tuple(step.gauges.power(field, degree) for field in x.gauges), zero=x.zero)
 
 
-def seen_by(step: Step, *values: Any) -> Motion:
+def seen_by(step: Step, *values: Any) -> GraphMotion:
     """An operation that every gauge and shift changes."""
     step.pin(*values)
-    return Motion(step.shape)
+    return GraphMotion(step.shape)
 
 
-def addcmul(step: Step, self: Motion, tensor1: Motion, tensor2: Motion, value: Number = 1) -> Motion:
+def addcmul(
+    step: Step, self: GraphMotion, tensor1: GraphMotion, tensor2: GraphMotion, value: Number = 1
+) -> GraphMotion:
     """`x + k y z`."""
     return add_values(step, self, multiply(step, tensor1, tensor2), float(value))

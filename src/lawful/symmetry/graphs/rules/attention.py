@@ -9,31 +9,31 @@ from typing import Any
 import numpy as np
 
 from lawful.symmetry.gauges import AttentionLabels
-from lawful.symmetry.graphs.motion import Motion, Step
+from lawful.symmetry.graphs.motion import GraphMotion, Step
 from lawful.symmetry.graphs.rules.contract import contract
 from lawful.symmetry.labels import varying
 
 
-def softmax(step: Step, self: Motion, dim: int, *rest: Any, **options: Any) -> Motion:
+def softmax(step: Step, self: GraphMotion, dim: int, *rest: Any, **options: Any) -> GraphMotion:
     """What is constant along its dimension is not seen; gauges are."""
     x = step.settled(self)
     for field in x.gauges:
         step.gauges.pin(field, step.name, permutes=True)
     step.shifts.unseen(x.shifts, [dim % len(x.shape)], softmax=True)
-    return Motion(step.shape, x.gauges)  # pinned, but they still permute
+    return GraphMotion(step.shape, x.gauges)  # pinned, but they still permute
 
 
 def attention(
     step: Step,
-    query: Motion,
-    key: Motion,
-    value: Motion,
-    attn_mask: Motion | None = None,
+    query: GraphMotion,
+    key: GraphMotion,
+    value: GraphMotion,
+    attn_mask: GraphMotion | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Motion:
+) -> GraphMotion:
     """`softmax(q kᵀ) v` for each head.
 
     Queries and keys meet in one contraction (GL(d_head) for each head); values pass, head by head; what is constant
@@ -64,10 +64,10 @@ def attention(
         else:
             step.gauges.blocks(field, [rank - 1])
             gauges.append(field.narrow(rank - 2, 0, 1).expand(step.shape))
-    return Motion(step.shape, tuple(gauges))
+    return GraphMotion(step.shape, tuple(gauges))
 
 
-def note_heads(step: Step, *values: Motion) -> None:
+def note_heads(step: Step, *values: GraphMotion) -> None:
     """Remember which coordinates of queries, keys and values belong to which head."""
     tables = []
     for value in values:
@@ -83,7 +83,7 @@ def note_heads(step: Step, *values: Motion) -> None:
     step.gauges.attentions.append(AttentionLabels(found[0], found[1], found[2]))
 
 
-def _tie_heads(step: Step, values: Sequence[Motion], mask: Motion | None, dim: int) -> None:
+def _tie_heads(step: Step, values: Sequence[GraphMotion], mask: GraphMotion | None, dim: int) -> None:
     """Heads change places as wholes, if all of them can; a mask of their own tells them apart."""
     fields = [[field for field in value.gauges if dim in varying(field)] for value in values]
     place = dim - len(values[0].shape)
@@ -96,7 +96,7 @@ def _tie_heads(step: Step, values: Sequence[Motion], mask: Motion | None, dim: i
                 step.gauges.tell_apart(field, [dim])
 
 
-def _repeated(step: Step, value: Motion, times: int) -> Motion:
+def _repeated(step: Step, value: GraphMotion, times: int) -> GraphMotion:
     shape = list(value.shape)
     shape[-3] *= times
     return replace(step, shape=tuple(shape)).regrouped(value, lambda labels: labels.repeat_interleave(times, -3))

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lawful.symmetry.graphs.motion import Motion, Step
+from lawful.symmetry.graphs.motion import GraphMotion, Step
 from lawful.symmetry.graphs.rules.arithmetic import add_values, homogeneous, multiply
 from lawful.symmetry.graphs.rules.elementwise import other_elementwise
 
@@ -20,13 +20,13 @@ def seen(step: Step, *values: Any, **options: Any) -> Any:
 
 
 def _is_zero(value: Any) -> bool:
-    return value.zero if isinstance(value, Motion) else isinstance(value, (int, float)) and value == 0
+    return value.zero if isinstance(value, GraphMotion) else isinstance(value, (int, float)) and value == 0
 
 
-def _one_of(step: Step, x: Any, y: Any) -> Motion:
+def _one_of(step: Step, x: Any, y: Any) -> GraphMotion:
     """An entry of x or one of y: both must be scaled alike (zero fits any scale), and shifts are seen."""
-    given = [step.settled(value) for value in (x, y) if isinstance(value, Motion)]
-    if not all(isinstance(value, Motion) or _is_zero(value) for value in (x, y)) or not given:
+    given = [step.settled(value) for value in (x, y) if isinstance(value, GraphMotion)]
+    if not all(isinstance(value, GraphMotion) or _is_zero(value) for value in (x, y)) or not given:
         return other_elementwise(step, x, y)
     for value in given:
         step.shifts.drop(value.shifts)
@@ -37,17 +37,17 @@ def _one_of(step: Step, x: Any, y: Any) -> Motion:
     return replace(found, absorber=None)
 
 
-def extreme_of_two(step: Step, self: Any, other: Any) -> Motion:
+def extreme_of_two(step: Step, self: Any, other: Any) -> GraphMotion:
     """`max(x, y)` and `min(x, y)`, degree 1 in both together."""
     return _one_of(step, self, other)
 
 
-def compared(step: Step, self: Any, other: Any) -> Motion:
+def compared(step: Step, self: Any, other: Any) -> GraphMotion:
     """`x > y`, degree 0 in both together: positive scales do not show."""
     return homogeneous(step, _one_of(step, self, other), 0.0)
 
 
-def clamp(step: Step, self: Motion, min: Any = None, max: Any = None) -> Motion:
+def clamp(step: Step, self: GraphMotion, min: Any = None, max: Any = None) -> GraphMotion:
     """`max(x, 0)` or `min(x, 0)`, degree 1; any other bound is seen."""
     bounds = [bound for bound in (min, max) if bound is not None]
     if bounds and all(_is_zero(bound) for bound in bounds):
@@ -55,17 +55,17 @@ def clamp(step: Step, self: Motion, min: Any = None, max: Any = None) -> Motion:
     return other_elementwise(step, self, min, max)
 
 
-def clamp_max(step: Step, self: Motion, max: Any) -> Motion:
+def clamp_max(step: Step, self: GraphMotion, max: Any) -> GraphMotion:
     """`min(x, c)`."""
     return clamp(step, self, None, max)
 
 
-def threshold(step: Step, self: Motion, threshold: float, value: float) -> Motion:
+def threshold(step: Step, self: GraphMotion, threshold: float, value: float) -> GraphMotion:
     """`x` above a threshold, a number below: with zeros it is ReLU."""
     return homogeneous(step, self) if threshold == value == 0 else other_elementwise(step, self)
 
 
-def _along(step: Step, self: Motion, dims: Sequence[int], *, diagonal: bool) -> Motion:
+def _along(step: Step, self: GraphMotion, dims: Sequence[int], *, diagonal: bool) -> GraphMotion:
     """What mixes entries along dimensions: one scale along them passes, and other gauges (scales, if diagonal)."""
     x = step.settled(self)
     step.shifts.drop(x.shifts)
@@ -76,12 +76,12 @@ def _along(step: Step, self: Motion, dims: Sequence[int], *, diagonal: bool) -> 
         level = step.levelled(field, dims)
         same = step.shapes[0] == x.shape
         gauges.append(level.expand(x.shape) if same else level.reshape(step.shapes[0]))
-    return Motion(step.shapes[0], tuple(gauges), zero=x.zero)
+    return GraphMotion(step.shapes[0], tuple(gauges), zero=x.zero)
 
 
-def extreme(step: Step, self: Motion, dim: Any = None, keepdim: bool = False) -> Any:
+def extreme(step: Step, self: GraphMotion, dim: Any = None, keepdim: bool = False) -> Any:
     """The largest or smallest along dimensions, degree 1; where it stands does not change with positive scales."""
-    if isinstance(dim, Motion):
+    if isinstance(dim, GraphMotion):
         return _one_of(step, self, dim)
     rank = len(self.shape)
     dims = list(range(rank)) if dim in (None, []) else [d % rank for d in (dim if isinstance(dim, list) else [dim])]
@@ -89,45 +89,45 @@ def extreme(step: Step, self: Motion, dim: Any = None, keepdim: bool = False) ->
     return found if len(step.shapes) == 1 else (found, homogeneous(replace(step, shape=step.shapes[1]), found, 0.0))
 
 
-def running_sum(step: Step, self: Motion, dim: int, dtype: Any = None) -> Motion:
+def running_sum(step: Step, self: GraphMotion, dim: int, dtype: Any = None) -> GraphMotion:
     """`Σ_{s ≤ t} x[s]`: linear, and the same for all coordinates of the other dimensions."""
     return _along(step, self, [dim % max(len(self.shape), 1)], diagonal=False)
 
 
-def transformed(step: Step, self: Motion, n: Any = None, dim: int = -1, norm: Any = None) -> Motion:
+def transformed(step: Step, self: GraphMotion, n: Any = None, dim: int = -1, norm: Any = None) -> GraphMotion:
     """A Fourier transform along one dimension: linear, and the same for all coordinates of the others."""
     x = step.settled(self)
     step.shifts.drop(x.shifts)
     dim %= len(x.shape)
-    return Motion(step.shape, tuple(step.levelled(field, [dim]).expand(step.shape) for field in x.gauges))
+    return GraphMotion(step.shape, tuple(step.levelled(field, [dim]).expand(step.shape) for field in x.gauges))
 
 
-def as_complex(step: Step, self: Motion) -> Motion:
+def as_complex(step: Step, self: GraphMotion) -> GraphMotion:
     """Pairs `(a, b)` become `a + ib`: one scale for each pair passes (turning a pair conserves nothing)."""
     x = step.settled(self)
     step.shifts.drop(x.shifts)
-    return Motion(step.shape, tuple(step.levelled(field, [len(x.shape) - 1]).squeeze(-1) for field in x.gauges))
+    return GraphMotion(step.shape, tuple(step.levelled(field, [len(x.shape) - 1]).squeeze(-1) for field in x.gauges))
 
 
-def as_real(step: Step, self: Motion) -> Motion:
+def as_real(step: Step, self: GraphMotion) -> GraphMotion:
     """`a + ib` becomes a pair."""
-    return Motion(step.shape, tuple(field.unsqueeze(-1).expand(step.shape) for field in step.settled(self).gauges))
+    return GraphMotion(step.shape, tuple(field.unsqueeze(-1).expand(step.shape) for field in step.settled(self).gauges))
 
 
-def where(step: Step, condition: Motion, self: Any, other: Any) -> Motion:
+def where(step: Step, condition: GraphMotion, self: Any, other: Any) -> GraphMotion:
     """One of two values entry by entry: scales pass that the condition does not see.
 
     Entries that a softmax will ignore (−∞) may hide part of a shift. A known mask is a product.
     """
     step.pin(condition)
     for kept, dropped in ((self, other), (other, self)):
-        if isinstance(kept, Motion) and _ignored(dropped):
+        if isinstance(kept, GraphMotion) and _ignored(dropped):
             return _masked(step, kept)
-        if isinstance(kept, Motion) and _is_zero(dropped) and condition.known is not None:
+        if isinstance(kept, GraphMotion) and _is_zero(dropped) and condition.known is not None:
             mask = condition.known if kept is self else ~condition.known
-            return multiply(step, kept, Motion(condition.shape, steady=True, known=mask))
+            return multiply(step, kept, GraphMotion(condition.shape, steady=True, known=mask))
     for value in (self, other):
-        if isinstance(value, Motion):
+        if isinstance(value, GraphMotion):
             lead = len(step.shape) - len(condition.shape)
             moving = [lead + d for d, size in enumerate(condition.shape) if size > 1]
             for field in step.spread(value).gauges:
@@ -135,21 +135,21 @@ def where(step: Step, condition: Motion, self: Any, other: Any) -> Motion:
     return _one_of(step, self, other)
 
 
-def masked_fill(step: Step, self: Motion, mask: Motion, value: Any) -> Motion:
+def masked_fill(step: Step, self: GraphMotion, mask: GraphMotion, value: Any) -> GraphMotion:
     """Entries replaced by a number."""
     return where(step, mask, value, self)
 
 
 def _ignored(value: Any) -> bool:
     """A number so low that its exponential is exactly zero beside any other."""
-    known = value.known if isinstance(value, Motion) else value
+    known = value.known if isinstance(value, GraphMotion) else value
     if isinstance(known, torch.Tensor) and known.numel() == 1:
         known = known.item()
     return isinstance(known, (int, float)) and known <= -1e30
 
 
-def _masked(step: Step, x: Motion) -> Motion:
+def _masked(step: Step, x: GraphMotion) -> GraphMotion:
     x = step.spread(x)
     for field in x.gauges:
         step.gauges.pin(field, step.name)
-    return Motion(step.shape, shifts=tuple(replace(shift, masked=True) for shift in step.shifts.alive(x.shifts)))
+    return GraphMotion(step.shape, shifts=tuple(replace(shift, masked=True) for shift in step.shifts.alive(x.shifts)))

@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import torch
 
-from lawful.symmetry.graphs.motion import Motion, Shape, Step
+from lawful.symmetry.graphs.motion import GraphMotion, Shape, Step
 from lawful.symmetry.graphs.rules.arithmetic import add_values, multiply_fields, scale
 from lawful.symmetry.labels import broadcast, compact, varying
 from lawful.symmetry.shifts import Shift
 
 
-def contract(step: Step, x: Motion, y: Motion, batch: int, sources: tuple[Motion, Motion] | None = None) -> Motion:
+def contract(
+    step: Step, x: GraphMotion, y: GraphMotion, batch: int, sources: tuple[GraphMotion, GraphMotion] | None = None
+) -> GraphMotion:
     """`z[b, i, j] = Σ_c x[b, i, c] y[b, c, j]`, with `batch` leading dimensions b (of size 1 where they broadcast).
 
     If x moves by M along c and y by −Mᵀ, then `Σ (Mx)y + x(−Mᵀy) = 0`: z does not move. M may depend on b but not on
@@ -44,7 +46,7 @@ def contract(step: Step, x: Motion, y: Motion, batch: int, sources: tuple[Motion
             step.gauges.tell_apart(field, set(shared) - carried)
         passing.append(outer)
     gauges = multiply_fields(step, *passing, dims=range(batch), shape=shape)
-    return Motion(shape, gauges, _contract_shifts(step, x, y, shape, batch, sources))
+    return GraphMotion(shape, gauges, _contract_shifts(step, x, y, shape, batch, sources))
 
 
 def _leading(field: torch.Tensor, batch: int) -> list[int]:
@@ -63,7 +65,7 @@ def _undone(step: Step, field: torch.Tensor, others: list[torch.Tensor], line: i
     others[:] = [other for other in others if other is not whole]
 
 
-def _one_wide(step: Step, x: Motion, y: Motion, left: list[torch.Tensor], right: list[torch.Tensor]) -> None:
+def _one_wide(step: Step, x: GraphMotion, y: GraphMotion, left: list[torch.Tensor], right: list[torch.Tensor]) -> None:
     """A weight with one input has a scale of its own besides those of its outputs: tie it to the input's scale."""
     for weight, fields, others in ((y, right, left), (x, left, right)):
         scale = [field for field in fields if not varying(field)]
@@ -95,7 +97,12 @@ def _placed(labels: torch.Tensor, own: Shape, shape: Shape, line: int, places: t
 
 
 def _contract_shifts(
-    step: Step, x: Motion, y: Motion, shape: Shape, batch: int, sources: tuple[Motion, Motion] | None
+    step: Step,
+    x: GraphMotion,
+    y: GraphMotion,
+    shape: Shape,
+    batch: int,
+    sources: tuple[GraphMotion, GraphMotion] | None,
 ) -> tuple[Shift, ...]:
     found: list[Shift] = []
     for factor, other, dim, own, others, source in (
@@ -129,7 +136,7 @@ def _contract_shifts(
     return tuple(found)
 
 
-def _in_order(step: Step, factor: Motion, dim: int) -> bool:
+def _in_order(step: Step, factor: GraphMotion, dim: int) -> bool:
     """Whether the entries of a raw parameter along a dimension are one of its axes, whole and in its own order."""
     along = [axis for axis, index in enumerate(factor.indices) if dim in varying(index)]
     if len(along) != 1 or varying(factor.indices[along[0]]) != (dim,):
@@ -138,28 +145,30 @@ def _in_order(step: Step, factor: Motion, dim: int) -> bool:
     return torch.equal(line, torch.arange(step.parameters[str(factor.raw)][along[0]]))
 
 
-def _matrix(value: Motion, rank: int) -> Motion:
+def _matrix(value: GraphMotion, rank: int) -> GraphMotion:
     """Leading dimensions of size 1 until the rank fits."""
     lead = (1,) * (rank - len(value.shape))
     return value.reshaped(lead + value.shape)
 
 
-def matmul(step: Step, self: Motion, other: Motion) -> Motion:
+def matmul(step: Step, self: GraphMotion, other: GraphMotion) -> GraphMotion:
     """Matrix product of stacks of matrices, or with a vector: `contract`."""
     x = self.reshaped((1, *self.shape)) if len(self.shape) == 1 else self
     y = other.reshaped((*other.shape, 1)) if len(other.shape) == 1 else other
     if self.zero or other.zero:
-        return Motion(step.shape, zero=True)
+        return GraphMotion(step.shape, zero=True)
     rank = max(len(x.shape), len(y.shape))
     return contract(step, _matrix(x, rank), _matrix(y, rank), rank - 2, (self, other)).reshaped(step.shape)
 
 
-def mm(step: Step, self: Motion, mat2: Motion) -> Motion:
+def mm(step: Step, self: GraphMotion, mat2: GraphMotion) -> GraphMotion:
     """Matrix product."""
     return matmul(step, self, mat2)
 
 
-def grouped_product(step: Step, input: Motion, weight: Motion, offs: Motion | None = None, *rest: object) -> Motion:
+def grouped_product(
+    step: Step, input: GraphMotion, weight: GraphMotion, offs: GraphMotion | None = None, *rest: object
+) -> GraphMotion:
     """`z[s] = x[s] W[e(s)]`: rows in the order of the matrix (the expert) that reads each; data say where each begins.
 
     Nobody knows e(s). Rows are dealt out evenly, and stand for any rows of their expert: what happens to them one by
@@ -168,17 +177,17 @@ def grouped_product(step: Step, input: Motion, weight: Motion, offs: Motion | No
     count, rows = weight.shape[0], input.shape[0]
     if len(weight.shape) != 3 or len(input.shape) != 2 or rows < count or offs is None or any(rest):
         step.pin(input, weight)
-        return Motion(step.shape)
+        return GraphMotion(step.shape)
     expert = torch.arange(rows) * count // rows
     x = step.settled(input)
     if not all(torch.equal(field, field[_first(expert)][expert]) for field in x.gauges):
         x = replace(x, gauges=tuple(step.alike(field, 0).expand(x.shape) for field in x.gauges))
     step.shifts.drop(x.shifts)
     step.pin(replace(weight, gauges=()), offs)
-    left = Motion((rows, 1, x.shape[1]), tuple(field.reshape(rows, 1, -1) for field in x.gauges))
-    right = Motion((rows, *weight.shape[1:]), tuple(compact(field[expert]) for field in weight.gauges))
+    left = GraphMotion((rows, 1, x.shape[1]), tuple(field.reshape(rows, 1, -1) for field in x.gauges))
+    right = GraphMotion((rows, *weight.shape[1:]), tuple(compact(field[expert]) for field in weight.gauges))
     product = contract(replace(step, shape=(rows, 1, weight.shape[2])), left, right, 1)
-    return Motion(step.shape, tuple(compact(field.reshape(step.shape)) for field in product.gauges))
+    return GraphMotion(step.shape, tuple(compact(field.reshape(step.shape)) for field in product.gauges))
 
 
 def _first(expert: torch.Tensor) -> torch.Tensor:
@@ -186,23 +195,27 @@ def _first(expert: torch.Tensor) -> torch.Tensor:
     return torch.searchsorted(expert, torch.arange(int(expert[-1]) + 1))
 
 
-def linear(step: Step, input: Motion, weight: Motion, bias: Motion | None = None) -> Motion:
+def linear(step: Step, input: GraphMotion, weight: GraphMotion, bias: GraphMotion | None = None) -> GraphMotion:
     """`z = x Wᵀ + b`: anything acts on a hidden space, `W → W A⁻¹` where read, `W → A W`, `b → A b` where written."""
     product = matmul(step, input, weight.turned() if len(weight.shape) > 1 else weight)
     return product if bias is None else add_values(step, product, bias)
 
 
-def addmm(step: Step, self: Motion, mat1: Motion, mat2: Motion, beta: float = 1, alpha: float = 1) -> Motion:
+def addmm(
+    step: Step, self: GraphMotion, mat1: GraphMotion, mat2: GraphMotion, beta: float = 1, alpha: float = 1
+) -> GraphMotion:
     """`β b + α x W`."""
     return _plus_product(step, self, matmul(step, mat1, mat2), beta, alpha)
 
 
-def baddbmm(step: Step, self: Motion, batch1: Motion, batch2: Motion, beta: float = 1, alpha: float = 1) -> Motion:
+def baddbmm(
+    step: Step, self: GraphMotion, batch1: GraphMotion, batch2: GraphMotion, beta: float = 1, alpha: float = 1
+) -> GraphMotion:
     """`β b + α x W`, stacked."""
     return _plus_product(step, self, matmul(step, batch1, batch2), beta, alpha)
 
 
-def _plus_product(step: Step, given: Motion, product: Motion, beta: float, alpha: float) -> Motion:
+def _plus_product(step: Step, given: GraphMotion, product: GraphMotion, beta: float, alpha: float) -> GraphMotion:
     product = product if alpha == 1 else scale(step, product, float(alpha))
     if beta == 0:
         return product

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lawful.symmetry.graphs.motion import Motion, Step, index_fields
+from lawful.symmetry.graphs.motion import GraphMotion, Step, index_fields
 from lawful.symmetry.graphs.rules.arithmetic import add_values, multiply_fields
 from lawful.symmetry.labels import on, varying
 from lawful.symmetry.shifts import Shift
@@ -15,14 +15,14 @@ from lawful.symmetry.shifts import Shift
 
 def convolution(
     step: Step,
-    input: Motion,
-    weight: Motion,
-    bias: Motion | None = None,
+    input: GraphMotion,
+    weight: GraphMotion,
+    bias: GraphMotion | None = None,
     stride: Any = 1,
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-) -> Motion:
+) -> GraphMotion:
     """`z[o] = Σ_{i, taps} W[o, i, tap] x[i, shifted]`: a linear layer on channels that is the same at every place.
 
     A gauge of the input acts on channels alone; with groups, on the channels of each group by itself. Kernel axes are
@@ -34,17 +34,17 @@ def convolution(
 
 def _convolve(
     step: Step,
-    input: Motion,
-    weight: Motion,
-    bias: Motion | None,
+    input: GraphMotion,
+    weight: GraphMotion,
+    bias: GraphMotion | None,
     groups: int,
     outputs: int,
     geometry: tuple[str, ...] | None = None,
-) -> Motion:
+) -> GraphMotion:
     shape, spatial = step.shape, tuple(range(2, len(input.shape)))
     if len(input.shape) != len(weight.shape):
         step.pin(input, weight, bias)
-        return Motion(shape)
+        return GraphMotion(shape)
     inputs = input.shape[1] // groups
     channels = shape[1] // groups
     # weights as (group, output, input), whatever the layout of the parameter
@@ -83,7 +83,7 @@ def _convolve(
         for field in written
     ]
     gauges = multiply_fields(step, [field.reshape(-1)[0].expand(shape) for field in passing], out, dims=(), shape=shape)
-    product = Motion(shape, gauges, _convolved_shifts(step, input, weight, groups, outputs, geometry))
+    product = GraphMotion(shape, gauges, _convolved_shifts(step, input, weight, groups, outputs, geometry))
     if bias is None:
         return product
     return add_values(step, product, bias.reshaped((shape[1], *(1 for _ in spatial))))
@@ -108,7 +108,7 @@ def _single_input(
 
 
 def _convolved_shifts(
-    step: Step, input: Motion, weight: Motion, groups: int, outputs: int, geometry: tuple[str, ...] | None
+    step: Step, input: GraphMotion, weight: GraphMotion, groups: int, outputs: int, geometry: tuple[str, ...] | None
 ) -> tuple[Shift, ...]:
     """A weight's shift moves its output channel by something that depends on the data at every place.
 
@@ -133,7 +133,7 @@ def _convolved_shifts(
     return tuple(found)
 
 
-def _whole(step: Step, weight: Motion) -> bool:
+def _whole(step: Step, weight: GraphMotion) -> bool:
     """Whether a raw parameter is as it was given: no entry moved, repeated or dropped."""
     own = index_fields(step.parameters[str(weight.raw)])
     return len(own) == len(weight.indices) and all(map(torch.equal, own, weight.indices))
@@ -141,30 +141,30 @@ def _whole(step: Step, weight: Motion) -> bool:
 
 def transposed_convolution(
     step: Step,
-    input: Motion,
-    weight: Motion,
-    bias: Motion | None = None,
+    input: GraphMotion,
+    weight: GraphMotion,
+    bias: GraphMotion | None = None,
     stride: Any = 1,
     padding: Any = 0,
     output_padding: Any = 0,
     groups: int = 1,
     dilation: Any = 1,
-) -> Motion:
+) -> GraphMotion:
     """The same with the two channel axes of the weight exchanged: `W[i, o, tap]`."""
     return _convolve(step, input, weight, bias, groups, outputs=1)
 
 
 def general_convolution(
     step: Step,
-    input: Motion,
-    weight: Motion,
-    bias: Motion | None,
+    input: GraphMotion,
+    weight: GraphMotion,
+    bias: GraphMotion | None,
     stride: Any,
     padding: Any,
     dilation: Any,
     transposed: bool,
     output_padding: Any,
     groups: int,
-) -> Motion:
+) -> GraphMotion:
     """ATen's one convolution."""
     return _convolve(step, input, weight, bias, groups, outputs=1 if transposed else 0)

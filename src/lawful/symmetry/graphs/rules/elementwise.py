@@ -7,46 +7,46 @@ from typing import Any
 
 import torch
 
-from lawful.symmetry.graphs.motion import Motion, Step
+from lawful.symmetry.graphs.motion import GraphMotion, Step
 from lawful.symmetry.graphs.rules.arithmetic import homogeneous, multiply, scale
 
 
-def relu(step: Step, self: Motion) -> Motion:
+def relu(step: Step, self: GraphMotion) -> GraphMotion:
     """`max(x, 0)`, degree 1."""
     return homogeneous(step, self)
 
 
-def leaky_relu(step: Step, self: Motion, negative_slope: float = 0.01) -> Motion:
+def leaky_relu(step: Step, self: GraphMotion, negative_slope: float = 0.01) -> GraphMotion:
     """`max(x, 0) + s min(x, 0)`, degree 1."""
     return homogeneous(step, self)
 
 
-def absolute(step: Step, self: Motion) -> Motion:
+def absolute(step: Step, self: GraphMotion) -> GraphMotion:
     """`|x|`, degree 1."""
     return homogeneous(step, self)
 
 
-def sign(step: Step, self: Motion) -> Motion:
+def sign(step: Step, self: GraphMotion) -> GraphMotion:
     """`x/|x|`, degree 0."""
     return homogeneous(step, self, 0.0)
 
 
-def sqrt(step: Step, self: Motion) -> Motion:
+def sqrt(step: Step, self: GraphMotion) -> GraphMotion:
     """`√x`, degree ½."""
     return homogeneous(step, self, 0.5)
 
 
-def rsqrt(step: Step, self: Motion) -> Motion:
+def rsqrt(step: Step, self: GraphMotion) -> GraphMotion:
     """`1/√x`, degree −½."""
     return homogeneous(step, self, -0.5)
 
 
-def reciprocal(step: Step, self: Motion) -> Motion:
+def reciprocal(step: Step, self: GraphMotion) -> GraphMotion:
     """`1/x`, degree −1."""
     return homogeneous(step, self, -1.0)
 
 
-def prelu(step: Step, self: Motion, weight: Motion) -> Motion:
+def prelu(step: Step, self: GraphMotion, weight: GraphMotion) -> GraphMotion:
     """`max(x, 0) + w min(x, 0)`: degree 1 in x, the slopes w are seen, and change places with their channels."""
     slopes, x = step.settled(weight), homogeneous(step, self)
     step.shifts.drop(slopes.shifts)
@@ -54,11 +54,11 @@ def prelu(step: Step, self: Motion, weight: Motion) -> Motion:
         step.gauges.pin(field, step.name, permutes=True)
     if torch.Size(weight.shape).numel() == 1:
         return x
-    by_channel = Motion(slopes.shape, slopes.gauges).reshaped((*slopes.shape, *(1,) * (len(self.shape) - 2)))
+    by_channel = GraphMotion(slopes.shape, slopes.gauges).reshaped((*slopes.shape, *(1,) * (len(self.shape) - 2)))
     return multiply(step, x, by_channel)
 
 
-def dropout(step: Step, input: Motion, p: float, train: bool) -> Motion:
+def dropout(step: Step, input: GraphMotion, p: float, train: bool) -> GraphMotion:
     """In training a random mask: diagonals pass; a shift comes through in some places only, so it is seen."""
     if not train or p == 0:
         return input
@@ -69,38 +69,38 @@ def dropout(step: Step, input: Motion, p: float, train: bool) -> Motion:
     return replace(x, shifts=(), square_of=None)
 
 
-def native_dropout(step: Step, input: Motion, p: float, train: bool | None) -> tuple[Motion, ...]:
+def native_dropout(step: Step, input: GraphMotion, p: float, train: bool | None) -> tuple[GraphMotion, ...]:
     """The same with its mask."""
-    return dropout(replace(step, shape=input.shape), input, p, bool(train)), Motion(input.shape)
+    return dropout(replace(step, shape=input.shape), input, p, bool(train)), GraphMotion(input.shape)
 
 
-def made_anew(step: Step, *values: Any, **options: Any) -> Motion:
+def made_anew(step: Step, *values: Any, **options: Any) -> GraphMotion:
     """Only the shape of the argument is used: ones, random numbers, masks."""
-    return Motion(step.shape)
+    return GraphMotion(step.shape)
 
 
-def negate(step: Step, self: Motion) -> Motion:
+def negate(step: Step, self: GraphMotion) -> GraphMotion:
     """`−x`."""
     return scale(step, self, -1.0)
 
 
-def same(step: Step, self: Motion, *rest: Any, **options: Any) -> Motion:
+def same(step: Step, self: GraphMotion, *rest: Any, **options: Any) -> GraphMotion:
     """Copies, casts and changes of memory layout."""
     return self
 
 
-def detach(step: Step, self: Motion) -> Motion:
+def detach(step: Step, self: GraphMotion) -> GraphMotion:
     """Training takes a detached value for data: as a function of what does get gradients, it stands still."""
     for field in self.gauges:
         step.gauges.tell_apart(field, range(len(step.shape)))
-    return Motion(step.shape)
+    return GraphMotion(step.shape)
 
 
-def other_elementwise(step: Step, *values: Any, **options: Any) -> Motion:
+def other_elementwise(step: Step, *values: Any, **options: Any) -> GraphMotion:
     """GELU, SiLU, tanh, exp, clamp: of continuous gauges only the identity passes (and permutations do)."""
-    given = [value for value in values if isinstance(value, Motion)]
+    given = [value for value in values if isinstance(value, GraphMotion)]
     alone = len(given) == 1 and given[0].shape == step.shape
     step.pin(*values, *options.values(), permutes=alone)
     steady = all(value.steady for value in given)
     kept = given[0].gauges if alone else ()  # pinned, but they still permute
-    return Motion(step.shape, kept, steady=steady)
+    return GraphMotion(step.shape, kept, steady=steady)

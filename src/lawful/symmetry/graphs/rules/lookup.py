@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import torch
 
-from lawful.symmetry.graphs.motion import Motion, Step
+from lawful.symmetry.graphs.motion import GraphMotion, Step
 from lawful.symmetry.labels import flat, varying
 from lawful.symmetry.shifts import LARGEST, Shift
 
 
 def embedding(
     step: Step,
-    weight: Motion,
-    indices: Motion,
+    weight: GraphMotion,
+    indices: GraphMotion,
     padding_idx: int = -1,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> Motion:
+) -> GraphMotion:
     """`z[s] = W[ids[s]]`: anything acts on the width, the vocabulary is pinned.
 
     If every row of W moves by one vector, so does z, for all data; other shifts of W depend on the ids.
@@ -35,10 +35,10 @@ def embedding(
         shifts = _embedding_shifts(step, weight, indices)
     else:
         step.pin(replace(weight, gauges=()))
-    return Motion(step.shape, tuple(gauges), shifts)
+    return GraphMotion(step.shape, tuple(gauges), shifts)
 
 
-def _embedding_shifts(step: Step, weight: Motion, indices: Motion) -> tuple[Shift, ...]:
+def _embedding_shifts(step: Step, weight: GraphMotion, indices: GraphMotion) -> tuple[Shift, ...]:
     shape, name = step.shape, str(weight.raw)
     last = len(shape) - 1
     fixed = indices.known

@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 
-from lawful.symmetry.graphs.motion import Motion, Step
+from lawful.symmetry.graphs.motion import GraphMotion, Step
 from lawful.symmetry.labels import on, varying
 
 
-def _layers(weights: Sequence[Motion], biased: bool) -> Iterator[tuple[Motion, ...]]:
+def _layers(weights: Sequence[GraphMotion], biased: bool) -> Iterator[tuple[GraphMotion, ...]]:
     """Input weight, hidden weight and, if there are, the two biases of each layer and direction."""
     each = 4 if biased else 2
     for start in range(0, len(weights), each):
         yield tuple(weights[start : start + each])
 
 
-def _read_input(step: Step, input: Motion, weights: Sequence[Motion]) -> None:
+def _read_input(step: Step, input: GraphMotion, weights: Sequence[GraphMotion]) -> None:
     """Inputs are read by linear maps, `W x`: a gauge of the features acts on the columns of every W that reads them."""
     last = len(input.shape) - 1
     fields = [field for field in input.gauges if varying(field) == (last,)]
@@ -38,16 +38,16 @@ def _read_input(step: Step, input: Motion, weights: Sequence[Motion]) -> None:
 
 def gated(
     step: Step,
-    input: Motion,
+    input: GraphMotion,
     hx: Any,
-    params: Sequence[Motion],
+    params: Sequence[GraphMotion],
     has_biases: bool,
     num_layers: int,
     dropout: float,
     train: bool,
     bidirectional: bool,
     batch_first: bool,
-) -> tuple[Motion, ...]:
+) -> tuple[GraphMotion, ...]:
     """LSTM, GRU and tanh layers see every gauge of their units, but permutations pass: rows of all gates, columns of U.
 
     Of their two biases they see only the sum: one may move against the other. In a GRU that holds for the reset and
@@ -68,12 +68,12 @@ def gated(
         _forget_shifts(step, layer)
     alike = below is not None and all(start.zero for start in starts)
     if not alike:
-        return tuple(Motion(shape) for shape in step.shapes)
+        return tuple(GraphMotion(shape) for shape in step.shapes)
     shape = step.shapes[0]
-    return (_states(below, shape), *(Motion(other) for other in step.shapes[1:]))  # type: ignore[arg-type]
+    return (_states(below, shape), *(GraphMotion(other) for other in step.shapes[1:]))  # type: ignore[arg-type]
 
 
-def _units(step: Step, layer: Sequence[Motion], below: torch.Tensor | None) -> torch.Tensor | None:
+def _units(step: Step, layer: Sequence[GraphMotion], below: torch.Tensor | None) -> torch.Tensor | None:
     """Labels of a layer's units: pinned, but they permute with the rows of every gate; None if not followed."""
     weight, hidden, *biases = layer
     width = hidden.shape[1]
@@ -101,7 +101,7 @@ def _units(step: Step, layer: Sequence[Motion], below: torch.Tensor | None) -> t
     return units
 
 
-def _forget_shifts(step: Step, layer: Sequence[Motion]) -> None:
+def _forget_shifts(step: Step, layer: Sequence[GraphMotion]) -> None:
     weight, hidden, *biases = (replace(part, gauges=()) for part in layer)
     step.pin(weight, hidden)
     if biases:
@@ -115,16 +115,16 @@ def _forget_shifts(step: Step, layer: Sequence[Motion]) -> None:
 
 def rectified(
     step: Step,
-    input: Motion,
-    hx: Motion,
-    params: Sequence[Motion],
+    input: GraphMotion,
+    hx: GraphMotion,
+    params: Sequence[GraphMotion],
     has_biases: bool,
     num_layers: int,
     dropout: float,
     train: bool,
     bidirectional: bool,
     batch_first: bool,
-) -> tuple[Motion, ...]:
+) -> tuple[GraphMotion, ...]:
     """`h' = relu(W x + b + U h + c)` from h = 0: a positive diagonal D acts as `W → DW`, `U → DUD⁻¹`, b and c → Db, Dc.
 
     For one layer in one direction with a zero start; otherwise as for the gated ones.
@@ -147,5 +147,5 @@ def rectified(
     return tuple(_states(units, shape) for shape in step.shapes)
 
 
-def _states(units: torch.Tensor, shape: tuple[int, ...]) -> Motion:
-    return Motion(shape, (on([len(shape) - 1], shape, units),))
+def _states(units: torch.Tensor, shape: tuple[int, ...]) -> GraphMotion:
+    return GraphMotion(shape, (on([len(shape) - 1], shape, units),))

@@ -8,27 +8,27 @@ from typing import Any
 
 import torch
 
-from lawful.symmetry.graphs.motion import Motion, Step
+from lawful.symmetry.graphs.motion import GraphMotion, Step
 from lawful.symmetry.labels import compact, varying
 from lawful.symmetry.shifts import Shift
 
 
-def reshape(step: Step, self: Motion, *rest: Any, **options: Any) -> Motion:
+def reshape(step: Step, self: GraphMotion, *rest: Any, **options: Any) -> GraphMotion:
     """View, flatten, unflatten, squeeze: only the shape of the result matters."""
     return step.regrouped(self, lambda labels: labels.reshape(step.shape))
 
 
-def expand(step: Step, self: Motion, *rest: Any, **options: Any) -> Motion:
+def expand(step: Step, self: GraphMotion, *rest: Any, **options: Any) -> GraphMotion:
     """Repeated without copying."""
     return step.regrouped(self, lambda labels: labels.expand(step.shape))
 
 
-def move(step: Step, self: Motion, *rest: Any, **options: Any) -> Motion:
+def move(step: Step, self: GraphMotion, *rest: Any, **options: Any) -> GraphMotion:
     """Permute, transpose, slice, select, flip, roll, repeat: the call itself, on labels."""
     return step.regrouped(self, lambda labels: step.target(labels, *rest, **options))
 
 
-def divide(step: Step, self: Motion, *rest: Any, **options: Any) -> tuple[Motion, ...]:
+def divide(step: Step, self: GraphMotion, *rest: Any, **options: Any) -> tuple[GraphMotion, ...]:
     """Split, chunk, unbind: one value for each piece."""
 
     def piece(number: int) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -37,12 +37,12 @@ def divide(step: Step, self: Motion, *rest: Any, **options: Any) -> tuple[Motion
     return tuple(replace(step, shape=shape).regrouped(self, piece(number)) for number, shape in enumerate(step.shapes))
 
 
-def cat(step: Step, tensors: Sequence[Motion], dim: int = 0) -> Motion:
+def cat(step: Step, tensors: Sequence[GraphMotion], dim: int = 0) -> GraphMotion:
     """ParameterSide by side: fields are joined, with standing entries where a piece has none."""
     dim %= len(step.shape)
     pieces = [step.settled(piece) for piece in tensors if piece.shape != (0,)]
     if all(piece.zero for piece in pieces):
-        return Motion(step.shape, zero=True)
+        return GraphMotion(step.shape, zero=True)
     if all(len(piece.gauges) <= 1 for piece in pieces):
         lines = [piece.gauges[0] if piece.gauges else _nothing(piece) for piece in pieces]
         gauges = [_joined(lines, dim)] if any(piece.gauges for piece in pieces) else []
@@ -59,10 +59,10 @@ def cat(step: Step, tensors: Sequence[Motion], dim: int = 0) -> Motion:
             labels = _joined([*empty[:number], shift.labels, *empty[number + 1 :]], dim)
             phases = _joined([*empty[:number], shift.phases, *empty[number + 1 :]], dim)
             shifts.append(Shift(labels, phases, shift.factor, shift.masked))
-    return Motion(step.shape, tuple(gauges), step.shifts.plus(shifts, ()))
+    return GraphMotion(step.shape, tuple(gauges), step.shifts.plus(shifts, ()))
 
 
-def stack(step: Step, tensors: Sequence[Motion], dim: int = 0) -> Motion:
+def stack(step: Step, tensors: Sequence[GraphMotion], dim: int = 0) -> GraphMotion:
     """ParameterSide by side along a new dimension."""
     dim %= len(step.shape)
     wide = [
@@ -74,7 +74,7 @@ def stack(step: Step, tensors: Sequence[Motion], dim: int = 0) -> Motion:
     return cat(step, wide, dim)
 
 
-def _nothing(piece: Motion) -> torch.Tensor:
+def _nothing(piece: GraphMotion) -> torch.Tensor:
     return torch.zeros((), dtype=torch.int64).expand(piece.shape)
 
 
@@ -92,7 +92,7 @@ def _joined(lines: Sequence[torch.Tensor], dim: int) -> torch.Tensor:
     return compact(torch.cat(small, dim).expand(shape))
 
 
-def index(step: Step, self: Motion, indices: Sequence[Motion | None]) -> Motion:
+def index(step: Step, self: GraphMotion, indices: Sequence[GraphMotion | None]) -> GraphMotion:
     """Entries picked by index tensors: moved like the labels if the indices are fixed.
 
     If they depend on data, what acts alike on all that is picked from passes, where one dimension is picked from.
@@ -104,19 +104,19 @@ def index(step: Step, self: Motion, indices: Sequence[Motion | None]) -> Motion:
     return step.regrouped(self, lambda labels: step.target(labels, known))
 
 
-def index_select(step: Step, self: Motion, dim: int, index: Motion) -> Motion:
+def index_select(step: Step, self: GraphMotion, dim: int, index: GraphMotion) -> GraphMotion:
     """Slices picked by an index tensor."""
     if index.known is None:
         return _picked(step, self, dim % len(self.shape), index)
     return step.regrouped(self, lambda labels: step.target(labels, dim, index.known))
 
 
-def _seen(step: Step, value: Motion) -> Motion:
+def _seen(step: Step, value: GraphMotion) -> GraphMotion:
     step.pin(value)
-    return Motion(step.shape)
+    return GraphMotion(step.shape)
 
 
-def _picked(step: Step, value: Motion, dim: int, places: Motion) -> Motion:
+def _picked(step: Step, value: GraphMotion, dim: int, places: GraphMotion) -> GraphMotion:
     """Slices along one dimension, nobody knows which: gauges pass that act on all of them alike."""
     if value.raw is not None:
         return _seen(step, value)
@@ -125,7 +125,7 @@ def _picked(step: Step, value: Motion, dim: int, places: Motion) -> Motion:
     step.shifts.drop(x.shifts)
     size = (*x.shape[:dim], *(1 for _ in places.shape), *x.shape[dim + 1 :])
     gauges = tuple(step.alike(field, dim).reshape(size).expand(step.shape) for field in x.gauges)
-    return Motion(step.shape, gauges)
+    return GraphMotion(step.shape, gauges)
 
 
 def getitem(step: Step, parts: Any, place: int) -> Any:
@@ -133,6 +133,6 @@ def getitem(step: Step, parts: Any, place: int) -> Any:
     return parts[place]
 
 
-def zeros(step: Step, *rest: Any, **options: Any) -> Motion:
+def zeros(step: Step, *rest: Any, **options: Any) -> GraphMotion:
     """Zeros fit any gauge."""
-    return Motion(step.shape, zero=True, steady=True)
+    return GraphMotion(step.shape, zero=True, steady=True)
