@@ -221,6 +221,10 @@ def _graph(demands: Demands, solution: GaugeSolution, dead: Mapping[str, Mask]) 
     table = sparse.csr_array(
         (joined[0], (place[joined[1].astype(int)], joined[2].astype(int))), shape=(len(used), count)
     )
+    # Any power of a scale is one: the smallest power of a node is 1, so that √(w²) is an edge like w.
+    smallest = np.full(len(used), np.inf)
+    np.minimum.at(smallest, np.repeat(np.arange(len(used)), np.diff(table.indptr)), np.abs(table.data))
+    table = sparse.diags_array(1.0 / smallest).tocsr() @ table if len(used) else table
     return ScalingGraph(
         tuple(names[node] for node in used),
         tuple(demands.fields),
