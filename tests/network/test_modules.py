@@ -255,7 +255,7 @@ REFUSED: dict[str, tuple[nn.Module, tuple[int, ...] | None, str]] = {
     "batch statistics": (
         nn.Sequential(nn.BatchNorm1d(3, track_running_stats=False), nn.Linear(3, 1)),
         None,
-        "statistics",
+        r"BatchNorm1d.*BatchNorm in eval mode",
     ),
     "flattens the batch": (nn.Sequential(nn.Flatten(0), nn.Linear(3, 1)), (3,), "cannot read Sequential"),
     "swaps the batch": (Swapped(), (2,), "mixes the samples|batch"),

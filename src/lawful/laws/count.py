@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lawful.errors import LawfulError, Unsupported
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.exact import PRIME, check_prime, rank, residues, to_residues
 from lawful.laws.chance import ENOUGH, MOST_RUNS, miss, random_prime
 from lawful.laws.decay import DecayFields, even, homogeneous
@@ -336,7 +336,7 @@ def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "trai
         return None
     try:
         found = from_module(module, input_shape)
-    except Unsupported:
+    except (Unsupported, InvalidNetwork):  # of the second kind are pools that leave out a row
         return None
     if found.reading is not None and (found.reading.entangled or found.reading.tail):
         return None  # a convolution is a graph too, but one whose weights move together

@@ -175,6 +175,8 @@ def prune(
     stages = _exact(start, within, for_rounding, layered)
     if skips and _is_layered(start):  # what keeps layers may take neurons that what passes them does not see
         kept = _exact(start, within, for_rounding, True)
+        if decide > 0 and everywhere:
+            kept, _ = _decide(start, kept, within, for_rounding, decide)
         other = [*kept, *_exact(kept[-1].after if kept else start, within, for_rounding, False)]
         stages = min(stages, other, key=lambda way: len((way[-1].after if way else start).hidden))
     decided = None

@@ -191,7 +191,7 @@ def convolutional_file(source: Source) -> Any:
     return model
 
 
-def channel_file(source: Source) -> Any:
+def channel_file(source: Any) -> Any:
     """The model of an ONNX file with layers whose channels are read; None for anything else."""
     if not isinstance(source, (str, Path)) or Path(source).suffix.lower() != ".onnx" or not Path(source).is_file():
         return None

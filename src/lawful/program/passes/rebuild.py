@@ -16,6 +16,7 @@ def rebuild(program: Program, rule: Rule, exact: bool = False) -> Program:
     b = Builder(program.source, program.tensors, exact=exact)
     b.notes.update(program.notes)
     b.parts.update(program.parts)
+    b.places.update(program.places)
     new: dict[Node, Node] = {}
     for node in program.as_run():
         b.step = node.step
