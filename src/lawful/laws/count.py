@@ -91,9 +91,19 @@ def count_laws(
         from lawful.laws.one_tensor import with_one_input
 
         trained, shape = with_one_input(trained, several)
+    if shape is None and isinstance(opened, Mlp) and opened is not trained:
+        shape = _vector_size(opened, trained)
     asked = _Asked(level, data, loss, flow, check_prime(prime), seed, shape, mode or "train", classes_axis, progress)
     count = answered(_counted(trained, asked), opened, trained=mode or "")
     return read_as(count, *(each.assuming(*count.assumed) for each in count.readings)) if count.assumed else count
+
+
+def _vector_size(network: Mlp, module: Any) -> tuple[int, ...] | None:
+    """The size of the inputs that were read, if the module behind the network takes vectors."""
+    from lawful.network.modules.convert import input_shapes
+
+    size = (network.widths[0],)
+    return size if size in input_shapes(module) else None
 
 
 @dataclass(frozen=True, eq=False)

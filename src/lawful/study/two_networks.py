@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lawful.symmetry.inputs import Input
 
 SMALL = 50_000  # parameters up to which a module is unrolled into a graph, and compared exactly
+WITH_A_GRAPH = (".onnx", ".nnet", ".json")  # files that say how their weights are joined
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,12 @@ class TwoNetworks:
 
     @property
     def models(self) -> tuple[Any, Any]:
-        """The module into which each is loaded; a module is complete."""
+        """The module into which each is loaded; a module is complete, and so is a file with a graph beside weights."""
         given = self.model, self.model if self.model_b is None else self.model_b
         sources = self.first, self.second
-        one, two = (None if is_module(each) else m for each, m in zip(sources, given, strict=True))
+        whole = [_has_a_graph(each) for each in sources]
+        complete = [is_module(each) or (graph and not all(whole)) for each, graph in zip(sources, whole, strict=True)]
+        one, two = (None if done else m for done, m in zip(complete, given, strict=True))
         return one, two
 
     def are_checkpoints(self, *, balances: bool = False) -> bool:
@@ -165,6 +168,10 @@ def _is_large(module: nn.Module) -> bool:
 
 def _is_text_of_factory(source: Source) -> bool:
     return isinstance(source, str) and is_factory(source)
+
+
+def _has_a_graph(source: Source) -> bool:
+    return isinstance(source, (str, Path)) and Path(source).suffix.lower() in WITH_A_GRAPH
 
 
 def _is_folder(source: Source) -> bool:

@@ -126,7 +126,7 @@ def summarise(
         pinned=_pinned(demands),
         mode=mode,
         log10_discrete=log10_permutations(gauges, solution),
-        noted=_words(exported, program, shifts.unread, mode),
+        noted=_words(program, shifts.unread, mode),
         shapes=trained,
     )
 
@@ -151,9 +151,9 @@ def _pinned(demands: Demands) -> tuple[Pinned, ...]:
     return tuple(found)
 
 
-def _words(exported: ExportedModule, program: Program, unread: Mapping[str, int], mode: Mode) -> str:
+def _words(program: Program, unread: Mapping[str, int], mode: Mode) -> str:
     noise = {str(node["name"]) for node in program.nodes if node.traits.noise}
-    words = f"{len(exported.calls)} calls of the exported graph, {mode} mode"
+    words = f"a program of {len(program.nodes):,} nodes, {mode} mode"
     words += f"; {', '.join(sorted(noise))} counts as noise" if noise and mode == "train" else ""
     for name, count in unread.items():
         words += f"; {count:,} entries of {name} are not read by an input of this size"
