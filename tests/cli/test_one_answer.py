@@ -64,8 +64,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "distance": ("distance", "{}", "other.onnx", "--box=-1,1", "--within", "0.5"),
     "check": ("check", "{}", "--monotone", "0", "--box=-1,1"),
     "flow": ("flow", "{}", "--data", "data.npz", "--until", "0.05"),
-    "truncate": ("truncate", "{}", "--data", "data.npz"),
-    "bottleneck": ("bottleneck", "{}", "--data", "data.npz"),
+    "truncate": ("truncate", "{}", "--data", "labels.npz"),
 }
 
 
@@ -96,6 +95,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.onnx.export(module, (torch.zeros(2, 5),), place / "other.onnx", dynamo=False)
     rng = np.random.default_rng(0)
     np.savez(place / "data.npz", x=rng.normal(size=(12, 5)), y=rng.normal(size=(12, 3)))
+    np.savez(place / "labels.npz", x=rng.normal(size=(12, 5)), y=np.arange(12) % 3)
     return place
 
 

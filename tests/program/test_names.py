@@ -1,0 +1,95 @@
+"""Operators are named in the table alone: no other package lists calls of PyTorch or ONNX."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from lawful.program import operators
+from lawful.program.table import ATEN, ATEN_CASTS, ATEN_FACTORIES, ATEN_MOVEMENTS, ONNX
+
+SOURCE = Path(operators.__file__).parents[2]
+MOST = 5  # names of operators that are words of other things too: "linear", "relu" and "tanh" are activations
+# Files that list calls, and why. Nothing may be added; a file that no longer does has to go from here.
+STEPS = "names of a certificate's steps"
+TRACED = "reads traced graphs where the domain of channels refuses"
+GRAPHS = "reads the traced graphs of checkpoints, which a program does not replace yet"
+LISTED: dict[str, str] = {
+    "flow/piecewise.py": "intercepts functions of PyTorch while they run",
+    "laws/identity.py": STEPS,
+    "laws/jets.py": STEPS,
+    "laws/lowering.py": STEPS,
+    "laws/module_exact.py": STEPS,
+    "laws/module_polynomial.py": STEPS,
+    "laws/module_still.py": STEPS,
+    "laws/sampled.py": STEPS,
+    "laws/straight_line.py": STEPS,
+    "laws/probe.py": "guesses from names of functions whether a module has kinks, to choose samples",
+    "network/formats/onnx_constants.py": "which nodes may be computed while a file is read",
+    "network/formats/onnx_writer.py": "writes layers",
+    "network/modules/convert.py": "writes layers",
+    "network/modules/randomness.py": "intercepts functions of PyTorch while they run",
+    "pruning/channels/domain.py": STEPS,
+    "pruning/channels/prune.py": "words for users",
+    "pruning/constants.py": STEPS,
+    "pruning/attention.py": TRACED,
+    "pruning/attention_calls.py": TRACED,
+    "pruning/functions.py": TRACED,
+    "pruning/joined.py": TRACED,
+    "pruning/reshaped.py": TRACED,
+    "pruning/retrace.py": TRACED,
+    "pruning/shrink.py": TRACED,
+    "pruning/traced.py": TRACED,
+    "pruning/uses.py": TRACED,
+    "symmetry/graphs/patterns.py": GRAPHS,
+    "symmetry/graphs/reading.py": GRAPHS,
+    "symmetry/graphs/rules/__init__.py": GRAPHS,
+    "symmetry/graphs/uses.py": GRAPHS,
+    "symmetry/torus_rules.py": GRAPHS,
+}
+
+
+def names() -> set[str]:
+    aten = {name.split(".")[0] for name in (*ATEN, *ATEN_MOVEMENTS, *ATEN_CASTS, *ATEN_FACTORIES)}
+    return aten | set(ONNX)
+
+
+def strings(tree: ast.AST) -> Iterator[str]:
+    """String constants that are no documentation; a string of several words counts if all are names."""
+    documentation = {
+        id(part.body[0].value)
+        for part in ast.walk(tree)
+        if isinstance(part, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and part.body
+        and isinstance(part.body[0], ast.Expr)
+    }
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str) and id(part) not in documentation:
+            yield part.value
+
+
+def listed_in(path: Path, known: set[str]) -> set[str]:
+    every: set[str] = set()
+    for text in strings(ast.parse(path.read_text(encoding="utf-8"))):
+        words = text.split()
+        if words and all(word in known for word in words):
+            every.update(words)
+    return every
+
+
+def test_no_other_package_lists_operators() -> None:
+    known = names()
+    lists = {
+        str(path.relative_to(SOURCE)): sorted(said)
+        for path in sorted(SOURCE.rglob("*.py"))
+        if path.relative_to(SOURCE).parts[0] not in ("program", "verify")  # the kernel shares nothing with makers
+        and len(said := listed_in(path, known)) > MOST
+    }
+    assert {name: said for name, said in lists.items() if name not in LISTED} == {}
+    assert set(LISTED) <= set(lists), "no longer lists operators: take it from LISTED"
+
+
+def test_a_list_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text('"""relu view"""\nSAME = {"view", "reshape"}\nMORE = "clone detach".split()\n')
+    assert listed_in(tmp_path / "one.py", names()) == {"view", "reshape", "clone", "detach"}
