@@ -110,8 +110,10 @@ def picks_matrices(node: Node, users: Users) -> bool:
         given, out = user["spec"].split("->")
         own, other = given.split(",")[place], given.split(",")[1 - place]
         rows = user.inputs[1 - place]
-        if own[0] != other[0] or own[0] not in out or rows.family is OperatorFamily.LOOKUP:
+        if own[0] != other[0] or own[0] not in out:
             return False
+        if rows.family is OperatorFamily.LOOKUP and rows.inputs[0].family is OperatorFamily.LEAF:
+            return False  # rows of a table, picked by data too
     return bool(users[node])
 
 
