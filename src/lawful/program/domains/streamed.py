@@ -57,7 +57,8 @@ class StreamedEvaluation(AbstractDomain[list[Any]]):
         results: list[Any] = []
         fetched: dict[Node, Any] = {}
         tensors: Mapping[str, torch.Tensor] | None = None
-        for run, values in zip(self.runs, zip(*operands, strict=True), strict=True):
+        for number, run in enumerate(self.runs):
+            values = tuple(each[number] for each in operands)
             if run.tensors is not tensors:
                 tensors, fetched = run.tensors, {}
             for value in values:
