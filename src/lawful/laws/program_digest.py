@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lawful.errors import LawfulError
+from lawful.errors import LawfulError, Unsupported
 from lawful.extras import needed
 from lawful.laws.certificate import program_name
 from lawful.laws.lowering import lower, straighten
@@ -43,11 +43,10 @@ def file_digest(model: Any) -> str:
     if isinstance(model, (str, Path)):
         model = needed("onnx").load(str(model))
     held = {tensor.name for tensor in model.graph.initializer}
-    sizes = {
-        entry.name: (1, *(size.dim_value for size in entry.type.tensor_type.shape.dim[1:]))
-        for entry in model.graph.input
-        if entry.name not in held
-    }
+    inputs = {each.name: each.type.tensor_type.shape.dim for each in model.graph.input if each.name not in held}
+    if any(size.dim_value <= 0 for dims in inputs.values() for size in dims[1:]):
+        raise Unsupported("the sizes of its inputs are open beside the number of samples")
+    sizes = {name: (1, *(size.dim_value for size in dims[1:])) for name, dims in inputs.items()}
     program = read_onnx(model, sizes, exact=True)
     shapes = {name: program.parameters[name].shape for name in program.tensors if name in program.parameters}
     return program_name(straighten(program, shapes))

@@ -7,9 +7,10 @@ it only where folding is asked for.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import onnx
@@ -58,10 +59,13 @@ class OnnxPruning(Shown):
         return self.channels_before - len(self.removed)
 
 
-def prune_onnx(model: onnx.ModelProto, *, fold: bool = False, seed: int = 0) -> OnnxPruning:
+def prune_onnx(
+    model: onnx.ModelProto, *, fold: bool = False, seed: int = 0, size: tuple[int, ...] | None = None
+) -> OnnxPruning:
     """Remove the channels of convolutions and `Gemm` layers that are silent, constant or multiples of others.
 
-    With `fold`, normalisations go into the layers before them.
+    With `fold`, normalisations go into the layers before them. `size` is that of an input that the file leaves open,
+    without the batch.
     """
     quantised = next(
         (node.op_type for node in model.graph.node if "Quantize" in node.op_type or node.op_type in QUANTISED), None
@@ -70,7 +74,7 @@ def prune_onnx(model: onnx.ModelProto, *, fold: bool = False, seed: int = 0) -> 
         raise Unsupported(
             f"the file has quantised layers ({quantised}): their numbers are no real weights; prune before quantising"
         )
-    sizes, program = _read(model)
+    sizes, program = _read(model, size)
     reading = read_channels(program).program
     nodes = {name: node for node in reversed(model.graph.node) for name in node.input}  # the first that reads a tensor
     layers = [each for each in reading.operations if each.kind in ("layer", "depthwise")]
@@ -118,16 +122,13 @@ def _held(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     return held
 
 
-def _read(model: onnx.ModelProto) -> tuple[dict[str, tuple[int, ...]], Program]:
+def _read(model: onnx.ModelProto, size: tuple[int, ...] | None = None) -> tuple[dict[str, tuple[int, ...]], Program]:
     """The sizes of inputs for which a file can be read, and its program; open sizes are tried, the usual ones first."""
     held = {tensor.name for tensor in model.graph.initializer}
     inputs = {entry.name: entry.type.tensor_type.shape.dim for entry in model.graph.input if entry.name not in held}
     refusal: LawfulError | None = None
-    for guess in OPEN:
-        sizes = {
-            name: tuple(dim.dim_value or (2 if axis == 0 else guess) for axis, dim in enumerate(dims))
-            for name, dims in inputs.items()
-        }
+    for guess in OPEN if size is None else (size,):
+        sizes = {name: _filled(dims, guess) for name, dims in inputs.items()}
         try:
             return sizes, read_onnx(model, sizes)
         except LawfulError as error:
@@ -135,6 +136,14 @@ def _read(model: onnx.ModelProto) -> tuple[dict[str, tuple[int, ...]], Program]:
         except (ValueError, IndexError, AssertionError) as error:  # sizes that do not fit each other
             refusal = Unsupported(f"its nodes do not fit inputs of size {guess}: {error}")
     raise refusal or Unsupported("it has no inputs")
+
+
+def _filled(dims: Sequence[Any], guess: int | tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes of an input: what is open (left out, or -1) is filled with one number, or from a whole size."""
+    if isinstance(guess, tuple) and len(guess) != len(dims) - 1:
+        raise Unsupported(f"its input has {len(dims) - 1} sizes beside the batch, and {len(guess)} were given")
+    open_sizes = (2, *(guess if isinstance(guess, tuple) else (guess,) * (len(dims) - 1)))
+    return tuple(dim.dim_value if dim.dim_value > 0 else size for dim, size in zip(dims, open_sizes, strict=False))
 
 
 def _arrays(program: Program, reading: ChannelProgram) -> dict[str, Floats]:
@@ -261,7 +270,7 @@ def _shapes(model: onnx.ModelProto, sizes: Mapping[str, tuple[int, ...]]) -> dic
 
 def _parameters(model: onnx.ModelProto) -> int:
     kinds = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
-    return sum(int(np.prod(each.dims, dtype=int)) for each in model.graph.initializer if each.data_type in kinds)
+    return sum(int(np.prod(each.dims, dtype=int)) for each in _held(model.graph).values() if each.data_type in kinds)
 
 
 def _difference(one: onnx.ModelProto, two: onnx.ModelProto, seed: int, sizes: Mapping[str, tuple[int, ...]]) -> float:

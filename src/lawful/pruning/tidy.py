@@ -141,7 +141,8 @@ def _numbers(tensor: torch.Tensor | None) -> Floats | None:
 
 def tidy_notes(program: ChannelProgram, found: Tidying | None, *, can_fold: bool = True) -> list[str]:
     """What was folded and dropped, or could be, in words."""
-    norms = [str(norm.tensors["mean"]).rpartition(".")[0] for _, norm in (found.folded if found else foldable(program))]
+    means = [str(norm.tensors["mean"]) for _, norm in (found.folded if found else foldable(program))]
+    norms = [name.rpartition(".")[0] or name for name in means]  # of a module, or of a tensor that stands alone
     centred = {name for each in program.operations if _is_centred(each) for name in each.sources}
     unseen: dict[str, list[str]] = {}
     for each in found.dropped if found else unseen_biases(program):

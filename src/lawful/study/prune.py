@@ -20,7 +20,7 @@ from lawful.pruning.neurons.removable import SECONDS, NeuronDecision, beyond
 from lawful.pruning.neurons.smallest import Smallest, smallest_equivalent
 from lawful.pruning.prune import Pruning
 from lawful.pruning.prune import prune as prune_neurons
-from lawful.study.inputs import input_size
+from lawful.study.inputs import input_shape, input_size
 
 if TYPE_CHECKING:
     import torch
@@ -118,13 +118,14 @@ class ByChannels:
     examples: tuple[torch.Tensor | tuple[int, ...], ...] = ()
     reading: Reading | None = None
     seed: int = 0
+    size: tuple[int, ...] | None = None
 
     def prune(self, *, fold: bool = False) -> ChannelPruning | OnnxPruning:
         """Remove its redundant channels."""
         if self.module is None:
             from lawful.pruning.onnx_channels import prune_onnx
 
-            return prune_onnx(self.file, fold=fold, seed=self.seed)
+            return prune_onnx(self.file, fold=fold, seed=self.seed, size=self.size)
         from lawful.pruning.channels import prune_channels
 
         found = prune_channels(self.module, self.examples, fold=fold, seed=self.seed)
@@ -136,18 +137,24 @@ def by_channels(
 ) -> ByChannels | Opened:
     """How a network is pruned: channel by channel, or as what it opens to, neuron by neuron."""
     if (file := convolutional_file(network)) is not None:
-        return ByChannels(file, seed=seed)
+        return ByChannels(file, seed=seed, size=_vector(given))
     try:
         found = opened()
         module = entangled_module(found)
     except Unsupported:  # no graph of scalar weights, and no module: its channels may be read all the same
         if (file := channel_file(network)) is None:
             raise
-        return ByChannels(file, seed=seed)
+        return ByChannels(file, seed=seed, size=_vector(given))
     if module is None:
         return found
     stated = given if given is not None else getattr(found, "input_shape", None)
     return ByChannels(None, module, tuple(example_inputs(module, stated, seed)), found.reading, seed)
+
+
+def _vector(given: Any) -> tuple[int, ...] | None:
+    """The size of a single input, if one was given."""
+    size: Any = input_shape(given) if isinstance(given, (str, tuple, list)) else None
+    return size if size and all(isinstance(each, int) for each in size) else None
 
 
 def example_inputs(module: nn.Module, given: Any, seed: int) -> list[torch.Tensor | tuple[int, ...]]:

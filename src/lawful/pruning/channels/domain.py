@@ -481,6 +481,7 @@ class ChannelReading(AbstractDomain[Value]):
         operation = self.operation(x.name)
         whole = x.width == 1 and np.array_equal(x.labels.ravel(), np.arange(len(self.spots[x.name].cells)))
         fits = operation is not None and operation.kind in WITH_BIAS and operation.tensors["bias"] is None
+        fits = fits and len(self.source.tensors[bias].shape) == 1  # a layer's own bias: files also hold (1, C, 1, 1)
         if operation is not None and fits and whole and self._alone(operand):
             place = self._place[x.name]
             self.program.operations[place] = replace(operation, tensors={**operation.tensors, "bias": bias})
