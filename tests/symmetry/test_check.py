@@ -123,3 +123,13 @@ def test_batch_norm_in_eval_mode_has_laws_about_a_centre(name: str) -> None:
     assert disguise(module, given, found, seed=2).difference < 1e-10
     theta = {name: tensor.detach() for name, tensor in module.named_parameters()}
     assert np.linalg.matrix_rank(found.laws.gradients(theta)) == expected
+
+
+def test_weights_that_are_nan_leave_the_symmetries_unchecked() -> None:
+    """The group is that of the architecture; a check at weights that are lost is none, and says so."""
+    module = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1))
+    with torch.no_grad():
+        module[0].weight.fill_(float("nan"))
+    found = symmetries(module, (1,))
+    assert (len(found.laws), found.checked) == (1, None)
+    assert "not checked, its gradients at random weights are not finite" in found.noted
