@@ -20,8 +20,9 @@ import numpy as np
 
 from lawful import Dag, Mlp
 from lawful import open as opened
-from lawful.fibers.distance import Distance, distance
-from lawful.fibers.distance.certificate import certificate
+from lawful.bounds.certificate import certificate
+from lawful.bounds.distance import distance
+from lawful.bounds.result import Distance
 from lawful.types import Floats
 from lawful.verify import verify
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from benchmarks.bench_symmetry import Transformer
 from benchmarks.harness import Row, compare
+from lawful.api.checkpoints.index import find, index_folder
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.axis_frames import frames, moved
 from lawful.checkpoints.exact_hash import orbit_hash
@@ -23,7 +24,6 @@ from lawful.checkpoints.opening import open_checkpoint
 from lawful.checkpoints.random_members import draw
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.same import same_checkpoints
-from lawful.study.checkpoint_index import find, index_folder
 
 CHECKPOINTS = 1000
 

@@ -10,11 +10,12 @@ import scipy.sparse as sparse
 from scipy.sparse.linalg import splu
 
 from benchmarks.harness import Row, best_of, compare
-from lawful.components import certificate, components, free_flows, generic_point, rebalance, unlock
-from lawful.components.rebalance import _Laplacian
+from lawful.invariant_set import components, free_flows, generic_point, unlock
+from lawful.invariant_set.certificate import certificate
+from lawful.invariant_set.rebalance import _Laplacian, rebalance
 from lawful.network import Architecture, Dag
-from lawful.study.claims.components_graphs import layered_graph, least_square
 from lawful.verify import verify
+from reproduction.claims.components_graphs import layered_graph, least_square
 
 
 def weighted(layers: int, width: int, edges: int) -> Dag:

@@ -19,12 +19,13 @@ import numpy as np
 from benchmarks.bench_fibers import milp_gap
 from benchmarks.harness import Row, compare
 from lawful import Mlp, read, to_module
-from lawful.fibers.distance import Distance, distance
-from lawful.fibers.distance.bound import bound
-from lawful.fibers.distance.certificate import certificate
-from lawful.fibers.distance.layers import layers_of
-from lawful.fibers.distance.pair import align
-from lawful.network.formats.box import read_box
+from lawful.bounds.box_bounds import bound
+from lawful.bounds.certificate import certificate
+from lawful.bounds.distance import distance
+from lawful.bounds.layers import layers_of
+from lawful.bounds.pair import align
+from lawful.bounds.result import Distance
+from lawful.formats.queries.box import read_box
 from lawful.types import Floats
 from lawful.verify import verify
 

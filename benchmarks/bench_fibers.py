@@ -11,12 +11,13 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from benchmarks.harness import Row, compare
 from lawful import Mlp
-from lawful.fibers import Different, Equal, Stack, cells, same
-from lawful.fibers.cells import count_cells
-from lawful.fibers.disguise import disguise, hiding_network, random_network
-from lawful.fibers.domain import Domain
+from lawful.fibers import Different, Equal, Stack, cells
 from lawful.fibers.fingerprint import canonical, fingerprint
-from lawful.fibers.program_walk import walk
+from lawful.fibers.random_members import disguise, hiding_network, random_network
+from lawful.fibers.regions.cells import count_cells
+from lawful.fibers.regions.domain import Domain
+from lawful.fibers.regions.pattern_tree import walk
+from lawful.fibers.same import same
 
 
 def rows() -> Iterator[Row]:

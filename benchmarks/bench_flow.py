@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Row, best_of, compare
-from lawful.flow import integrate, problem
-from lawful.flow.loss_value import Problem
 from lawful.network import Architecture
-from lawful.network.modules.convert import to_module
+from lawful.sources.modules.convert import to_module
+from lawful.training import integrate, problem
+from lawful.training.problems.loss_value import Problem
 
 
 def _data(text: str, samples: int, seed: int = 0) -> tuple[Any, Any, Any]:
@@ -72,7 +72,7 @@ def _monitor() -> Iterator[Row]:
     import torch
     from torch import nn
 
-    from lawful.flow.monitor import Monitor
+    from lawful.training.monitor.monitor import Monitor
 
     torch.set_num_threads(1)
     model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10))

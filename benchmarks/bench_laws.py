@@ -12,16 +12,16 @@ import numpy as np
 from flint import nmod_mat
 
 from benchmarks.harness import Row, best_of, compare
+from lawful.api.figure_file import save
+from lawful.conservation import count_laws
+from lawful.conservation.closure.lie_closure import POINT, brackets
+from lawful.conservation.fields.gradient import Gradients
+from lawful.conservation.known.polynomial import polynomial_laws
+from lawful.conservation.training_level import training_laws
 from lawful.exact import PRIME, rank, residues
 from lawful.figure import Figure, Panel, Series
-from lawful.laws import count_laws
-from lawful.laws.family import Gradients
-from lawful.laws.lie_closure import POINT, brackets
-from lawful.laws.polynomial import polynomial_laws
-from lawful.laws.training import training_laws
 from lawful.network import Architecture
-from lawful.study.claims.laws import appendix_i
-from lawful.study.figure_file import save
+from reproduction.claims.laws import appendix_i
 
 CURVE = (8, 12, 17, 24, 34)  # widths of n-n-n relu bias: D from 144 to 2380
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from benchmarks.harness import Row, best_of, compare
-from lawful.leaky import (
+from lawful.papers.leaky import (
     LeakyResNet,
     RepresentationPath,
     TeacherTask,
@@ -22,8 +22,8 @@ from lawful.leaky import (
     teacher,
     trace,
 )
-from lawful.leaky.mechanics import lifted
-from lawful.leaky.objective import Objective
+from lawful.papers.leaky.mechanics import lifted
+from lawful.papers.leaky.solver.objective import Objective
 
 STATIONARITY = 1e-3
 

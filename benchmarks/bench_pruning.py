@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from benchmarks.harness import Row
 from lawful.network import Architecture
-from lawful.pruning import prune
 from lawful.pruning.channels import prune_channels
+from lawful.pruning.prune import prune
 
 
 class Block(nn.Module):

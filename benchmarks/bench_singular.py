@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from benchmarks.harness import Row, best_of, compare
+from lawful.invariant_set.singular.laplacian import layered_edge_weights
+from lawful.invariant_set.singular.regulariser import NuclearPenalty
 from lawful.network import Architecture, Mlp
 from lawful.pruning.certificate import certificate
 from lawful.pruning.prune import prune
-from lawful.singular.laplacian import layered_edge_weights
-from lawful.singular.regulariser import NuclearPenalty
 from lawful.verify import verify
 
 LARGE = (100, *[240] * 9, 10)  # ten layers, 0.49 million parameters; J would have 2160 × 489 370 entries, 8.5 GB

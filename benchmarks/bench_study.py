@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.harness import Row, compare
+from lawful.api.audit import audit
+from lawful.api.sweeps import Plan, run_sweep
 from lawful.network import Architecture
-from lawful.study.audit import audit
-from lawful.study.sweep import Plan, run_sweep
 
 
 def nothing(n: int) -> dict[str, int]:

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from benchmarks.harness import Row, best_of
-from lawful.flow.watch import LawWatch
 from lawful.symmetry import symmetries
+from lawful.training.monitor.watch import LawWatch
 
 
 class Block(nn.Module):

@@ -69,7 +69,7 @@ def write_shards(
 
 def make_pair(place: Path, shape: str) -> None:
     """A random checkpoint and its disguise, on disk."""
-    from lawful.network.modules import hugging_face
+    from lawful.sources.checkpoints import hugging_face
 
     for name in "ab":
         write_config(place / name, shape)
@@ -190,7 +190,7 @@ def same(place: Path) -> str:
 
 def verify(place: Path) -> str:
     """Check the evidence."""
-    from lawful.cli.checkpoints import FloatTensors
+    from lawful.cli.checkpoints.align import FloatTensors
     from lawful.verify import verify as check
 
     return check((place / "copy.json").read_bytes(), *(FloatTensors(place / name) for name in "ab")).statement
@@ -198,7 +198,7 @@ def verify(place: Path) -> str:
 
 def fingerprint(place: Path) -> str:
     """Two sketches, of which the second needs no architecture to be read; then reading: of the files, and one sum."""
-    from lawful.study.checkpoint_sketches import Families
+    from lawful.api.checkpoints.sketches import Families
 
     def read() -> None:
         for file in (place / "b").glob("*.safetensors"):

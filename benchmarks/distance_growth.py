@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.bench_distance import network, pruned
-from lawful.fibers.distance import distance
+from lawful.bounds.distance import distance
 from lawful.figure import Figure, Panel, Series, draw
 
 WIDTHS, RADII, LIMIT = (10, 20, 40), (0.01, 0.03, 0.1, 0.3), 60.0

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from lawful.api.figure_file import save
 from lawful.figure import Figure, Panel, Series
-from lawful.leaky import LeakyResNet, SolverProgress, recipe, solve, teacher
-from lawful.study.figure_file import save
+from lawful.papers.leaky import LeakyResNet, SolverProgress, recipe, solve, teacher
 
 RIDGE, DEPTH = 0.04, 5.0
 Watch = Callable[[SolverProgress], None]

@@ -29,9 +29,9 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from lawful.figure import COLOURS, Figure, Panel, Series, draw
+from lawful.invariant_set.singular.laplacian import layered_edge_weights
+from lawful.invariant_set.singular.proximal import Omegas, nuclear_prox
 from lawful.network import Dag, Mlp
-from lawful.singular.laplacian import layered_edge_weights
-from lawful.singular.proximal import Omegas, nuclear_prox
 from lawful.types import Floats
 
 PENALTIES = ("nuclear, lazy", "nuclear, proximal", "group lasso", "L1")

@@ -13,8 +13,8 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
 
-from lawful.study.claim import EDITIONS
-from lawful.study.claims import all_claims
+from reproduction.claim import EDITIONS
+from reproduction.claims import all_claims
 
 gc.disable()  # a build ends soon; looking for cycles among its trees took another quarter
 logging.disable(logging.DEBUG)  # a hundred thousand lines that nobody reads

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 import lawful
-from lawful.figure import STYLE, Figure, Panel, Series, svg
-from lawful.report.network import draw_graph
+from lawful.figure import STYLE, Figure, Panel, Series
+from lawful.figure.inline_svg import svg
+from lawful.report.structure.network import draw_graph
 
 
 def laws() -> str:
@@ -89,8 +90,8 @@ def leaky() -> str:
 
 def fibers() -> str:
     """Regions of a network of two inputs."""
-    from lawful.fibers.catalogue import draw_regions
-    from lawful.study.region_figure import complex_figure
+    from lawful.api.region_figure import complex_figure
+    from lawful.fibers.regions.count import draw_regions
 
     network = lawful.Architecture.parse("2-6-4-1 relu bias").initialise(seed=4)
     return shown(complex_figure(*draw_regions(network, (-3.0, 3.0))))

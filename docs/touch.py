@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 import numpy as np
 
+from lawful.api.explore import explore
 from lawful.network import Architecture, Mlp
-from lawful.network.formats.files import write
-from lawful.report.explorer import explorer_html
-from lawful.study.explore import explore
+from lawful.report.page.explorer import explorer_html
+from lawful.sources.files import write
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from lawful import Mlp
-from lawful.study.audit import Audit, audit
+from lawful.api.audit import Audit, audit
 
 
 def run() -> Audit:

@@ -6,7 +6,7 @@ them: -2H/L approaches the number from below, the cost of identity from above (P
 
 from __future__ import annotations
 
-from lawful.leaky import LeakyResNet, energies, solve_depths, teacher, trace
+from lawful.papers.leaky import LeakyResNet, energies, solve_depths, teacher, trace
 
 
 def run() -> float:

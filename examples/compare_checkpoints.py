@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from lawful import Architecture, Mlp
-from lawful.network.formats.data import Data
-from lawful.study.diff import Diff, diff
+from lawful.api.checkpoints.diff import Diff, diff
+from lawful.formats.queries.data import Data
 
 
 def run() -> Diff:

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from lawful.network.formats.files import read, write
-from lawful.network.modules.convert import from_module
+from lawful.sources.files import read, write
+from lawful.sources.modules.convert import from_module
 
 
 class Block(nn.Module):

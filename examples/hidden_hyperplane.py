@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from lawful.fibers import flip, translate
-from lawful.fibers.disguise import hiding_network
-from lawful.fibers.identifiability import identifiable
-from lawful.fibers.polyhedral import polyhedral_complex
+from lawful.fibers.deep.identifiability import identifiable
+from lawful.fibers.random_members import hiding_network
+from lawful.fibers.regions.polyhedral_complex import polyhedral_complex
 
 
 def run() -> float:

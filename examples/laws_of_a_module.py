@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from lawful.laws import HeavyBall, count_laws
+from lawful.conservation import HeavyBall, count_laws
 
 
 class Attention(nn.Module):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from lawful import Mlp
-from lawful.components import components, locked_outputs, unlock
+from lawful.invariant_set import components, locked_outputs, unlock
 
 
 def run() -> int:

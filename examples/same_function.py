@@ -6,8 +6,9 @@ computes. `same` sees through all of it and proves its answer (P4 Section 6).
 
 from __future__ import annotations
 
-from lawful.fibers import Different, Equal, same
-from lawful.fibers.disguise import disguise, hiding_network
+from lawful.fibers import Different, Equal
+from lawful.fibers.random_members import disguise, hiding_network
+from lawful.fibers.same import same
 
 
 def run() -> float:

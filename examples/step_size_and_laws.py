@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from lawful import Architecture
-from lawful.flow import Optimizer, balances, compare, problem
+from lawful.training import Optimizer, balances, compare, problem
 
 
 def run() -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from lawful.flow.monitor import Monitor, line, read_records
+from lawful.training.monitor.monitor import Monitor, line, read_records
 
 
 class Block(nn.Module):

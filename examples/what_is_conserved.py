@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from lawful.laws import count_laws
-from lawful.laws.certificate import certificate
+from lawful.conservation import count_laws
+from lawful.conservation.certificate import certificate
 from lawful.network import Architecture, Mlp
 from lawful.verify import verify
 

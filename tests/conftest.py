@@ -38,7 +38,7 @@ def pytest_configure() -> None:
     """
     gc.disable()
     with contextlib.suppress(ImportError):
-        from lawful.network.modules.torchvision_names import let_torchvision_load
+        from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
 
         let_torchvision_load()
 
@@ -58,7 +58,7 @@ def _modules_written_alike_are_exported_once(request: pytest.FixtureRequest) -> 
         return
     from written_alike import exported_once
 
-    from lawful.network.modules import export
+    from lawful.program.frontends import export
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(export, "_exported", exported_once(export._exported))

@@ -51,7 +51,7 @@ def test_every_schema_is_a_file(site: Any, tmp_path: Path) -> None:
 
 
 def test_the_glossary_has_every_term(site: Any, tmp_path: Path) -> None:
-    from lawful.report.terms import TERMS
+    from lawful.report.page.terms import TERMS
 
     site["reference"].write_glossary(tmp_path)
     text = (tmp_path / "glossary.md").read_text(encoding="utf-8")

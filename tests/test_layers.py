@@ -11,41 +11,47 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "lawful"
-GROUND = {"errors", "types", "extras", "figure", "shown", "version", "outward", "sentences"}
+GROUND = {"errors", "types", "extras", "figure", "result", "version", "outward", "sentences"}
+READ = GROUND | {"exact", "network", "formats", "program", "sources"}  # whatever a user has, as a network or a program
 MAY_IMPORT = {
     "errors": set[str](),
     "types": set[str](),
     "version": set[str](),
     "extras": {"errors"},
     "figure": {"extras"},
-    "shown": {"figure"},
+    "result": {"figure"},
     "outward": set[str](),
     "sentences": {"outward"},
     "verify": {"errors", "outward"},
     "exact": GROUND,
     "network": GROUND | {"exact"},
+    "formats": GROUND | {"network"},
     "program": GROUND | {"exact", "network"},
-    "symmetry": GROUND | {"exact", "network", "program"},
-    "laws": GROUND | {"exact", "network", "program", "symmetry"},
-    "components": GROUND | {"exact", "network", "symmetry"},
-    "singular": GROUND | {"network", "components"},
-    "pruning": GROUND | {"exact", "network", "program", "symmetry", "singular", "fibers"},
-    "flow": GROUND | {"network", "symmetry"},
-    "truncation": GROUND | {"exact", "network"},
-    "leaky": GROUND | {"network", "program"},
-    "fibers": GROUND | {"exact", "network", "symmetry"},
-    "checkpoints": GROUND | {"exact", "network", "program", "symmetry"},
+    "sources": GROUND | {"network", "formats", "program"},
+    "symmetry": READ,
+    "conservation": READ | {"symmetry"},
+    "invariant_set": READ | {"symmetry"},
+    "bounds": READ,
+    "fibers": READ | {"bounds"},
+    "pruning": READ | {"symmetry", "invariant_set", "bounds", "fibers"},
+    "training": READ | {"symmetry"},
+    "papers": READ,
+    "checkpoints": READ | {"symmetry"},
 }
-# `network` has two storeys: what a network is, which programs stand on, and the files that read networks as programs.
-READERS = "network that reads programs"
-for _room in [room for room, below in MAY_IMPORT.items() if "network" in below and room != "program"]:
-    MAY_IMPORT[_room] = MAY_IMPORT[_room] | {READERS}
-MAY_IMPORT[READERS] = MAY_IMPORT["program"] | {"program"}
-MAY_IMPORT["study"] = {*MAY_IMPORT}
-MAY_IMPORT["report"] = MAY_IMPORT["study"] | {"study"}
+MAY_IMPORT["api"] = {*MAY_IMPORT} - {"verify"}
+MAY_IMPORT["report"] = {*MAY_IMPORT}
 MAY_IMPORT["cli"] = MAY_IMPORT["report"] | {"report"}
 MAY_IMPORT["__main__"] = {"cli"}
 MAY_IMPORT[""] = MAY_IMPORT["cli"]  # the package gives names to the outside, and results their views: nobody imports it
+# Claims are outside the wheel. Who runs them imports them where they are needed, and does without where they are not.
+LARGE = {"checkpoints", "pruning", "symmetry", "verify"}  # folders that wait to be cut by idea
+RUN_CLAIMS = {
+    "lawful",
+    "lawful.api.sweeps.jobs",
+    "lawful.cli.reproduce",
+    "lawful.cli.training.sweep",
+    "lawful.report.views",
+}
 
 
 def name_of(path: Path) -> str:
@@ -73,15 +79,7 @@ def imports_of(module: str) -> dict[str, int]:
 
 
 def room_of(module: str) -> str:
-    room = module.split(".")[1] if "." in module else ""
-    return READERS if room == "network" and module in FILES and reads_programs(module) else room
-
-
-@cache
-def reads_programs(module: str) -> bool:
-    """Whether a file of `network` imports programs, or another that does."""
-    below = [target for target in imports_of(module) if target.startswith("lawful.network")]
-    return any(target.startswith("lawful.program") for target in imports_of(module)) or any(map(reads_programs, below))
+    return module.split(".")[1] if "." in module else ""
 
 
 def wrong_imports(module: str, room: str) -> list[str]:
@@ -146,7 +144,41 @@ def test_no_public_class_is_defined_twice() -> None:
     assert twice == {}
 
 
+def test_claims_are_imported_by_those_who_run_them_alone() -> None:
+    importers = {
+        module
+        for module, path in FILES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "reproduction"
+    }
+    assert importers <= RUN_CLAIMS
+
+
+def test_no_package_hides_a_submodule() -> None:
+    """`import lawful.fibers.same as s` gives the file: no package binds a file's name to something else."""
+    for module, path in FILES.items():
+        if path.name != "__init__.py" or module == "lawful":
+            continue
+        below = {name.rpartition(".")[2] for name in FILES if name.rpartition(".")[0] == module}
+        bound = {
+            (alias.asname or alias.name)
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+            if f"{node.module}.{alias.name}" not in FILES
+        }
+        assert below & bound == set(), module
+
+
+def test_folders_stay_small() -> None:
+    """About fifteen files of one idea, twenty at most; what waits for its cut is listed."""
+    sizes: dict[str, int] = {}
+    for path in FILES.values():
+        sizes[str(path.parent.relative_to(SOURCE))] = sizes.get(str(path.parent.relative_to(SOURCE)), 0) + 1
+    assert {folder for folder, files in sizes.items() if files > 20} <= LARGE
+
+
 def test_the_checks_can_fail() -> None:
     assert wrong_imports("lawful.network.dag", "verify") != []
-    assert wrong_imports("lawful.study.audit", "network") != []
+    assert wrong_imports("lawful.api.audit", "network") != []
     assert circle({"a": {"b"}, "b": {"a"}}) != []

@@ -18,7 +18,7 @@ import lawful
 from lawful.cli import _command
 from lawful.errors import LawfulError, Unsupported
 from lawful.report.views import VIEWS
-from lawful.shown import Shown
+from lawful.result import Shown
 
 VERBS = sorted(name.replace("-", "_") for name in _command().commands)
 
@@ -47,28 +47,27 @@ def test_every_verb_is_a_function_of_that_name(verb: str) -> None:
 
 
 def test_the_core_answers_without_any_extra() -> None:
-    rooms = "components fibers flow laws pruning singular truncation verify study.audit study.demo study.verbs"
-    names = [*rooms.split(), "study.training_verbs", "report.views", "cli"]
+    packages = "invariant_set fibers training conservation pruning papers.truncation verify api.audit api.demo"
+    names = [*packages.split(), "api.questions", "api.training", "report.views", "cli"]
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import core_only; core_only.hide()\n"
     code += "\n".join(f"import lawful.{name}" for name in names)
     code += (
         "\nlawful.audit('3-4-1 relu bias'); lawful.prune('3-4-1 relu bias'); lawful.same('2-3-1 relu', '2-3-1 relu')"
     )
-    code += (
-        "\nlawful.components('3-4-1 relu bias')._repr_html_(); lawful.explore('2-3-1 relu'); lawful.flow('2-3-1 relu')"
-    )
+    code += "\nlawful.components('3-4-1 relu bias')._repr_html_(); lawful.explore('2-3-1 relu')"
+    code += "\nlawful.singular('2-3-1 relu')"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.returncode == 0, found.stderr[-1500:]
 
 
-def test_rooms_named_like_verbs_are_modules_too() -> None:
+def test_functions_stay_functions_whatever_is_imported() -> None:
     code = (
-        "import lawful, lawful.laws, lawful.components, lawful.flow, lawful.leaky, lawful.singular\n"
-        "from lawful.components import find_path\n"
+        "import lawful, lawful.conservation.count, lawful.invariant_set.paths, lawful.training, lawful.papers.leaky\n"
         "assert lawful.laws('2-3-1 relu').laws == 3\n"
         "assert lawful.components('2-3-1 relu').connected in (True, False)\n"
         "assert lawful.singular('2-3-1 relu').singularity.rank == 3\n"
-        "assert callable(lawful.flow) and callable(lawful.leaky)\n"
+        "import lawful.verify.schema\n"
+        "assert callable(lawful.flow) and callable(lawful.leaky) and callable(lawful.verify)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -187,7 +186,7 @@ def test_a_figure_becomes_matplotlibs() -> None:
 
 
 def test_verify_takes_files_text_and_objects(tmp_path: Path) -> None:
-    from lawful.components import certificate
+    from lawful.invariant_set.certificate import certificate
 
     proof = certificate(lawful.components("3-4-1 relu bias"))
     file = tmp_path / "proof.json"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lawful.network.modules.export import ExportedModule
+from lawful.program.frontends.export import ExportedModule
 
 INNER = set(vars(nn.Module()))  # what every module has
 

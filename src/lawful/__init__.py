@@ -1,6 +1,6 @@
 """lawful: what training conserves, where it can go, how it moves, and which parameters are the same function.
 
-Every verb of the command line is a function of that name here: `lawful.laws("3-4-2 relu")`. It takes whatever
+Every subcommand is a function of that name here: `lawful.laws("3-4-2 relu")`. It takes whatever
 `lawful.open` takes and returns a result with `to_dict()`, `to_dataframe()` and `plot()`, which a notebook shows.
 """
 
@@ -12,27 +12,13 @@ from typing import TYPE_CHECKING, Any
 from lawful.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from lawful.checkpoints import align
-    from lawful.components import components
-    from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
-    from lawful.flow.monitor import Monitor
-    from lawful.laws import count_laws
-    from lawful.network import Architecture, Dag, Mlp
-    from lawful.network.formats.files import read, write
-    from lawful.network.modules.convert import from_module, to_module
-    from lawful.network.opening import open
-    from lawful.network.reading import Reading
-    from lawful.study.checkpoint_index import find
-    from lawful.study.checkpoint_merge import merge
-    from lawful.study.demo import demo
-    from lawful.study.diff import diff
-    from lawful.study.explore import explore
-    from lawful.study.prune import prune
-    from lawful.study.reproduce import reproduce
-    from lawful.study.same import same
-    from lawful.study.singularity import singular
-    from lawful.study.training_verbs import bottleneck, compare, drift, flow, leaky, separate, truncate, truncation_flow
-    from lawful.study.verbs import (
+    from lawful.api.checkpoints.diff import diff
+    from lawful.api.checkpoints.index import find
+    from lawful.api.checkpoints.merge import merge
+    from lawful.api.demo import demo
+    from lawful.api.explore import explore
+    from lawful.api.prune import prune
+    from lawful.api.questions import (
         audit,
         canonical,
         check,
@@ -49,35 +35,49 @@ if TYPE_CHECKING:
         sweep,
         symmetries,
     )
+    from lawful.api.same import same
+    from lawful.api.singularity import singular
+    from lawful.api.training import bottleneck, compare, drift, flow, leaky, separate, truncate, truncation_flow
+    from lawful.checkpoints.verbs import align
+    from lawful.conservation import count_laws
+    from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
+    from lawful.invariant_set import components
+    from lawful.network import Architecture, Dag, Mlp
+    from lawful.network.reading import Reading
+    from lawful.sources.files import read, write
+    from lawful.sources.modules.convert import from_module, to_module
+    from lawful.sources.opening import open
+    from lawful.training.monitor.monitor import Monitor
     from lawful.verify import verify
+    from reproduction.run import reproduce
 
-_HOMES = {  # module -> its public names, as `theirs:ours` where ours is the verb's
+_HOMES = {  # module -> its public names, as `theirs:ours` where ours is the subcommand's
     "lawful.errors": "CertificateError InvalidNetwork LawfulError NotACertificate Unsupported",
     "lawful.network": "Architecture Dag Mlp",
-    "lawful.network.formats.files": "read write",
-    "lawful.network.modules.convert": "from_module to_module",
-    "lawful.network.opening": "open",
+    "lawful.sources.files": "read write",
+    "lawful.sources.modules.convert": "from_module to_module",
+    "lawful.sources.opening": "open",
     "lawful.network.reading": "Reading",
-    "lawful.flow.monitor": "Monitor",
-    "lawful.laws": "count_laws",
-    "lawful.components.locks": "components",
-    "lawful.study.prune": "prune",
+    "lawful.training.monitor.monitor": "Monitor",
+    "lawful.conservation": "count_laws",
+    "lawful.invariant_set.locks.components": "components",
+    "lawful.api.prune": "prune",
     "lawful.checkpoints": "align",
-    "lawful.study.checkpoint_index": "find",
-    "lawful.study.checkpoint_merge": "merge",
-    "lawful.study.demo": "demo",
-    "lawful.study.diff": "diff",
-    "lawful.study.explore": "explore",
-    "lawful.study.reproduce": "reproduce",
-    "lawful.study.same": "same",
-    "lawful.study.singularity": "singular",
-    "lawful.study.training_verbs": "bottleneck compare drift flow leaky separate truncate truncation_flow",
-    "lawful.study.verbs": "audit canonical check convert distance fiber fingerprint identifiable laws path rebalance "
+    "lawful.api.checkpoints.index": "find",
+    "lawful.api.checkpoints.merge": "merge",
+    "lawful.api.demo": "demo",
+    "lawful.api.checkpoints.diff": "diff",
+    "lawful.api.explore": "explore",
+    "reproduction.run": "reproduce",
+    "lawful.api.same": "same",
+    "lawful.api.singularity": "singular",
+    "lawful.api.training": "bottleneck compare drift flow leaky separate truncate truncation_flow",
+    "lawful.api.questions": "audit canonical check convert distance fiber fingerprint identifiable laws path rebalance "
     "regions show sweep symmetries",
     "lawful.verify": "verify",
 }
 _PLACES = {name.rpartition(":")[2]: (home, name.partition(":")[0]) for home in _HOMES for name in _HOMES[home].split()}
-# What most people need; the other verbs are functions here too, all else is in the rooms.
+# What most people need; the other subcommands are functions here too, all else is in the packages.
 __all__ = [
     "Architecture", "Dag", "LawfulError", "Mlp", "Monitor", "audit", "canonical", "compare", "components",
     "convert", "diff", "distance", "explore", "fiber", "fingerprint", "flow", "identifiable", "laws", "open", "path",
@@ -108,20 +108,23 @@ def _views() -> ModuleType:
     return views
 
 
-class _Room(ModuleType):
-    """A room that has the name of a verb can be called like the verb: `lawful.components(network)`."""
+class _Verify(ModuleType):
+    """The kernel is a package of its own, `python -m lawful.verify`, and `lawful.verify(certificate)` a function.
+
+    It is the one name that means both; every other package has a name that no function has.
+    """
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        return __getattr__(self.__name__.removeprefix("lawful."))(*arguments, **options)
+        return __getattr__("verify")(*arguments, **options)
 
 
 class _Package(ModuleType):
-    """Python binds a room to its name when it is imported: there it becomes callable, and results get their views."""
+    """Python binds a package to its name when it is imported: there results get their views."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, ModuleType) and name in _PLACES:
-            value.__class__ = _Room
-        if name == "shown":
+        if name == "verify":
+            value.__class__ = _Verify
+        if name == "result":
             value.Shown.views = staticmethod(_views)
         super().__setattr__(name, value)
 

@@ -21,6 +21,9 @@ EXTRAS = {
 }
 
 
+CLAIMS = "the claims of the papers come with the repository, not with the package: clone it and run `make demo` there"
+
+
 class MissingExtra(LawfulError, ModuleNotFoundError):
     """A package is not installed that this needs; the message names the extra."""
 
@@ -32,6 +35,8 @@ def missing(module: str) -> MissingExtra | None:
     this needs PyTorch, which is not installed: pip install 'lawful[torch]'
     """
     package = module.partition(".")[0]
+    if package == "reproduction":
+        return MissingExtra(CLAIMS, name=module)
     if package not in EXTRAS:
         return None
     name, extra = EXTRAS[package]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lawful.study.claims import checkpoints
+from reproduction.claims import checkpoints
 
 
 def test_a_matching_that_knows_scales_is_not_one_by_permutations_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,10 +29,10 @@ from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.same import same_checkpoints
 from lawful.checkpoints.streamed import MadeTensors, folded_rows, folded_tensors
 from lawful.checkpoints.verbs import align_pair
-from lawful.cli.checkpoints import FloatTensors
+from lawful.cli.checkpoints.align import FloatTensors
 from lawful.errors import CertificateError, LawfulError
-from lawful.network.formats.safetensors import write_tensors
-from lawful.network.modules.save import write_weights
+from lawful.formats.tensors.safetensors import write_tensors
+from lawful.sources.checkpoints.save import write_weights
 from lawful.verify import verify
 
 

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 import lawful
+from lawful.api import same as asking
 from lawful.checkpoints.verbs import same as same_by_weights
-from lawful.study import same as asking
 
 
 def twins(seed: int) -> tuple[nn.Module, nn.Module]:

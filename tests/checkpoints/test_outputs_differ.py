@@ -15,12 +15,12 @@ from checkpoints.models import FAMILIES, make
 from safetensors.torch import save_file
 from torch import nn
 
+from lawful.api.checkpoints.outputs_differ import outputs_certificate, retrace
 from lawful.checkpoints.apart import apart
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, open_both
 from lawful.checkpoints.verbs import decide
 from lawful.errors import CertificateError, LawfulError, Unsupported
 from lawful.program.table import ATEN, Entry
-from lawful.study.outputs_differ import outputs_certificate, retrace
 from lawful.verify import verify
 from lawful.verify.checkpoint_files import tensors_digest
 

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from sklearn.datasets import load_digits
 from torch import nn
 
+from lawful.api.checkpoints.index import checkpoints_in, find, index_folder
 from lawful.checkpoints.axis_frames import frames, moved
 from lawful.checkpoints.finite import check_numbers
 from lawful.checkpoints.folds import fold
@@ -23,7 +24,6 @@ from lawful.checkpoints.random_members import draw
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.sketch import sketch
 from lawful.errors import LawfulError
-from lawful.study.checkpoint_index import checkpoints_in, find, index_folder
 from lawful.symmetry import symmetries
 from lawful.symmetry.orbit import disguise
 
@@ -165,7 +165,7 @@ def test_many_are_sketched_by_other_processes_and_what_is_finished_stays(tmp_pat
     def killed(*given, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lawful.study.checkpoint_index.Store", killed)
+    monkeypatch.setattr("lawful.api.checkpoints.index.Store", killed)
     with pytest.raises(KeyboardInterrupt):
         index_folder([tmp_path], many, workers=1)
     monkeypatch.undo()

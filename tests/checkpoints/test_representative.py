@@ -15,10 +15,10 @@ from scipy.optimize import minimize
 from torch import nn
 
 import lawful
+from lawful.api.checkpoints.representatives import representative
 from lawful.checkpoints.balancing import balance
 from lawful.checkpoints.representative import Representative
 from lawful.errors import LawfulError
-from lawful.study.representatives import representative
 
 SOME = ("mlp", "resnet", "gpt", "llama")
 

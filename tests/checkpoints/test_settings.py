@@ -15,7 +15,7 @@ from command_line import in_process as lawful
 
 import lawful as api
 from lawful.checkpoints.settings import INERT, _flat, differing, differing_tokens, rounded_by_dtype, telling_lengths
-from lawful.cli.checkpoints import FloatTensors
+from lawful.cli.checkpoints.align import FloatTensors
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify import verify
 from lawful.verify.checkpoint_settings import check_settings
@@ -28,7 +28,7 @@ SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "nu
 @pytest.fixture(scope="module")
 def transformers() -> Any:
     found = pytest.importorskip("transformers")
-    from lawful.network.modules.torchvision_names import let_torchvision_load
+    from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
 
     let_torchvision_load()
     found.utils.logging.disable_progress_bar()

@@ -18,8 +18,8 @@ import safetensors.torch
 import torch
 
 import lawful
-import lawful.network.formats.files
-import lawful.study.verbs
+import lawful.api.questions
+import lawful.sources.files
 from lawful.cli.output import harmless
 
 COMMAND = str(Path(sys.executable).with_name("lawful"))
@@ -29,7 +29,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(_: object) -> None:
         raise error
 
-    monkeypatch.setattr(lawful.study.verbs, "summarise", fail)
+    monkeypatch.setattr(lawful.api.questions, "summarise", fail)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_goes_wrong_is_one_line_or_one_object(
 def test_a_defect_names_its_place_and_how_to_report_it(lawful: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, ZeroDivisionError("division by zero"))
     text = lawful("show", "3-4-2 relu", code=4).stderr
-    assert text.startswith("lawful: study/verbs.py:")
+    assert text.startswith("lawful: api/questions.py:")
     assert "lawful --version" in text
 
 
@@ -152,7 +152,7 @@ def with_a_breaking_name(folder: Path, ending: str) -> Path:
         torch.save(tensors, path)
     else:
         module = torch.nn.Sequential(torch.nn.Linear(2, 1))
-        lawful.network.formats.files.write(lawful.open(module), path)
+        lawful.sources.files.write(lawful.open(module), path)
         model = onnx.load(path)
         for each in (*model.graph.initializer, *model.graph.node):
             for names in (each.input, each.output) if isinstance(each, onnx.NodeProto) else ():

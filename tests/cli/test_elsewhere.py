@@ -30,7 +30,7 @@ for name in kept:
     delattr(os, name)
 import lawful
 for found in pkgutil.walk_packages(lawful.__path__, "lawful."):
-    if found.name not in ("lawful.__main__", "lawful.flow.lightning"):
+    if found.name not in ("lawful.__main__", "lawful.training.monitor.lightning"):
         importlib.import_module(found.name)
 from lawful.cli import main
 for command in COMMANDS:
@@ -39,7 +39,7 @@ for command in COMMANDS:
         main()
     except SystemExit as stop:
         assert not stop.code, (command, stop.code)
-from lawful.study.sweep import Plan, Store
+from lawful.api.sweeps import Plan, Store
 from pathlib import Path
 store = Store(Path("sweep"), write=True)
 store.set_plan(Plan("count_laws", {"architecture": ["2-2-1 relu"]}))

@@ -27,7 +27,7 @@ from torch import nn
 
 import lawful
 from lawful.cli import app
-from lawful.network.formats import writing
+from lawful.formats.io import writing
 
 VERBS: dict[str, Any] = dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 HOME = str(Path(lawful.__file__).parent)
@@ -141,7 +141,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _keep_one_result(folder: Path) -> None:
-    from lawful.study.sweep import Finished, Plan, Store
+    from lawful.api.sweeps import Finished, Plan, Store
 
     store, plan = Store(folder, write=True), Plan("count_laws", {"architecture": ["2-2-1 relu"], "seed": [0]})
     store.set_plan(plan)

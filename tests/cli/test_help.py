@@ -12,10 +12,10 @@ import pytest
 import typer
 
 from lawful import Architecture
+from lawful.api.checkpoints.index import index_folder
 from lawful.cli import app
 from lawful.cli.help import EXAMPLES, GROUPS, sentence
-from lawful.network.formats.files import write
-from lawful.study.checkpoint_index import index_folder
+from lawful.sources.files import write
 
 COMMAND: Any = typer.main.get_command(app)
 VERBS = sorted(COMMAND.commands)
@@ -93,7 +93,7 @@ def test_examples_run(lawful: Any, folder: Path, line: str, tmp_path: Path) -> N
     if "verify same" in line:
         lawful("same", "model.json", "model.json", "--exact", "--certificate", "same.json", cwd=tmp_path)
     if "sweep status" in line:
-        from lawful.study.sweep import Plan, Store
+        from lawful.api.sweeps import Plan, Store
 
         store = Store(tmp_path / "results", write=True)
         store.set_plan(Plan("count_laws", {"architecture": ["2-2-1 relu"]}))

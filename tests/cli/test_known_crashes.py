@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lawful.flow.runs import load
-from lawful.study.sweep import Finished, Plan, Store
+from lawful.api.sweeps import Finished, Plan, Store
+from lawful.training.integration.runs import load
 
 GRAPH: dict[str, Any] = {"inputs": ["a"], "outputs": ["y"], "edges": [["a", "h", 2.0], ["h", "y", -1.0]]}
 

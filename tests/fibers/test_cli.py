@@ -12,8 +12,8 @@ from command_line import ended, in_process
 
 from lawful import Mlp
 from lawful.cli import main
-from lawful.fibers.disguise import deepened, disguise, hiding_network, random_network
-from lawful.network.formats.files import write
+from lawful.fibers.random_members import deepened, disguise, hiding_network, random_network
+from lawful.sources.files import write
 
 
 def lawful(*arguments: object, code: int = 0) -> str:

@@ -13,13 +13,13 @@ import torch
 import lawful
 from lawful import Mlp
 from lawful.fibers import Domain, Stack, cells
-from lawful.fibers.catalogue import count_regions
-from lawful.fibers.cells import OutOfTime
-from lawful.fibers.disguise import hiding_network, random_network
-from lawful.fibers.genericity import genericity
-from lawful.fibers.polyhedral import polygon, polyhedral_complex, ridges
-from lawful.fibers.region_certificate import certificate
-from lawful.network.formats.json_graph import decode
+from lawful.fibers.deep.genericity import genericity
+from lawful.fibers.random_members import hiding_network, random_network
+from lawful.fibers.regions.cells import OutOfTime
+from lawful.fibers.regions.certificate import certificate
+from lawful.fibers.regions.count import count_regions
+from lawful.fibers.regions.polyhedral_complex import polygon, polyhedral_complex, ridges
+from lawful.formats.graphs.json_graph import decode
 
 
 @pytest.mark.parametrize(("inputs", "neurons"), [(1, 5), (2, 6), (3, 5), (4, 3)])
@@ -184,7 +184,7 @@ def test_regions_thinner_than_floats_are_counted() -> None:
 @pytest.mark.parametrize("widths", [(2, 6, 5, 1), (3, 4, 4, 2), (4, 5, 3, 1), (2, 3, 3, 3, 1)])
 def test_corners_and_programs_find_the_same_regions(widths: tuple[int, ...]) -> None:
     """Two ways to walk that share no decision."""
-    from lawful.fibers.program_walk import walk
+    from lawful.fibers.regions.pattern_tree import walk
 
     for seed in range(3):
         stack = Stack.of(random_network(*widths, seed=seed))

@@ -7,26 +7,16 @@ import pytest
 
 from lawful import Mlp, Unsupported
 from lawful.fibers import Domain, Stack
-from lawful.fibers.assigned_fiber import assigned_fiber, count_assignments
-from lawful.fibers.described_fiber import describe_fiber
-from lawful.fibers.disguise import hiding_network, random_network
-from lawful.fibers.identifiability import identifiable
-from lawful.fibers.identification import balanced_subset
-from lawful.fibers.nonlocal_example import not_localisable
-from lawful.fibers.one_layer_fiber import (
-    fiber_dimension_at,
-    is_pointed,
-    layerwise_fiber,
-    nonnegative_rank,
-)
+from lawful.fibers.deep.bottleneck import bottleneck_fiber, identifiable_volume, sampled_volume, volume_bounds
+from lawful.fibers.deep.identifiability import identifiable
+from lawful.fibers.deep.identification import balanced_subset
+from lawful.fibers.deep.nonlocal_example import not_localisable
+from lawful.fibers.layers import rational
+from lawful.fibers.random_members import hiding_network, random_network
 from lawful.fibers.recover import parameter_jacobian
-from lawful.fibers.stack import rational
-from lawful.fibers.three_layers import (
-    bottleneck_fiber,
-    identifiable_volume,
-    sampled_volume,
-    volume_bounds,
-)
+from lawful.fibers.shallow.assignments import assigned_fiber, count_assignments
+from lawful.fibers.shallow.fiber import fiber_dimension_at, is_pointed, layerwise_fiber, nonnegative_rank
+from lawful.fibers.summary import describe_fiber
 
 
 def orthant_head(linear: int, bending: int, inputs: int, outputs: int, seed: int = 0) -> Mlp:

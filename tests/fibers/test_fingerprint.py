@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawful import Mlp
-from lawful.fibers.catalogue import group_networks
-from lawful.fibers.disguise import disguise, hiding_network, random_network
+from lawful.fibers.deep.bottleneck import bottleneck_fiber
 from lawful.fibers.fingerprint import Library, canonical, fingerprint
-from lawful.fibers.three_layers import bottleneck_fiber
+from lawful.fibers.random_members import disguise, hiding_network, random_network
+from lawful.fibers.regions.count import group_networks
 
 
 def examples(seed: int) -> list[tuple[Mlp, str]]:

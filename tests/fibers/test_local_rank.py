@@ -12,9 +12,9 @@ import pytest
 from fibers.exact_jacobian import jacobian_rank
 
 from lawful import Mlp, write
-from lawful.fibers.identifiability import identifiable
-from lawful.fibers.local_rank import fixed_directions
-from lawful.fibers.stack import Stack
+from lawful.fibers.deep.identifiability import identifiable
+from lawful.fibers.deep.local_rank import fixed_directions
+from lawful.fibers.layers import Stack
 
 
 def network(widths: tuple[int, ...], seed: int, slope: float = 0.0) -> Mlp:

@@ -13,11 +13,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lawful import Dag, LawfulError, Mlp
-from lawful.fibers import Different, Equal, same
-from lawful.fibers.disguise import deepened, disguise, hiding_network, random_network
+from lawful.fibers import Different, Equal
 from lawful.fibers.fingerprint import fingerprint
+from lawful.fibers.random_members import deepened, disguise, hiding_network, random_network
+from lawful.fibers.same import same
 from lawful.fibers.verdict import certificate
-from lawful.network.formats.json_graph import decode
+from lawful.formats.graphs.json_graph import decode
 from lawful.types import Floats
 from lawful.verify import verify
 

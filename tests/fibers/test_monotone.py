@@ -16,8 +16,8 @@ from fibers.kinks import exact_kinks, exact_value
 
 from lawful import Architecture, CertificateError, LawfulError, Mlp, write
 from lawful import check as check_verb
-from lawful.fibers.distance.monotone import certificate_of_monotone, check_monotone, read_directions
-from lawful.fibers.distance.slopes import Growth
+from lawful.bounds.slopes import Growth
+from lawful.fibers.monotone import certificate_of_monotone, check_monotone, read_directions
 from lawful.verify import verify
 
 UP, DOWN = Growth(0, rising=True), Growth(0, rising=False)

@@ -13,13 +13,14 @@ import pytest
 from fibers.exact_jacobian import jacobian_rank
 
 from lawful import Architecture, Mlp, write
-from lawful.fibers import Domain, Stack, same
-from lawful.fibers.assigned_fiber import assigned_fiber
-from lawful.fibers.described_fiber import PartialFiber, describe_fiber
-from lawful.fibers.factorisations import nearby_factorisations
-from lawful.fibers.freedoms import freedoms
-from lawful.fibers.identifiability import identifiable
-from lawful.fibers.stack import rational
+from lawful.fibers import Domain, Stack
+from lawful.fibers.deep.factorisations import nearby_factorisations
+from lawful.fibers.deep.freedoms import freedoms
+from lawful.fibers.deep.identifiability import identifiable
+from lawful.fibers.layers import rational
+from lawful.fibers.same import same
+from lawful.fibers.shallow.assignments import assigned_fiber
+from lawful.fibers.summary import PartialFiber, describe_fiber
 
 PLANTED = ["dead", "multiple", "ignored", "constant", "linear", "cancelling", "hidden", "mixed"]
 

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawful import Architecture, LawfulError, Mlp
-from lawful.fibers import Different, Equal, Stack, Undecided, same
-from lawful.fibers.disguise import deepened, disguise, hiding_network, random_network
-from lawful.fibers.domain import Domain
-from lawful.fibers.search import Pair
-from lawful.fibers.symmetry import Reorder, Rescale
+from lawful.fibers import Different, Equal, Stack, Undecided
+from lawful.fibers.counterexample import Pair
+from lawful.fibers.random_members import deepened, disguise, hiding_network, random_network
+from lawful.fibers.regions.domain import Domain
+from lawful.fibers.reparametrisations import Reorder, Rescale
+from lawful.fibers.same import same
 from lawful.fibers.verdict import Verdict
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from lawful import Mlp, Unsupported
 from lawful.fibers import Domain, NormalForm, Stack, minimal_network, normal_form
-from lawful.fibers.shallow import Kind, difference_form, group_rows, nonnegative
-from lawful.fibers.stack import floating
+from lawful.fibers.layers import floating
+from lawful.fibers.shallow.normal_form import Kind, difference_form, group_rows, nonnegative
 from lawful.types import Floats
 
 small = st.integers(-2, 2)

@@ -25,18 +25,19 @@ from fibers.small_networks import (
 import lawful as package
 from lawful import Mlp, write
 from lawful.errors import CertificateError, LawfulError
-from lawful.fibers import Stack, same
-from lawful.fibers.described_fiber import describe_fiber
+from lawful.fibers import Stack
+from lawful.fibers.deep.bottleneck import identifiable_volume, sampled_volume
+from lawful.fibers.deep.identifiability import identifiable
+from lawful.fibers.deep.identifiability_certificate import certificate
+from lawful.fibers.deep.single_neuron import as_one_layer, reverse
 from lawful.fibers.fingerprint import canonical, fingerprint
-from lawful.fibers.identifiability import identifiable
-from lawful.fibers.identifiability_certificate import certificate
-from lawful.fibers.roles import role_assignments
-from lawful.fibers.shallow import difference_form
-from lawful.fibers.single_neuron import as_one_layer, reverse
-from lawful.fibers.three_layers import identifiable_volume, sampled_volume
+from lawful.fibers.same import same
+from lawful.fibers.shallow.normal_form import difference_form
+from lawful.fibers.shallow.roles import role_assignments
+from lawful.fibers.summary import describe_fiber
 from lawful.fibers.verdict import certificate as of_same
-from lawful.study.claims import fibers_small_widths
 from lawful.verify import verify
+from reproduction.claims import fibers_small_widths
 
 RAMP = Mlp([[[1.0]], [[-1.0]], [[1.0]]], [[0.0], [1.0], [0.0]])
 TWIN = Mlp([[[-1.0]], [[-1.0]], [[-1.0]]], [[1.0], [1.0], [1.0]])

@@ -10,8 +10,18 @@ from hypothesis import strategies as st
 
 from lawful import CertificateError, LawfulError, Mlp
 from lawful.fibers import Stack, flip, translate
-from lawful.fibers.disguise import disguise, hiding_network, random_network
-from lawful.fibers.symmetry import Collapse, Drop, Flip, Merge, Quiet, Reorder, Rescale, Translate, flip_matrix
+from lawful.fibers.random_members import disguise, hiding_network, random_network
+from lawful.fibers.reparametrisations import (
+    Collapse,
+    Drop,
+    Flip,
+    Merge,
+    Quiet,
+    Reorder,
+    Rescale,
+    Translate,
+    flip_matrix,
+)
 
 
 def probes(inputs: int, seed: int = 0) -> np.ndarray:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
+from lawful.api.sweeps import Finished, Plan, Store
 from lawful.cli import main
-from lawful.flow import integrate, known_laws, problem
-from lawful.flow.runs import record, save
 from lawful.network import Architecture, Mlp
-from lawful.network.formats.files import write
-from lawful.study.sweep import Finished, Plan, Store
+from lawful.sources.files import write
+from lawful.training import integrate, known_laws, problem
+from lawful.training.integration.runs import record, save
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def test_the_undamaged_files_are_read(tmp_path: Path) -> None:
 
 
 FAULTS = """
-import os, re, lawful.cli.output as output, lawful.network.summary as summary
+import os, re, lawful.cli.output as output, lawful.sources.summary as summary
 output.UNUSUAL = re.compile("(?!)")
 TURN, well = Path(__file__).with_name("turn"), summary.summarise
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lawful.errors import LawfulError
-from lawful.network.formats.box import read_box
+from lawful.formats.queries.box import read_box
 
 FIRST = """; a property
 (declare-const X_0 Real)

@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from lawful import LawfulError
-from lawful.flow.modules import ModuleProblem
-from lawful.laws.count import count_laws
-from lawful.network.modules.classes import check_labels, class_rows, classes_axis, vocabulary_of
+from lawful.conservation.count import count_laws
+from lawful.sources.modules.classes import check_labels, class_rows, classes_axis, vocabulary_of
+from lawful.training.problems.module_problem import ModuleProblem
 
 
 class CastsInside(nn.Module):

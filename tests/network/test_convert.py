@@ -11,7 +11,7 @@ import pytest
 from command_line import Run, in_process
 
 from lawful.network import Architecture
-from lawful.network.formats.files import read
+from lawful.sources.files import read
 
 LAWFUL = Path(sys.executable).with_name("lawful")
 MODULE = """

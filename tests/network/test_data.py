@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lawful import LawfulError
-from lawful.network.formats.data import read_data
+from lawful.formats.queries.data import read_data
 
 
 def test_npz_and_csv_say_the_same(tmp_path: Path) -> None:

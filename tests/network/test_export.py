@@ -8,10 +8,10 @@ from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Role
-from lawful.network.modules.convert import from_module
-from lawful.network.modules.export import export_module
 from lawful.program.domains import scalar_graph
+from lawful.program.frontends.export import export_module
 from lawful.program.frontends.torch_export import read_module
+from lawful.sources.modules.convert import from_module
 
 
 class Tied(nn.Module):
@@ -109,7 +109,7 @@ def test_a_model_that_caches_keys_is_read_without_and_stays_as_it_was() -> None:
 
 def test_somebodys_factory_needs_a_torchvision_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """The factory fails once, because of an operator that is not there; with its name, it is called again."""
-    from lawful.network.modules import load
+    from lawful.sources.checkpoints import load
 
     calls, tries = [], []
     monkeypatch.setattr(load, "let_torchvision_load", lambda: tries.append(1) is None)

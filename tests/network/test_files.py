@@ -22,7 +22,7 @@ from network_instances import all_networks, sparse_dag
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import Architecture, Dag, Mlp
-from lawful.network.formats.files import FORMATS, read, write
+from lawful.sources.files import FORMATS, read, write
 
 NETWORKS = all_networks()
 EXACT = (".safetensors", ".pt", ".pth", ".npz", ".json")

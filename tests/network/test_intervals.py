@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lawful.fibers.domain import Domain
-from lawful.fibers.stack import rational
+from lawful.fibers.layers import rational
+from lawful.fibers.regions.domain import Domain
 from lawful.network.intervals import activated, affine
 
 numbers = st.floats(-1e9, 1e9, allow_subnormal=True)

@@ -17,7 +17,7 @@ from network_instances import all_networks
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import Dag, Mlp
-from lawful.network.modules.convert import DagModule, from_module, to_module
+from lawful.sources.modules.convert import DagModule, from_module, to_module
 
 NETWORKS = all_networks()
 

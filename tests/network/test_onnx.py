@@ -13,8 +13,8 @@ from onnx.reference import ReferenceEvaluator
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
-from lawful.network.formats.files import read
-from lawful.network.formats.onnx_reader import load
+from lawful.sources.files import read
+from lawful.sources.onnx.reader import load
 
 RNG = np.random.default_rng(0)
 

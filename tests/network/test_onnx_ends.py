@@ -14,7 +14,7 @@ from torch import nn
 
 import lawful as package
 from lawful.errors import Unsupported
-from lawful.network.modules.network import ModuleNetwork
+from lawful.sources.modules.module_network import ModuleNetwork
 
 
 def ended(constant: float, *kinds: str) -> Any:

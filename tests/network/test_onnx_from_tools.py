@@ -15,7 +15,7 @@ from torch import nn
 import lawful as package
 from lawful.errors import Unsupported
 from lawful.network import Dag, Mlp
-from lawful.network.opening import open_free, open_graph
+from lawful.sources.opening import open_free, open_graph
 
 onnxruntime = pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(0)

@@ -21,8 +21,8 @@ from torch import nn
 
 import lawful as package
 from lawful.errors import InvalidNetwork, Unsupported
-from lawful.network.modules.network import ModuleNetwork
-from lawful.network.modules.onnx_module import OnnxModule
+from lawful.sources.modules.module_network import ModuleNetwork
+from lawful.sources.onnx.module import OnnxModule
 
 Floats = NDArray[Any]
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64

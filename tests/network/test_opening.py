@@ -17,10 +17,10 @@ from torch import nn
 import lawful as package
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import Architecture, Dag, Mlp
-from lawful.network.formats.files import read, write
-from lawful.network.modules.convert import to_module
-from lawful.network.modules.network import ModuleNetwork
-from lawful.network.opening import open_free, open_graph, open_trained
+from lawful.sources.files import read, write
+from lawful.sources.modules.convert import to_module
+from lawful.sources.modules.module_network import ModuleNetwork
+from lawful.sources.opening import open_free, open_graph, open_trained
 
 BATCH = np.random.default_rng(0).normal(size=(16, 3))
 

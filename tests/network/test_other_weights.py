@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 import lawful
-from lawful.laws.count import count_laws
-from lawful.laws.training import training_laws
+from lawful.conservation.count import count_laws
+from lawful.conservation.training_level import training_laws
 from lawful.network import Dag, Mlp
 from lawful.network.initial import initialise
-from lawful.network.opening import open as open_network
-from lawful.network.opening import open_trained
+from lawful.sources.opening import open as open_network
+from lawful.sources.opening import open_trained
 
 
 def degenerate() -> nn.Sequential:

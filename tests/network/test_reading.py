@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lawful.errors import LawfulError
-from lawful.network.formats.reading import (
+from lawful.formats.io.reading import (
     MAX_NESTING,
     open_file,
     parse_json,

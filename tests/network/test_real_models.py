@@ -14,9 +14,9 @@ import torch
 import lawful as package
 from lawful.errors import Unsupported
 from lawful.network import Dag
-from lawful.network.modules.network import ModuleNetwork
 from lawful.network.reading import IN_EVAL
-from lawful.network.sources import HIDDEN_STATES
+from lawful.sources.kinds import HIDDEN_STATES
+from lawful.sources.modules.module_network import ModuleNetwork
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -18,7 +18,7 @@ from network_instances import all_networks
 
 from lawful.errors import LawfulError
 from lawful.network import Dag
-from lawful.network.formats.files import read, write
+from lawful.sources.files import read, write
 
 LAWFUL = Path(sys.executable).with_name("lawful")
 GIGABYTE = 2**30

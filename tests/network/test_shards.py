@@ -14,8 +14,8 @@ from torch import nn
 
 import lawful as package
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
-from lawful.network.formats.files import write
-from lawful.network.modules.save import write_weights
+from lawful.sources.checkpoints.save import write_weights
+from lawful.sources.files import write
 
 INDEX = "model.safetensors.index.json"
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from lawful.network import Mlp
-from lawful.network.formats.files import write
+from lawful.sources.files import write
 
 
 def test_safetensors_npz_json_and_text_are_read_without_pytorch(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 
 import lawful as package
 from lawful.errors import InvalidNetwork, LawfulError
-from lawful.network.modules.network import ModuleNetwork
-from lawful.network.modules.save import write_weights
-from lawful.network.modules.translation import Translation
+from lawful.sources.checkpoints.save import write_weights
+from lawful.sources.checkpoints.translation import Translation
+from lawful.sources.modules.module_network import ModuleNetwork
 
 State = dict[str, torch.Tensor]
 SMALL = {"hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2, "num_attention_heads": 2}

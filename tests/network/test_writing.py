@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lawful.errors import LawfulError
-from lawful.network.formats.writing import check_target, make_folder, new_folder, replacing, write_bytes, write_text
+from lawful.formats.io.writing import check_target, make_folder, new_folder, replacing, write_bytes, write_text
 
 
 def names(folder: Path) -> list[str]:
@@ -54,7 +54,7 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
 
 def test_a_full_disk_is_one_line_with_the_files_name(tmp_path: Path) -> None:
     """A limit on the size of files is the nearest thing to a full disk that needs no disk."""
-    code = f"from lawful.network.formats.writing import write_bytes; write_bytes({str(tmp_path / 'a')!r}, b'x' * 99999)"
+    code = f"from lawful.formats.io.writing import write_bytes; write_bytes({str(tmp_path / 'a')!r}, b'x' * 99999)"
     done = subprocess.run(
         [sys.executable, "-c", code],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000)),

@@ -17,9 +17,9 @@ from torch import nn
 import lawful as package
 from lawful.errors import Unsupported
 from lawful.network import Mlp
-from lawful.network.formats.files import read, write
-from lawful.network.modules.network import ModuleNetwork
-from lawful.network.opening import open_graph
+from lawful.sources.files import read, write
+from lawful.sources.modules.module_network import ModuleNetwork
+from lawful.sources.opening import open_graph
 
 RNG = np.random.default_rng(5)
 BATCH = RNG.normal(size=(9, 4)).astype(np.float32)

@@ -12,7 +12,9 @@ import pytest
 # one or two of each family
 ATEN = {"add", "clamp", "nn.functional.gelu", "cumsum", "index_put", "scatter_add", "var", "nn.functional.avg_pool2d",
         "nn.functional.layer_norm", "einsum", "nn.functional.conv_transpose2d", "roll", "topk"}  # fmt: skip
-ONNX = {"Add", "AveragePool", "Clip", "Conv", "ConvTranspose", "CumSum", "DepthToSpace", "Einsum", "GRU", "Gather",
+ONNX = {"Add", "AveragePool", "BatchNormalization", "BitwiseNot", "Clip", "Conv", "ConvTranspose", "CumSum",
+        "DepthToSpace", "Einsum", "GRU",
+        "Gather",
         "GatherND", "Gemm", "LSTM", "LayerNormalization", "MaxPool", "Mod", "OneHot", "Pad", "ReduceL2", "Resize",
         "STFT", "ScatterND", "Slice", "Softmax", "Split", "TopK", "Where"}  # fmt: skip
 

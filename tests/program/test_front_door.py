@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from lawful.api.program import read_program
 from lawful.errors import LawfulError
-from lawful.study.program import read_program
 
 
 @pytest.fixture(scope="module")

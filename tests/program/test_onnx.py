@@ -15,6 +15,7 @@ from program.models import make, run
 from lawful.errors import LawfulError
 from lawful.program import Program, Refused
 from lawful.program.domains.evaluate import evaluate
+from lawful.program.domains.streamed import StreamedRun, evaluate_beside
 from lawful.program.frontends.onnx import read_onnx
 from lawful.program.frontends.torch_export import read_module
 
@@ -126,3 +127,44 @@ def test_open_sizes_must_be_given() -> None:
     with pytest.raises(LawfulError, match="size of the input x"):
         read_onnx(model)
     assert read_onnx(model, {"x": (4, 3)}).outputs[0].shape == (4, 3)
+
+
+def test_bits_are_those_of_the_file_s_types() -> None:
+    """The opposite of 8 bits of zeros is 255, and -1 only where numbers have a sign."""
+    x = helper.make_tensor_value_info("x", TensorProto.UINT8, (2,))
+    nodes = [helper.make_node("BitwiseNot", ["x"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [x], [helper.make_empty_tensor_value_info("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    program = read_onnx(model)
+    assert evaluate(program, np.array([0, 7], np.uint8))[0].tolist() == [255, 248]
+    assert evaluate(read_onnx(model, values={"x": np.array([0, 7], np.uint8)}))[0].tolist() == [255, 248]
+
+
+def test_an_output_that_is_not_read_is_refused() -> None:
+    """A second result that the table does not give is never left out in silence."""
+    node = helper.make_node("BatchNormalization", ["x", "s", "s", "s", "s"], ["n", "y"])
+    with pytest.raises(Refused, match="output 'y' is not computed"):
+        _read([node], {"s": np.ones(3, np.float32)}, opset=9)
+
+
+def test_a_sigmoid_has_all_its_digits_far_out() -> None:
+    """ONNX Runtime's is 0 below -18 and off by 1e-7 before: a model that ends in one seems to differ by all of it."""
+    runtime = pytest.importorskip("onnxruntime")
+    model = _model([helper.make_node("Sigmoid", ["x"], ["y"])], {}, (1, 4))
+    model.ir_version, model.graph.output[0].type.tensor_type.elem_type = 8, TensorProto.FLOAT
+    x = np.array([[-30.0, -15.0, -12.5, 2.0]])
+    ours = evaluate(read_onnx(model), x)[0]
+    np.testing.assert_allclose(ours, 1 / (1 + np.exp(-x)), rtol=1e-14)
+    theirs = runtime.InferenceSession(model.SerializeToString()).run(None, {"x": x.astype(np.float32)})[0]
+    np.testing.assert_allclose(theirs, ours, rtol=0, atol=2e-7)
+
+
+def test_opaque_calls_run_in_every_way_of_evaluating() -> None:
+    """ONNX's reference computes arrays; those who ask with tensors get tensors."""
+    program = _read([helper.make_node("Det", ["x"], ["y"])], {}, (2, 2))
+    x = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
+    whole = evaluate(program, x)[0]
+    (streamed,) = evaluate_beside(program, [StreamedRun({}, [x])])
+    assert isinstance(whole, torch.Tensor)
+    assert torch.allclose(whole, torch.tensor(-1.0).double())
+    assert torch.allclose(streamed[0], whole)

@@ -16,8 +16,8 @@ from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
-from lawful.network.formats.onnx_reader import network_of
-from lawful.network.modules.convert import from_module
+from lawful.sources.modules.convert import from_module
+from lawful.sources.onnx.reader import network_of
 
 
 def by_file(module: nn.Module, *shape: int) -> Mlp | Dag:

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from lawful.errors import LawfulError
-from lawful.network.modules.export import export_module
 from lawful.program.backends.traced_graph import with_numbers
 from lawful.program.domains import streamed
 from lawful.program.domains.streamed import StreamedRun as Run
 from lawful.program.domains.streamed import evaluate_beside
+from lawful.program.frontends.export import export_module
 from lawful.program.frontends.torch_export import read_exported, read_module
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from lawful.errors import LawfulError
 from lawful.network import Mlp
-from lawful.network.formats.files import read, write
 from lawful.pruning.as_stored import stored
 from lawful.pruning.certificate import certificate
 from lawful.pruning.prune import prune
+from lawful.sources.files import read, write
 from lawful.verify import verify
 
 

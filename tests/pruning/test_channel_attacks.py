@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lawful.errors import Unsupported
+from lawful.pruning import channel_certificate, channel_weights
 from lawful.pruning.channels import prune_channels
 
 
@@ -233,3 +234,57 @@ def test_a_module_that_does_not_run_in_float64_is_compared_as_a_program() -> Non
     found = prune_channels(module, [(2, 3)])
     assert kinds(found) == {"constant": 1}
     assert found.compared <= 1e-12
+
+
+@torch.no_grad()
+def test_what_is_too_large_for_a_certificate_is_refused_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel_weights, "LARGEST", 10)
+    monkeypatch.setattr(channel_weights.ChannelWeights, "sweep_all", lambda self: pytest.fail("has worked"))
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    with pytest.raises(Unsupported, match="at most 10 weights"):
+        prune_channels(model, [(2, 4)], certified=True)
+
+
+@torch.no_grad()
+def test_the_smaller_file_is_written_even_if_the_evidence_fails(
+    lawful: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "two.py").write_text(
+        "from torch import nn\n\nnet = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3))\n"
+    )
+
+    def refuse(found: Any) -> None:
+        raise Unsupported("no evidence")
+
+    monkeypatch.setattr(channel_certificate, "certificate", refuse)
+    options = ("prune", "two:net", "--input", "1,8,8", "--out", tmp_path / "small.pt", "--certificate", "proof.json")
+    assert "no evidence" in lawful(*options, cwd=tmp_path, code=2).stderr
+    assert (tmp_path / "small.pt").exists()
+
+
+@torch.no_grad()
+def test_one_channel_with_statistics_is_left() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(128, 2))
+    model[4].weight[:, :64] = 0.0
+    found = prune_channels(model.eval(), [(2, 1, 8, 8)])
+    assert [gone.channel for gone in found.removed] == [0]
+    same(model, found, 1, 8, 8)
+
+
+@torch.no_grad()
+def test_a_layer_that_is_transposed_gains_a_bias() -> None:
+    class Mixing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.three = nn.Linear(4, 6), nn.Linear(6, 5, bias=False), nn.Conv1d(5, 3, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.three(self.two(self.one(x).sigmoid()).transpose(1, 2).relu())
+
+    torch.manual_seed(0)
+    model = Mixing().eval()
+    model.one.weight[1] = 0.0
+    found = prune_channels(model, [(2, 7, 4)])
+    assert found.module.two.bias is not None
+    same(model, found, 7, 4)

@@ -19,7 +19,6 @@ from program.spellings import NOTHING, WAYS, Spelled, Written
 from torch import nn
 
 from lawful.errors import CertificateError, NotACertificate
-from lawful.network.modules.torchvision_names import let_torchvision_load
 from lawful.program.domains.evaluate import evaluate
 from lawful.program.frontends.torch_export import read_module
 from lawful.program.program import Program
@@ -32,6 +31,7 @@ from lawful.pruning.channels.values import Channels
 from lawful.pruning.constants import BITS, applied, nearest
 from lawful.pruning.facts import Facts
 from lawful.pruning.onnx_channels import prune_onnx
+from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
 from lawful.verify import verify
 from lawful.verify.channel_program import digest, read_tensor
 from lawful.verify.channel_values import bent

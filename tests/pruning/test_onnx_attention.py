@@ -15,11 +15,11 @@ from onnx import TensorProto, helper, numpy_helper
 from pruned import kinds
 from torch import nn
 
+from lawful.api.prune import prune
 from lawful.errors import CertificateError
-from lawful.network.opening import open as open_network
 from lawful.pruning.channel_certificate import certificate
 from lawful.pruning.channels import prune_channels
-from lawful.study.prune import prune
+from lawful.sources.opening import open as open_network
 from lawful.verify import verify
 
 WIDTH, HEADS, INNER = 12, 3, 4
@@ -149,7 +149,7 @@ def test_rows_that_are_not_numbers_only_where_nothing_is_seen() -> None:
     model = transformer(planted)
     zero = next(tensor for tensor in model.graph.initializer if tensor.name == "zero")
     zero.CopyFrom(numpy_helper.from_array(np.array(1.0, dtype=np.float32), "zero"))
-    from lawful.network.modules.onnx_network import network_of
+    from lawful.sources.onnx.network import network_of
 
     opened = network_of(model, Path(), "", (5, WIDTH))
     found = prune_channels(opened.module, [(2, 5, WIDTH)])

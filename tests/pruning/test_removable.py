@@ -15,8 +15,6 @@ from degenerate_networks import agree, describe, networks, without
 from lawful import verify
 from lawful.errors import CertificateError, LawfulError
 from lawful.network import Architecture, Mlp
-from lawful.network.formats.files import write
-from lawful.network.summary import summarise
 from lawful.pruning.certificate import certificate as pruning_certificate
 from lawful.pruning.neurons import removable
 from lawful.pruning.neurons.activity import settle
@@ -25,6 +23,8 @@ from lawful.pruning.neurons.level_set import level_set
 from lawful.pruning.neurons.removable import Need, Question, decide_neurons
 from lawful.pruning.neurons.smallest import smallest_equivalent
 from lawful.pruning.prune import prune
+from lawful.sources.files import write
+from lawful.sources.summary import summarise
 
 
 def unseen() -> Mlp:

@@ -12,10 +12,11 @@ import pytest
 
 from lawful.errors import CertificateError, LawfulError, NotACertificate, Unsupported
 from lawful.network import Architecture, Mlp
-from lawful.network.formats.files import read, write
-from lawful.pruning import prune, size_curve
+from lawful.pruning import size_curve
 from lawful.pruning.evidence import prune_with_certificate
+from lawful.pruning.prune import prune
 from lawful.pruning.standins import samples
+from lawful.sources.files import read, write
 from lawful.verify import verify
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from lawful import Dag
+from lawful.api.audit import audit
+from lawful.formats.queries.data import Data
 from lawful.network import Role
-from lawful.network.formats.data import Data
-from lawful.report.audit_page import audit_page
-from lawful.study.audit import audit
+from lawful.report.audit.audit_page import audit_page
 
 HOSTILE = '"><script>window.hacked = true</script>'
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lawful.components import components
+from lawful.api.explore import explore
+from lawful.conservation import known_laws
 from lawful.errors import LawfulError, Unsupported
-from lawful.flow import problem
-from lawful.laws import known_laws
+from lawful.invariant_set import components
 from lawful.network import Architecture, Mlp
-from lawful.report.explorer import explorer_html
-from lawful.study.explore import explore
+from lawful.report.page.explorer import explorer_html
+from lawful.training import problem
 
 Visit = Callable[..., Any]
 

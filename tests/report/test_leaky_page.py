@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lawful.leaky import BlockWatch, read_blocks
-from lawful.report.leaky_page import blocks_page, history_page
+from lawful.papers.leaky import BlockWatch, read_blocks
+from lawful.report.training.leaky_page import blocks_page, history_page
 
 
 class Block(nn.Module):

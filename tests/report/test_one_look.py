@@ -16,9 +16,9 @@ from command_line import in_process
 from safetensors.torch import save_file
 
 import lawful
-from lawful.network.formats.files import write
-from lawful.report.sweep import write_page
-from lawful.study.sweep import Finished
+from lawful.api.sweeps import Finished
+from lawful.report.training.sweep import write_page
+from lawful.sources.files import write
 
 SIZES = (390, 800, 1400)
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from lawful.api.sweeps import Finished
 from lawful.figure import Figure, Panel, Series
-from lawful.report.page import Markup, Section, Table, render
-from lawful.report.sweep import write_page
-from lawful.study.sweep import Finished
+from lawful.report.page.page import Markup, Section, Table, render
+from lawful.report.training.sweep import write_page
 
 HOSTILE = "</script><script>window.hacked = true</script><img src=x onerror='window.hacked = true'>"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from lawful.laws.prediction import predicted_laws
+from lawful.api.sweeps import Finished, Plan, Store
+from lawful.conservation.prediction import predicted_laws
 from lawful.network import Architecture
-from lawful.report.atlas import atlas, training_atlas
-from lawful.report.sweep import MOST_PLOTTED, MOST_ROWS, look, write_page
-from lawful.study.sweep import Finished, Plan, Store
+from lawful.report.training.sweep import MOST_PLOTTED, MOST_ROWS, look, write_page
+from reproduction.atlas import atlas, training_atlas
 
 
 def numbers(count: int) -> Iterator[Finished]:

@@ -11,12 +11,12 @@ import numpy as np
 from degenerate_networks import agree, describe, networks, rank
 from falsification import Trial
 
+from lawful.api.audit import Audit, audit
+from lawful.api.prune import prune
+from lawful.formats.queries.data import Data
 from lawful.network import Mlp
-from lawful.network.formats.data import Data
-from lawful.report.audit import sentences
+from lawful.report.audit.audit import sentences
 from lawful.sentences import audit as says
-from lawful.study.audit import Audit, audit
-from lawful.study.prune import prune
 
 ONE_NEURON = [
     Mlp([inner, outer], [bias, None])

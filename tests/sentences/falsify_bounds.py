@@ -11,13 +11,13 @@ from itertools import pairwise
 import numpy as np
 from falsification import Trial
 
-from lawful.fibers.distance import distance
-from lawful.fibers.distance.monotone import check_monotone
-from lawful.fibers.distance.property import Forbidden, check_property
-from lawful.fibers.distance.slopes import Growth
+from lawful.bounds.distance import distance
+from lawful.bounds.property import Forbidden, check_property
+from lawful.bounds.slopes import Growth
+from lawful.fibers.monotone import check_monotone
 from lawful.network import Mlp
 from lawful.outward import at_most
-from lawful.report.distance import distance_text, monotone_text, property_text
+from lawful.report.structure.distance import distance_text, monotone_text, property_text
 from lawful.sentences.bounds import difference_lies_between, outputs_move_at_most
 
 BOX = np.array([-2.0]), np.array([2.0])

@@ -13,7 +13,7 @@ from torch import nn
 
 from lawful.checkpoints.same import CheckpointVerdict
 from lawful.checkpoints.verbs import Aligned, align, same
-from lawful.report.checkpoints import aligned_text, verdict_text
+from lawful.report.checkpoints.checkpoints import aligned_text, verdict_text
 
 State = dict[str, torch.Tensor]
 

@@ -9,10 +9,10 @@ import numpy as np
 from falsification import Trial
 from scipy.optimize import linprog
 
-from lawful.components import Components, components
 from lawful.errors import InvalidNetwork
+from lawful.invariant_set import Components, components
 from lawful.network import Dag, Role
-from lawful.report.components import found_text
+from lawful.report.structure.components import found_text
 from lawful.sentences import components as sentences
 
 GRAPHS = 60

@@ -28,14 +28,15 @@ from fibers.small_networks import (
 )
 
 from lawful import Mlp
-from lawful.fibers import Stack, same
-from lawful.fibers.bottleneck_genericity import is_generic
-from lawful.fibers.catalogue import count_regions, group_networks
-from lawful.fibers.described_fiber import describe_fiber
+from lawful.fibers import Stack
+from lawful.fibers.deep.bottleneck_genericity import is_generic
+from lawful.fibers.deep.identifiability import Identifiability, identifiable
+from lawful.fibers.deep.identifiability_certificate import certificate
 from lawful.fibers.fingerprint import canonical
-from lawful.fibers.identifiability import Identifiability, identifiable
-from lawful.fibers.identifiability_certificate import certificate
-from lawful.report.fibers import (
+from lawful.fibers.regions.count import count_regions, group_networks
+from lawful.fibers.same import same
+from lawful.fibers.summary import describe_fiber
+from lawful.report.structure.fibers import (
     canonical_json,
     canonical_text,
     fiber_json,

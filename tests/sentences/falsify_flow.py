@@ -14,11 +14,11 @@ from falsification import Trial
 from torch import nn
 
 import lawful
-from lawful.cli.flow import _locked
-from lawful.flow import HeavyBall, Optimizer, compare, known_laws, problem
-from lawful.flow.monitor import Monitor
+from lawful.cli.training.flow import _locked
 from lawful.network import Mlp
-from lawful.report.flow import compare_text, drift_text, flow_text
+from lawful.report.training.flow import compare_text, drift_text, flow_text
+from lawful.training import HeavyBall, Optimizer, compare, known_laws, problem
+from lawful.training.monitor.monitor import Monitor
 
 
 def network(seed: int, inputs: int = 1, hidden: int = 2, outputs: int = 1) -> Mlp:

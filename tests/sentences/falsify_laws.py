@@ -12,10 +12,10 @@ import torch
 from falsification import Trial
 from torch.func import grad, jvp
 
-from lawful.laws import LawCount, count_laws, theorems
-from lawful.laws.training import training_laws
+from lawful.conservation import LawCount, count_laws, theorems
+from lawful.conservation.training_level import training_laws
 from lawful.network import Architecture, Dag
-from lawful.report.laws import count_json, text
+from lawful.report.structure.laws import count_json, text
 from lawful.sentences import laws as sentences
 
 LINEAR = ("1-1-1 linear", "2-1-2 linear", "1-2-2-1 linear", "2-2-1 linear", "1-1-1-1 linear")

@@ -10,11 +10,11 @@ import torch
 from falsification import Trial
 from torch import nn
 
-from lawful.leaky.instruments import read_blocks
-from lawful.leaky.model import LeakyResNet
-from lawful.leaky.path import energies, trace
-from lawful.leaky.task import TeacherTask
-from lawful.report.leaky import blocks_text, run_text
+from lawful.papers.leaky.model import LeakyResNet
+from lawful.papers.leaky.path import energies, trace
+from lawful.papers.leaky.streams.instruments import read_blocks
+from lawful.papers.leaky.task import TeacherTask
+from lawful.report.training.leaky import blocks_text, run_text
 
 
 class Block(nn.Module):

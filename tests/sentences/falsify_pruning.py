@@ -12,13 +12,13 @@ from degenerate_networks import agree, describe, networks, points, rank, sums, v
 from falsification import Trial
 
 from lawful.network import Mlp
-from lawful.network.summary import summarise
 from lawful.pruning.neurons.activity import settle
 from lawful.pruning.neurons.smallest import smallest_equivalent
 from lawful.pruning.prune import prune
-from lawful.report.network import summary_text
-from lawful.report.pruning import decided_sentence, pruning_text, smallest_sentence
+from lawful.report.structure.network import summary_text
+from lawful.report.structure.pruning import decided_sentence, pruning_text, smallest_sentence
 from lawful.sentences import pruning as says
+from lawful.sources.summary import summarise
 
 
 def replaceable(network: Mlp, layer: int, neuron: int) -> bool:

@@ -11,10 +11,10 @@ import torch
 from falsification import Trial
 from torch import nn
 
-from lawful.report.module_audit import module_sentences
-from lawful.report.symmetries import symmetries_text
+from lawful.api.module_audit import ModuleAudit, audit_module
+from lawful.report.audit.module_audit import module_sentences
+from lawful.report.structure.symmetries import symmetries_text
 from lawful.sentences import symmetries as says
-from lawful.study.module_audit import ModuleAudit, audit_module
 
 
 class Attention(nn.Module):

@@ -13,12 +13,12 @@ import numpy as np
 from falsification import Trial
 from scipy.optimize import linprog
 
-from lawful.report.truncation import run_text, separation_text
-from lawful.report.truncation_json import run_json
-from lawful.truncation.clusters import Clusters, synthetic
-from lawful.truncation.motion import TruncationRun, run_flow
-from lawful.truncation.predictions import predictions
-from lawful.truncation.separability import separability
+from lawful.papers.truncation.clusters import Clusters, synthetic
+from lawful.papers.truncation.flow.motion import TruncationRun, run_flow
+from lawful.papers.truncation.flow.predictions import predictions
+from lawful.papers.truncation.separation.separability import separability
+from lawful.report.training.truncation import run_text, separation_text
+from lawful.report.training.truncation_json import run_json
 
 
 def is_parted(inside: np.ndarray, outside: np.ndarray) -> bool:

@@ -19,11 +19,14 @@ DIGITS = re.compile(r"\.\d+[geGE%]|\.\d+f")
 
 # What looks like a bound and is none
 ALLOWED = {
-    ("study/leaky_plan.py", "below {:.4g}"): "a limit on an option, in the message that refuses it",
+    ("api/leaky/plan.py", "below {:.4g}"): "a limit on an option, in the message that refuses it",
     ("checkpoints/exact_hash.py", "more than {:.0e}"): "a constant",
-    ("laws/polynomial.py", "more than {:.0f}"): "a limit on a size, in the message that refuses more",
+    ("conservation/known/polynomial.py", "more than {:.0f}"): "a limit on a size, in the message that refuses more",
     ("verify/schema.py", "than the {:.0e}"): "a constant",
-    ("study/claims/fibers_composition.py", "<= {:.4f}"): "three numbers in a table, compared as fractions before",
+    (
+        "reproduction/claims/fibers_composition.py",
+        "<= {:.4f}",
+    ): "three numbers in a table, compared as fractions before",
 }
 
 

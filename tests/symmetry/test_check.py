@@ -11,7 +11,7 @@ from models import EVAL, RULES, THEORY, Gpt
 from torch import nn
 
 from lawful.errors import LawfulError
-from lawful.network.modules.export import export_module
+from lawful.program.frontends.export import export_module
 from lawful.symmetry import symmetries
 from lawful.symmetry.check import FalseSymmetry, check_symmetries
 from lawful.symmetry.families import MatrixLaws

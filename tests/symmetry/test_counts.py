@@ -11,9 +11,9 @@ from closure import drawing, lie_laws
 from models import RULES, THEORY, Function, Gpt, Llama
 from torch import nn
 
-from lawful.study.claims.symmetry_counts import BEYOND
 from lawful.symmetry import Symmetries, symmetries
 from lawful.symmetry.orbit import disguise
+from reproduction.claims.symmetry_counts import BEYOND
 
 SMALL = {**THEORY, **RULES}
 UNCOUNTED = ("GPT", "Llama", "rotary head of 4", "weight norm")  # large, or without second derivatives in PyTorch

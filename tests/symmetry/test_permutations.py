@@ -15,7 +15,7 @@ from test_random_modules import random_module
 from torch import nn
 from torch.nn import functional
 
-from lawful.network.modules.export import export_module
+from lawful.program.frontends.export import export_module
 from lawful.symmetry import symmetries
 from lawful.symmetry.discrete import interchangeable, shuffle
 from lawful.symmetry.inputs import examples
@@ -185,3 +185,23 @@ def test_channels_pass_a_bias_of_tokens_and_a_choice_of_tokens(bent: bool) -> No
     found = symmetries(Mixed(bent=bent), (4, 3))
     assert found.log10_discrete == pytest.approx(0.0 if bent else math.log10(math.factorial(5)))
     assert shuffled(Mixed(bent=bent).double(), (4, 3), 1)[2] < 1e-9
+
+
+class CappedAttention(nn.Module):
+    """Scores without a shift that could move them, bent before the softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(8, 8, bias=False) for _ in range(3))
+        self.out = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (layer(x).unflatten(-1, (2, 4)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        read = torch.tanh(q @ k.mT / 5).softmax(-1) @ v
+        return torch.as_tensor(self.out(read.transpose(1, 2).flatten(2)))
+
+
+def test_scores_that_no_gauge_moves_still_belong_to_heads() -> None:
+    exported = export_module(CappedAttention(), [(2, 3, 8)])
+    (attention,) = read_graph(exported).gauges.attentions
+    assert attention.query.shape == attention.key.shape == attention.value.shape == (2, 4)

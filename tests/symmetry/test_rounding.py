@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.components import components
 from lawful.errors import Unsupported
+from lawful.invariant_set import components
 from lawful.symmetry import symmetries
 from lawful.symmetry.check import FalseSymmetry, check_symmetries, random_point
 from lawful.symmetry.inputs import examples

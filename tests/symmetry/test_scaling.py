@@ -14,9 +14,9 @@ from torch import nn
 from torch.nn import functional
 
 from lawful import Architecture, Unsupported
-from lawful.components import EntryGraph, components, entry_graph
-from lawful.components.balance import balance
-from lawful.network.modules.convert import to_module
+from lawful.invariant_set import EntryGraph, components, entry_graph
+from lawful.invariant_set.balance import balance
+from lawful.sources.modules.convert import to_module
 from lawful.symmetry import symmetries
 from lawful.symmetry.scaling import scaling_graph
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.study.claims import symmetry_training
+from reproduction.claims import symmetry_training
 
 
 def small() -> nn.Module:

@@ -13,16 +13,16 @@ from entries_oracle import components_hold, path_holds
 from forging import Proof
 from program_oracle import reaches
 
-from lawful.components import Apart, Balance, WeightPath, components, find_path
+from lawful.conservation import HeavyBall, Metric, count_laws
 from lawful.fibers import Domain, Stack, cells
-from lawful.fibers.identifiability import identifiable
-from lawful.laws import HeavyBall, Metric, count_laws
-from lawful.leaky import LeakyResNet, TeacherTask, energies, trace
+from lawful.fibers.deep.identifiability import identifiable
+from lawful.invariant_set import Apart, Balance, WeightPath, components, find_path
+from lawful.invariant_set.singular.existence import exact_balance, singular_points
 from lawful.network import Architecture, Dag, Mlp, Role
+from lawful.papers.leaky import LeakyResNet, TeacherTask, energies, trace
+from lawful.papers.truncation.separation.orthonormal_frames import Frame, ObtusePair, separate_aligned
+from lawful.papers.truncation.separation.separation import CommonPoint, Hyperplane, separate
 from lawful.pruning.neurons.removable import decide_neurons
-from lawful.singular.existence import exact_balance, singular_points
-from lawful.truncation.aligned import Frame, ObtusePair, separate_aligned
-from lawful.truncation.separation import CommonPoint, Hyperplane, separate
 from lawful.verify import Verified
 
 SLACK = 1e-9  # of floating point, beside numbers of size 1

@@ -11,39 +11,43 @@ import numpy as np
 import torch
 from forging import Proof, saved
 
-from lawful.components import (
+from lawful.bounds.certificate import certificate as of_distance
+from lawful.bounds.certificate import certificate_of_property as of_property
+from lawful.bounds.distance import distance
+from lawful.bounds.property import Forbidden, check_property
+from lawful.bounds.slopes import Growth
+from lawful.conservation import HeavyBall, Metric, count_laws
+from lawful.conservation.certificate import certificate as of_laws
+from lawful.fibers.canonical_certificate import certificate as of_canonical
+from lawful.fibers.deep.identifiability import identifiable
+from lawful.fibers.deep.identifiability_certificate import certificate as of_identifiable
+from lawful.fibers.fingerprint import canonical
+from lawful.fibers.monotone import certificate_of_monotone as of_monotone
+from lawful.fibers.monotone import check_monotone
+from lawful.fibers.random_members import disguise, random_network
+from lawful.fibers.regions.certificate import certificate as of_regions
+from lawful.fibers.regions.count import count_regions
+from lawful.fibers.same import same
+from lawful.fibers.verdict import certificate as of_same
+from lawful.invariant_set import (
     Unsettled,
     balanced_graph,
     components,
     find_path,
     path_certificate,
-    rebalance,
     rebalance_certificate,
 )
-from lawful.components import certificate as of_components
-from lawful.fibers import same
-from lawful.fibers.canonical_certificate import certificate as of_canonical
-from lawful.fibers.catalogue import count_regions
-from lawful.fibers.disguise import disguise, random_network
-from lawful.fibers.distance import distance
-from lawful.fibers.distance.certificate import certificate as of_distance
-from lawful.fibers.distance.certificate import certificate_of_property as of_property
-from lawful.fibers.distance.monotone import certificate_of_monotone as of_monotone
-from lawful.fibers.distance.monotone import check_monotone
-from lawful.fibers.distance.property import Forbidden, check_property
-from lawful.fibers.distance.slopes import Growth
-from lawful.fibers.fingerprint import canonical
-from lawful.fibers.identifiability import identifiable
-from lawful.fibers.identifiability_certificate import certificate as of_identifiable
-from lawful.fibers.region_certificate import certificate as of_regions
-from lawful.fibers.verdict import certificate as of_same
-from lawful.flow import integrate, problem
-from lawful.flow.certificate import certificate as of_flow
-from lawful.laws import HeavyBall, Metric, count_laws
-from lawful.laws.certificate import certificate as of_laws
-from lawful.leaky import LeakyResNet, TeacherTask, energies, trace
-from lawful.leaky.certificate import certificate as of_geodesic
+from lawful.invariant_set.certificate import certificate as of_components
+from lawful.invariant_set.rebalance import rebalance
+from lawful.invariant_set.singular.certificate import certificate as of_singular
+from lawful.invariant_set.singular.existence import exact_balance, singular_points
 from lawful.network import Architecture, Mlp
+from lawful.papers.leaky import LeakyResNet, TeacherTask, energies, trace
+from lawful.papers.leaky.certificate import certificate as of_geodesic
+from lawful.papers.truncation.clusters import Clusters
+from lawful.papers.truncation.separation.certificate import certificate as of_separation
+from lawful.papers.truncation.separation.orthonormal_frames import separate_aligned
+from lawful.papers.truncation.separation.separation import separate_all
 from lawful.pruning.certificate import certificate as of_pruning
 from lawful.pruning.channel_certificate import certificate as channels_certificate
 from lawful.pruning.channels import prune_channels
@@ -51,12 +55,8 @@ from lawful.pruning.evidence import prune_with_certificate
 from lawful.pruning.neurons.certificate import certificate as of_removable
 from lawful.pruning.neurons.removable import decide_neurons
 from lawful.pruning.prune import prune
-from lawful.singular.certificate import certificate as of_singular
-from lawful.singular.existence import exact_balance, singular_points
-from lawful.truncation.aligned import separate_aligned
-from lawful.truncation.certificate import certificate as of_separation
-from lawful.truncation.clusters import Clusters
-from lawful.truncation.separation import separate_all
+from lawful.training import integrate, problem
+from lawful.training.certificate import certificate as of_flow
 
 
 def redundant() -> Mlp:

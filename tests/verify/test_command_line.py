@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from real import MAKERS, real, redundant
 
 from lawful import verify
-from lawful.network.formats.files import write
+from lawful.sources.files import write
 
 
 @pytest.fixture

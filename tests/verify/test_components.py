@@ -11,9 +11,10 @@ from effort import trials
 from forging import REFUSED, Proof, changed, signed
 
 from lawful import Architecture, CertificateError, Dag, NotACertificate
-from lawful.components import certificate, components, generic_point
-from lawful.study.claims.components_graphs import layered_graph, some_balance, some_graph
+from lawful.invariant_set import components, generic_point
+from lawful.invariant_set.certificate import certificate
 from lawful.verify import verify
+from reproduction.claims.components_graphs import layered_graph, some_balance, some_graph
 
 
 @pytest.mark.parametrize("seed", range(trials(13, 40)))

@@ -14,8 +14,8 @@ from effort import trials
 from forging import REFUSED, Proof, changed, signed
 
 from lawful import Architecture, CertificateError, Dag, Mlp
-from lawful.fibers.distance import distance
-from lawful.fibers.distance.certificate import certificate
+from lawful.bounds.certificate import certificate
+from lawful.bounds.distance import distance
 from lawful.verify import verify
 from lawful.verify.distance import bounded
 from lawful.verify.distance_layers import Places, deepened, plain_layers, shared_layers

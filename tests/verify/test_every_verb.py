@@ -13,7 +13,7 @@ from command_line import in_process
 from lawful.cli import app
 from lawful.cli.evidence import NONE, PLAIN, option_of
 from lawful.network import Architecture, Mlp
-from lawful.network.formats.files import write
+from lawful.sources.files import write
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 

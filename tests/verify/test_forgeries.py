@@ -14,10 +14,10 @@ from forging import REFUSED, signed
 from real import MAKERS, real
 
 from lawful import CertificateError, NotACertificate, Unsupported, verify
-from lawful.components import certificate as of_components
-from lawful.components import components
-from lawful.laws import count_laws
-from lawful.laws.certificate import certificate as of_laws
+from lawful.conservation import count_laws
+from lawful.conservation.certificate import certificate as of_laws
+from lawful.invariant_set import components
+from lawful.invariant_set.certificate import certificate as of_components
 from lawful.network import Architecture, Mlp
 from lawful.network.digest import digest, written
 from lawful.pruning.certificate import certificate as of_pruning

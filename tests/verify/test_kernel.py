@@ -17,7 +17,7 @@ import lawful
 from lawful import CertificateError, NotACertificate, verify
 from lawful.network import Dag, Mlp
 from lawful.network.digest import digest
-from lawful.network.formats.files import FORMATS, read, write
+from lawful.sources.files import FORMATS, read, write
 from lawful.verify.wiring import wiring_of
 
 ROOM = Path(lawful.__file__).parent / "verify"

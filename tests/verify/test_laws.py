@@ -10,8 +10,8 @@ import pytest
 from forging import REFUSED, signed
 
 from lawful import Architecture, CertificateError, Mlp, Unsupported
-from lawful.laws import HeavyBall, LawCount, Metric, count_laws
-from lawful.laws.certificate import certificate
+from lawful.conservation import HeavyBall, LawCount, Metric, count_laws
+from lawful.conservation.certificate import certificate
 from lawful.network.digest import written
 from lawful.verify import verify
 

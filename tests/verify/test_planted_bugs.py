@@ -16,34 +16,35 @@ from forging import REFUSED, Proof, saved
 from real import folded, redundant
 
 from lawful import verify
-from lawful.components import certificate as of_components
-from lawful.components import components, find_path, path_certificate, rebalance, rebalance_certificate
-from lawful.fibers import same
-from lawful.fibers.distance import distance
-from lawful.fibers.distance.certificate import certificate as of_distance
-from lawful.fibers.distance.certificate import certificate_of_property as of_property
-from lawful.fibers.distance.monotone import certificate_of_monotone as of_monotone
-from lawful.fibers.distance.monotone import check_monotone
-from lawful.fibers.distance.property import Forbidden, check_property
-from lawful.fibers.distance.slopes import Growth
+from lawful.bounds.certificate import certificate as of_distance
+from lawful.bounds.certificate import certificate_of_property as of_property
+from lawful.bounds.distance import distance
+from lawful.bounds.property import Forbidden, check_property
+from lawful.bounds.slopes import Growth
+from lawful.conservation import count_laws
+from lawful.conservation.certificate import certificate as of_laws
+from lawful.fibers.monotone import certificate_of_monotone as of_monotone
+from lawful.fibers.monotone import check_monotone
+from lawful.fibers.same import same
 from lawful.fibers.verdict import certificate as of_same
-from lawful.flow import integrate, problem
-from lawful.flow.certificate import certificate as of_flow
-from lawful.laws import count_laws
-from lawful.laws.certificate import certificate as of_laws
-from lawful.leaky import LeakyResNet, TeacherTask, energies, trace
-from lawful.leaky.certificate import certificate as of_geodesic
+from lawful.invariant_set import components, find_path, path_certificate, rebalance_certificate
+from lawful.invariant_set.certificate import certificate as of_components
+from lawful.invariant_set.rebalance import rebalance
+from lawful.invariant_set.singular.certificate import certificate as of_singular
+from lawful.invariant_set.singular.existence import Refutation, exact_balance, singular_points
 from lawful.network import Architecture, Mlp
+from lawful.papers.leaky import LeakyResNet, TeacherTask, energies, trace
+from lawful.papers.leaky.certificate import certificate as of_geodesic
+from lawful.papers.truncation.clusters import Clusters
+from lawful.papers.truncation.separation.certificate import certificate as of_separation
+from lawful.papers.truncation.separation.separation import Hyperplane, separate_all
 from lawful.pruning.certificate import certificate as of_pruning
 from lawful.pruning.channel_certificate import certificate as of_channels
 from lawful.pruning.channels import prune_channels
 from lawful.pruning.prune import prune
 from lawful.pruning.rules import Change
-from lawful.singular.certificate import certificate as of_singular
-from lawful.singular.existence import Refutation, exact_balance, singular_points
-from lawful.truncation.certificate import certificate as of_separation
-from lawful.truncation.clusters import Clusters
-from lawful.truncation.separation import Hyperplane, separate_all
+from lawful.training import integrate, problem
+from lawful.training.certificate import certificate as of_flow
 
 Plant = pytest.MonkeyPatch
 
@@ -128,9 +129,9 @@ def properties(plant: Plant) -> Proof:
     """Bounds of the boxes are too high."""
     network = Architecture.parse("2-3-1 relu bias").initialise(seed=0)
     assert isinstance(network, Mlp)
-    true = part("fibers.distance.workers").bound
+    true = part("bounds.workers").bound
     wrong = lambda *given: (found := true(*given))._replace(low=found.low + 100)  # noqa: E731
-    plant.setattr(part("fibers.distance.workers"), "bound", wrong)
+    plant.setattr(part("bounds.workers"), "bound", wrong)
     everything = Forbidden((Fraction(1),), Fraction(50), strict=False)
     found = check_property(network, (-np.ones(2), np.ones(2)), [[everything]])
     assert found.status == "holds"
@@ -140,9 +141,9 @@ def properties(plant: Plant) -> Proof:
 def slopes(plant: Plant) -> Proof:
     """Bounds of slopes are too high."""
     network = Mlp([[[1.0], [-1.0]], [[1.0, 1.0]]])
-    true = part("fibers.distance.monotone").slope_bounds
+    true = part("fibers.monotone").slope_bounds
     wrong = lambda *given, **more: (found := true(*given, **more))._replace(low=found.low + 100)  # noqa: E731
-    plant.setattr(part("fibers.distance.monotone"), "slope_bounds", wrong)
+    plant.setattr(part("fibers.monotone"), "slope_bounds", wrong)
     found = check_monotone(network, ([-1.0], [1.0]), [Growth(0, rising=True)])
     assert found.status == "holds"
     return of_monotone(found, network)

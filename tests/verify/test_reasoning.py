@@ -14,12 +14,12 @@ from forging import REFUSED, saved, signed
 from real import real
 
 from lawful import CertificateError, NotACertificate, Unsupported, verify
-from lawful.components import certificate as of_components
-from lawful.components import components
-from lawful.fibers.identifiability import identifiable
-from lawful.fibers.identifiability_certificate import certificate as of_identifiable
-from lawful.leaky import LeakyResNet
+from lawful.fibers.deep.identifiability import identifiable
+from lawful.fibers.deep.identifiability_certificate import certificate as of_identifiable
+from lawful.invariant_set import components
+from lawful.invariant_set.certificate import certificate as of_components
 from lawful.network import Architecture, Mlp
+from lawful.papers.leaky import LeakyResNet
 from lawful.verify.pruning_rules import Replay
 from lawful.verify.rows import Signals, exact, sum_span
 from lawful.verify.wiring import read_wiring

@@ -11,8 +11,8 @@ import pytest
 from forging import REFUSED, signed
 
 from lawful import Mlp
-from lawful.fibers import same
-from lawful.fibers.disguise import deepened, disguise, hiding_network, random_network
+from lawful.fibers.random_members import deepened, disguise, hiding_network, random_network
+from lawful.fibers.same import same
 from lawful.fibers.verdict import certificate
 from lawful.verify import verify
 

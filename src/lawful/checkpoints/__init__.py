@@ -1,5 +1,7 @@
 """Checkpoints of one architecture: aligned, compared, told apart. Copies, children, strangers."""
 
-from lawful.checkpoints.verbs import Aligned, align, same
+from lawful.checkpoints.verbs import Aligned
 
-__all__ = ["Aligned", "align", "same"]
+__all__ = [
+    "Aligned",
+]

@@ -15,7 +15,7 @@ from lawful.checkpoints.same import FAR, REPLAY, TRIALS, OutputReplay, Word, gap
 from lawful.checkpoints.settings import differing_tokens, settings_of
 from lawful.checkpoints.streamed import folded_tensors, rounding_unit
 from lawful.errors import InvalidNetwork
-from lawful.shown import Shown, truth_of
+from lawful.result import Shown, truth_of
 
 MOST_SPECIAL = 4  # tokens that are tried
 

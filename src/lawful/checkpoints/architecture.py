@@ -14,10 +14,10 @@ from lawful.checkpoints.group import OrbitGroup
 from lawful.checkpoints.replay import replay_beside
 from lawful.checkpoints.streamed import folded_tensors
 from lawful.errors import Unsupported
-from lawful.network.modules.calling import called_with
-from lawful.network.modules.export import ExportedModule
+from lawful.program.frontends.export import ExportedModule
 from lawful.program.frontends.torch_export import read_exported
 from lawful.program.program import Program
+from lawful.sources.modules.functional_call import called_with
 from lawful.symmetry.check import random_inputs, tensors_in
 
 MANY_NUMBERS = 2**25  # parameters from which a module is large

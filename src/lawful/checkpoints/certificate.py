@@ -22,7 +22,7 @@ from lawful.checkpoints.same import CheckpointVerdict
 from lawful.checkpoints.streamed import COARSE, rounding_unit
 from lawful.checkpoints.uniqueness import UniquenessVerdict
 from lawful.errors import Unsupported
-from lawful.network.formats.reading import read_json
+from lawful.formats.io.reading import read_json
 from lawful.types import Floats, Indices
 
 BATCH = 2**22  # numbers that are widened together

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.group import GroupedUnits, HeadSpace, HiddenSpace
 from lawful.checkpoints.opening import ApartPair
-from lawful.shown import Shown
+from lawful.result import Shown
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from lawful.checkpoints.opening import ApartPair
 from lawful.checkpoints.same import OutputReplay, gap_of
 from lawful.checkpoints.settings import settings_of, telling_lengths
 from lawful.errors import LawfulError
-from lawful.network.modules.export import export_module
+from lawful.program.frontends.export import export_module
 from lawful.symmetry.check import random_inputs
 
 MOST_TOKENS = 1_100  # of an input that is tried

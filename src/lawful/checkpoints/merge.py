@@ -14,7 +14,7 @@ from lawful.checkpoints.opening import CheckpointPair
 from lawful.checkpoints.streamed import MadeTensors
 from lawful.checkpoints.verbs import Aligned, align_pair, brought, written_names
 from lawful.errors import LawfulError
-from lawful.shown import Shown
+from lawful.result import Shown
 from lawful.types import Floats
 
 POINTS = 11

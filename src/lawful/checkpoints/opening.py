@@ -20,15 +20,15 @@ from lawful.checkpoints.settings import describe, differing, rounded_by_dtype, s
 from lawful.checkpoints.sources import TensorSource
 from lawful.checkpoints.written import first_difference, written_alike
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.formats.io.reading import read_json
 from lawful.network import Mlp
-from lawful.network.formats.reading import read_json
-from lawful.network.modules import hugging_face
-from lawful.network.modules.convert import to_module
-from lawful.network.modules.load import fitting, is_factory, make_module, state_for
-from lawful.network.modules.network import ModuleNetwork
-from lawful.network.opening import open as open_network
-from lawful.network.opening import open_module
 from lawful.network.reading import listed
+from lawful.sources.checkpoints import hugging_face
+from lawful.sources.checkpoints.load import fitting, is_factory, make_module, state_for
+from lawful.sources.modules.convert import to_module
+from lawful.sources.modules.module_network import ModuleNetwork
+from lawful.sources.opening import open as open_network
+from lawful.sources.opening import open_module
 from lawful.symmetry.inputs import Input
 
 Source = str | os.PathLike[str] | nn.Module | Mapping[str, torch.Tensor]

@@ -13,9 +13,9 @@ from lawful.checkpoints.group import HeadSpace, OrbitGroup
 from lawful.checkpoints.read_group import read_group
 from lawful.checkpoints.trials import tried
 from lawful.errors import LawfulError
-from lawful.network.modules.export import copied, export_module
 from lawful.program.backends.traced_graph import with_numbers
 from lawful.program.domains.dependence import read_entries
+from lawful.program.frontends.export import copied, export_module
 from lawful.program.passes.fold import LayerReader, factors, substitute
 from lawful.program.program import Program
 from lawful.symmetry.check import casts

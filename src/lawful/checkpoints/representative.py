@@ -24,7 +24,7 @@ from lawful.checkpoints.quantise import quantised, rounding_error
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.same import CheckpointVerdict, copy_verdict, same_checkpoints
 from lawful.checkpoints.streamed import MadeTensors, folded_tensors
-from lawful.shown import Shown
+from lawful.result import Shown
 from lawful.symmetry.inputs import Input
 from lawful.types import Floats
 

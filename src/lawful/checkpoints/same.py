@@ -21,7 +21,7 @@ from lawful.checkpoints.uniqueness import UniquenessVerdict
 from lawful.network.reading import listed
 from lawful.outward import at_most
 from lawful.program.table import OperatorFamily
-from lawful.shown import Shown, truth_of
+from lawful.result import Shown, truth_of
 
 TRIALS = 4
 SIZES = (1.0, 1.0, 10.0, 100.0)  # of random inputs: far out, biases hide less

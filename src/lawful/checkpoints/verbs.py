@@ -16,7 +16,7 @@ from lawful.checkpoints.same import CheckpointVerdict, OutputReplay, Word, same_
 from lawful.checkpoints.streamed import MadeTensors, fold_clusters, working_types
 from lawful.checkpoints.uniqueness import decide_by_uniqueness, smooth_shape
 from lawful.errors import Unsupported
-from lawful.shown import Shown
+from lawful.result import Shown
 from lawful.symmetry.inputs import Input
 
 

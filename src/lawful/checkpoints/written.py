@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor, as_tensor, nn
 
 from lawful.checkpoints.architecture import CheckpointArchitecture, read_program
-from lawful.network.modules.export import export_module, written_calls
+from lawful.program.frontends.export import export_module, written_calls
 from lawful.program.frontends.torch_export import WRAPS
 from lawful.program.program import Program, attribute_key
 from lawful.program.table import OperatorFamily

@@ -11,32 +11,14 @@ from typing import Any
 
 import typer
 
-from lawful.cli import (
-    audit,
-    bottleneck,
-    checkpoints,
-    components,
-    convert,
-    demo,
-    distance,
-    explore,
-    fibers,
-    find,
-    flow,
-    laws,
-    leaky,
-    prune,
-    reproduce,
-    show,
-    sweep,
-    symmetries,
-    truncation,
-    verify,
-)
+from lawful.cli import audit, demo, reproduce, verify
+from lawful.cli.checkpoints import align, find
 from lawful.cli.evidence import evidence_json, say_evidence
 from lawful.cli.failure import Failure, failure_of
 from lawful.cli.help import ABOUT, Verbs
 from lawful.cli.output import Out, speaking
+from lawful.cli.structure import components, convert, distance, explore, fibers, laws, prune, show, symmetries
+from lawful.cli.training import bottleneck, flow, leaky, sweep, truncation
 
 app = typer.Typer(
     name="lawful",
@@ -60,7 +42,7 @@ VERBS = (
     bottleneck,
     fibers,
     distance,
-    checkpoints,
+    align,
     find,
     explore,
     audit,

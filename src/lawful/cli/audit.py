@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.laws import LossOption
 from lawful.cli.output import console, note_readings, print_json, will_write, write_text
 from lawful.cli.source import (
     ActivationOption,
@@ -19,6 +18,7 @@ from lawful.cli.source import (
     OrderOption,
     takes_network,
 )
+from lawful.cli.structure.laws import LossOption
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ def audit(
     as_json: JsonOption = False,
 ) -> None:
     """Everything we know about a network, in order of consequence, and what to do about it."""
-    from lawful.network.formats.data import read_data
-    from lawful.report.audit import print_audit, to_json
-    from lawful.report.audit_page import audit_page
-    from lawful.study.audit import audit as run
+    from lawful.api.audit import audit as run
+    from lawful.formats.queries.data import read_data
+    from lawful.report.audit.audit import print_audit, to_json
+    from lawful.report.audit.audit_page import audit_page
 
     if quick and full:
         raise LawfulError("choose one of --quick and --full")
@@ -73,21 +73,21 @@ def audit(
 def trained_module(named: Named) -> torch.nn.Module | None:
     """The module, where a graph of scalar weights would have other parameters than it has."""
     from lawful.network import Architecture
-    from lawful.network.modules.network import ModuleNetwork
+    from lawful.sources.modules.module_network import ModuleNetwork
 
     found = named.anything()
     if isinstance(found, ModuleNetwork):
         return found.module
     if isinstance(found, Architecture) or found.reading is None or not found.reading.entangled:
         return None
-    from lawful.network.opening import module_behind
+    from lawful.sources.opening import module_behind
 
     return module_behind(found.reading)
 
 
 def _audit_module(module: torch.nn.Module, named: Named, effort: str, html: Path | None, as_json: bool) -> None:
-    from lawful.report.module_audit import module_audit_html, module_audit_json, print_module_audit
-    from lawful.study.module_audit import audit_module
+    from lawful.api.module_audit import audit_module
+    from lawful.report.audit.module_audit import module_audit_html, module_audit_json, print_module_audit
 
     result = audit_module(module, named.input_text, source=named.text, effort=effort)
     if html is not None:
@@ -119,9 +119,9 @@ def diff(
     as_json: JsonOption = False,
 ) -> None:
     """What changed between two checkpoints, whether they are related, and how far that was from gradient flow."""
-    from lawful.report.diff_page import page_of_difference
+    from lawful.api.checkpoints.diff import diff as run
+    from lawful.report.checkpoints.diff_page import page_of_difference
     from lawful.report.views import text, to_dict
-    from lawful.study.diff import diff as run
 
     if html is not None:
         will_write(html)

@@ -24,18 +24,18 @@ def demo(
     """Train a network that reads handwritten digits, audit it, prune it, and prove that nothing changed."""
     import numpy as np
 
-    from lawful.network.formats.files import write
-    from lawful.network.formats.npz import dump
-    from lawful.network.formats.reading import read_bytes
-    from lawful.network.formats.writing import make_folder, write_bytes
+    from lawful.api.demo import demo as run_demo
+    from lawful.api.demo import readings
+    from lawful.api.explore import explore
+    from lawful.formats.io.reading import read_bytes
+    from lawful.formats.io.writing import make_folder, write_bytes
+    from lawful.formats.tensors.npz import dump
     from lawful.pruning.certificate import certificate
-    from lawful.report.audit import print_audit, to_json
-    from lawful.report.audit_page import audit_page
-    from lawful.report.demo import closing, digits_text
-    from lawful.report.explorer import explorer_html
-    from lawful.study.demo import demo as run_demo
-    from lawful.study.demo import readings
-    from lawful.study.explore import explore
+    from lawful.report.audit.audit import print_audit, to_json
+    from lawful.report.audit.audit_page import audit_page
+    from lawful.report.audit.demo import closing, digits_text
+    from lawful.report.page.explorer import explorer_html
+    from lawful.sources.files import write
     from lawful.verify import verify
 
     make_folder(out)

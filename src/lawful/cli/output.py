@@ -20,8 +20,8 @@ from lawful.report.plain import plain
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lawful.network.formats.files import Written
     from lawful.network.reading import Reading
+    from lawful.sources.files import Written
 
 UNUSUAL = re.compile(r"[^\n\t -~]")
 
@@ -150,8 +150,8 @@ def _with_readings(result: Mapping[str, Any]) -> Mapping[str, Any]:
     out = sys.stdout
     if not isinstance(out, Out) or set(result) == {"error", "hint", "exit"}:
         return result
-    from lawful.report.keys import VERSION
     from lawful.report.reading import readings_json
+    from lawful.report.schema.keys import VERSION
 
     return {**result, **(readings_json(out.readings) if out.readings else {}), "schema": f"lawful {out.verb} {VERSION}"}
 
@@ -165,7 +165,7 @@ def _with_evidence(result: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def will_write(*paths: Path | None) -> None:
     """Refuse places that cannot be written before the work begins."""
-    from lawful.network.formats.writing import check_target
+    from lawful.formats.io.writing import check_target
 
     for path in paths:
         if path is not None:
@@ -185,7 +185,7 @@ def write_certificate(path: Path, certificate: Mapping[str, Any]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """A page, a picture or a table in a file."""
-    from lawful.network.formats import writing
+    from lawful.formats.io import writing
 
     writing.write_text(path, text)
 

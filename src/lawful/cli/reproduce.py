@@ -11,12 +11,12 @@ import typer
 
 from lawful.cli.output import print_json, write_text
 from lawful.cli.source import JsonOption
-from lawful.cli.sweep import SchedulerOption, WorkersOption, run_plan
+from lawful.cli.training.sweep import SchedulerOption, WorkersOption, run_plan
 from lawful.errors import LawfulError
 from lawful.report.plain import plain
 
 if TYPE_CHECKING:
-    from lawful.study.reproduce import ClaimRun
+    from reproduction.run import ClaimRun
 
 
 def add_to(app: typer.Typer) -> None:
@@ -36,9 +36,9 @@ def reproduce(
     as_json: JsonOption = False,
 ) -> None:
     """Run claims of the papers; exit 1 if one is refuted, else 3 if one is not observed or not reproduced."""
-    from lawful.report.reproduce import claim_json, claims_text, run_json, runs_markdown, runs_text
-    from lawful.study.claims import all_claims, find
-    from lawful.study.reproduce import run_all, run_claim
+    from reproduction.claims import all_claims, find
+    from reproduction.report import claim_json, claims_text, run_json, runs_markdown, runs_text
+    from reproduction.run import run_all, run_claim
 
     if list_them:
         _say(as_json, {"claims": [claim_json(claim) for claim in all_claims()]}, claims_text(all_claims()))
@@ -71,9 +71,9 @@ def _say(as_json: bool, result: dict[str, Any], text: str) -> None:
 
 def _written(run: ClaimRun, out: Path | None) -> dict[str, Any]:
     """The result, kept with its figure in a folder if one was named."""
-    from lawful.network.formats.writing import make_folder
-    from lawful.report.reproduce import run_json
-    from lawful.study.figure_file import save
+    from lawful.api.figure_file import save
+    from lawful.formats.io.writing import make_folder
+    from reproduction.report import run_json
 
     result = run_json(run)
     if out is not None:

@@ -16,9 +16,9 @@ from lawful.errors import LawfulError
 if TYPE_CHECKING:
     import torch
 
-    from lawful.components.entries import EntryGraph
+    from lawful.invariant_set.module_graph import EntryGraph
     from lawful.network import Architecture, Dag, Mlp
-    from lawful.network.modules.network import ModuleNetwork
+    from lawful.sources.modules.module_network import ModuleNetwork
 
 Options = ParamSpec("Options")
 NetworkArgument = Annotated[
@@ -65,14 +65,14 @@ def input_shape(text: str | None) -> tuple[int, ...] | None:
 
 def is_module(text: str) -> bool:
     """Whether the text names a factory, such as `package.module:make`."""
-    from lawful.network.modules.load import is_factory
+    from lawful.sources.checkpoints.load import is_factory
 
     return is_factory(text)
 
 
 def open_module(text: str) -> torch.nn.Module:
     """Import `module:factory` (the current folder counts) and call it for a `torch.nn.Module`."""
-    from lawful.network.modules.load import make_module
+    from lawful.sources.checkpoints.load import make_module
 
     return make_module(text)
 
@@ -87,7 +87,7 @@ def open_anything(
     order: str | None = None,
 ) -> Architecture | Mlp | Dag | ModuleNetwork:
     """The network that the user named, whatever it is; what was assumed is said once."""
-    from lawful.network.opening import open as open_any
+    from lawful.sources.opening import open as open_any
 
     chosen: dict[str, Any] = {"activation": activation, "model": model, "order": order, "input_shape": shape}
     found = open_any(text, drop_useless=drop_useless, **chosen)
@@ -98,7 +98,7 @@ def open_anything(
 
 def open_source(text: str, **options: Any) -> Architecture | Mlp | Dag:
     """The network as a graph; an architecture string stays without weights, other modules are refused with a reason."""
-    from lawful.network.modules.network import ModuleNetwork
+    from lawful.sources.modules.module_network import ModuleNetwork
 
     found = open_anything(text, **options)
     if isinstance(found, ModuleNetwork):
@@ -109,7 +109,7 @@ def open_source(text: str, **options: Any) -> Architecture | Mlp | Dag:
 def open_network(text: str, *, seed: int = 0, **options: Any) -> Mlp | Dag:
     """Like `open_source`, but an architecture string gets PyTorch's default weights from `seed`."""
     from lawful.network import Architecture
-    from lawful.network.opening import open_graph
+    from lawful.sources.opening import open_graph
 
     found = open_source(text, **options)
     if not isinstance(found, Architecture):
@@ -159,7 +159,7 @@ class Named:
 
         The `mode` of normalisation is what the user chose, or assumed if nobody did.
         """
-        from lawful.network.opening import open_trained
+        from lawful.sources.opening import open_trained
 
         found = self.anything()
         if found.reading is not None:
@@ -172,7 +172,7 @@ class Named:
 
     def balanced(self) -> Architecture | Mlp | Dag | EntryGraph:
         """The graph of its balances: its own weights, or the entries of the module that it is."""
-        from lawful.components.entries import graph_of
+        from lawful.invariant_set.module_graph import graph_of
         from lawful.network import Architecture
 
         found = self.anything()

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lawful.cli.checkpoints import FloatTensors
+from lawful.cli.checkpoints.align import FloatTensors
 from lawful.cli.output import print_json
 from lawful.cli.source import (
     ActivationOption,
@@ -48,7 +48,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Re-check a saved certificate with separate code: 0 verified, 1 rejected, 2 not a certificate."""
-    from lawful.network.formats.reading import read_bytes
+    from lawful.formats.io.reading import read_bytes
     from lawful.report.verify import rejected_json, rejected_text, verified_json, verified_text
     from lawful.verify import speaks_of_files
     from lawful.verify import verify as check
@@ -109,8 +109,8 @@ def _named(text: str, seed: int, reading: dict[str, Any]) -> Names:
 
 def _data(path: Path) -> Iterator[Any]:
     """Points, with their targets or with labels as clusters number them."""
-    from lawful.network.formats.data import FORMATS, read_data
-    from lawful.truncation.clusters import Clusters
+    from lawful.formats.queries.data import FORMATS, read_data
+    from lawful.papers.truncation.clusters import Clusters
 
     if path.suffix.lower() in FORMATS and path.exists():
         data = read_data(path)
@@ -122,7 +122,7 @@ def _data(path: Path) -> Iterator[Any]:
 
 def _run(path: Path) -> Iterator[Any]:
     """The networks and the data of a run of Leaky ResNets, or one network of it."""
-    from lawful.study.leaky_files import is_run, load_network, load_task, read_run
+    from lawful.api.leaky.files import is_run, load_network, load_task, read_run
 
     if path.is_dir() and is_run(path):
         for network, _ in read_run(path)[1]:
@@ -135,7 +135,7 @@ def _run(path: Path) -> Iterator[Any]:
 
 def _channels(path: Path) -> Iterator[Any]:
     """An ONNX file as the weights of its channels."""
-    from lawful.study.prune import channel_file, convolutional_file
+    from lawful.api.prune import channel_file, convolutional_file
 
     if (model := convolutional_file(path) or channel_file(path)) is not None:
         import torch
@@ -151,8 +151,8 @@ def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
     """A module as its weights, and as the program that its laws are about."""
     from torch import nn
 
-    from lawful.laws.program_digest import file_digest, program_digests
-    from lawful.network.opening import open_trained
+    from lawful.conservation.programs.digest import file_digest, program_digests
+    from lawful.sources.opening import open_trained
     from lawful.verify.channel_program import digest_of as weights_digest_of
 
     if not is_module(text) and reading["model"] is None and Path(text).suffix.lower() != ".onnx":

@@ -10,7 +10,7 @@ from lawful.fibers.same import same
 from lawful.fibers.verdict import Equal
 from lawful.fibers.verdict import certificate as evidence
 from lawful.network import Dag, Mlp
-from lawful.network.formats.files import Written, stored_as
+from lawful.sources.files import Written, stored_as
 
 ROUNDINGS = 8  # that an entry may carry once neurons are rescaled: its own, and those of the scales
 

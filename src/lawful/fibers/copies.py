@@ -9,10 +9,10 @@ import flint
 import numpy as np
 
 from lawful.errors import CertificateError
-from lawful.fibers.entries import entry_gap, nearest_order, unit_rows
+from lawful.fibers.layers import Array, Stack, rational
 from lawful.fibers.reduce import hidden_neuron
-from lawful.fibers.stack import Array, Stack, rational
-from lawful.fibers.symmetry import Reorder, Rescale, SymmetryStep, Translate
+from lawful.fibers.reparametrisations import Reorder, Rescale, SymmetryStep, Translate
+from lawful.fibers.row_matching import entry_gap, nearest_order, unit_rows
 from lawful.types import Floats
 
 SMALL = 1_000  # parameters up to which a copy is replayed in rationals

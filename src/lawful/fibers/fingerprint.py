@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from lawful.fibers.bottleneck_genericity import MOST_MASKS, is_generic, masks
-from lawful.fibers.domain import Domain
-from lawful.fibers.identification import subsets_with_sum
+from lawful.fibers.deep.bottleneck_genericity import MOST_MASKS, is_generic, masks
+from lawful.fibers.deep.identification import subsets_with_sum
+from lawful.fibers.deep.single_neuron import as_one_layer, is_ramp
+from lawful.fibers.layers import Array, Stack, floating
 from lawful.fibers.reduce import Reduced, head, simplify, standardise
+from lawful.fibers.regions.domain import Domain
+from lawful.fibers.reparametrisations import Reorder, Rescale
 from lawful.fibers.same import SINGLE_TOLERANCE, default_tolerance, stack_of
-from lawful.fibers.shallow import NormalForm, minimal_network, normal_form
-from lawful.fibers.single_neuron import as_one_layer, is_ramp
-from lawful.fibers.stack import Array, Stack, floating
-from lawful.fibers.symmetry import Reorder, Rescale
+from lawful.fibers.shallow.normal_form import NormalForm, minimal_network, normal_form
 from lawful.network import Mlp
-from lawful.network.answers import answered
-from lawful.network.opening import Source, open_graph
-from lawful.shown import Shown
+from lawful.result import Shown
+from lawful.sources.opening import Source, open_graph
+from lawful.sources.provenance import answered
 from lawful.types import Floats
 
 MOST_EXACT = 2_000  # parameters up to which a network is brought to its standard place in rationals

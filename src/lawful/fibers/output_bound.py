@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from lawful.bounds.distance import distance
 from lawful.errors import LawfulError
-from lawful.fibers.distance import distance
-from lawful.fibers.domain import Domain
-from lawful.fibers.search import Counterexample
-from lawful.fibers.stack import Stack
+from lawful.fibers.counterexample import Counterexample
+from lawful.fibers.layers import Stack
+from lawful.fibers.regions.domain import Domain
 from lawful.fibers.verdict import Different, Equal, EqualityWitness, Undecided, Verdict, Within
 from lawful.network import Dag, Mlp
 from lawful.outward import at_least, at_most

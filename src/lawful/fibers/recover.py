@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from lawful.fibers.domain import Domain
-from lawful.fibers.search import on_bent_hyperplanes, preimages
-from lawful.fibers.stack import Stack
+from lawful.fibers.counterexample import on_bent_hyperplanes, preimages
+from lawful.fibers.layers import Stack
+from lawful.fibers.regions.domain import Domain
 from lawful.network import Mlp
 from lawful.types import Floats
 

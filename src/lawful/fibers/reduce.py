@@ -7,11 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from lawful.fibers.domain import Domain
-from lawful.fibers.entries import unit_rows
-from lawful.fibers.shallow import group_rows
-from lawful.fibers.stack import Array, Stack, floating, rational
-from lawful.fibers.symmetry import (
+from lawful.fibers.layers import Array, Stack, floating, rational
+from lawful.fibers.regions.domain import Domain
+from lawful.fibers.reparametrisations import (
     Collapse,
     Drop,
     Flip,
@@ -25,6 +23,8 @@ from lawful.fibers.symmetry import (
     is_silent,
     quiet_neurons,
 )
+from lawful.fibers.row_matching import unit_rows
+from lawful.fibers.shallow.normal_form import group_rows
 
 
 @dataclass(frozen=True)

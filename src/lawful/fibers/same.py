@@ -9,20 +9,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
-from lawful.fibers import region_comparison
 from lawful.fibers.copies import Copy, align
-from lawful.fibers.domain import Domain
+from lawful.fibers.counterexample import Counterexample, Pair, quick_refutation, thorough_refutation
+from lawful.fibers.layers import Stack, check_sizes, quotient
 from lawful.fibers.output_bound import within_outputs
 from lawful.fibers.reduce import Reduced, head, orient, quieten, simplify
-from lawful.fibers.search import Counterexample, Pair, quick_refutation, thorough_refutation
-from lawful.fibers.shallow import form_gap, normal_form
+from lawful.fibers.regions import comparison
+from lawful.fibers.regions.domain import Domain
+from lawful.fibers.shallow.normal_form import form_gap, normal_form
 from lawful.fibers.skips_as_layers import layered
-from lawful.fibers.stack import Stack, check_sizes, quotient
 from lawful.fibers.verdict import Different, Equal, EqualityWitness, Undecided, Verdict, Within
 from lawful.network import Dag, Mlp
-from lawful.network.answers import answered
 from lawful.network.assemble import as_mlp
-from lawful.network.opening import Source, open_pair
+from lawful.sources.opening import Source, open_pair
+from lawful.sources.provenance import answered
 
 TOLERANCE = 1e-10  # for weights in double precision
 SINGLE_TOLERANCE = 1e-6  # when both networks hold single-precision numbers
@@ -140,7 +140,7 @@ class _Question:
             return equal
         if parameters <= QUICK and (answer := self.search()) is not None:
             return answer
-        searched = region_comparison.compare(self.pair, first, second, self.deadline)
+        searched = comparison.compare(self.pair, first, second, self.deadline)
         if isinstance(searched, str):
             return self.undecided(f"{_seen(first, second, copy)}; {searched}")
         return searched
@@ -191,7 +191,7 @@ class _Question:
 
     def different(self, found: Counterexample, method: str) -> Different:
         """The answer that an input gives."""
-        return Different(method, region_comparison.REPLAYED, found, self.pair.domain, self.pair.tolerance)
+        return Different(method, comparison.REPLAYED, found, self.pair.domain, self.pair.tolerance)
 
     def undecided(self, reason: str) -> Undecided:
         """No answer, with what is known: whether the functions differ at all, in exact arithmetic."""

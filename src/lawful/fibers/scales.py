@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lawful.fibers.stack import Stack
+from lawful.fibers.layers import Stack
 from lawful.types import Floats
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
-from lawful.fibers.stack import Array, Stack
+from lawful.fibers.layers import Array, Stack
 from lawful.network import Dag, Role
 
 _Known = dict[int, dict[int, Any]]  # node -> its value as a combination of the places in a layer

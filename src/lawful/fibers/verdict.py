@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from lawful.bounds.certificate import certificate as distance_certificate
+from lawful.bounds.result import Distance
 from lawful.errors import Unsupported
-from lawful.fibers.distance.certificate import certificate as distance_certificate
-from lawful.fibers.distance.result import Distance
-from lawful.fibers.domain import Domain
-from lawful.fibers.search import Counterexample
-from lawful.fibers.symmetry import SymmetryStep
+from lawful.fibers.counterexample import Counterexample
+from lawful.fibers.regions.domain import Domain
+from lawful.fibers.reparametrisations import SymmetryStep
 from lawful.network import Dag, Mlp
 from lawful.network.digest import digest, written
-from lawful.shown import Shown, truth_of
+from lawful.result import Shown, truth_of
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def witness_json(witness: EqualityWitness) -> dict[str, Any]:
 def step_json(step: SymmetryStep) -> dict[str, Any]:
     """A step as JSON: its name under `do`, rationals as text.
 
-    >>> from lawful.fibers.symmetry import Reorder
+    >>> from lawful.fibers.reparametrisations import Reorder
     >>> step_json(Reorder(1, (2, 0, 1)))
     {'do': 'reorder', 'layer': 1, 'order': [2, 0, 1]}
     """

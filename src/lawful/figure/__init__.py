@@ -12,7 +12,7 @@ import numpy as np
 
 from lawful.extras import needed
 from lawful.figure.data import Panel, Series, Style
-from lawful.figure.svg import COLOURS, STYLE, page_colour, svg
+from lawful.figure.inline_svg import COLOURS, STYLE, page_colour, svg
 
 __all__ = ["COLOURS", "STYLE", "Figure", "Panel", "Series", "Style", "draw", "page_colour", "svg"]
 

@@ -106,6 +106,7 @@ class Operator:
     attributes: tuple[str, ...] = ()
     derivative: Callable[..., Any] | None = None  # derivative(builder, attributes, x, f(x)), of functions of one number
     elementary: Callable[..., Any] | None = None  # elementary(builder, *operands), in fewer functions
+    onnx: str = ""  # ONNX's operator that computes the same of the same operands, if there is one
 
     def traits_of(self, attributes: Mapping[str, Any]) -> Traits:
         """The traits for these attributes."""
@@ -157,12 +158,13 @@ def define(
     attributes: tuple[str, ...] = (),
     derivative: Callable[..., Any] | None = None,
     elementary: Callable[..., Any] | None = None,
+    onnx: str = "",
 ) -> Operator:
     """Add an operator to the table."""
     if name in OPERATORS:
         raise ValueError(f"{name} stands in the table already")
     OPERATORS[name] = Operator(
-        name, family, formula, meaning, traits or Traits(), kind, shape, attributes, derivative, elementary
+        name, family, formula, meaning, traits or Traits(), kind, shape, attributes, derivative, elementary, onnx
     )
     return OPERATORS[name]
 

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lawful.pruning.curve import SizePoint, size_curve
-from lawful.pruning.prune import Pruning, Stage, prune
+from lawful.pruning.prune import Pruning, Stage
 
 if TYPE_CHECKING:
     from lawful.pruning.channels import prune_channels
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _WITH_TORCH = {"SingularTrainer": "trainer", "prune_channels": "channels"}
 __all__ = [
-    "Pruning", "SingularTrainer", "SizePoint", "Stage", "prune", "prune_channels", "size_curve",
+    "Pruning", "SingularTrainer", "SizePoint", "Stage", "prune_channels", "size_curve",
 ]  # fmt: skip
 
 

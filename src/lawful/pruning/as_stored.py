@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from lawful.network.formats.files import stored_as
 from lawful.network.reading import carrying
 from lawful.pruning.bounds import defect_bound, make_box
 from lawful.pruning.prune import UNIT_BOX, Pruning, Stage
 from lawful.pruning.rebuild import rounding_defects
+from lawful.sources.files import stored_as
 
 
 def stored(pruning: Pruning, dtype: str | None) -> Pruning:

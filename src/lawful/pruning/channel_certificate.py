@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lawful.errors import Unsupported
-from lawful.pruning.channel_weights import Reason
+from lawful.pruning.channel_weights import Reason, refuse_large
 from lawful.pruning.channels import ChannelPruning
+from lawful.pruning.channels.cut import bias_beside
 from lawful.pruning.channels.program import ChannelProgram, Heads
-from lawful.pruning.cut import bias_beside
 from lawful.pruning.tidy import Tidying
 
 if TYPE_CHECKING:
     from lawful.pruning.onnx_channels import OnnxPruning
 
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-LARGEST = 9_000_000  # parameters: a certificate is a text of at most 50 MB
 
 
 def certificate(pruning: ChannelPruning | OnnxPruning) -> dict[str, Any]:
@@ -58,8 +57,7 @@ def written(
         if operation.kind in ("layer", "depthwise") and operation.tensors["bias"] is None
     }
     added = {name: weight for name, weight in gained.items() if name in after and name not in before}
-    if sum(before[name].numel() for name in used) > LARGEST:
-        raise Unsupported(f"a certificate holds at most {LARGEST:,} weights that the pruning touches")
+    refuse_large(program, before)
     _refuse_types(before, used)
     numbers = {name: place for place, name in enumerate(program.spots)}
     known = {operation.name: operation for operation in program.operations}

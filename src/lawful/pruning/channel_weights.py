@@ -6,7 +6,8 @@ rounded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -14,17 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lawful.errors import InvalidNetwork, Unsupported
+from lawful.program.program import Program
+from lawful.pruning.channels.groups import repeated_cells, with_whole_rows
 from lawful.pruning.channels.program import ChannelProgram, Operation
 from lawful.pruning.constants import Value, combined, is_double, is_rational, nearest
 from lawful.pruning.dependent import dependent_sweeps
 from lawful.pruning.facts import Facts
-from lawful.pruning.groups import repeated_cells, with_whole_rows
 from lawful.pruning.heads import HeadGrids
 from lawful.pruning.rays import ordinary, power_of_two
 from lawful.types import Floats
 
 # ("silent",), ("constant",), ("unscored",), ("duplicate", cell), or ("dependent", side that takes over, terms)
 Reason = tuple[Any, ...]
+LARGEST = 9_000_000  # parameters: a certificate is a text of at most 50 MB
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,26 @@ class RemovedChannel:
     layer: str
     channel: int
     kind: str
+
+
+def read_arrays(source: Program, program: ChannelProgram) -> dict[str, Floats]:
+    """The weights of all operations in float64, rows first."""
+    found: dict[str, Floats] = {}
+    for name in dict.fromkeys(name for each in program.operations for name in each.tensors.values()):
+        if name is not None:
+            held = source.tensors[name]
+            array = np.array(held.detach().cpu().numpy() if hasattr(held, "detach") else held, dtype=np.float64)
+            if not np.isfinite(array).all():
+                raise InvalidNetwork(f"a weight of {name[:60]} is not finite")
+            found[name] = np.swapaxes(array, 0, 1) if name in program.transposed else array
+    return found
+
+
+def refuse_large(program: ChannelProgram, arrays: Mapping[str, Any]) -> None:
+    """Refuse what no certificate holds: known before the work, from the sizes of the weights that operations use."""
+    used = {name for operation in program.operations for name in operation.tensors.values() if name is not None}
+    if sum(math.prod(arrays[name].shape) for name in used) > LARGEST:
+        raise Unsupported(f"a certificate holds at most {LARGEST:,} weights that the pruning touches")
 
 
 class ChannelWeights:

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from lawful.bounds.certificate import certificate as distance_certificate
+from lawful.bounds.distance import distance
+from lawful.bounds.layers import layers_of
+from lawful.bounds.pair import align
 from lawful.errors import LawfulError
-from lawful.fibers.distance import distance
-from lawful.fibers.distance.certificate import certificate as distance_certificate
-from lawful.fibers.distance.layers import layers_of
-from lawful.fibers.distance.pair import align
 from lawful.network.digest import digest, with_layers
-from lawful.network.opening import Source, open_graph
 from lawful.pruning.as_stored import stored
 from lawful.pruning.certificate import certificate
 from lawful.pruning.prune import Pruning, prune
+from lawful.sources.opening import Source, open_graph
 
 ROOM = 2.0**-16  # relative: the two networks are bounded as a whole, not step by step
 

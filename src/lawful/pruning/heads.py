@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from lawful.pruning.channels.groups import tables
 from lawful.pruning.channels.program import ChannelProgram, Heads, Operation
 from lawful.pruning.facts import Facts
-from lawful.pruning.groups import tables
 from lawful.types import Indices
 
 Reasons = dict[int, tuple[Any, ...]]

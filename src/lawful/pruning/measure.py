@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lawful.bounds.distance import bound_of_difference
 from lawful.errors import Unsupported
-from lawful.fibers.distance import bound_of_difference
+from lawful.invariant_set.singular.spectrum import singularity
 from lawful.pruning.prune import Pruning, output_range
-from lawful.singular.spectrum import singularity
 from lawful.types import Floats
 
 SAMPLES = 1000

@@ -17,17 +17,17 @@ import onnx
 from flint import ctx
 from onnx import numpy_helper
 
-from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.errors import LawfulError, Unsupported
 from lawful.program.frontends.onnx import read_onnx
 from lawful.program.program import Program
-from lawful.pruning.channel_weights import ChannelWeights, Reason, RemovedChannel
+from lawful.pruning.channel_weights import ChannelWeights, Reason, RemovedChannel, read_arrays, refuse_large
+from lawful.pruning.channels.cut import bias_beside, cut_tensors
 from lawful.pruning.channels.domain import read_channels
+from lawful.pruning.channels.groups import groups_left
 from lawful.pruning.channels.program import ChannelProgram, Operation, notes_of
 from lawful.pruning.constants import BITS
-from lawful.pruning.cut import bias_beside, cut_tensors
-from lawful.pruning.groups import groups_left
 from lawful.pruning.tidy import Tidying, foldable, tidy_notes, with_norm
-from lawful.shown import Shown
+from lawful.result import Shown
 from lawful.types import Floats
 
 QUANTISED = ("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger")
@@ -60,12 +60,17 @@ class OnnxPruning(Shown):
 
 
 def prune_onnx(
-    model: onnx.ModelProto, *, fold: bool = False, seed: int = 0, size: tuple[int, ...] | None = None
+    model: onnx.ModelProto,
+    *,
+    fold: bool = False,
+    seed: int = 0,
+    size: tuple[int, ...] | None = None,
+    certified: bool = False,
 ) -> OnnxPruning:
     """Remove the channels of convolutions and `Gemm` layers that are silent, constant or multiples of others.
 
     With `fold`, normalisations go into the layers before them. `size` is that of an input that the file leaves open,
-    without the batch.
+    without the batch. If it is to be `certified`, what is too large for a certificate is refused before the work.
     """
     quantised = next(
         (node.op_type for node in model.graph.node if "Quantize" in node.op_type or node.op_type in QUANTISED), None
@@ -79,7 +84,10 @@ def prune_onnx(
     nodes = {name: node for node in reversed(model.graph.node) for name in node.input}  # the first that reads a tensor
     layers = [each for each in reading.operations if each.kind in ("layer", "depthwise")]
     reading.closed = {str(each.tensors["weight"]) for each in layers if not _takes_bias(nodes, each)}
-    weights = ChannelWeights(reading, _arrays(program, reading))
+    arrays = read_arrays(program, reading)
+    if certified:
+        refuse_large(reading, arrays)
+    weights = ChannelWeights(reading, arrays)
     with ctx.workprec(BITS):
         weights.sweep_all()
     folded = [(layer, norm) for layer, norm in foldable(reading) if _takes_bias(nodes, layer)]
@@ -144,18 +152,6 @@ def _filled(dims: Sequence[Any], guess: int | tuple[int, ...]) -> tuple[int, ...
         raise Unsupported(f"its input has {len(dims) - 1} sizes beside the batch, and {len(guess)} were given")
     open_sizes = (2, *(guess if isinstance(guess, tuple) else (guess,) * (len(dims) - 1)))
     return tuple(dim.dim_value if dim.dim_value > 0 else size for dim, size in zip(dims, open_sizes, strict=False))
-
-
-def _arrays(program: Program, reading: ChannelProgram) -> dict[str, Floats]:
-    """The weights of all operations in float64, rows first."""
-    found: dict[str, Floats] = {}
-    for name in dict.fromkeys(name for each in reading.operations for name in each.tensors.values()):
-        if name is not None:
-            array = np.array(program.tensors[name], dtype=np.float64)
-            if not np.isfinite(array).all():
-                raise InvalidNetwork(f"a weight of {name[:60]} is not finite")
-            found[name] = np.swapaxes(array, 0, 1) if name in reading.transposed else array
-    return found
 
 
 def _takes_bias(nodes: Mapping[str, onnx.NodeProto], layer: Operation) -> bool:

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
-from lawful.network.modules.export import ExportedModule
-from lawful.network.modules.onnx_module import OnnxModule
-from lawful.program.arrays import NUMPY
-from lawful.program.domains.interpret import AbstractDomain, interpret
+from lawful.program.domains.interpret import interpret
 from lawful.program.frontends.onnx import SizeStatement
-from lawful.program.program import Node
-from lawful.pruning.cut import KeptChannels, cut_tensors
-from lawful.pruning.groups import cut_rows
+from lawful.pruning.channels.cut import KeptChannels
+from lawful.pruning.channels.remainder import RemainingEntries, count_entries, mark_weights
+from lawful.sources.onnx.module import OnnxModule
 
 Sizes = tuple[int, ...]
-Mask = NDArray[np.bool_]
 
 
-def stated_sizes(
-    module: OnnxModule, read: ExportedModule, state: KeptChannels, examples: Sequence[torch.Tensor]
-) -> dict[str, Sizes]:
+def stated_sizes(module: OnnxModule, state: KeptChannels, examples: Sequence[torch.Tensor]) -> dict[str, Sizes]:
     """What the nodes of a file must state for the channels that are left, by their first outputs."""
-    masks = {module.names[path]: mask for path, mask in _masks(state).items() if path in module.names}
+    masks = {module.names[path]: mask for path, mask in mark_weights(state).items() if path in module.names}
     if all(bool(mask.all()) for mask in masks.values()):
         return {}
     program, statements = module.statements(examples)
-    left = interpret(program, _Left(masks))
+    left = interpret(program, RemainingEntries(masks))
     found: dict[str, Sizes] = {}
     for each in statements:
-        before, after = (_counted(left[node]) for node in (each.source, each.results[0]))
-        parts = [_counted(left[node]) for node in each.results]
+        before, after = (count_entries(left[node], node.shape) for node in (each.source, each.results[0]))
+        parts = [count_entries(left[node], node.shape) for node in each.results]
         if all(size == node.shape for size, node in zip(parts, each.results, strict=True)):
             continue
         if each.axis is None:
@@ -43,81 +34,6 @@ def stated_sizes(
         else:
             found[each.name] = tuple(size[each.axis] for size in parts)
     return found
-
-
-class _Labels:
-    """The weights' own positions in place of their numbers."""
-
-    def __init__(self, state: KeptChannels) -> None:
-        self.program, self.alive_at = state.program, state.alive_at
-        self.arrays: dict[str, Any] = {
-            name: np.arange(array.size).reshape(array.shape) for name, array in state.arrays.items()
-        }
-        self.added: dict[str, Any] = {}
-
-
-def _masks(state: KeptChannels) -> dict[str, Mask]:
-    """For every entry of a weight whether it is left: its position is cut like its number."""
-    labels = _Labels(state)
-    grouped = {str(each.tensors["weight"]): each.groups for each in state.program.operations if each.groups > 1}
-    found: dict[str, Mask] = {}
-    for name, kept in cut_tensors(labels).items():
-        mask: Any = np.zeros(labels.arrays[name].size, dtype=bool)
-        mask[np.asarray(kept).ravel()] = True
-        mask = mask.reshape(labels.arrays[name].shape)
-        if name in grouped:  # written out as whole rows while channels leave
-            every = (np.ones(size, dtype=bool) for size in mask.shape[:2])
-            mask = cut_rows(mask, grouped[name], *every)
-        found[name] = np.swapaxes(mask, 0, 1) if name in state.program.transposed else mask
-    return found
-
-
-class _Left(AbstractDomain[Mask]):
-    """Which entries of a value are left: those of which something that is left is made."""
-
-    def __init__(self, masks: Mapping[str, Mask]) -> None:
-        self.masks = masks
-
-    def leaf(self, node: Node) -> Mask:
-        """Weights are cut; inputs and constants are whole."""
-        return self.masks.get(node.attributes.get("name", ""), np.ones(node.shape, dtype=bool))
-
-    def movement(self, node: Node, *sources: Mask) -> Mask:
-        """Entries keep their marks."""
-        return np.asarray(NUMPY.take(sources, node["map"]))
-
-    def contraction(self, node: Node, x: Mask, y: Mask) -> Mask:
-        """Where both operands have something left."""
-        return np.asarray(node.operator.meaning(NUMPY, node.attributes, x.astype(float), y.astype(float)) > 0)
-
-    def reduction(self, node: Node, x: Mask) -> Mask:
-        """Where something is left to reduce."""
-        axes = node.attributes.get("axes") or (node["axis"],)
-        return np.asarray(x.any(axis=tuple(axes), keepdims=True))
-
-    def lookup(self, node: Node, *operands: Mask) -> Mask:
-        """Rows of a table have what the table has in any row."""
-        table = operands[0].any(axis=node["axis"])
-        place = node["axis"]
-        wide = table.reshape(*table.shape[:place], *(1,) * (node.rank - table.ndim), *table.shape[place:])
-        return np.broadcast_to(wide, node.shape)
-
-    def other(self, node: Node, *operands: Mask) -> Mask:
-        """Entry by entry, where all operands have something left."""
-        return np.asarray(np.broadcast_to(np.logical_and.reduce(np.broadcast_arrays(*operands)), node.shape))
-
-
-def _counted(left: Mask) -> Sizes:
-    """Sizes of what is left of a tensor, if every line that is left keeps equally much.
-
-    >>> _counted(np.array([[True, False, True], [False, False, False], [True, True, False]]))
-    (2, 2)
-    """
-    sizes: list[int] = []
-    while left.ndim:
-        sizes.append(int(left.sum(axis=-1).max()))
-        left = np.asarray(left.any(axis=-1))
-    return tuple(reversed(sizes))
 
 
 def _reshaped(statement: SizeStatement, below: Sizes, above: Sizes) -> Sizes:

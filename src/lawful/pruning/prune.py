@@ -16,8 +16,6 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
-from lawful.network.answers import answered
-from lawful.network.opening import Source, open_graph
 from lawful.network.reading import carrying
 from lawful.pruning import linear, near
 from lawful.pruning import rules as rules
@@ -25,7 +23,9 @@ from lawful.pruning.bounds import Box, PruningRegion, defect_bound, make_box
 from lawful.pruning.neurons.dependent import Decided, take_out
 from lawful.pruning.rebuild import rebuilt, rounding_defects
 from lawful.pruning.standins import Clock, Search, near_samples, samples
-from lawful.shown import Shown
+from lawful.result import Shown
+from lawful.sources.opening import Source, open_graph
+from lawful.sources.provenance import answered
 from lawful.types import Floats
 
 UNIT_BOX = (-1.0, 1.0)

@@ -16,10 +16,10 @@ from itertools import combinations
 
 import numpy as np
 
+from lawful.bounds.box_bounds import bound
+from lawful.bounds.layers import layers_of
+from lawful.bounds.pair import align
 from lawful.errors import Unsupported
-from lawful.fibers.distance.bound import bound
-from lawful.fibers.distance.layers import layers_of
-from lawful.fibers.distance.pair import align
 from lawful.network import Mlp
 from lawful.network.intervals import between
 from lawful.types import Floats

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from lawful.errors import Unsupported
-from lawful.network.modules.onnx_network import resized
 from lawful.pruning.loading import without_caches
+from lawful.sources.onnx.network import resized
 
 
 def same_nodes(source: Path, module: nn.Module, examples: Sequence[torch.Tensor | tuple[int, ...]]) -> bytes | None:

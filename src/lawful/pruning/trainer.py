@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from lawful.errors import LawfulError
-from lawful.network.modules.convert import from_module
+from lawful.invariant_set.singular.proximal import loose_entries
+from lawful.invariant_set.singular.regulariser import NuclearPenalty
+from lawful.invariant_set.singular.spectrum import NULL, Singularity, singularity
 from lawful.pruning.prune import Pruning, prune
-from lawful.singular.proximal import loose_entries
-from lawful.singular.regulariser import NuclearPenalty
-from lawful.singular.spectrum import NULL, Singularity, singularity
+from lawful.sources.modules.convert import from_module
 
 Loss = Callable[[Any, Any], Tensor]
 PROXIMAL_GAP = 1e-5  # of half the square of all weights: a step of training is far coarser

@@ -9,37 +9,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from lawful.api.explore import Exploration
 from lawful.errors import Unsupported
 from lawful.extras import needed
 from lawful.figure import Figure
 from lawful.network.reading import Reading
-from lawful.report import (
-    audit,
-    charts,
-    components,
-    diff,
-    distance,
-    explorer,
-    fibers,
-    flow,
-    laws,
-    leaky,
-    module_audit,
-    network,
-    notebook,
-    pruning,
-    relatives,
-    representatives,
-    reproduce,
-    singular,
-    symmetries,
-    truncation,
-    truncation_json,
-)
+from lawful.papers.truncation.flow.motion import TruncationRun
+from lawful.report.audit import audit, module_audit
+from lawful.report.checkpoints import diff, relatives, representatives
+from lawful.report.page import charts, explorer, notebook
 from lawful.report.plain import plain
 from lawful.report.reading import readings_json
-from lawful.study.explore import Exploration
-from lawful.truncation.motion import TruncationRun
+from lawful.report.structure import components, distance, fibers, laws, network, pruning, singular, symmetries
+from lawful.report.training import flow, leaky, truncation, truncation_json
 
 
 @dataclass(frozen=True)
@@ -67,11 +49,22 @@ def _motion_json(run: TruncationRun) -> dict[str, Any]:
     return truncation_json.run_json(run, [])
 
 
+def _of_claims(name: str) -> Callable[[Any], Any]:
+    """Claims are outside the package: whoever has run one has them."""
+
+    def shown(result: Any) -> Any:
+        from reproduction import report
+
+        return getattr(report, name)(result)
+
+    return shown
+
+
 def _of_checkpoints(kind: str, rows: str = "") -> View:
     """Answers about modules: whoever has one has PyTorch, which other answers do without."""
 
     def shown(found: Any, form: str) -> Any:
-        from lawful.report import checkpoints, kinship
+        from lawful.report.checkpoints import checkpoints, kinship
 
         name = f"{kind}_{form}"
         return getattr(kinship if hasattr(kinship, name) else checkpoints, name)(found)
@@ -101,8 +94,8 @@ VIEWS: Mapping[str, View] = {
     ),
     "Exploration": View(explorer.facts, explorer.facts_text),
     "LeakyRuns": View(leaky.runs_json, lambda found: leaky.summary_text(found.networks, found.folder), "networks"),
-    "Reproduction": View(reproduce.reproduction_json, lambda found: reproduce.runs_text(found.runs, True), "claims"),
-    "ClaimRun": View(reproduce.run_json, lambda run: reproduce.runs_text([run], short=False), figure=charts.claim),
+    "Reproduction": View(_of_claims("reproduction_json"), _of_claims("reproduction_text"), "claims"),
+    "ClaimRun": View(_of_claims("run_json"), _of_claims("run_text"), figure=_of_claims("run_figure")),
     "Comparison": View(flow.compare_json, flow.compare_text, "optimizers", flow.compare_figure),
     "Components": View(components.found_json, components.found_text, "locked", charts.locks),
     "DescribedFiber": View(fibers.described_json, lambda found: fibers.fiber_text(fibers.described_json(found))),

@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lawful.errors import Unsupported
-from lawful.network.modules.export import ExportedModule, operator_name, twin_of
-from lawful.network.modules.trained_field import follows_gradient
+from lawful.program.frontends.export import ExportedModule, operator_name, twin_of
+from lawful.sources.modules.trained_field import follows_gradient
 from lawful.symmetry.families import MatrixLaws, Parameters
 from lawful.symmetry.result import Space, Symmetries, SymmetryCheck
 

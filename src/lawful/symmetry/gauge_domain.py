@@ -99,7 +99,8 @@ class GaugeDomain(Follower, AbstractDomain[Motion]):
             return self._taken_for_data(node, operands)
         if not any(each.moves or (each.zero and each.known is None) for each in operands):
             known = self._worked_out(node, operands)
-            return Motion(node.shape, known=known, noise=node.traits.noise, centred=_centres_last(node))
+            still = Motion(node.shape, known=known, noise=node.traits.noise, centred=_centres_last(node))
+            return self._with_scores(node, operands, still)  # scores that no gauge moves are scores
         if not (node.family is OperatorFamily.REDUCTION and node.traits.linear):
             operands = tuple(self.closed(each) for each in operands)
         if node.family is not OperatorFamily.MOVEMENT:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from lawful.network.modules.export import ExportedModule
+from lawful.program.frontends.export import ExportedModule
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
 from lawful.symmetry.families import MatrixLaws, MeanLaw

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.network.modules.export import ExportedModule, export_module, operator_name, twin_of
+from lawful.program.frontends.export import ExportedModule, export_module, operator_name, twin_of
 from lawful.symmetry.check import FalseSymmetry, casts, random_inputs, tensors_in
 from lawful.symmetry.families import MatrixLaws, MeanLaw
 from lawful.symmetry.inputs import Input, examples

@@ -12,12 +12,12 @@ from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Architecture, Mlp
-from lawful.network.modules.convert import to_module
-from lawful.network.modules.export import ExportedModule, export_module
-from lawful.network.modules.network import ModuleNetwork
-from lawful.network.modules.trained_field import refuse_hooks_of_parameters
+from lawful.program.frontends.export import ExportedModule, export_module
 from lawful.program.frontends.torch_export import KNOWN_CALLS, read_exported
 from lawful.program.program import Program
+from lawful.sources.modules.convert import to_module
+from lawful.sources.modules.module_network import ModuleNetwork
+from lawful.sources.modules.trained_field import refuse_hooks_of_parameters
 from lawful.symmetry.check import CHECKED_SIZE, check_symmetries
 from lawful.symmetry.discrete import log10_permutations
 from lawful.symmetry.inputs import Input, examples

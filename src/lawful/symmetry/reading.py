@@ -1,14 +1,14 @@
-"""Read a module's program once, and collect what its operators demand of gauges and shifts."""
+"""Go through a program once, and collect what its operators demand of gauges and shifts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
 
-from lawful.network.modules.export import ExportedModule
 from lawful.program.domains.interpret import interpret
+from lawful.program.frontends.export import ExportedModule
 from lawful.program.frontends.torch_export import padded_tables, read_exported
 from lawful.program.program import Program
 from lawful.symmetry.gauge_domain import GaugeDomain
@@ -29,6 +29,37 @@ class Demands:
     unknown: Mapping[str, int]
 
 
+def read_demands(
+    program: Program,
+    names: Iterable[str],
+    frozen: Iterable[str] = (),
+    padded: Collection[str] = (),
+    *,
+    centred: bool = False,
+    means: bool = False,
+) -> Demands:
+    """What the operators of a program demand; `names` are its module's parameters in their own order.
+
+    Parameters in `frozen` do not train and count as constants; tables in `padded` have a row that does not. If
+    `centred`, a skip around a bare linear map or gain, `x + Ax`, is read as one map: its gauges act on `I + A`. `means`
+    asks for what acts on the mean of a space alone.
+    """
+    still, order = frozenset(frozen), list(dict.fromkeys(names))
+    domain = GaugeDomain(program, Gauges(means=means), still, padded, names=order, centred=centred)
+    values = interpret(program, domain)
+    domain.pin("output", *(domain.closed(values[node]) for node in dict.fromkeys(program.outputs)))
+    domain.pin_unread()
+    read = [name for name in order if name in domain.shapes]
+    return Demands(
+        domain.gauges,
+        domain.shifts,
+        {name: domain.shapes[name] for name in read},
+        {name: domain.fields[name] for name in read},
+        tuple(name for name in order if name not in domain.shapes and name not in still),
+        domain.unknown,
+    )
+
+
 def read_graph(
     exported: ExportedModule,
     frozen: Iterable[str] = (),
@@ -37,26 +68,12 @@ def read_graph(
     means: bool = False,
     program: Program | None = None,
 ) -> Demands:
-    """Go through a module's program once; parameters in `frozen` do not train and count as constants.
-
-    If `centred`, a skip around a bare linear map or gain, `x + Ax`, is read as one map: its gauges act on `I + A`.
-    `means` asks for what acts on the mean of a space alone. `program` is the module's, if it is at hand.
-    """
+    """The same of a module that was traced, as it trains; `program` is the module's, if it is at hand."""
     if program is None:
         program = read_exported(exported, trains=True)
-    still = frozenset(frozen)
-    names, padded = list(exported.names.values()), padded_tables(exported)
-    domain = GaugeDomain(program, Gauges(means=means), still, padded, names=names, centred=centred)
-    values = interpret(program, domain)
-    domain.pin("output", *(domain.closed(values[node]) for node in dict.fromkeys(program.outputs)))
-    domain.pin_unread()
-    unused = tuple(
-        exported.names[node.name]
-        for node in exported.graph.nodes
-        if node.op == "placeholder" and node.name in exported.trained and exported.names[node.name] not in still
-        and exported.names[node.name] not in domain.shapes
-    )  # fmt: skip
-    order = [name for name in exported.names.values() if name in domain.shapes]
-    shapes = {name: domain.shapes[name] for name in order}
-    fields = {name: domain.fields[name] for name in order}
-    return Demands(domain.gauges, domain.shifts, shapes, fields, unused, domain.unknown)
+    return read_demands(program, trained_names(exported), frozen, padded_tables(exported), centred=centred, means=means)
+
+
+def trained_names(exported: ExportedModule) -> list[str]:
+    """The parameters of a traced module, in its own order."""
+    return [name for place, name in exported.names.items() if place in exported.trained]

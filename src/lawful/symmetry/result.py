@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lawful.shown import Shown
+from lawful.result import Shown
 from lawful.symmetry.families import Parameters, SpaceLaws
 from lawful.types import Floats
 

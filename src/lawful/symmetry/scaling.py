@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 from lawful.errors import Unsupported
-from lawful.network.modules.export import ExportedModule
-from lawful.network.modules.trained_field import refuse_hooks_of_parameters
+from lawful.program.frontends.export import ExportedModule
 from lawful.program.frontends.torch_export import read_exported
+from lawful.sources.modules.trained_field import refuse_hooks_of_parameters
 from lawful.symmetry.check import (
     CHECKED_SIZE,
     FLOOR,

@@ -38,12 +38,20 @@ def add_values(follower: Follower, shape: Shape, x: Motion, y: Motion) -> Motion
         else:
             other = waiting.pop(place)
             follower.gauges.same(field, other)
-            found.append(min(field, other, key=lambda labels: len(varying(labels))))
+            found.append(min(field, other, key=_rank))
     for field in waiting:
         still += _pinned(follower, field, shapes[0])
     matched = len(found) == len(x.gauges) == len(y.gauges) == 1
     absorber = (y.absorber or x.absorber) if matched else None
     return Motion(shape, (*found, *still), follower.shifts.plus(x.shifts, y.shifts), absorber=absorber)
+
+
+def _rank(field: torch.Tensor) -> tuple[int, int]:
+    """Which of two fields that move alike stands for both, whatever the order of the summands.
+
+    In `x cos + rotate(x) sin` that has to be x for queries and keys alike: coordinate i of one meets i of the other.
+    """
+    return len(varying(field)), int(field[(0,) * field.dim()]) if field.numel() else 0
 
 
 def _pinned(follower: Follower, field: torch.Tensor, other: Shape) -> list[torch.Tensor]:

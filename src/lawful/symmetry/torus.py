@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sparse
 import torch
 
-from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.program.frontends.export import ExportedModule, operator_name
 from lawful.symmetry.families import Axis, MatrixLaws
 from lawful.symmetry.nullspace import independent
 from lawful.symmetry.result import Space

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.program.frontends.export import ExportedModule, operator_name
 from lawful.symmetry.labels import compact
 from lawful.symmetry.logarithms import Logarithms
 from lawful.types import Residues

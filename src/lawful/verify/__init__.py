@@ -85,7 +85,8 @@ def verify(certificate: Any, *networks: Any) -> Verified:
     Raises `CertificateError` with the first fact that fails (also when a network given is none that the certificate is
     about), `NotACertificate` if it is none at all, `Unsupported` if the check would take too long.
 
-    >>> from lawful.components import certificate, components
+    >>> from lawful.invariant_set.certificate import certificate
+    >>> from lawful.invariant_set import components
     >>> from lawful.network import Architecture
     >>> found = verify(certificate(components(Architecture.parse("2-2-1").to_dag(), [-3, 1])))
     >>> found.facts["locked"]

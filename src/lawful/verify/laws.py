@@ -39,7 +39,7 @@ MOST_ENTRIES = 40_000_000  # of the matrix of brackets
 WHERE = {
     "phi": "at almost all weights, for any data",
     "near": "near its weights, for any data",
-    "somewhere": "near its weights, for any data, which hold at all weights",
+    "somewhere": "near its weights, for any data, which hold at all weights of {architecture}",
     "data": "near its weights, for {samples} data ({data})",
 }
 
@@ -88,11 +88,16 @@ def check(body: dict[str, Any]) -> Finding:
         data = digest_of("data", matrix(given["inputs"], "inputs"))
         facts |= {"samples": len(given["inputs"]), "data": data}
         where = where.format(samples=len(given["inputs"]), data=short(data))
+    architecture = wiring.digest(weights=False)
+    if facts["claim"] == "somewhere":
+        where = where.format(architecture=short(architecture))
     among = " among functions of φ (products of weights along paths; training may have more)"
     among = among if facts["claim"] == "phi" else ""
     words = f"{short(digest)} has exactly {count} independent laws{among} under {facts['flow']} {where}"
     words += f" ({case.loss} loss)"
-    return Finding(words, facts, (digest,), (facts["data"],) if level == "data" else ())
+    # Laws that rest on no gate hold at every weight: a network of this architecture is one that the statement is about.
+    others = (facts["data"],) if level == "data" else (architecture,) if facts["claim"] == "somewhere" else ()
+    return Finding(words, facts, (digest,), others)
 
 
 def _claim(case: Case, wiring: Wiring, level: str, known: object) -> str:

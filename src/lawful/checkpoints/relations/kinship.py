@@ -31,8 +31,8 @@ from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
 from lawful.checkpoints.streamed import folded_tensors
 from lawful.checkpoints.unit_rows import Tensors
 from lawful.network.reading import listed
+from lawful.result import Shown
 from lawful.sentences.lineage import RELATION_WORDS, Relation
-from lawful.shown import Shown
 
 WHOLE, MOST = 0.9, 0.8  # of the median matrix of A that a child of long training holds, and of nine in ten
 LACKING, UNEVEN = 0.85, 0.3  # of the median matrix, at most, for siblings; and how much that has to vary over matrices

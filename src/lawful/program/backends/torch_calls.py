@@ -1,19 +1,8 @@
-"""A program as calls of PyTorch, as a person would have written them.
-
-The frontends take layers apart: a bias is a sum, a batch normalisation four operators, a pool a maximum of windows. For
-running, training and exporting a program, the calls that PyTorch has for them are better: they are faster, and whoever
-traces the module finds what he knows. So the program is covered from its outputs, the largest call first; what is used
-elsewhere too is never hidden inside a call. Every call computes what the nodes that it covers compute.
-"""
+"""A program in PyTorch: gradients flow, and `torch.export` finds plain calls."""
 
 from __future__ import annotations
 
-import hashlib
-import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,29 +11,22 @@ from torch.nn import functional
 
 from lawful.errors import LawfulError
 from lawful.program.arrays import TorchArrays
-from lawful.program.backends.movement_steps import carry_out, spell_movement
-from lawful.program.backends.pools import Pool, read_windows
+from lawful.program.backends.calls import Call, select_calls
+from lawful.program.backends.movement_steps import carry_out
+from lawful.program.backends.pools import Pool
 from lawful.program.program import Node, Program
-from lawful.program.table import OperatorFamily, Refused
+from lawful.program.table import OperatorFamily
 
 Run = Callable[..., Any]
 
 
-@dataclass(frozen=True, eq=False)
-class TorchCall:
-    """How the value of a node is computed: `run(arrays, *values of the operands)`."""
-
-    node: Node
-    operands: tuple[Node, ...]
-    run: Run
-
-
 class TorchProgram:
-    """A program that PyTorch runs: gradients flow, and `torch.export` finds plain calls."""
+    """A program that PyTorch runs."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.calls = _Selection(program).calls()
+        self.calls = select_calls(program)
+        self.runs = [_run(call) for call in self.calls]
         self.leaves = {leaf for each in self.calls for leaf in each.operands if leaf.family is OperatorFamily.LEAF} | {
             leaf for leaf in program.outputs if leaf.family is OperatorFamily.LEAF
         }
@@ -62,8 +44,8 @@ class TorchProgram:
             values[leaf] = self._leaf(leaf, given if leaf.op == "input" else tensors, arrays, device)
         last = {operand: call for call in self.calls for operand in call.operands}
         kept = set(self.program.outputs)
-        for call in self.calls:
-            values[call.node] = call.run(arrays, *(values[each] for each in call.operands))
+        for call, run in zip(self.calls, self.runs, strict=True):
+            values[call.node] = run(arrays, *(values[each] for each in call.operands))
             for operand in set(call.operands):
                 if last[operand] is call and operand not in kept:
                     del values[operand]
@@ -117,204 +99,55 @@ class _Movements:
 
 
 _MOVEMENTS = _Movements()
-_COMMUTES = ("add", "mul", "contract", "maximum", "minimum", "and", "or", "xor")
-_BROADCASTING = (
-    OperatorFamily.ELEMENTWISE,
-    OperatorFamily.ADDITION,
-    OperatorFamily.PRODUCT,
-    OperatorFamily.CHOICE,
-    OperatorFamily.COMPARISON,
-)
 
 
-def _pad(x: Any, pairs: Sequence[tuple[int, int]], number: float) -> Any:
-    """A number around the last axes."""
-    while pairs and tuple(pairs[0]) == (0, 0):
-        pairs = pairs[1:]
-    widths = [side for pair in reversed(pairs) for side in pair]
-    return functional.pad(x, widths, value=number) if widths else x
+def _run(call: Call) -> Run:
+    """How PyTorch computes a call: of the arrays of a floating type, and of the operands."""
+    node = call.node
+    if call.kind == "operator" and node.op not in _OPERATORS:
+        attributes, meaning = node.attributes, node.operator.meaning
+        return lambda arrays, *x: meaning(arrays, attributes, *x)
+    made = _OPERATORS[node.op](node) if call.kind == "operator" else _CALLS[call.kind](call)
+    if made is None:
+        attributes, meaning = node.attributes, node.operator.meaning
+        return lambda arrays, *x: meaning(arrays, attributes, *x)
+    return lambda arrays, *x: made(*x)
 
 
-def _pairs(node: Node) -> Iterator[tuple[Node, Node]]:
-    yield node.inputs[0], node.inputs[1]
-    yield node.inputs[1], node.inputs[0]
+# Operators that PyTorch has a better call for than the table's meaning
 
 
-def _number(node: Node) -> Any:
-    """The one number that a constant of one entry holds."""
-    return node["value"].item() if node.op == "constant" and node.size == 1 else None
+def _power(node: Node) -> Run | None:
+    runs: dict[float, Any] = {2.0: torch.square, 0.5: torch.sqrt, -0.5: torch.rsqrt, -1.0: torch.reciprocal}
+    exponent = node["exponent"]
+    whole = int(exponent) if exponent == int(exponent) else exponent
+    return runs.get(exponent) or ((lambda x: x.pow(whole)) if exponent % 1 != 0.5 else None)
 
 
-def _reshaped(node: Node) -> Node | None:
-    """The value of which a node is a reshape."""
-    if node.op != "take" or len(node.inputs) != 1 or node.inputs[0].size != node.size:
-        return None
-    return node.inputs[0] if node["map"].keeps_order else None
+_OPERATORS: Mapping[str, Callable[[Node], Run | None]] = {
+    "power": _power,
+    "softmax": lambda node: lambda x: torch.softmax(x, node["axis"]),
+    # beyond 50 the two differ by less than e⁻⁵⁰, far below a rounding; PyTorch's own threshold of 20 is seen in float64
+    "softplus": lambda node: lambda x: functional.softplus(x, 1.0, 50.0),
+}
 
 
-def _as_shape(node: Node, shape: Sequence[int]) -> Node | None:
-    """The node with axes of size 1 in front, or one of which it is that."""
-    if node.shape == tuple(shape):
-        return node
-    source = _reshaped(node)
-    fits = node.shape == (1,) * (node.rank - len(shape)) + tuple(shape)
-    return source if fits and source is not None and source.shape == tuple(shape) else None
+# Calls of several nodes
 
 
-def _along(node: Node, axis: int) -> Node | None:
-    """The vector that runs along one axis of a node."""
-    if any(n != 1 for k, n in enumerate(node.shape) if k != axis):
-        return None
-    source = node if node.rank == 1 else _reshaped(node)
-    return source if source is not None and source.rank == 1 else None
+def _linear(call: Call) -> Run:
+    order, back, turned = call["order"], call["back"], call["turned"]
+
+    def run(value: Any, weight: Any, shift: Any = None) -> Any:
+        value = value if order is None else value.permute(order)
+        made = torch.matmul(value, weight) if turned else functional.linear(value, weight, shift)
+        return made if back is None else made.permute(back)
+
+    return run
 
 
-class _Selection:
-    """The calls of a program."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.uses = Counter(each for node in program.nodes for each in node.inputs)
-        self.uses.update(program.outputs)
-        self.data: set[Node] = set()
-        for node in program.nodes:
-            if node.op == "input" or any(each in self.data for each in node.inputs):
-                self.data.add(node)
-        self.keys: dict[Node, tuple[Any, ...]] = {}
-        for node in program.nodes:
-            inside = [self.keys[each][1] for each in self.operands(node)]
-            name = str(node.attributes.get("name", ""))
-            place = node["map"].first if node.op == "take" else 0
-            own = hashlib.sha256(repr((node.op, name, inside)).encode()).digest()
-            self.keys[node] = (node not in self.data, own, place)
-
-    def operands(self, node: Node) -> tuple[Node, ...]:
-        """The operands of a node; those that commute in an order in which sizes have no part.
-
-        Data come first, as one writes them. A module with fewer channels makes the same calls in the same order.
-        """
-        if node.op not in _COMMUTES:
-            return node.inputs
-        return tuple(sorted(node.inputs, key=self.keys.__getitem__))
-
-    def _ordered(self) -> list[Node]:
-        seen: dict[Node, None] = {}
-        stack = [(each, False) for each in reversed(self.program.outputs)]
-        while stack:
-            node, ready = stack.pop()
-            if ready:
-                seen[node] = None
-            elif node not in seen:
-                stack.append((node, True))
-                stack.extend((each, False) for each in reversed(self.operands(node)) if each not in seen)
-        return list(seen)
-
-    def calls(self) -> list[TorchCall]:
-        """From the outputs backwards: a node that lies inside a call needs no value."""
-        needed, found = set(self.program.outputs), []
-        for node in reversed(self._ordered()):
-            if node in needed and node.family is not OperatorFamily.LEAF:
-                rules = _RULES.get(node.op, ())
-                call = next((call for rule in rules if (call := rule(self, node)) is not None), None)
-                call = call or _plain(self, node)
-                needed.update(call.operands)
-                found.append(call)
-        return found[::-1]
-
-    def inner(self, node: Node, op: str) -> bool:
-        """Whether a node of this kind is used here alone, so that a call may hide it."""
-        return node.op == op and self.uses[node] == 1
-
-
-def _plain(s: _Selection, node: Node) -> TorchCall:
-    """The operator's own meaning."""
-    if node.op == "opaque":
-        raise Refused(f"{node['name']} can only be run by its own framework")
-    attributes, meaning = node.attributes, node.operator.meaning
-    operands = _thin(node, s.operands(node)) if node.family in _BROADCASTING else node.inputs
-    return TorchCall(node, operands, lambda arrays, *x: meaning(arrays, attributes, *x))
-
-
-def _thin(node: Node, operands: Sequence[Node]) -> tuple[Node, ...]:
-    """The operands without axes of size 1 in front: broadcasting adds them where one operand has all axes."""
-    if not any(each.shape == node.shape for each in operands):
-        return tuple(operands)
-    found = []
-    for each in operands:
-        source = _reshaped(each)
-        bare = source is not None and each.shape == (1,) * (each.rank - source.rank) + source.shape
-        found.append(source if source is not None and bare and each.shape != node.shape else each)
-    return tuple(found)
-
-
-def _simple(node: Node, operands: Sequence[Node], run: Callable[..., Any]) -> TorchCall:
-    return TorchCall(node, tuple(operands), lambda arrays, *x: run(*x))
-
-
-# Layers
-
-
-def _linear(s: _Selection, node: Node, bias: Node | None = None, whole: Node | None = None) -> TorchCall | None:
-    """x Wᵀ + b: the second operand is a matrix that no input moves, and its output axis comes last."""
-    given, out = node["spec"].split("->")
-    for (x, own), (w, letters) in _both(node.inputs, given.split(",")):
-        if x not in s.data or w in s.data or len(letters) != 2 or set(own) & set(letters) & set(out):
-            continue
-        inside = next((c for c in letters if c in own), "")
-        outside = letters.replace(inside, "") if inside else ""
-        rest = own.replace(inside, "")
-        if not inside or len(outside) != 1 or (bias is not None and (out != rest + outside or not rest)):
-            continue
-        if len(own) < 2 and bias is None and letters != outside + inside:
-            continue
-        order = None if own == rest + inside else [own.index(c) for c in rest + inside]
-        back = None if out == rest + outside else [(rest + outside).index(c) for c in out]
-        turned = letters == inside + outside
-        if turned and bias is not None:
-            return None
-
-        def run(
-            value: Any, weight: Any, shift: Any = None, order: Any = order, back: Any = back, turned: bool = turned
-        ) -> Any:
-            value = value if order is None else value.permute(order)
-            made = torch.matmul(value, weight) if turned else functional.linear(value, weight, shift)
-            return made if back is None else made.permute(back)
-
-        return _simple(whole or node, (x, w) if bias is None else (x, w, bias), run)
-    return None
-
-
-def _both(nodes: Sequence[Node], letters: Sequence[str]) -> Iterator[tuple[tuple[Node, str], tuple[Node, str]]]:
-    pairs = list(zip(nodes, letters, strict=True))
-    yield pairs[0], pairs[1]
-    yield pairs[1], pairs[0]
-
-
-def _matrix_product(s: _Selection, node: Node) -> TorchCall | None:
-    """A product of matrices, or of stacks of them: axes are put in order, and those of one role made one."""
-    given, out = node["spec"].split("->")
-    one, two = given.split(",")
-    swap = [c for c in out if c not in one or c not in two][:1]
-    operands = node.inputs
-    if swap and swap[0] not in one:  # rows come from the operand whose own axis is first
-        (one, two), operands = (two, one), operands[::-1]
-    sizes = dict(zip(one + two, operands[0].shape + operands[1].shape, strict=True))
-    batch = [c for c in out if c in one and c in two]
-    inside = [c for c in one if c in two and c not in out]
-    rows, columns = ([c for c in out if c in own and c not in other] for own, other in ((one, two), (two, one)))
-    if not inside and not batch:
-        return None
-    many = [sizes[c] for c in batch]
-    shapes = [
-        [*many, math.prod(sizes[c] for c in first), math.prod(sizes[c] for c in second)]
-        for first, second in ((rows, inside), (inside, columns))
-    ]
-    orders = [
-        [own.index(c) for c in (*batch, *parts)] for own, parts in ((one, rows + inside), (two, inside + columns))
-    ]
-    made = [*batch, *rows, *columns]
-    back = [made.index(c) for c in out]
-    shape = [sizes[c] for c in made]
+def _matrix_product(call: Call) -> Run:
+    orders, shapes, back, shape = (call[name] for name in ("orders", "shapes", "back", "shape"))
 
     def run(x: Any, y: Any) -> Any:
         x, y = (_in_order(t, order, size) for t, order, size in zip((x, y), orders, shapes, strict=True))
@@ -322,7 +155,7 @@ def _matrix_product(s: _Selection, node: Node) -> TorchCall | None:
         product = product if list(product.shape) == shape else product.reshape(shape)
         return product if back == sorted(back) else product.permute(back)
 
-    return _simple(node, operands, run)
+    return run
 
 
 def _in_order(x: Any, order: Sequence[int], shape: Sequence[int]) -> Any:
@@ -330,99 +163,23 @@ def _in_order(x: Any, order: Sequence[int], shape: Sequence[int]) -> Any:
     return x if list(x.shape) == list(shape) else x.reshape(tuple(shape))
 
 
-def _layer_with_bias(s: _Selection, node: Node) -> TorchCall | None:
-    for layer, bias in _pairs(node):
-        if s.inner(layer, "contract"):
-            vector = _along(bias, node.rank - 1)
-            if vector is not None and vector.shape == node.shape[-1:] and vector not in s.data:
-                return _linear(s, layer, vector, node)
-        if s.inner(layer, "conv"):
-            vector = _along(bias, 1)
-            if vector is not None and vector.shape == node.shape[1:2] and vector not in s.data:
-                return _convolution(s, layer, vector, node)
-    return None
-
-
-def _convolution(s: _Selection, node: Node, bias: Node | None = None, whole: Node | None = None) -> TorchCall:
-    a, rank = node.attributes, node.rank - 2
-    name = f"conv_transpose{rank}d" if a["transposed"] else f"conv{rank}d"
-    layer: Any = getattr(functional, name)
-    settings: tuple[Any, ...]
-    if a["transposed"]:
-        settings = (a["stride"], a["padding"], a["output_padding"], a["groups"], a["dilation"])
+def _convolution(call: Call) -> Run:
+    rank = call.node.rank - 2
+    layer: Any = getattr(functional, f"conv_transpose{rank}d" if call["transposed"] else f"conv{rank}d")
+    if call["transposed"]:
+        settings = [call[name] for name in ("stride", "padding", "output_padding", "groups", "dilation")]
     else:
-        settings = (a["stride"], a["padding"], a["dilation"], a["groups"])
-
-    def run(x: Any, weight: Any, shift: Any = None) -> Any:
-        return layer(x, weight, shift, *settings)
-
-    return _simple(whole or node, node.inputs if bias is None else (*node.inputs, bias), run)
+        settings = [call[name] for name in ("stride", "padding", "dilation", "groups")]
+    return lambda x, weight, shift=None: layer(x, weight, shift, *settings)
 
 
-# Normalisations
+def _batch_norm(call: Call) -> Run:
+    return lambda x, m, v, g, b: functional.batch_norm(x, m, v, g, b, False, 0.0, call["epsilon"])
 
 
-def _batch_norm(s: _Selection, node: Node) -> TorchCall | None:
-    """(x - mean) γ / √(variance + ε) + β by fixed statistics."""
-    for product, shift in _pairs(node):
-        beta = _along(shift, 1)
-        if beta is None or not s.inner(product, "mul"):
-            continue
-        for centred, scale in _pairs(product):
-            read = _along(scale, 1)
-            if read is None or read.op != "mul" or not s.inner(centred, "add"):
-                continue
-            roots = [(gamma, *root) for gamma, power in _pairs(read) if (root := _root_of_variance(power)) is not None]
-            if not roots:
-                continue
-            gamma, variance, epsilon = roots[0]
-            for x, minus in _pairs(centred):
-                mean = _negated_along(minus, 1)
-                if mean is not None and mean not in s.data and x.shape == node.shape:
-
-                    def run(x: Any, m: Any, v: Any, g: Any, b: Any, epsilon: float = epsilon) -> Any:
-                        return functional.batch_norm(x, m, v, g, b, False, 0.0, epsilon)
-
-                    return _simple(node, (x, mean, variance, gamma, beta), run)
-    return None
-
-
-def _negated_along(node: Node, axis: int) -> Node | None:
-    """The vector that runs, negated, along one axis of a node."""
-    product = node if node.op == "mul" else _reshaped(node)
-    if product is None or product.op != "mul" or _number(product.inputs[0]) != -1 or product.size != node.shape[axis]:
-        return None
-    source = product.inputs[1] if product.inputs[1].rank == 1 else _reshaped(product.inputs[1])
-    fits = all(n == 1 for k, n in enumerate(node.shape) if k != axis)
-    return source if source is not None and source.rank == 1 and fits else None
-
-
-def _root_of_variance(node: Node) -> tuple[Node, float] | None:
-    """(v, ε) of (v + ε)^-½."""
-    if node.op != "power" or node["exponent"] != -0.5 or node.inputs[0].op != "add":
-        return None
-    for number, variance in _pairs(node.inputs[0]):
-        if _number(number) is not None and variance.rank == 1:
-            return variance, float(_number(number))
-    return None
-
-
-def _norm(
-    s: _Selection, node: Node, scale: Node | None = None, shift: Node | None = None, whole: Node | None = None
-) -> TorchCall | None:
-    """Along the last axes, with scale and shift of their sizes."""
-    axes, rank = node["axes"], node.rank
-    if not axes or tuple(axes) != tuple(range(rank - len(axes), rank)):
-        return None
-    shape = node.shape[rank - len(axes) :]
-    vectors = [None if each is None else _as_shape(each, shape) for each in (scale, shift)]
-    if any(given is not None and found is None for given, found in zip((scale, shift), vectors, strict=True)):
-        return None
-    gamma, beta = vectors
-    if not node["centre"] and beta is not None:
-        return None
-    epsilon, centre = node["epsilon"], node["centre"]
-    places = [gamma is not None, beta is not None]
+def _norm(call: Call) -> Run:
+    shape, epsilon, centre = call["shape"], call["epsilon"], call["centre"]
+    places = (call["scaled"], call["shifted"])
 
     def run(x: Any, *held: Any) -> Any:
         rest = iter(held)
@@ -431,138 +188,63 @@ def _norm(
             return functional.layer_norm(x, shape, g, b, epsilon)
         return functional.rms_norm(x, list(shape), g, epsilon)
 
-    operands = (node.inputs[0], *(each for each in (gamma, beta) if each is not None))
-    return _simple(whole or node, operands, run)
+    return run
 
 
-def _group_norm(
-    s: _Selection, node: Node, scale: Node | None = None, shift: Node | None = None, whole: Node | None = None
-) -> TorchCall | None:
-    """A normalisation of groups of channels: of a reshape, and a reshape back."""
-    inside = _reshaped(node)
-    if inside is None or not s.inner(inside, "normalise") or inside["axes"] != (2,) or not inside["centre"]:
-        return None
-    x = _reshaped(inside.inputs[0])
-    if x is None or inside.rank != 3 or node.rank < 3 or inside.shape[0] != node.shape[0]:
-        return None
-    gamma, beta = (None if each is None else _along(each, 1) for each in (scale, shift))
-    if (
-        (scale is not None and gamma is None)
-        or (shift is not None and beta is None)
-        or (gamma is None) != (beta is None)
-    ):
-        return None
-    groups, epsilon = inside.shape[1], inside["epsilon"]
+def _group_norm(call: Call) -> Run:
+    groups, epsilon, shape = call["groups"], call["epsilon"], call["shape"]
 
     def run(x: Any, g: Any = None, b: Any = None) -> Any:
-        x = x if x.shape == node.shape else x.reshape(node.shape)
+        x = x if x.shape == shape else x.reshape(shape)
         if groups == x.shape[1] and g is not None:
             return functional.instance_norm(x, None, None, g, b, True, 0.0, epsilon)
         return functional.group_norm(x, groups, g, b, epsilon)
 
-    return _simple(whole or node, (x,) if gamma is None or beta is None else (x, gamma, beta), run)
+    return run
 
 
-def _scaled_norm(s: _Selection, node: Node) -> TorchCall | None:
-    """γ × a normalisation (+ β)."""
-    for product, shift in _pairs(node) if node.op == "add" else [(node, None)]:
-        if shift in s.data or (product is not node and not s.inner(product, "mul")):
-            continue
-        for norm, scale in _pairs(product):
-            if scale in s.data:
-                continue
-            if s.inner(norm, "normalise"):
-                call = _norm(s, norm, scale, shift, node)
-            else:
-                call = _group_norm(s, norm, scale, shift, node) if s.inner(norm, "take") else None
-            if call is not None:
-                return call
-    return None
+def _difference(call: Call) -> Run:
+    number = call["number"]
+    return (lambda x, y: x - y) if number is None else lambda y: number - y
 
 
-# Arithmetic
+def _quotient(call: Call) -> Run:
+    number = call["number"]
+    return (lambda x, y: x / y) if number is None else lambda y: number / y
 
 
-def _leaky_relu(s: _Selection, node: Node) -> TorchCall | None:
-    """relu(x) - slope relu(-x)."""
-    for above, product in _pairs(node):
-        if not (s.inner(above, "relu") and s.inner(product, "mul")):
-            continue
-        x = above.inputs[0]
-        number = _number(product.inputs[0])
-        if number is None:
-            continue
-        below = product.inputs[1]
-        if _is_negative_part(below, x):
-            return _simple(node, (x,), lambda value, slope=-float(number): functional.leaky_relu(value, slope))
-        if number == -1 and s.inner(below, "mul"):
-            for part, slope in _pairs(below):
-                vector = _along(slope, 1) if _is_negative_part(part, x) and x.rank > 1 else None
-                if vector is not None and vector not in s.data and x.shape == node.shape:
-                    return _simple(node, (x, vector), functional.prelu)
-    return None
+def _with_number(call: Call) -> Run:
+    number = call["number"]
+    runs: dict[str, Run] = {
+        "add": lambda x: x + number,
+        "mul": lambda x: -x if number == -1 else x * number,
+        "maximum": lambda x: x.clamp(min=number),
+        "minimum": lambda x: x.clamp(max=number),
+    }
+    return runs[call.node.op]
 
 
-def _is_negative_part(node: Node, x: Node) -> bool:
-    """Whether a node is relu(-x)."""
-    inside = node.inputs[0] if node.op == "relu" else None
-    return inside is not None and inside.op == "mul" and _number(inside.inputs[0]) == -1 and inside.inputs[1] is x
+def _where_number(call: Call) -> Run:
+    number = call["number"]
+    return (lambda c, v: torch.where(c, number, v)) if call["first"] else lambda c, v: torch.where(c, v, number)
 
 
-def _difference(s: _Selection, node: Node) -> TorchCall | None:
-    for x, minus in _pairs(node):
-        if s.inner(minus, "mul") and _number(minus.inputs[0]) == -1 and minus.inputs[1].shape == minus.shape:
-            number = _number(x)
-            if number is not None:
-                return _simple(node, (minus.inputs[1],), lambda y, number=number: number - y)
-            return _simple(node, _thin(node, (x, minus.inputs[1])), lambda x, y: x - y)
-    return None
+def _average_pool(call: Call) -> Run:
+    pool, factor = call["pool"], call["factor"]
+    if factor is None:
+        return lambda x: _run_pool("avg", pool, x, 0.0)
+    held = torch.from_numpy(np.array(factor))
+    return lambda x: _run_pool("avg", pool, x, 0.0) * held.to(device=x.device, dtype=x.dtype)
 
 
-def _mean(s: _Selection, node: Node) -> TorchCall | None:
-    """A sum over how many entries it has."""
-    number, total = _number(node.inputs[0]), node.inputs[1]
-    if number is None or not s.inner(total, "sum") or total.kind != "f" or total.shape != node.shape:
-        return None
-    axes = total["axes"]
-    count = math.prod(total.inputs[0].shape[k] for k in axes)
-    return _simple(node, total.inputs, lambda x: x.mean(axes, keepdim=True)) if number == 1.0 / count else None
-
-
-def _average_pool(s: _Selection, node: Node) -> TorchCall | None:
-    """Sums of windows, each over how many entries it has inside."""
-    for total, share in _pairs(node):
-        flat = _reshaped(total) if s.inner(total, "take") else None
-        if flat is None or share.op != "constant" or not s.inner(flat, "sum"):
-            continue
-        pool = read_windows(flat, 0.0)
-        if pool is None or total.shape != pool.shape:
-            continue
-        factor = share["value"] * math.prod(pool.kernel)
-        if bool((factor == 1).all()):
-            return _simple(node, (pool.source,), lambda x, pool=pool: _run_pool("avg", pool, x, 0.0))
-        return _simple(node, (pool.source,), partial(_uneven_average, pool, torch.from_numpy(np.array(factor))))
-    return None
-
-
-def _uneven_average(pool: Pool, factor: torch.Tensor, x: Any) -> Any:
-    return _run_pool("avg", pool, x, 0.0) * factor.to(device=x.device, dtype=x.dtype)
-
-
-def _max_pool(s: _Selection, node: Node) -> TorchCall | None:
-    """The maxima of windows, without the axes that a reduction keeps."""
-    flat = node if node.op == "amax" else _reshaped(node)
-    if flat is None or not (flat is node or s.inner(flat, "amax")):
-        return None
-    pool = read_windows(flat, -math.inf)
-    if pool is None:
-        return None
+def _max_pool(call: Call) -> Run:
+    pool, shape = call["pool"], call.node.shape
 
     def run(x: Any) -> Any:
-        made = _run_pool("max", pool, x, -math.inf)
-        return made if node.shape == pool.shape else made.reshape(node.shape)
+        made = _run_pool("max", pool, x, -np.inf)
+        return made if shape == pool.shape else made.reshape(shape)
 
-    return _simple(node, (pool.source,), run)
+    return run
 
 
 def _run_pool(kind: str, pool: Pool, x: Any, fill: float) -> Any:
@@ -575,81 +257,30 @@ def _run_pool(kind: str, pool: Pool, x: Any, fill: float) -> Any:
     return run(x, pool.kernel, pool.stride, even, pool.dilation)
 
 
-def _quotient(s: _Selection, node: Node) -> TorchCall | None:
-    for x, inverse in _pairs(node):
-        if s.inner(inverse, "power") and inverse["exponent"] == -1 and inverse.inputs[0].shape == inverse.shape:
-            number = _number(x)
-            if number is not None:
-                return _simple(node, inverse.inputs, lambda y, number=number: number / y)
-            return _simple(node, _thin(node, (x, *inverse.inputs)), lambda x, y: x / y)
-    return None
+def _pad(x: Any, pairs: Sequence[tuple[int, int]], number: float) -> Any:
+    """A number around the last axes."""
+    while pairs and tuple(pairs[0]) == (0, 0):
+        pairs = pairs[1:]
+    widths = [side for pair in reversed(pairs) for side in pair]
+    return functional.pad(x, widths, value=number) if widths else x
 
 
-def _with_number(run: Callable[[Any, Any], Any]) -> Callable[[_Selection, Node], TorchCall | None]:
-    """A constant of one entry as a plain number: tools that trace a module know that it is one."""
-
-    def rule(s: _Selection, node: Node) -> TorchCall | None:
-        for x, constant in _pairs(node):
-            number = _number(constant)
-            if number is not None and _number(x) is None and x.shape == node.shape:
-                return _simple(node, (x,), lambda value, number=number: run(value, number))
-        return None
-
-    return rule
-
-
-def _where(s: _Selection, node: Node) -> TorchCall | None:
-    """With a plain number as one of the branches."""
-    condition, x, y = node.inputs
-    one, other = _number(x), _number(y)
-    if one is not None and y.shape == node.shape:
-        return _simple(node, (condition, y), lambda c, v: torch.where(c, one, v))
-    if other is not None and x.shape == node.shape:
-        return _simple(node, (condition, x), lambda c, v: torch.where(c, v, other))
-    return None
-
-
-def _power(s: _Selection, node: Node) -> TorchCall | None:
-    runs: dict[float, Any] = {2.0: torch.square, 0.5: torch.sqrt, -0.5: torch.rsqrt, -1.0: torch.reciprocal}
-    exponent = node["exponent"]
-    whole = int(exponent) if exponent == int(exponent) else exponent
-    run = runs.get(exponent) or ((lambda x: x.pow(whole)) if exponent % 1 != 0.5 else None)
-    return None if run is None else _simple(node, node.inputs, run)
-
-
-def _movement(s: _Selection, node: Node) -> TorchCall:
-    numbers = [None if (n := _number(each)) is None else float(n) for each in node.inputs]
-    steps = spell_movement(node["map"], [each.shape for each in node.inputs], numbers)
-    if node.kind != "f" and not isinstance(steps, int) and steps.kind == "pad":
-        steps = spell_movement(node["map"], [each.shape for each in node.inputs])
-    return _simple(node, node.inputs, lambda *x: carry_out(steps, x, _MOVEMENTS))
-
-
-def _embedding(s: _Selection, node: Node) -> TorchCall | None:
-    table, at = node.inputs
-    if node["axis"] != 0 or table.rank != 2 or table in s.data:
-        return None
-    return _simple(node, (table, at), lambda t, i: functional.embedding(i, t))
-
-
-_Rule = Callable[[_Selection, Node], TorchCall | None]
-_RULES: Mapping[str, Sequence[_Rule]] = {
-    "take": (_max_pool, _group_norm, _movement),
-    "contract": (_linear, _matrix_product),
-    "conv": (_convolution,),
-    "amax": (_max_pool,),
-    "normalise": (_norm,),
-    "softmax": (lambda s, node: _simple(node, node.inputs, lambda x: torch.softmax(x, node["axis"])),),
-    "add": (_layer_with_bias, _batch_norm, _scaled_norm, _leaky_relu, _difference, _with_number(lambda x, c: x + c)),
-    "mul": (
-        _scaled_norm, _mean, _average_pool, _quotient,
-        _with_number(lambda x, c: -x if c == -1 else x * c),
-    ),
-    "maximum": (_with_number(lambda x, c: x.clamp(min=c)),),
-    "minimum": (_with_number(lambda x, c: x.clamp(max=c)),),
-    "power": (_power,),
-    "where": (_where,),
-    "lookup": (_embedding,),
-    # beyond 50 the two differ by less than e⁻⁵⁰, far below a rounding; PyTorch's own threshold of 20 is seen in float64
-    "softplus": (lambda s, node: _simple(node, node.inputs, lambda x: functional.softplus(x, 1.0, 50.0)),),
-}  # fmt: skip
+_CALLS: Mapping[str, Callable[[Call], Run]] = {
+    "linear": _linear,
+    "matrix product": _matrix_product,
+    "convolution": _convolution,
+    "batch norm": _batch_norm,
+    "norm": _norm,
+    "group norm": _group_norm,
+    "leaky relu": lambda call: lambda x: functional.leaky_relu(x, call["slope"]),
+    "prelu": lambda call: functional.prelu,
+    "difference": _difference,
+    "quotient": _quotient,
+    "mean": lambda call: lambda x: x.mean(call["axes"], keepdim=True),
+    "average pool": _average_pool,
+    "max pool": _max_pool,
+    "with number": _with_number,
+    "where number": _where_number,
+    "movement": lambda call: lambda *x: carry_out(call["steps"], x, _MOVEMENTS),
+    "embedding": lambda call: lambda table, at: functional.embedding(at, table),
+}

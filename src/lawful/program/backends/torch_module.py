@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -19,15 +20,26 @@ class ProgramModule(nn.Module):
         super().__init__()
         self.program, self.run = program, TorchProgram(program)
         held = {name: _tensor(program.tensors[name]) for name in (*program.parameters, *program.buffers)}
-        first = next((held[name].dtype for name in program.parameters), torch.float64)
-        self.real = real or first
+        self._real = real or next((held[name].dtype for name in program.parameters), torch.float64)
         for name, tensor in held.items():
             home, _, last = name.rpartition(".")
             place = self._place(home)
             if name in program.parameters:
-                place.register_parameter(last, nn.Parameter(tensor.to(self.real)))
+                place.register_parameter(last, nn.Parameter(tensor.to(self._real)))
             else:
-                place.register_buffer(last, tensor.to(self.real))
+                place.register_buffer(last, tensor.to(self._real) if tensor.is_floating_point() else tensor)
+
+    @property
+    def real(self) -> torch.dtype:
+        """The floating type in which it computes: that of its parameters now, which `double()` and `half()` change."""
+        return next((each.dtype for each in self.parameters() if each.is_floating_point()), self._real)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ProgramModule:
+        """A copy has weights of its own; the program, which never changes, is shared."""
+        made = ProgramModule.__new__(ProgramModule)
+        memo |= {id(self): made, id(self.program): self.program, id(self.run): self.run}
+        made.__dict__ = copy.deepcopy(self.__dict__, memo)
+        return made
 
     def _place(self, home: str) -> nn.Module:
         """The module inside this one in which a name lives; made where it is missing."""

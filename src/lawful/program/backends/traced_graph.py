@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import fx
 
-from lawful.network.modules.export import ExportedModule
 from lawful.program.builder import Builder
+from lawful.program.frontends.export import ExportedModule
 from lawful.program.frontends.torch_export import graph_values
 from lawful.program.program import Node
 
@@ -27,7 +27,7 @@ CALLS = {"add": torch.ops.aten.add.Tensor, "mul": torch.ops.aten.mul.Tensor}
 def with_numbers(exported: ExportedModule, numbers: Mapping[str, float]) -> ExportedModule:
     """The graph with a number for every entry of tensors by their names in the module.
 
-    >>> from lawful.network.modules.export import export_module
+    >>> from lawful.program.frontends.export import export_module
     >>> class Joined(torch.nn.Linear):
     ...     def forward(self, x):
     ...         return torch.cat(super().forward(x).clone().chunk(2, 1), 1)

@@ -49,12 +49,17 @@ class Evaluation(AbstractDomain[Any]):
         return self.arrays.cast(node.operator.meaning(self.arrays, node.attributes, *operands), node.kind)
 
     def _call(self, node: Node, operands: tuple[Any, ...]) -> Any:
-        """The framework's own function: PyTorch's tensors go in and come out."""
+        """The framework's own function: of arrays, or of PyTorch's tensors."""
+        call = node["call"]
+        if getattr(call, "of_arrays", False):
+            result = call(*operands)
+            made = result if isinstance(self.arrays, NumpyArrays) else self.arrays.torch.from_numpy(result)
+            return self.arrays.cast(made, node.kind)
         if isinstance(self.arrays, TorchArrays):
-            return self.arrays.cast(node["call"](*operands), node.kind)
+            return self.arrays.cast(call(*operands), node.kind)
         import torch
 
-        result = node["call"](*(torch.from_numpy(np.array(each)) for each in operands))
+        result = call(*(torch.from_numpy(np.array(each)) for each in operands))
         return self.arrays.cast(np.asarray(result), node.kind)
 
 

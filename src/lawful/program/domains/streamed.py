@@ -94,7 +94,8 @@ class StreamedEvaluation(AbstractDomain[list[Any]]):
             for value in values
         ]
         if node.op == "opaque":
-            return self.widen(node["call"](*given), node)
+            made = node["call"](*given)  # a call of arrays gives an array
+            return self.widen(made if isinstance(made, torch.Tensor) else torch.from_numpy(made), node)
         return self.widen(node.operator.meaning(self.arrays, node.attributes, *given), node)
 
     def _contract(self, node: Node, values: Sequence[Any], stored: torch.Tensor) -> torch.Tensor | None:

@@ -100,7 +100,7 @@ def _walk(
     else:
         source = model.graph.name
     opset = next((each.version for each in model.opset_import if each.domain in DOMAINS[:2]), 1)
-    walk = _Walk(Builder(source, exact=settings.exact), opset, onnx, settings, model.graph)
+    walk = _Walk(Builder(source, exact=settings.exact), opset, onnx, settings, model)
     walk.b.most = settings.most
     scope: dict[str, Any] = {"": None}
     held = {tensor.name for tensor in model.graph.initializer}
@@ -109,7 +109,10 @@ def _walk(
             scope[entry.name] = walk.input(entry, dict(sizes or {}), dict(values or {}))
     wanted = [each.name for each in model.graph.output] if settings.outputs is None else list(settings.outputs)
     walk.graph(model.graph, scope, set(wanted))
-    results = [scope.get(name) for name in wanted]
+    missing = next((name for name in wanted if name not in scope), None)
+    if missing is not None:  # a second result of a node, which its entry does not give
+        raise Refused(f"the output {missing[:80]!r} is not computed by {_made_by(model.graph, missing)}")
+    results = [scope[name] for name in wanted]
     return walk, [each for each in results if isinstance(each, Node)]
 
 
@@ -136,11 +139,12 @@ def real_outputs(graph: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
 class _Walk:
     """Nodes of a file, one after the other."""
 
-    def __init__(self, builder: Builder, opset: int, onnx: Any, settings: OnnxSettings, graph: Any) -> None:
-        self.b, self.opset, self.onnx = builder, opset, onnx
+    def __init__(self, builder: Builder, opset: int, onnx: Any, settings: OnnxSettings, model: Any) -> None:
+        self.b, self.opset, self.onnx, self.model = builder, opset, onnx, model
+        self.declared: dict[str, int] | None = None  # types of values, once a call needs them
         self.settings = settings
         self.load = settings.load or onnx.numpy_helper.to_array
-        self.weights = settings.weights or read_weights(graph, self.load)
+        self.weights = settings.weights or read_weights(model.graph, self.load)
         self.owners: dict[str, Any] = {}  # the tensor that has a name: graphs inside nodes may use one twice
         self.makers: dict[str, Any] = {}
         self.sized: set[str] = set()  # what follows from the sizes of values
@@ -335,12 +339,12 @@ class _Walk:
             raise Refused(reason)
         if inner_graphs(node) or any(attribute.graphs for attribute in node.attribute):
             raise Refused(reason)  # a graph inside the node reads values of its own
+        run = _Reference(self.onnx, node, operands, self.opset, self._types(node, operands, reason))
         if given and all(each.op == "constant" for each in given):
-            return self._folded(_Reference(self.onnx, node, operands, self.opset), given, reason)
+            return self._folded(run, given, reason)
         if not self.settings.opaque:
             raise Refused(reason)
         reason = reason if known else "no entry"
-        run = _Reference(self.onnx, node, operands, self.opset)
         results = iter(enumerate(run.results(f"{name}: {reason}")))
         nodes: list[Node | None] = []
         for used in node.output:
@@ -348,14 +352,35 @@ class _Walk:
                 nodes.append(None)
                 continue
             k, (shape, kind) = next(results)
-            call = lambda *x, k=k: run(x)[k]  # noqa: E731
+            call = _Result(run, k)
             nodes.append(self.b.opaque(name, given, call, shape, kind, f"{name} {k} {run.text} ({reason})"))
         return nodes
+
+    def _types(self, node: Any, operands: Sequence[Node | None], refusal: str) -> list[int]:
+        """The types that the file gives the operands: bits of integers mean nothing without them."""
+        if self.declared is None:
+            try:
+                inferred = self.onnx.shape_inference.infer_shapes(self.model)
+            except Exception:  # its errors are those of C++, and of models beyond 2 GB
+                inferred = self.model
+            graph = inferred.graph
+            self.declared = {each.name: each.type.tensor_type.elem_type for each in (*graph.input, *graph.value_info)}
+            self.declared |= {each.name: each.data_type for each in graph.initializer}
+        found = []
+        for name, each in zip(node.input, operands, strict=False):
+            if each is not None:
+                stated = self.declared.get(name, 0)
+                if ONNX_KINDS.get(stated) != each.kind:
+                    stated = {"f": 1, "b": 9}.get(each.kind, 0)
+                if not stated:
+                    raise Refused(refusal)
+                found.append(stated)
+        return found
 
     def _folded(self, run: _Reference, given: Sequence[Node], reason: str) -> list[Any]:
         """The results of a call of constants."""
         try:
-            return [self.b.constant(each.numpy()) for each in run([each["value"] for each in given])]
+            return [self.b.constant(each) for each in run([each["value"] for each in given])]
         except Exception:  # the reference has errors of its own
             raise Refused(reason) from None
 
@@ -363,22 +388,18 @@ class _Walk:
 class _Reference:
     """One node as a model of its own, run by ONNX's reference evaluator."""
 
-    def __init__(self, onnx: Any, node: Any, operands: Sequence[Node | None], opset: int) -> None:
+    def __init__(self, onnx: Any, node: Any, operands: Sequence[Node | None], opset: int, types: Sequence[int]) -> None:
         self.onnx = onnx
-        types = {"f": 1, "i": 7, "b": 9}
         self.inputs = [f"i{k}" for k, each in enumerate(operands) if each is not None]
-        self.types = [
-            {1: np.float32, 7: np.int64, 9: np.bool_}[types[each.kind]] for each in operands if each is not None
-        ]
+        self.types = [onnx.helper.tensor_dtype_to_np_dtype(each) for each in types]
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         del copy.input[:]
         copy.input.extend("" if each is None else f"i{k}" for k, each in enumerate(operands))
         self.outputs = [name for name in node.output if name]
         infos = [
-            onnx.helper.make_tensor_value_info(f"i{k}", types[each.kind], each.shape)
-            for k, each in enumerate(operands)
-            if each is not None
+            onnx.helper.make_tensor_value_info(name, kind, each.shape)
+            for name, kind, each in zip(self.inputs, types, (x for x in operands if x is not None), strict=True)
         ]
         ends = [onnx.helper.make_empty_tensor_value_info(name) for name in self.outputs]
         graph = onnx.helper.make_graph([copy], "call", infos, ends)
@@ -403,13 +424,28 @@ class _Reference:
 
     def __call__(self, operands: Sequence[Any]) -> list[Any]:
         """The values of the results."""
-        import torch
-
         reference = needed("onnx.reference").ReferenceEvaluator(self.model)
         feeds: dict[str, Any] = {
             name: np.asarray(x).astype(kind) for name, x, kind in zip(self.inputs, operands, self.types, strict=True)
         }
-        return [torch.from_numpy(np.array(each)) for each in reference.run(None, feeds)]
+        return [np.array(each) for each in reference.run(None, feeds)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Result:
+    """One result of a node that only the reference can run; of arrays, and no PyTorch needed."""
+
+    run: _Reference
+    number: int
+    of_arrays = True
+
+    def __call__(self, *operands: Any) -> NDArray[Any]:
+        return self.run(operands)[self.number]  # type: ignore[no-any-return]
+
+
+def _made_by(graph: Any, name: str) -> str:
+    maker = next((node for node in graph.node if name in node.output), None)
+    return "any node" if maker is None else f"what is read of {place_of(maker)}"
 
 
 def _reads(node: Any) -> set[str]:

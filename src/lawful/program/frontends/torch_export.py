@@ -14,9 +14,9 @@ import torch
 from torch import fx, nn
 
 from lawful.errors import Unsupported
-from lawful.network.modules.export import ExportedModule, export_module
 from lawful.program.builder import Builder
 from lawful.program.frontends.complex_pairs import COMPLEX_CALLS, as_complex, follow_pairs
+from lawful.program.frontends.export import ExportedModule, export_module
 from lawful.program.index_map import IndexMap
 from lawful.program.passes.patterns import recognise
 from lawful.program.program import Node, Program

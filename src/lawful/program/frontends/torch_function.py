@@ -16,8 +16,8 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.network.modules.export import ExportedModule
-from lawful.network.modules.lowering import core_decompositions
+from lawful.program.frontends.decompositions import core_decompositions
+from lawful.program.frontends.export import ExportedModule
 from lawful.program.frontends.torch_export import find_entry, read_exported
 from lawful.program.program import Program
 from lawful.program.table import ATEN_CASTS, ATEN_FACTORIES, ATEN_MOVEMENTS

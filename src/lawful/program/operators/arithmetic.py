@@ -19,6 +19,7 @@ define(
     "x + y",
     lambda arrays, a, x, y: x + y,
     Traits(degree=1, odd=True, monotone=1, zero=True, linear="jointly", shift=2),
+    onnx="Add",
 )
 define(
     "mul",
@@ -26,6 +27,7 @@ define(
     "x y",
     lambda arrays, a, x, y: x * y,
     Traits(degree=2, even=True, zero=True, linear="in each"),
+    onnx="Mul",
 )
 _PAIRS = {
     "pow": "xʸ",

@@ -13,14 +13,15 @@ from lawful.program.program import Node
 from lawful.program.table import OperatorFamily, Traits, aten, define, onnx
 
 _PICKS = Traits(degree=1, monotone=1, zero=True, shift=1)
-define("maximum", OperatorFamily.CHOICE, "max(x, y)", lambda arrays, a, x, y: arrays.maximum(x, y), _PICKS)
-define("minimum", OperatorFamily.CHOICE, "min(x, y)", lambda arrays, a, x, y: arrays.minimum(x, y), _PICKS)
+define("maximum", OperatorFamily.CHOICE, "max(x, y)", lambda arrays, a, x, y: arrays.maximum(x, y), _PICKS, onnx="Max")
+define("minimum", OperatorFamily.CHOICE, "min(x, y)", lambda arrays, a, x, y: arrays.minimum(x, y), _PICKS, onnx="Min")
 define(
     "where",
     OperatorFamily.CHOICE,
     "x where c holds, else y",
     lambda arrays, a, c, x, y: arrays.where(c, x, y),
     Traits(degree=1, odd=True, monotone=1, zero=True, linear="jointly", shift=1),
+    onnx="Where",
 )
 define(
     "sorted",

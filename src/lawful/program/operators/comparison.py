@@ -27,7 +27,7 @@ def _compare(name: str, formula: str, function: str, aten_names: tuple[str, ...]
         short = {"equal": "eq", "not_equal": "ne"}.get(function, function)  # torch.equal is one truth value
         return getattr(arrays, short if hasattr(arrays, short) else function)(x, y)
 
-    define(name, OperatorFamily.COMPARISON, formula, meaning, _COMPARED, kind="b")
+    define(name, OperatorFamily.COMPARISON, formula, meaning, _COMPARED, kind="b", onnx=onnx_name)
 
     def build(b: Builder, x: Operand, other: Operand) -> Node:
         one, two = b._pair(x, other)
@@ -40,7 +40,14 @@ def _compare(name: str, formula: str, function: str, aten_names: tuple[str, ...]
 
 
 def _connect(name: str, formula: str, function: str, aten_names: tuple[str, ...], onnx_name: str) -> None:
-    define(name, OperatorFamily.COMPARISON, formula, lambda arrays, a, x, y: getattr(arrays, function)(x, y), kind="b")
+    define(
+        name,
+        OperatorFamily.COMPARISON,
+        formula,
+        lambda arrays, a, x, y: getattr(arrays, function)(x, y),
+        kind="b",
+        onnx=onnx_name,
+    )
 
     def build(b: Builder, x: Operand, other: Operand) -> Node:
         one, two = b._pair(x, other)
@@ -62,7 +69,9 @@ for _name, _line in _COMPARISONS.items():
     _compare(_name, *_line)
 for _name, _line in _CONNECTIVES.items():
     _connect(_name, *_line)
-define("not", OperatorFamily.COMPARISON, "the opposite", lambda arrays, a, x: arrays.logical_not(x), kind="b")
+define(
+    "not", OperatorFamily.COMPARISON, "the opposite", lambda arrays, a, x: arrays.logical_not(x), kind="b", onnx="Not"
+)
 define(
     "isnan",
     OperatorFamily.COMPARISON,
@@ -70,6 +79,7 @@ define(
     lambda arrays, a, x: arrays.isnan(x),
     Traits(degree=0, shift=0, finite=False),
     kind="b",
+    onnx="IsNaN",
 )
 define(
     "isinf",
@@ -78,6 +88,7 @@ define(
     lambda arrays, a, x: arrays.isinf(x),
     Traits(degree=0, shift=0, finite=False),
     kind="b",
+    onnx="IsInf",
 )
 
 

@@ -91,6 +91,7 @@ def _define(
         traits,
         derivative=_DERIVATIVES.get(name),
         elementary=_ELEMENTARY.get(name),
+        onnx=onnx_name,
     )
 
     def build(b: Builder, x: Operand) -> Node:

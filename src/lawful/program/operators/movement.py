@@ -43,6 +43,7 @@ define(
     "x, which training takes for data",
     lambda arrays, a, x: x,
     Traits(degree=1, odd=True, monotone=1, zero=True, linear="jointly", shift=1, gradient=False),
+    onnx="Identity",
 )
 define(
     "gates",

@@ -275,8 +275,16 @@ def _batch_normalization(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     training_mode: int = 0,
-) -> Node:
-    return batch_norm(b, x, scale, shift, mean, variance, bool(training_mode), momentum, epsilon)
+    outputs: int = 1,
+) -> list[Node]:
+    found = [batch_norm(b, x, scale, shift, mean, variance, bool(training_mode), momentum, epsilon)]
+    if training_mode and outputs > 1:
+        axes = [axis for axis in range(x.rank) if axis != 1]
+        batch = b.mean(x, axes, keep=True)
+        spread = b.sub(x, batch)
+        for held, new in ((mean, batch), (variance, b.mean(b.mul(spread, spread), axes))):
+            found.append(b.add(b.mul(held, momentum), b.mul(b.reshape(new, held.shape), 1 - momentum)))
+    return found
 
 
 @aten("softmax", "_softmax", "special_softmax")

@@ -173,7 +173,7 @@ def choose(reading: AttendingDomain, node: Node, operands: Sequence[Value]) -> V
         return reading.other(node, *operands)
     if isinstance(main, Attended):
         guarded = isinstance(condition, Guard) and number == 0
-        ours = isinstance(condition, Guard) and _scores_of(condition.source) is main.scores
+        ours = isinstance(condition, Guard) and _scores_of(condition.source) is main.softened
         return main if guarded and ours else reading.other(node, *operands)
     pinned = isinstance(condition, (Channels, Mixture)) and all(
         reading.program.is_pinned(name) for name in reading.sources_of(condition)
@@ -184,11 +184,15 @@ def choose(reading: AttendingDomain, node: Node, operands: Sequence[Value]) -> V
     if given.rank != len(main.shape):
         return reading.other(node, *operands)
     seen = np.ones((1,) * given.rank, dtype=bool) if math.isfinite(number) else None
+    if isinstance(condition, Held):
+        reading._touch(given)
+        chosen = _evaluated(reading, given) if seen is None else None
+        seen = seen if chosen is None else chosen.astype(bool) == (branches[0] is main)
     return replace(main, masks=(*main.masks, Mask(given.shape, seen)))
 
 
 def _scores_of(value: HeadScores | Attended) -> HeadScores:
-    return value.scores if isinstance(value, Attended) else value
+    return value.softened if isinstance(value, Attended) else value
 
 
 def _constant(value: Value) -> float | None:
@@ -200,13 +204,13 @@ def _constant(value: Value) -> float | None:
 def attend(reading: AttendingDomain, node: Node, scores: HeadScores) -> Value:
     """The softmax along an axis that one side alone has: its keys."""
     axis = node.attributes.get("axis")
-    owners = [k for k, own in enumerate(scores.owners) if axis in own]
+    owners, softened = [k for k, own in enumerate(scores.owners) if axis in own], scores
     if axis is None or axis in scores.heads or len(owners) != 1:
         return reading.other(node, scores)
     if owners[0] == 0:  # queries first
         turned = {key: getattr(scores, key)[::-1] for key in ("sides", "tables", "owners")}
         scores = replace(scores, **turned)
-    return Attended(scores, int(axis))
+    return Attended(scores, int(axis), softened)
 
 
 def _values(

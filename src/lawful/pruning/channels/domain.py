@@ -46,20 +46,21 @@ BLENDING = BY_CHANNEL | {OperatorFamily.ADDITION, OperatorFamily.PRODUCT, Operat
 WITH_BIAS = ("layer", "depthwise", "norm", "scale")
 
 
-def read_channels(program: Program, *, fixed: bool = False) -> ChannelReading:
+def read_channels(program: Program, *, fixed: bool = False, still: bool = False) -> ChannelReading:
     """The operations on channels of a program.
 
     `fixed`: inner channels of attentions stay, for scores may be divided by a number that depends on how many there
-    are.
+    are. `still`: channels stay that movements take elsewhere, into parts or other axes, for those may say how many
+    there are.
     """
-    return ChannelReading(program, fixed)
+    return ChannelReading(program, fixed, still)
 
 
 class ChannelReading(AbstractDomain[Value]):
     """A program as operations on channels, with what is known of every value in `values`."""
 
-    def __init__(self, program: Program, fixed: bool) -> None:
-        self.source, self.fixed = program, fixed
+    def __init__(self, program: Program, fixed: bool, still: bool) -> None:
+        self.source, self.fixed, self.still = program, fixed, still
         self.program = ChannelProgram()
         self.touched: set[str] = set()  # tensors in use that no rule can cut
         self._place: dict[str, int] = {}  # of operations by name
@@ -377,6 +378,8 @@ class ChannelReading(AbstractDomain[Value]):
         width, labels = known[0].width * moved.width, moved.labels
         if width > 1 and (collapsed := collapse(labels, width)) is not None:
             width, labels = 1, collapsed
+        if self.still and not (one and width == 1 and _same_places(labels, known[0].labels)):
+            return None
         mixture = None
         if one:
             name, root = known[0].name, known[0].root
@@ -509,7 +512,7 @@ class ChannelReading(AbstractDomain[Value]):
         """The tensor of which a held value is minus one times."""
         if node.shape != x.labels.shape:
             return None
-        inside = _unwrapped(node)
+        inside = unwrap(node)
         if inside.family is not OperatorFamily.PRODUCT:
             return None
         for factor, vector in (inside.inputs, inside.inputs[::-1]):
@@ -569,7 +572,7 @@ class ChannelReading(AbstractDomain[Value]):
         """(x - mean) γ / √(variance + ε)."""
         if factor.node.shape != x.value.labels.shape:
             return self.other(node, *given)
-        held = _unwrapped(factor.node)
+        held = unwrap(factor.node)
         gain, root = None, held
         if held.family is OperatorFamily.PRODUCT:
             gain, root = next(
@@ -591,7 +594,7 @@ class ChannelReading(AbstractDomain[Value]):
         return int(np.prod(self.source.tensors[name].shape, dtype=int))
 
     def _leaf_name(self, node: Node, count: int) -> str | None:
-        node = _unwrapped(node)
+        node = unwrap(node)
         plain = node.family is OperatorFamily.LEAF and "name" in node.attributes and node.shape[:1] == (count,)
         return str(node["name"]) if plain and node.size == count else None
 
@@ -922,7 +925,12 @@ def function_of(node: Node) -> tuple[str, str, Arguments]:
     return ("same" if node.op in ("relu", "abs") and traits.degree == 1 else "bend"), node.op, numbers
 
 
-def _unwrapped(node: Node) -> Node:
+def _same_places(one: Indices, two: Indices) -> bool:
+    """Whether the same channels lie along the same axes."""
+    return one.shape == two.shape and bool((one == two).all())
+
+
+def unwrap(node: Node) -> Node:
     """What a node only reshapes: all its entries, in their order."""
     while node.family is OperatorFamily.MOVEMENT and len(node.inputs) == 1 and node["map"].keeps_order:
         if node.size != node.inputs[0].size:

@@ -2,56 +2,39 @@
 
 A walk along the module's operations says for every channel whether it is *identically* constant, and which channels of
 one activation are positive multiples of each other (`facts`). Readers absorb what leaves, each folded number rounded
-to float64 as it comes and to the module's own type at the end. The smaller module must have the same graph, and its
-outputs are compared as well.
+to float64 as it comes and to the module's own type at the end. The smaller module must read as the program of what is
+left, node by node, and its outputs are compared as well.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from flint import ctx
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from lawful.errors import Unsupported
-from lawful.network.modules.export import ExportedModule, export_module
-from lawful.network.modules.onnx_module import OnnxModule
+from lawful.program.backends.torch_module import ProgramModule
+from lawful.program.frontends.export import export_module
 from lawful.program.frontends.torch_export import read_exported
 from lawful.program.program import Program
-from lawful.pruning.attention_calls import attention_calls
-from lawful.pruning.channel_weights import ChannelWeights, Reason, RemovedChannel
-from lawful.pruning.channels.domain import read_channels
+from lawful.pruning.channel_weights import ChannelWeights, Reason, RemovedChannel, read_arrays, refuse_large
+from lawful.pruning.channels.domain import ChannelReading, read_channels
 from lawful.pruning.channels.program import ChannelProgram, notes_of
+from lawful.pruning.channels.remainder import cut_program, same_program
 from lawful.pruning.constants import BITS
-from lawful.pruning.joined import read_module
 from lawful.pruning.loading import how_to_load, with_caches, without_caches
 from lawful.pruning.onnx_sizes import stated_sizes
 from lawful.pruning.permanent import permanent
-from lawful.pruning.retrace import traced_module
-from lawful.pruning.shrink import compared, differences, same_calls, shrink
+from lawful.pruning.shrink import FixedSizes, compared, differences, shrink
 from lawful.pruning.tidy import Tidying, tidy, tidy_notes, tidying
-from lawful.pruning.traced import traced_channels
-from lawful.shown import Shown
-from lawful.types import Floats
-
-FIXING = (
-    "flatten",
-    "view",
-    "reshape",
-    "chunk",
-    "split",
-    "split_with_sizes",
-    "slice",
-    "expand",
-    "permute",
-    "transpose",
-)  # fmt: skip  (may have sizes of their own, or lead to calls that have)
+from lawful.result import Shown
+from lawful.sources.onnx.module import OnnxModule
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +68,19 @@ class ChannelPruning(Shown):
 
 
 def prune_channels(
-    module: nn.Module, inputs: Sequence[torch.Tensor | tuple[int, ...]], *, fold: bool = False, seed: int = 0
+    module: nn.Module,
+    inputs: Sequence[torch.Tensor | tuple[int, ...]],
+    *,
+    fold: bool = False,
+    seed: int = 0,
+    certified: bool = False,
 ) -> ChannelPruning:
     """Remove the channels that are silent, constant or multiples of others; `inputs` are tensors or sizes with batch.
 
     Convolutions (grouped and depthwise ones too), Linear layers on any axis, batch normalisation in eval mode, residual
     sums, concatenations, pools and elementwise activations are followed; channels that anything else touches stay. With
-    `fold`, normalisations go into the layers before them, and biases of keys, which no output sees, go.
+    `fold`, normalisations go into the layers before them, and biases of keys, which no output sees, go. If it is to be
+    `certified`, what is too large for a certificate is refused before the work.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 2, 1))
@@ -106,104 +95,108 @@ def prune_channels(
     cached = without_caches(plain)
     double = copy.deepcopy(plain).double()
     examples = [_example(entry, seed + place) for place, entry in enumerate(inputs)]
-    sizes = [tuple(each.shape) if each.is_floating_point() else each for each in examples]
-    read = read_module(double, sizes)
-    program = read_exported(export_module(double, sizes), type(module).__name__)
-    found = None
-    for fixed in (False, True):  # the number by which scores are divided may depend on how many inner channels are left
-        with suppress(Unsupported):
-            found = _pruned(module, plain, double, read, examples, notes, (), fold=fold, fixed=fixed, source=program)
-            break
-    if found is None:  # the module's own code fixes what it measures
-        try:
-            found = _pruned(module, plain, double, read, examples, notes, (), fold=fold)
-        except Unsupported as refusal:
-            found = _otherwise(module, plain, double, read, examples, notes, str(refusal), fold)
+    case = _Case(module, plain, double, _read(double, examples), examples, notes, fold, certified)
+    found = _first_that_fits(case)
     for each in (found.original, found.module):
         with_caches(each, cached)
     return found
 
 
-def _otherwise(
-    module: nn.Module,
-    plain: nn.Module,
-    double: nn.Module,
-    read: ExportedModule,
-    examples: Sequence[torch.Tensor],
-    notes: tuple[str, ...],
-    refusal: str,
-    fold: bool,
-) -> ChannelPruning:
-    """Where a class cannot hold its new sizes: heads leave its traced graph, or what feeds a fixed size stays."""
-    attends = list(attention_calls(read))
-    if any(each.between for each in attends):
-        with suppress(Unsupported):
-            return _pruned(module, plain, double, read, examples, notes, (), fold=fold, fixed=True)
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """A module, its copies (with plain weights, and in float64), and its program."""
+
+    module: nn.Module
+    plain: nn.Module
+    double: nn.Module
+    source: Program
+    examples: Sequence[torch.Tensor]
+    notes: tuple[str, ...]
+    fold: bool
+    certified: bool
+
+
+def _read(module: nn.Module, examples: Sequence[torch.Tensor], held: Collection[str] = ()) -> Program:
+    """The program of a module; masks that it holds have the sizes that they have in it, also where heads repeat.
+
+    Buffers that are `held` are no constants: statistics of one channel that is left would be taken for a number.
+    """
+    masks = [name for name, each in module.named_buffers() if each.dtype == torch.bool or name in held]
+    sizes = [tuple(each.shape) if each.is_floating_point() else each for each in examples]
+    return read_exported(export_module(module, sizes), type(module).__name__, masks)
+
+
+def _first_that_fits(case: _Case) -> ChannelPruning:
+    """All that can leave; less, or the program instead of the class, where the class's own code fixes sizes."""
+    reading = read_channels(case.source)
+    attends = any(each.attention is not None for each in reading.program.operations)
+    try:
+        return _pruned(case, reading)
+    except FixedSizes as refusal:
+        fixed = refusal
     if attends:
-        with suppress(Unsupported):
-            said = f"{refusal}: the result is its traced graph, for inputs of the size given"
-            return _pruned(module, plain, double, read, examples, (*notes, said), (), traced=True)
-    return _pruned(module, plain, double, read, examples, notes, FIXING, fold=fold)
+        with suppress(FixedSizes):  # the number by which scores are divided may count inner channels
+            return _pruned(case, read_channels(case.source, fixed=True))
+        said = f"{fixed}: the result is its traced graph, for inputs of the size given"
+        with suppress(FixedSizes):
+            return _pruned(case, reading, said)
+    return _pruned(case, read_channels(case.source, still=True))
 
 
-def _pruned(
-    module: nn.Module,
-    plain: nn.Module,
-    double: nn.Module,
-    read: ExportedModule,
-    examples: Sequence[torch.Tensor],
-    notes: tuple[str, ...],
-    stay: Sequence[str],
-    *,
-    traced: bool = False,
-    fold: bool = False,
-    fixed: bool = False,
-    source: Program | None = None,
-) -> ChannelPruning:
-    program = traced_channels(read, stay, fixed=fixed) if source is None else read_channels(source, fixed=fixed).program
+def _pruned(case: _Case, reading: ChannelReading, as_program: str = "") -> ChannelPruning:
+    program, double = reading.program, case.double
     program.closed = _closed(double, program)
-    arrays = {
-        name: np.swapaxes(array, 0, 1) if name in program.transposed else array
-        for name, array in arrays_of(read).items()
-    }
+    arrays = read_arrays(case.source, program)
+    if case.certified:
+        refuse_large(program, arrays)
     state = ChannelWeights(program, arrays)
     with ctx.workprec(BITS):
         state.sweep_all()
-    if traced:
-        small: nn.Module = traced_module(read, state)
+    small: nn.Module
+    tidied = None
+    if as_program:
+        small = ProgramModule(cut_program(reading, state), torch.float64)
     else:
         small = copy.deepcopy(double)
         shrink(small, state)
-        if source is None and isinstance(double, OnnxModule) and isinstance(small, OnnxModule):
-            small.sizes = stated_sizes(double, read, state, examples)
-    tidied = tidying(small, program) if fold and not traced else None
-    if tidied is not None:
-        tidy(small, tidied)
-    difference = compared(double, small, examples)
-    if state.removed or tidied is not None:
-        same_calls(read, small, examples, without=_calls_of(read, tidied) if tidied else ())
-    _typed(small, plain)
-    rounded = max((gap for gap, _ in differences(double, copy.deepcopy(small).double(), examples)), default=0.0)
-    modes = {name: part.training for name, part in module.named_modules()}
+        if isinstance(double, OnnxModule) and isinstance(small, OnnxModule):
+            small.sizes = stated_sizes(double, state, case.examples)
+        tidied = tidying(small, program) if case.fold else None
+        if tidied is not None:
+            tidy(small, tidied)
+    difference = compared(double, small, case.examples)
+    if not as_program and (state.removed or tidied is not None):
+        _check_program(reading, state, small, case.examples, tidied)
+    _typed(small, case.plain)
+    rounded = max((gap for gap, _ in differences(double, copy.deepcopy(small).double(), case.examples)), default=0.0)
+    modes = {name: part.training for name, part in case.module.named_modules()}
     for name, part in small.named_modules():
         part.training = modes.get(name, False)
-    said = [*notes, *notes_of(state.program), *tidy_notes(program, tidied, can_fold=not isinstance(small, OnnxModule))]
-    if (load := how_to_load(plain, small, state.grids.sizes(state.alive))) is not None:
+    said = [*case.notes, *([as_program] if as_program else []), *notes_of(program)]
+    said += tidy_notes(program, tidied, can_fold=not isinstance(small, OnnxModule))
+    if (load := how_to_load(case.plain, small, state.grids.sizes(state.alive))) is not None:
         said.append(load)
     sizes = [sum(tensor.numel() for tensor in each.parameters()) for each in (double, small)]
     return ChannelPruning(
-        plain, small, tuple(state.removed), state.channels, sizes[0], sizes[1], difference,
-        rounded, tuple(said), state.program, tuple(state.sweeps), tidied or Tidying(),
+        case.plain, small, tuple(state.removed), state.channels, sizes[0], sizes[1], difference,
+        rounded, tuple(said), program, tuple(state.sweeps), tidied or Tidying(),
     )  # fmt: skip
 
 
-def _calls_of(read: ExportedModule, tidied: Tidying) -> set[str]:
-    """The calls of normalisations that went."""
-    means = {norm.tensors["mean"] for _, norm in tidied.folded}
-    return {
-        call.name for call in read.calls
-        if any(read.names.get(part.name) in means for part in call.all_input_nodes)
-    }  # fmt: skip
+def _check_program(
+    reading: ChannelReading,
+    state: ChannelWeights,
+    small: nn.Module,
+    examples: Sequence[torch.Tensor],
+    tidied: Tidying | None,
+) -> None:
+    """Refuse a smaller module that is not the program of what is left: its code may look at its widths."""
+    try:
+        same = same_program(cut_program(reading, state, tidied), _read(small, examples, reading.source.buffers))
+    except Unsupported as refusal:
+        raise FixedSizes(str(refusal)) from None
+    if not same:
+        raise FixedSizes(f"{type(small).__name__} computes something else than its graph shows once it is smaller")
 
 
 def _closed(module: nn.Module, program: ChannelProgram) -> set[str]:
@@ -227,11 +220,6 @@ def _typed(small: nn.Module, like: nn.Module) -> None:
             tensor.data = tensor.data.to(kind)
             if not bool(torch.isfinite(tensor).all()):
                 raise Unsupported(f"a folded weight of {name} does not fit into {kind}: convert the module first")
-
-
-def arrays_of(read: ExportedModule) -> dict[str, Floats]:
-    """The tensors of a module by their names."""
-    return {name: read.tensors[place].detach().cpu().numpy().copy() for place, name in read.names.items()}
 
 
 def _example(entry: torch.Tensor | tuple[int, ...], seed: int) -> torch.Tensor:

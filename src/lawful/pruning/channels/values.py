@@ -125,10 +125,11 @@ class Mask:
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """The softmax of scores along the axis of keys."""
+    """The softmax of scores along the axis of keys; `softened` is what it was taken of, maybe with keys first."""
 
     scores: HeadScores
     axis: int
+    softened: HeadScores
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from lawful.fibers.cell import OutOfTime
-from lawful.fibers.domain import Domain
-from lawful.fibers.region_proof import Disagree, prove_by_regions
-from lawful.fibers.stack import Stack, rational
+from lawful.fibers.layers import Stack, rational
+from lawful.fibers.regions.cell import OutOfTime
+from lawful.fibers.regions.comparison_proof import Disagree, prove_by_regions
+from lawful.fibers.regions.domain import Domain
 from lawful.network import Dag, Mlp
 from lawful.network.architecture import Architecture
 from lawful.network.assemble import as_mlp
-from lawful.network.summary import Summary
 from lawful.pruning.neurons.dependent import names_by_layer
 from lawful.pruning.neurons.removable import FAIR, Question, beyond
+from lawful.sources.summary import Summary
 
 SECONDS = 3.0  # for all neurons together
 
@@ -24,7 +24,7 @@ SECONDS = 3.0  # for all neurons together
 def settle(summary: Summary, network: Architecture | Mlp | Dag, *, seconds: float = SECONDS) -> Summary:
     """The summary with as many neurons decided as time allows; `undecided` names the others.
 
-    >>> from lawful.network.summary import summarise
+    >>> from lawful.sources.summary import summarise
     >>> weights = [[[1.0], [1.0]], [[1.0, -1.0], [1.0, 1.0]], [[1.0, 1.0]]]
     >>> net = Mlp(weights, [[0.0, -1.0], [-1.5, -0.5], [0.0]])  # relu(x) − relu(x − 1) is at most 1
     >>> summary = summarise(net)

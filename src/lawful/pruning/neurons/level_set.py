@@ -8,7 +8,7 @@ from typing import Any
 
 from flint import fmpq
 
-from lawful.fibers.stack import Array, Stack
+from lawful.fibers.layers import Array, Stack
 
 Rational = Any  # flint.fmpq, whose type the stubs do not tell
 Affine = tuple[Rational, Rational]  # p + q t

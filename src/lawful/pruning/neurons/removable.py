@@ -25,11 +25,11 @@ import numpy as np
 from scipy.optimize import linprog
 
 from lawful.exact.feasibility import Farkas, Solution, feasible
-from lawful.fibers.cell import OutOfTime
-from lawful.fibers.domain import Domain
-from lawful.fibers.region_proof import Disagree, prove_by_regions
+from lawful.fibers.layers import Stack, floating, rational
+from lawful.fibers.regions.cell import OutOfTime
+from lawful.fibers.regions.comparison_proof import Disagree, prove_by_regions
+from lawful.fibers.regions.domain import Domain
 from lawful.fibers.scales import input_scales
-from lawful.fibers.stack import Stack, floating, rational
 from lawful.network import Mlp
 from lawful.pruning.neurons.level_set import Interval, Rational, level_set
 from lawful.types import Floats

@@ -19,8 +19,8 @@ from typing import Any
 
 import flint
 
-from lawful.fibers.shallow import normal_form
-from lawful.fibers.stack import Stack
+from lawful.fibers.layers import Stack
+from lawful.fibers.shallow.normal_form import normal_form
 from lawful.network import Mlp
 from lawful.pruning.neurons.removable import Question
 

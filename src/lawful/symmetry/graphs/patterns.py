@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.program.frontends.export import ExportedModule, operator_name
 from lawful.symmetry.graphs.motion import Shape
 
 PRODUCTS = {"matmul", "bmm", "baddbmm"}

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from lawful.network.modules.export import ExportedModule, operator_name
+from lawful.program.frontends.export import ExportedModule, operator_name
 from lawful.symmetry.gauges import Gauges
 from lawful.symmetry.graphs.motion import GraphMotion, Shape, Step, index_fields
 from lawful.symmetry.graphs.patterns import (

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import fx
 
-from lawful.network.modules.export import operator_name
+from lawful.program.frontends.export import operator_name
 from lawful.symmetry.graphs.motion import Shape, index_fields
 from lawful.symmetry.labels import compact, varying
 

@@ -1,0 +1,232 @@
+"""Everything we know about one network, in order of consequence, each fact with its evidence."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from lawful import fibers
+from lawful.api.prune import depth_of, smallest_of
+from lawful.conservation import LawCount, count_laws
+from lawful.errors import LawfulError, Unsupported
+from lawful.fibers.deep.bottleneck import bottleneck_fiber
+from lawful.fibers.deep.identifiability import Identifiability, identifiable
+from lawful.fibers.reduce import Reduced, simplify
+from lawful.fibers.same import stack_of
+from lawful.fibers.shallow.fiber import layerwise_fiber
+from lawful.formats.queries.data import Data
+from lawful.invariant_set.locks.components import Components, components
+from lawful.invariant_set.locks.locked_outputs import OutputMeaning, locked_outputs
+from lawful.invariant_set.locks.unlock import unlock
+from lawful.invariant_set.rebalance import Rebalanced, rebalance
+from lawful.invariant_set.singular.spectrum import Singularity, singularity
+from lawful.network import Dag, Mlp
+from lawful.pruning.neurons.activity import settle
+from lawful.pruning.neurons.smallest import Smallest
+from lawful.pruning.prune import Pruning, prune
+from lawful.result import Shown
+from lawful.sentences import audit as says
+from lawful.sources.activity import LayerActivity, activity
+from lawful.sources.opening import Source, open_free
+from lawful.sources.provenance import answered
+from lawful.sources.summary import Summary, summarise
+
+EFFORTS = ("quick", "normal", "full")
+MOST_PARAMETERS = {"quick": 600, "normal": 2000, "full": 20_000}  # for an exact count of laws: its time grows like D³
+MOST_DATA_PARAMETERS = {"quick": 150, "normal": 400, "full": 5000}  # for the laws of one data set
+MOST_IDENTIFIABLE = {"quick": 10_000, "normal": 100_000, "full": 10**9}
+DECIDE = {"quick": 2.0, "normal": 6.0, "full": 60.0}  # seconds to decide which neurons are needed, dead or linear
+MOST_RECOMMENDATIONS = 5
+WORTH_IT = 0.02  # a rescaling that shrinks the squared norm by less than this is not worth a line
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A part that was left out, why, and how to ask for it."""
+
+    part: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """Something to do, the command that does it, and what it was measured to bring (a share of the network)."""
+
+    title: str
+    command: str
+    benefit: str
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
+class Audit(Shown):
+    """The answers of all rooms about one network. None means: does not apply, or skipped (then `skipped` says why)."""
+
+    source: str
+    network: Mlp | Dag
+    summary: Summary
+    depth: int | None  # hidden layers, None for a graph with skips
+    balance: np.ndarray
+    laws: LawCount | None
+    near_laws: LawCount | None
+    data_laws: LawCount | None
+    components: Components
+    outputs: tuple[OutputMeaning, ...]
+    unlocked: Rebalanced | None
+    locked_after_rescaling: int | None  # of the weights that are locked now, if rescaling can free some
+    balanced_norm: float | None  # squared norm after rescaling to balance 0 over the norm now, if that can be reached
+    pruning: Pruning
+    smallest: Smallest | None  # how many neurons any network of the same depth needs for this function
+    box_pruning: Pruning | None
+    singularity: Singularity
+    identifiability: Identifiability | None
+    normal_form: fibers.NormalForm | None
+    fiber_dimension: int | None  # freedom beyond permutation and scaling, where paper 4's theorems give it
+    activity: tuple[LayerActivity, ...]
+    skipped: tuple[Skipped, ...]
+    recommendations: tuple[Recommendation, ...]
+
+
+def audit(
+    network: Source, *, source: str = "network", data: Data | None = None, loss: str = "full", effort: str = "normal"
+) -> Audit:
+    """Ask every room about a network; `effort` is quick, normal or full, and decides what is too large to ask.
+
+    >>> from lawful.network import Architecture
+    >>> found = audit(Architecture.parse("3-6-4-1 relu bias").initialise(seed=1), source="net.pt")
+    >>> found.laws.laws, found.laws.status, found.components.connected
+    (10, 'proved', True)
+    >>> found.recommendations[0].command
+    'lawful rebalance net.pt --balance zero --out balanced.safetensors'
+    """
+    if effort not in EFFORTS:
+        raise LawfulError(f"unknown effort {effort!r}: choose from {', '.join(EFFORTS)}")
+    network = open_free(network)
+    dag = network.to_dag()
+    skipped: list[Skipped] = []
+    where = components(network)
+    unlocked = None if where.connected else unlock(network)
+    balanced = rebalance(network) if len(dag.hidden) else None
+    norm = float((dag.theta**2).sum())
+    pruning = prune(network, decide=DECIDE[effort])
+    box = None if data is None else (data.x.min(axis=0), data.x.max(axis=0))
+    facts: dict[str, Any] = {
+        "source": source,
+        "network": network,
+        "summary": settle(summarise(network), network, seconds=DECIDE[effort]),
+        "depth": depth_of(network),
+        "balance": dag.hidden_incidence @ dag.theta**2,
+        **_laws(network, data, loss, effort, skipped),
+        "components": where,
+        "outputs": locked_outputs(where),
+        "unlocked": unlocked,
+        "locked_after_rescaling": None if unlocked is None else unlocked.locked,
+        "balanced_norm": float((balanced.dag.theta**2).sum()) / norm
+        if balanced is not None and balanced.reached and norm
+        else None,
+        "pruning": pruning,
+        "smallest": smallest_of(network, pruning),
+        "box_pruning": None if box is None else prune(network, box=box),
+        "singularity": singularity(dag),
+        **_identifiable(network, effort, skipped),
+        "activity": () if data is None else activity(dag, data),
+    }
+    advice = _recommendations(facts, box)
+    return answered(Audit(**facts, skipped=tuple(skipped), recommendations=advice), network)
+
+
+def _laws(network: Mlp | Dag, data: Data | None, loss: str, effort: str, skipped: list[Skipped]) -> dict[str, Any]:
+    """Counts at the level of the architecture, near these weights, and for these data, where each is affordable."""
+    size, remedy = network.parameters, "lawful audit --full, or lawful laws"
+    found: dict[str, Any] = {"laws": None, "near_laws": None, "data_laws": None}
+    if size > MOST_PARAMETERS[effort]:
+        reason = f"{size:,} parameters; an exact count takes time like their cube"
+        skipped.append(Skipped("proof that there are no other laws", reason, remedy))
+        return found
+    found["laws"] = count_laws(network, loss=loss)
+    found["near_laws"] = count_laws(network, level="near", loss=loss)
+    if data is not None and size <= MOST_DATA_PARAMETERS[effort]:
+        found["data_laws"] = count_laws(network, level="data", data=data.x, loss=loss)
+    elif data is not None:
+        skipped.append(Skipped("laws of this data set", f"{size:,} parameters", remedy + " --data FILE"))
+    return found
+
+
+def _identifiable(network: Mlp | Dag, effort: str, skipped: list[Skipped]) -> dict[str, Any]:
+    """Paper 4's theorems, where the network has their shape."""
+    found: dict[str, Any] = {"identifiability": None, "normal_form": None, "fiber_dimension": None}
+    part = "which parameters are the same function"
+    if network.parameters > MOST_IDENTIFIABLE[effort]:
+        skipped.append(Skipped(part, f"{network.parameters:,} parameters", "lawful audit --full"))
+    elif isinstance(network, Mlp) and len(network.slopes) == 1 and network.slopes[0] == 0.0:
+        found["normal_form"] = fibers.normal_form(network, tolerance=0.0)
+        found["fiber_dimension"] = _fiber_dimension(network)
+    elif isinstance(network, Mlp) and network.slopes == (0.0, 0.0):
+        try:
+            found["identifiability"] = identifiable(network)
+            found["fiber_dimension"] = _fiber_dimension(network)
+        except Unsupported as error:
+            skipped.append(Skipped(part, str(error), "compare two networks with lawful same"))
+    else:
+        skipped.append(Skipped(part, "theorems cover one or two hidden ReLU layers", "compare two with lawful same"))
+    return found
+
+
+def _fiber_dimension(network: Mlp) -> int | None:
+    """Continuous freedom of the parameters of this function, or None outside the theorems (generic and minimal)."""
+    given = stack_of(network).rational()
+    stack = simplify(Reduced(given), 0.0).stack
+    if stack.widths != given.widths:  # what can be left out has freedom of its own, which no theorem here counts
+        return None
+    try:
+        if stack.hidden == 1:
+            return layerwise_fiber(stack, fibers.Domain.space(stack.widths[0])).dimension
+        return bottleneck_fiber(stack).dimension
+    except LawfulError:
+        return None
+
+
+def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, ...]:
+    """At most five things to do, by how much of the network they change for the better."""
+    name = shlex.quote(facts["source"])
+    network, pruning, box_pruning = facts["network"], facts["pruning"], facts["box_pruning"]
+    found: list[Recommendation] = []
+    removed = _removed_share(network, pruning)
+    if removed > 0:
+        title, benefit = says.advise_pruning(_removed(pruning), removed, pruning.rounding)
+        found.append(Recommendation(title, f"lawful prune {name} --out pruned.safetensors", benefit, removed))
+    if box_pruning is not None and (more := _removed_share(network, box_pruning)) > removed:
+        low, high = float(box[0].min()), float(box[1].max())
+        wide = prune(network, box=(np.full_like(box[0], low), np.full_like(box[1], high)))
+        if (more := _removed_share(network, wide)) > removed:
+            title, benefit = says.advise_box(_removed(wide), more, Fraction(wide.bound) + Fraction(wide.rounding))
+            command = f"lawful prune {name} --box={low!r},{high!r} --out pruned.safetensors"
+            found.append(Recommendation(title, command, benefit, more))
+    if facts["unlocked"] is not None:
+        locked = facts["components"].log2_components
+        left = facts["locked_after_rescaling"]
+        share = (locked - left) / len(facts["components"].dag.hidden)
+        if share > 0:
+            title, benefit = says.advise_unlocking(locked, left)
+            command = f"lawful rebalance {name} --balance unlock --out unlocked.safetensors"
+            found.append(Recommendation(title, command, benefit, share))
+    saved = 1.0 - (1.0 if facts["balanced_norm"] is None else facts["balanced_norm"])
+    if saved > WORTH_IT:
+        title, benefit = says.advise_balancing(saved)
+        command = f"lawful rebalance {name} --balance zero --out balanced.safetensors"
+        found.append(Recommendation(title, command, benefit, saved))
+    return tuple(sorted(found, key=lambda each: -each.share)[:MOST_RECOMMENDATIONS])
+
+
+def _removed(pruning: Pruning) -> int:
+    """How many neurons went."""
+    return pruning.neurons_before - pruning.neurons_after
+
+
+def _removed_share(network: Mlp | Dag, pruning: Pruning) -> float:
+    return 1.0 - pruning.network.parameters / network.parameters

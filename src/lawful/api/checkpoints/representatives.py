@@ -1,0 +1,68 @@
+"""`rebalance` and `canonical` for modules: another member of the orbit, with what it is worth on data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from lawful.checkpoints.opening import Model, OpenCheckpoint, open_one
+from lawful.checkpoints.representative import Purpose, Representative, represent
+from lawful.errors import LawfulError
+from lawful.formats.queries.data import read_data
+from lawful.symmetry.inputs import Input, examples
+
+PURPOSES: tuple[Purpose, ...] = ("norm", "range", "canonical")
+
+
+def representative(
+    source: Any,
+    purpose: str,
+    *,
+    data: str | Path | torch.Tensor | None = None,
+    model: Model | None = None,
+    input: Input | Sequence[Input] | None = None,
+    activation: str | None = None,
+    order: str | None = None,
+    seed: int = 0,
+) -> Representative:
+    """The member of a checkpoint's orbit for a purpose: `norm`, `range` or `canonical`.
+
+    >>> layers = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> with torch.no_grad():
+    ...     _ = layers[0].weight.mul_(100), layers[0].bias.mul_(100)
+    >>> found = representative(layers, "norm", input=(3,))
+    >>> found.verdict.verdict, found.norms[1] < found.norms[0] / 5
+    ('equal', True)
+    """
+    if purpose not in PURPOSES:
+        raise LawfulError(f"an objective is norm or range, not {purpose[:40]!r}")
+    opened, module, size = open_one(source, model=model, activation=activation, order=order)
+    input = input if input is not None else size
+    return represent_opened(opened, module, purpose, input, data, seed)
+
+
+def represent_opened(
+    opened: OpenCheckpoint, module: nn.Module, purpose: Purpose, input: Any, data: Any, seed: int
+) -> Representative:
+    """The same for what is open already."""
+    inputs = None if data is None else [_inputs(module, input, data)]
+    return represent(opened, module, purpose, input=input, inputs=inputs, seed=seed)
+
+
+def _inputs(module: nn.Module, input: Any, data: str | Path | torch.Tensor) -> torch.Tensor:
+    if isinstance(data, torch.Tensor):
+        return data
+    given = examples(module, input)
+    if len(given) != 1:
+        raise LawfulError("outputs on data are compared for modules with one input")
+    shape = tuple(given[0].shape[1:])
+    found = read_data(Path(data)).x
+    if int(np.prod(shape, dtype=int)) != found.shape[1]:
+        raise LawfulError(f"{data}: {found.shape[1]} numbers per sample do not fill an input of size {shape}")
+    kind = torch.float64 if given[0].is_floating_point() else given[0].dtype
+    return torch.as_tensor(found).to(kind).reshape(-1, *shape)

@@ -1,0 +1,275 @@
+"""Runs of Leaky ResNets over effective depths, kept in a folder that can be resumed (`leaky_files`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from lawful.api.leaky.files import (
+    leg_arrays,
+    load_leg,
+    load_network,
+    load_recipe,
+    load_task,
+    network_arrays,
+    read_object,
+    recipe_arrays,
+    write_arrays,
+)
+from lawful.api.leaky.plan import LeakyPlan
+from lawful.errors import LawfulError
+from lawful.formats.io.writing import make_folder, write_bytes, write_text
+from lawful.papers.leaky import (
+    Geodesic,
+    LeakyResNet,
+    SolverProgress,
+    TeacherTask,
+    deepened,
+    parse_teacher,
+    recipe,
+    regridded,
+    solve,
+    teacher,
+)
+from lawful.papers.leaky.solver.geodesic import ADAPT_AFTER, Leg
+from lawful.papers.leaky.solver.learned_maps import solve_with_maps
+
+ADAPTATIONS = 4  # of the steps on the first grid; one on each that follows
+COARSE = 3.0  # times the tolerance is enough on a coarser grid
+NEAR = 0.6  # of an effective depth: from here on upwards another path is no better a start
+LARGE = 100_000  # numbers in a representation from which on effective depths are solved side by side
+BUDGET = ("tolerance", "evaluations")  # what may change when a run is taken up again
+Watch = Callable[[float, SolverProgress], None]
+Tell = Callable[[SolverProgress], None]
+Store = Callable[[dict[str, Any]], None]
+
+
+def run_leaky(
+    plan: LeakyPlan,
+    effective_depths: tuple[float, ...],
+    folder: Path,
+    watch: Watch | None = None,
+    task: TeacherTask | None = None,
+) -> list[dict[str, Any]]:
+    """Train what is missing, each effective depth from the path of a smaller one (`_start`).
+
+    Large networks are trained side by side, as far as there are cores; the bytes do not depend on their number.
+    `task` are the user's own data, if the plan has no teacher (`own_data`).
+    """
+    plan.check(effective_depths)
+    if task is not None:
+        plan.fits(task.inputs.shape[1], task.targets.shape[1])
+    train = _prepare(plan, folder, task)
+    depths = sorted(set(effective_depths))
+    stopped = Event()
+
+    def listen(depth: float, progress: SolverProgress) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        if watch is not None:
+            watch(depth, progress)
+
+    def trained(depth: float, earlier: Future[LeakyResNet] | None) -> LeakyResNet:
+        start, stem = None if earlier is None else earlier.result(), folder / f"depth-{depth:g}"
+        if _wanting(plan, stem.with_name(f"{stem.name}.json")):
+            _train(plan, depth, start, train, stem, listen)
+        return load_network(stem.with_name(f"{stem.name}.npz"))
+
+    large = plan.width * len(train) >= LARGE
+    found: dict[float, Future[LeakyResNet]] = {}
+    with (
+        threadpool_limits(limits=1 if large else None, user_api="blas"),
+        ThreadPoolExecutor(min(len(depths), os.cpu_count() or 1) if large else 1) as pool,
+    ):
+        try:
+            for depth in depths:  # a network waits for one that was given to the pool before it
+                found[depth] = pool.submit(trained, depth, found.get(_start(depths, depth)))
+            for each in found.values():
+                each.result()
+        except BaseException:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [read_object(folder / f"depth-{depth:g}.json") for depth in depths]
+
+
+def _start(depths: list[float], depth: float) -> float:
+    """The effective depth whose path a network starts from: the deepest that is not near; NaN for the first.
+
+    >>> [_start([4.0, 7.0, 11.0, 16.0, 22.0], depth) for depth in (7.0, 11.0, 16.0, 22.0)]
+    [4.0, 4.0, 7.0, 11.0]
+    >>> _start([3.0, 3.5, 4.0], 4.0)
+    3.5
+    """
+    smaller = [each for each in depths if each < depth]
+    return max((each for each in smaller if each <= NEAR * depth), default=max(smaller, default=float("nan")))
+
+
+def _wanting(plan: LeakyPlan, file: Path) -> bool:
+    """Whether a network is still to be trained, or stopped short with a smaller budget than the plan now has."""
+    if not file.exists():
+        return True
+    done = read_object(file)
+    return not done["stationarity"] <= plan.tolerance and done["evaluations"] < plan.evaluations
+
+
+def _train(
+    plan: LeakyPlan, depth: float, before: LeakyResNet | None, train: TeacherTask, stem: Path, watch: Watch
+) -> None:
+    """One network, from its last checkpoint if there is one; killed and taken up again it ends at the same bytes.
+
+    Its seconds are the sum over all sessions, up to the last checkpoint of each: they have a file of their own.
+    """
+    part, whole, done = (stem.with_name(stem.name + end) for end in (".part.npz", ".npz", ".json"))
+    spent = part.with_suffix(".json")
+    earlier = next((file for file, of in ((spent, part), (done, whole)) if file.exists() and of.exists()), None)
+    started = time.thread_time() - (0.0 if earlier is None else float(read_object(earlier)["seconds"]))
+
+    def store(arrays: dict[str, Any]) -> None:
+        write_text(spent, json.dumps({"seconds": time.thread_time() - started}) + "\n")
+        write_arrays(part, arrays)
+
+    def tell(progress: SolverProgress) -> None:
+        watch(depth, progress)
+
+    def start() -> LeakyResNet:
+        layers = plan.layer_counts(depth)[0] if plan.method == "solver" else plan.layers
+        if before is None:
+            return _random(plan, layers, depth, train)
+        return deepened(_on_grid(plan, before, layers, train), depth, train)
+
+    if plan.method == "paper":
+        found = _by_recipe(plan, start, train, part, store, tell)
+        write_arrays(whole, network_arrays(found.network))
+    else:
+        found = _by_solver(plan, depth, start, train, (part, whole), store, tell)
+        write_bytes(whole, part.read_bytes())  # with what it needs to go on, should more be asked of it
+    write_text(done, _summary(found, time.thread_time() - started))
+    for file in (part, spent):
+        file.unlink(missing_ok=True)
+
+
+def _by_recipe(
+    plan: LeakyPlan, start: Callable[[], LeakyResNet], train: TeacherTask, part: Path, store: Store, tell: Tell
+) -> Geodesic:
+    adam = 2 * plan.evaluations // 3
+    return recipe(
+        load_recipe(part) if part.exists() else start(), train, plan.ridge, adam=adam, sgd=plan.evaluations - adam,
+        adapt_every=10 if plan.steps == "adaptive" else 0, tolerance=plan.tolerance, watch=tell,
+        keep=lambda state: store(recipe_arrays(state)),
+    )  # fmt: skip
+
+
+def _by_solver(
+    plan: LeakyPlan,
+    depth: float,
+    start: Callable[[], LeakyResNet],
+    train: TeacherTask,
+    files: tuple[Path, Path],
+    store: Store,
+    tell: Tell,
+) -> Geodesic:
+    """Geodesics of more and more layers, each started from the one before; the last has as many as the plan says."""
+    counts = plan.layer_counts(depth)
+    rounds = {count: (1 if number else ADAPTATIONS) * (plan.steps == "adaptive") for number, count in enumerate(counts)}
+    adaptations = rounds[plan.layers]
+    part, whole = files
+    if part.exists():
+        leg = load_leg(part)
+    elif whole.exists():  # it stopped short: go on from there
+        leg = load_leg(whole)
+        leg = replace(leg, stage=min(leg.stage, adaptations) if plan.maps == "fixed" else 0)
+    else:
+        leg = Leg(start())
+
+    def keep(leg: Leg) -> None:
+        store(leg_arrays(leg))
+
+    common: dict[str, Any] = {"evaluations": plan.evaluations, "seed": plan.seed}
+    while leg.network.layers < plan.layers:
+        coarse = solve(
+            leg, train, plan.ridge, tolerance=COARSE * plan.tolerance, watch=tell, keep=keep, **common,
+            adaptations=rounds.get(leg.network.layers, 0),
+        )  # fmt: skip
+        finer = next(count for count in counts if count > leg.network.layers)
+        leg = Leg(_on_grid(plan, coarse.network, finer, train))
+    if plan.maps == "fixed":
+        return solve(
+            leg, train, plan.ridge, tolerance=plan.tolerance, adaptations=adaptations, watch=tell, keep=keep, **common
+        )
+    if not leg.spent:  # first the steps, with the maps as they are
+        spent = min(adaptations * ADAPT_AFTER, plan.evaluations - 1)
+        first = solve(
+            leg,
+            train,
+            plan.ridge,
+            tolerance=plan.tolerance,
+            adaptations=adaptations,
+            watch=tell,
+            **common | {"evaluations": spent},
+        )
+        leg = Leg(first.network, spent)
+    return solve_with_maps(
+        leg, train, plan.ridge, plan.penalty, tolerance=plan.tolerance, watch=tell, keep=keep, **common
+    )
+
+
+def _on_grid(plan: LeakyPlan, network: LeakyResNet, layers: int, train: TeacherTask) -> LeakyResNet:
+    """The network's path on another number of layers; irregular steps stay those of the rule."""
+    other = plan.steps == "irregular" and layers != network.layers
+    return regridded(network, layers, train, plan.grid(layers) if other else None)
+
+
+def _random(plan: LeakyPlan, layers: int, depth: float, train: TeacherTask) -> LeakyResNet:
+    """A random network to start from."""
+    return LeakyResNet.random(
+        width=plan.width, layers=layers, effective_depth=depth, inputs=train.inputs.shape[1],
+        outputs=train.targets.shape[1], steps=plan.grid(layers), softness=plan.softness,
+        seed=plan.seed,
+    )  # fmt: skip
+
+
+def _summary(found: Geodesic, seconds: float) -> str:
+    summary = {
+        "effective_depth": found.network.effective_depth,
+        "stationarity": found.stationarity,
+        "converged": found.converged,
+        "cost": found.cost,
+        "data_cost": found.data_cost,
+        "evaluations": found.evaluations,
+        "seconds": round(seconds, 2),
+    }
+    return json.dumps(summary, indent=1) + "\n"
+
+
+def _prepare(plan: LeakyPlan, folder: Path, task: TeacherTask | None) -> TeacherTask:
+    """Write the plan and its data once; a folder that holds another plan is refused, another budget is not."""
+    described = {"kind": "leaky run", **asdict(plan)}
+    file = folder / "run.json"
+    if file.exists():
+        found = read_object(file)
+        found = {"data": "", "grids": 1, "maps": "fixed", "penalty": 0.0} | found
+        changed = [name for name, value in described.items() if found.get(name) != value and name not in BUDGET]
+        if changed:
+            name = changed[0]
+            raise LawfulError(
+                f"{folder} holds another run ({name} is {found.get(name)!r} there, {described[name]!r} here): "
+                "choose another folder"
+            )
+    else:
+        make_folder(folder)
+        names = ("train", "test") if task is None else ("train",)
+        made = teacher(parse_teacher(plan.teacher), plan.samples, seed=plan.seed) if task is None else (task,)
+        for name, each in zip(names, made, strict=True):
+            write_arrays(folder / f"{name}.npz", {"x": each.inputs, "y": each.targets})
+        write_text(file, json.dumps(described, indent=1) + "\n")
+    return load_task(folder / "train.npz")

@@ -1,0 +1,123 @@
+"""What we know about a module that is no graph of scalar weights: laws, dead parameters, locks, what was pinned."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lawful.api.audit import WORTH_IT, Recommendation, Skipped
+from lawful.errors import LawfulError, Unsupported
+from lawful.invariant_set.locks.components import Components, components
+from lawful.invariant_set.locks.unlock import unlock
+from lawful.invariant_set.module_graph import EntryGraph, entry_graph
+from lawful.invariant_set.rebalance import rebalance
+from lawful.invariant_set.singular.spectrum import Singularity, singularity
+from lawful.result import Shown
+from lawful.symmetry import Symmetries, symmetries
+
+if TYPE_CHECKING:
+    from torch import nn
+
+MOST_ENTRIES = {"quick": 500_000, "normal": 20_000_000, "full": 10**12}  # for the scaling graph: one edge each
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleAudit(Shown):
+    """The answers about a module; None means: skipped, and `skipped` says why."""
+
+    source: str
+    kind: str
+    parameters: int
+    frozen: int
+    symmetries: Symmetries
+    components: Components | None
+    singularity: Singularity | None
+    locked_after_rescaling: int | None
+    balanced_norm: float | None
+    skipped: tuple[Skipped, ...]
+    recommendations: tuple[Recommendation, ...]
+
+
+def audit_module(
+    module: nn.Module, input: Any = None, *, source: str = "network", effort: str = "normal"
+) -> ModuleAudit:
+    """Ask every room that a module can enter; `input` is the size of its input without the batch.
+
+    >>> from torch import nn
+    >>> net = nn.Sequential(nn.Conv1d(2, 3, 2), nn.BatchNorm1d(3), nn.ReLU(), nn.Flatten(), nn.Linear(9, 1))
+    >>> found = audit_module(net, (2, 4))
+    >>> len(found.symmetries.laws), sum(part.entries for part in found.symmetries.dead)
+    (6, 3)
+    """
+    if effort not in MOST_ENTRIES:
+        raise LawfulError(f"unknown effort {effort!r}: choose from {', '.join(MOST_ENTRIES)}")
+    found = symmetries(module, input)
+    skipped: list[Skipped] = []
+    where, rank, after, norm = None, None, None, None
+    parameters = sum(tensor.numel() for tensor in module.parameters())
+    if parameters > MOST_ENTRIES[effort]:
+        skipped.append(Skipped("where training can go", f"{parameters:,} entries", "lawful audit --full"))
+    else:
+        try:
+            graph = entry_graph(module, input)
+            where = components(graph)
+            rank = singularity(graph)
+            after = None if not where.locked else unlock(graph).locked
+            norm = _balanced_norm(graph)
+        except (Unsupported, LawfulError) as error:
+            skipped.append(Skipped("where training can go", str(error), "lawful symmetries"))
+    return ModuleAudit(
+        source=source,
+        kind=type(module).__name__,
+        parameters=parameters,
+        frozen=parameters - found.parameters,
+        symmetries=found,
+        components=where,
+        singularity=rank,
+        locked_after_rescaling=after,
+        balanced_norm=norm,
+        skipped=tuple(skipped),
+        recommendations=_advice(found, where, after, norm, _asked(source, input), parameters),
+    )
+
+
+def _balanced_norm(graph: EntryGraph) -> float | None:
+    """The squared norm of all entries in the graph after rescaling to balance 0, over that now."""
+    if not len(graph.hidden):
+        return None
+    done = rebalance(graph)
+    before = float(np.square(graph.theta).sum())
+    return float(np.square(done.dag.theta).sum()) / before if done.reached and before else None
+
+
+def _asked(source: str, input: Any) -> str:
+    """How the user names the module on the command line."""
+    return shlex.quote(source) + (f" --input {shlex.quote(input)}" if isinstance(input, str) else "")
+
+
+def _advice(
+    found: Symmetries, where: Components | None, after: int | None, norm: float | None, name: str, parameters: int
+) -> tuple[Recommendation, ...]:
+    advice = []
+    dead = sum(part.entries for part in found.dead)
+    if dead:
+        names = ", ".join(part.parameter for part in found.dead[:3]) + (", ..." if len(found.dead) > 3 else "")
+        benefit = f"{dead:,} entries ({names}) that no loss sees need no memory, gradient or optimiser state"
+        advice.append(
+            Recommendation("leave out dead parameters", f"lawful symmetries {name} --json", benefit, dead / parameters)
+        )
+    if where is not None and after is not None and after < len(where.locked):
+        freed = len(where.locked) - after
+        command = f"lawful rebalance {name} --balance unlock --out unlocked.safetensors"
+        benefit = "training can change their signs again; the function is the same now"
+        title = f"rescale to free {freed:,} of {len(where.locked):,} sign-locked weights"
+        advice.append(Recommendation(title, command, benefit, freed / max(len(where.dag.hidden), 1)))
+    saved = 1.0 - (1.0 if norm is None else norm)
+    if saved > WORTH_IT:
+        command = f"lawful rebalance {name} --balance zero --out balanced.safetensors"
+        benefit = f"squared norm of the rescaled weights {100 * saved:.1f}% smaller, the function unchanged"
+        advice.append(Recommendation("rescale to equal norms", command, benefit, saved))
+    return tuple(sorted(advice, key=lambda each: -each.share))

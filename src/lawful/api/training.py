@@ -1,0 +1,265 @@
+"""The verbs that train or watch training, as functions that take whatever `lawful.open` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lawful.api.inputs import read_by
+from lawful.errors import LawfulError
+from lawful.formats.queries.data import Data, read_data
+from lawful.network import Dag, Mlp, initialise
+from lawful.network.dynamics import Dynamics, Metric
+from lawful.papers.truncation.census import Census, census
+from lawful.papers.truncation.clusters import Clusters
+from lawful.papers.truncation.flow.motion import TruncationRun, run_flow, starting_maps
+from lawful.papers.truncation.separation.separability import Separability, separability
+from lawful.result import Shown
+from lawful.sources.modules.module_network import ModuleNetwork
+from lawful.sources.opening import Source, open, open_free, open_graph
+from lawful.sources.provenance import answered
+from lawful.training import (
+    GradientFlow,
+    HeavyBall,
+    Optimizer,
+    Riemannian,
+    balance_projection,
+    integrate,
+    known_laws,
+    named,
+    problem,
+)
+from lawful.training.comparison import Comparison
+from lawful.training.comparison import compare as compare_all
+from lawful.training.integration.runs import Run, load, record
+from lawful.training.problems.loss_value import Problem
+from lawful.training.quantities import Quantities
+from lawful.types import Floats
+
+if TYPE_CHECKING:
+    from lawful.papers.leaky import BlockReadings
+
+NO_TARGETS = "training needs targets: give data as the pair (x, y)"
+SAMPLES = 32  # drawn when no data are given
+Samples = Data | str | Path | ArrayLike | tuple[ArrayLike, ArrayLike]
+
+
+def as_data(data: Samples, inputs: int | None = None) -> Data:
+    """Samples from a file, a `Data`, the pair (x, y), or x alone.
+
+    >>> as_data(([[0.0, 1.0]], [1.0])).y
+    array([1.])
+    """
+    if isinstance(data, Data):
+        return data
+    if isinstance(data, (str, Path)):
+        return read_data(Path(data), inputs)
+    x, y = data if isinstance(data, tuple) and len(data) == 2 else (data, None)
+    rows = np.asarray(x, dtype=np.float64)
+    if rows.ndim < 2 or not np.isfinite(rows).all() or (inputs is not None and rows[0].size != inputs):
+        raise LawfulError(f"data are finite rows of {inputs or 'input'} numbers, not an array of shape {rows.shape}")
+    sample = rows.shape[1:] if rows.ndim > 2 else None
+    return Data(rows.reshape(len(rows), -1), None if y is None else np.asarray(y, dtype=np.float64), sample=sample)
+
+
+def flow(
+    network: Source,
+    data: Samples | None = None,
+    *,
+    loss: str = "mse",
+    until: float = 1.0,
+    dynamics: Dynamics | None = None,
+    snapshots: int = 101,
+    tolerance: float = 1e-10,
+    project: bool = False,
+    locate_kinks: bool = True,
+    max_evaluations: int = 1_000_000,
+    seed: int = 0,
+) -> Run:
+    """Integrate the gradient flow of a network on data, kinks included; without data, those of a random teacher.
+
+    >>> run = flow("2-3-1 relu", until=0.5)
+    >>> run.max_drift < 1e-8, len(run.law_names)
+    (True, 3)
+    """
+    if snapshots < 2:
+        raise LawfulError("a run needs at least 2 snapshots: its start and its end")
+    method = GradientFlow() if dynamics is None else dynamics
+    opened = _weighed(network, seed)
+    at, laws, graph = training_problem(opened, data, loss, seed)
+    if project and (graph is None or method != GradientFlow()):
+        raise LawfulError("project=True is for the plain gradient flow of a network, not of another module or flow")
+    metric = method.metric if isinstance(method, Riemannian) else method if isinstance(method, Metric) else None
+    if metric is not None:  # other laws are kept, and they are known for constant metrics of networks
+        laws = named({}) if graph is None or not isinstance(metric, Metric) else laws_under(metric, graph)
+    trajectory = integrate(
+        at,
+        until,
+        method,
+        snapshots=snapshots,
+        relative=tolerance,
+        absolute=0.01 * tolerance,
+        locate_kinks=locate_kinks,
+        project=balance_projection(graph) if project and graph is not None else None,
+        max_evaluations=max_evaluations,
+    )
+    words: dict[str, Any] = {
+        "loss": loss, "time": until, "data": None if data is None else "given", "decay": getattr(method, "decay", 0.0),
+        "dynamics": "heavy-ball" if isinstance(method, HeavyBall) else "gradient",
+        "metric": None if metric is None else str(metric) if isinstance(metric, Metric) else "a metric of one's own",
+        "kinks_not_located": list(getattr(at, "unlocated", ())),
+    }  # fmt: skip
+    return answered(record(trajectory, laws, graph, words), opened, trained="")
+
+
+def laws_under(metric: Metric, network: Mlp | Dag) -> Quantities:
+    """The laws of the network that survive the metric."""
+    from lawful.conservation import known_laws as all_known_laws
+    from lawful.conservation.fields.momentum_and_metric import under_metric
+
+    dag = network.to_dag()
+    laws = under_metric(all_known_laws(dag), metric)
+    names = ("*".join(dag.names[node] for node in law.nodes) or f"law {number}" for number, law in enumerate(laws))
+    return Quantities(tuple(names), laws.values)
+
+
+def compare(
+    network: Source,
+    optimizers: str | Sequence[str | Optimizer] = "flow,sgd:0.1,sgd:0.01,adam:0.001",
+    data: Samples | None = None,
+    *,
+    loss: str = "mse",
+    until: float = 1.0,
+    seed: int = 0,
+) -> Comparison:
+    """Optimisers beside the flow: the drift of every law, measured and predicted.
+
+    >>> [row.max_drift < 1e-6 for row in compare("2-3-1 relu", "flow,sgd:0.1", until=0.5).rows]
+    [True, False]
+    """
+    words = optimizers.split(",") if isinstance(optimizers, str) else optimizers
+    chosen = [each if isinstance(each, Optimizer) else Optimizer.parse(each) for each in words]
+    opened = _weighed(network, seed)
+    at, laws, _ = training_problem(opened, data, loss, seed)
+    return answered(compare_all(at, laws, chosen, until, seed=seed), opened, trained="")
+
+
+def _weighed(network: Source, seed: int) -> Mlp | Dag | ModuleNetwork:
+    """The network with weights: a module, or a graph."""
+    found = open(network)
+    return found if isinstance(found, ModuleNetwork) else open_graph(found, seed=seed)
+
+
+def drift(run: Run | str | Path) -> Run:
+    """A stored run: how well it kept its laws is in its `drift`, `ranks` and `max_drift`."""
+    return run if isinstance(run, Run) else load(Path(run))
+
+
+def training_problem(
+    network: Source, data: Samples | None, loss: str, seed: int
+) -> tuple[Problem, Quantities, Mlp | Dag | None]:
+    """The training problem, its known laws, and the network if it is a graph whose weights train one by one."""
+    found = open(network)
+    told = found.reading
+    if isinstance(found, Mlp | Dag) and told is not None and (told.entangled or told.tail) and told.module is not None:
+        found = ModuleNetwork(told.module, "", told)  # the graph's weights do not train one by one: the module's do
+    if isinstance(found, ModuleNetwork):
+        from lawful.training.module_laws import module_laws
+        from lawful.training.problems.module_problem import ModuleProblem
+
+        if data is None:
+            raise LawfulError("this module needs data: its input size is not known")
+        given = as_data(data)
+        if given.y is None:
+            raise LawfulError(NO_TARGETS)
+        at = ModuleProblem(found.module, given.sized(found.input_shape), given.y, loss)
+        return at, module_laws(found.module, at.x), None
+    graph = open_free(found, seed=seed)
+    if data is None:
+        x, y = drawn_data(graph, loss, seed)
+    else:
+        given = as_data(data, len(graph.to_dag().inputs))
+        x, y = given.x, given.y
+    if y is None:
+        raise LawfulError(NO_TARGETS)
+    return problem(graph, x, y, loss), known_laws(graph), graph
+
+
+def drawn_data(network: Mlp | Dag, loss: str, seed: int) -> tuple[Floats, Any]:
+    """Gaussian inputs and the answers of a random network of the same shape."""
+    dag = network.to_dag()
+    x = np.random.default_rng(seed).normal(size=(SAMPLES, len(dag.inputs)))
+    y = initialise(dag, "he", seed + 1).evaluate(x)
+    return x, {"bce": (y > 0).astype(float), "ce": y.argmax(axis=1)}.get(loss, y)
+
+
+def truncate(network: Source, data: Samples | Clusters, **reading: Any) -> Census:
+    """Which training points each layer truncates, by class and coordinate (P2)."""
+    found = open_graph(network, **read_by(**reading))
+    return answered(census(found, _clusters(data)), found)
+
+
+def truncation_flow(
+    data: Samples | Clusters, *, general: bool = False, until: float = 10.0, frames: int = 61
+) -> TruncationRun:
+    """Let truncation maps move by gradient flow and watch the clusters collapse (P2 Theorem 3.2)."""
+    points = _clusters(data)
+    return run_flow(points, starting_maps(points), general=general, until=until, frames=frames)
+
+
+def separate(data: Samples | Clusters, *, aligned: bool = False, seed: int = 0) -> Separability:
+    """Can every cluster be truncated alone? If so, `built` is a network of zero loss (P2 Theorem 3.4)."""
+    return separability(_clusters(data), aligned=aligned, seed=seed)
+
+
+def _clusters(data: Samples | Clusters) -> Clusters:
+    if isinstance(data, Clusters):
+        return data
+    found = as_data(data)
+    if found.classes is None:
+        raise LawfulError("needs labels: give the pair (x, y), y with one whole number per point")
+    return Clusters(found.x, found.classes)
+
+
+@dataclass(frozen=True)
+class LeakyRuns(Shown):
+    """What training Leaky ResNets reached, one row per effective depth; the networks are in the folder."""
+
+    folder: str
+    networks: tuple[Mapping[str, Any], ...]
+
+    @property
+    def converged(self) -> bool:
+        """Whether all of them are geodesics to the tolerance."""
+        return all(bool(network["converged"]) for network in self.networks)
+
+
+def leaky(teacher: str, effective_depth: Sequence[float], out: str | Path, **plan: Any) -> LeakyRuns:
+    """Train Leaky ResNets to geodesics in a folder; the same call resumes it. `plan` are fields of `LeakyPlan`."""
+    from lawful.api.leaky.plan import LeakyPlan
+    from lawful.api.leaky.runs import run_leaky
+    from lawful.papers.leaky.task import parse_teacher
+
+    wanted = {"ridge": 0.002 * parse_teacher(teacher)[-1]} | plan
+    return LeakyRuns(str(out), tuple(run_leaky(LeakyPlan(teacher, **wanted), tuple(effective_depth), Path(out))))
+
+
+def bottleneck(
+    network: Source, data: Samples, *, blocks: Sequence[str] | None = None, gamma: float | None = None, seed: int = 0
+) -> BlockReadings:
+    """Effective dimension and movement of any network's blocks on data, token ids if it takes those (P3)."""
+    from lawful.papers.leaky.streams.instruments import GAMMA, read_blocks
+    from lawful.papers.leaky.streams.stream import as_inputs
+    from lawful.sources.modules.convert import to_module
+
+    found = _weighed(network, seed)
+    module = found.module if isinstance(found, ModuleNetwork) else to_module(found)
+    shape = found.input_shape if isinstance(found, ModuleNetwork) else None
+    inputs = as_inputs(module, as_data(data).sized(shape))
+    names, ratio = None if blocks is None else tuple(blocks), GAMMA if gamma is None else gamma
+    return answered(read_blocks(module, inputs, blocks=names, gamma_ratio=ratio, seed=seed), found)

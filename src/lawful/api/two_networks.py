@@ -1,0 +1,190 @@
+"""Two sources of any kind: graphs of scalar weights, or checkpoints of a module that its symmetries compare."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lawful.api.inputs import input_size
+from lawful.errors import InvalidNetwork, Unsupported
+from lawful.network import Dag, Mlp
+from lawful.network.reading import Reading
+from lawful.sources.checkpoints.load import is_factory, make_module
+from lawful.sources.kinds import is_module
+from lawful.sources.modules.module_network import ModuleNetwork
+from lawful.sources.opening import Model, Source, open_graph
+from lawful.sources.opening import open as open_any
+from lawful.sources.provenance import Opened
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from lawful.checkpoints.opening import ApartPair, CheckpointPair
+    from lawful.symmetry.inputs import Input
+
+SMALL = 50_000  # parameters up to which a module is unrolled into a graph, and compared exactly
+WITH_A_GRAPH = (".onnx", ".nnet", ".json")  # files that say how their weights are joined
+
+
+@dataclass(frozen=True)
+class TwoNetworks:
+    """Two sources, and what their user says of how to read them (`model_b` if the second has a module of its own)."""
+
+    first: Source
+    second: Source
+    model: Model | nn.Module | None = None
+    model_b: Model | nn.Module | None = None
+    input: Input | Sequence[Input] | None = None
+    activation: str | None = None
+    order: str | None = None
+
+    @property
+    def models(self) -> tuple[Any, Any]:
+        """The module into which each is loaded; a module is complete, and so is a file with a graph beside weights."""
+        given = self.model, self.model if self.model_b is None else self.model_b
+        sources = self.first, self.second
+        whole = [_has_a_graph(each) for each in sources]
+        complete = [is_module(each) or (graph and not all(whole)) for each, graph in zip(sources, whole, strict=True)]
+        one, two = (None if done else m for done, m in zip(complete, given, strict=True))
+        return one, two
+
+    def are_checkpoints(self, *, balances: bool = False) -> bool:
+        """Whether they are compared by weights: modules that are large, or no graphs of scalar weights.
+
+        Of a graph that shares or folds weights the function is right and the `balances` are not.
+        """
+        if isinstance(self.input, str) and ":" in self.input:
+            return True
+        return any(
+            self._is_checkpoint(source, model, balances)
+            for source, model in zip((self.first, self.second), self.models, strict=True)
+        )
+
+    def _is_checkpoint(self, source: Source, model: Any, balances: bool) -> bool:
+        if model is None and _is_folder(source):  # its settings are compared too
+            return True
+        named = source if is_module(source) or _is_text_of_factory(source) else model
+        if named is not None:
+            module = make_module(named)
+            if _is_large(module):
+                return True
+        found = self._open(source, model)
+        if isinstance(found, ModuleNetwork):
+            return True
+        return balances and named is not None and found.reading is not None and bool(found.reading.entangled)
+
+    def _open(self, source: Source, model: Any, **options: Any) -> Opened:
+        shape = input_size(self.input)
+        return open_any(source, model=model, activation=self.activation, order=self.order, input_shape=shape, **options)
+
+    def graphs(self, *, seed: int = 0, drop_useless: bool = False) -> tuple[Mlp | Dag, Mlp | Dag]:
+        """Both as graphs of scalar weights."""
+        options: dict[str, Any] = {"activation": self.activation, "order": self.order, "seed": seed}
+        options |= {"input_shape": input_size(self.input), "drop_useless": drop_useless}
+        one, two = self.models
+        self._refuse_other_settings(one, two)
+        return open_graph(self.first, model=one, **options), open_graph(self.second, model=two, **options)
+
+    def _refuse_other_settings(self, one: Any, two: Any) -> None:
+        """Graphs are unrolled at one size of inputs, and by the class of `transformers`: settings are to be alike."""
+        given = zip((self.first, self.second), (one, two), strict=True)
+        paths = [Path(source) for source, model in given if model is None and _is_folder(source)]
+        if not paths:
+            return
+        from lawful.checkpoints.settings import describe, differing
+        from lawful.sources.checkpoints.hugging_face import read_settings
+
+        folders = [read_settings(path) for path in paths]
+        for _, unread in folders:
+            if unread:
+                raise Unsupported(f"{'; '.join(unread)}: give --model module:factory")
+        if len(folders) == 2 and (apart := differing(folders[0][0], folders[1][0])):
+            raise Unsupported(f"the settings of the folders differ: {'; '.join(describe(apart))[:300]}")
+
+    def checkpoints(self) -> tuple[CheckpointPair | ApartPair, tuple[Reading, ...]]:
+        """Both as checkpoints, in one form if there is one, and how they were read."""
+        from lawful.checkpoints.opening import ApartPair, open_both
+        from lawful.sources.modules.convert import module_reading, to_module
+
+        if self.model is not None or _knows_its_module(self.first):
+            pair = open_both(self.first, self.second, model=self.model, model_b=self.model_b, input=self.input)
+            both = pair.architectures if isinstance(pair, ApartPair) else (pair.architecture, pair.architecture)
+            names = _name(self.first), _name(self.second)
+            own = (each.module for each in both)
+            told = [replace(module_reading(m), source=name) for m, name in zip(own, names, strict=True)]
+            return pair, tuple(told)
+        modules, readings, given = [], [], self.input
+        for source in (self.first, self.second):
+            found = self._open(source, None)
+            if found.reading is not None:
+                readings.append(found.reading)
+            if isinstance(found, ModuleNetwork):
+                modules.append(found.module)
+                given = given if given is not None else found.input_shape
+            elif isinstance(found, Mlp):
+                modules.append(_as_stored(to_module(found), found.reading))
+                given = given if given is not None else (found.widths[0],)
+            else:
+                return open_both(self.first, self.second, input=given), ()  # says what is missing
+        return open_both(modules[0], modules[1], input=given), tuple(readings)
+
+    def may_be_rounded(self, readings: Sequence[Reading]) -> bool:
+        """Whether one of them may hold the numbers of the other in fewer bits."""
+        if self.model is not None or any(isinstance(each, Mapping) for each in (self.first, self.second)):
+            return True
+        return len({layer.dtype for each in readings for layer in each.layers}) > 1
+
+    def one_form(self) -> tuple[CheckpointPair, tuple[Reading, ...]]:
+        """Both as checkpoints of one architecture, or an error that says why they are none."""
+        from lawful.checkpoints.opening import ApartPair
+
+        pair, readings = self.checkpoints()
+        if isinstance(pair, ApartPair):
+            raise InvalidNetwork(f"the checkpoints are of different architectures: {pair.reason}")
+        return pair, readings
+
+
+def _as_stored(module: nn.Module, reading: Reading | None) -> nn.Module:
+    """A module of float64 in the type in which its source holds all its numbers, if that is one."""
+    import torch
+
+    kinds = {layer.dtype for layer in reading.layers} if reading is not None else set()
+    kind = getattr(torch, kinds.pop(), None) if len(kinds) == 1 else None
+    return module.to(kind) if isinstance(kind, torch.dtype) and kind.is_floating_point else module
+
+
+def _is_large(module: nn.Module) -> bool:
+    """Too large to be unrolled into scalar weights; Linear layers need no unrolling."""
+    from torch import nn
+
+    linear = all(
+        isinstance(part, nn.Linear) for part in module.modules() if next(part.parameters(False), None) is not None
+    )
+    return not linear and sum(tensor.numel() for tensor in module.parameters()) > SMALL
+
+
+def _is_text_of_factory(source: Source) -> bool:
+    return isinstance(source, str) and is_factory(source)
+
+
+def _has_a_graph(source: Source) -> bool:
+    return isinstance(source, (str, Path)) and Path(source).suffix.lower() in WITH_A_GRAPH
+
+
+def _is_folder(source: Source) -> bool:
+    """Whether it is a folder of Hugging Face."""
+    return isinstance(source, (str, os.PathLike)) and (Path(source) / "config.json").is_file()
+
+
+def _knows_its_module(source: Source) -> bool:
+    """Modules, factories and folders of Hugging Face."""
+    if isinstance(source, (str, os.PathLike)):
+        return _is_text_of_factory(source) or _is_folder(source)
+    return is_module(source)
+
+
+def _name(source: Source) -> str:
+    return os.fspath(source) if isinstance(source, (str, os.PathLike)) else type(source).__name__

@@ -1,0 +1,71 @@
+"""Bounds of the slopes of a network in some of its inputs, on many boxes at once.
+
+For two inputs of one box that differ in one coordinate, `φ(z') − φ(z) = τ (z' − z)` with τ between φ's two slopes, and
+known where the sign of z is. So the outputs differ by `W τ … τ W` times the coordinate's difference, and an interval
+for every τ gives one for the slope. Sums of numbers of one sign keep it however they are rounded: a slope that cannot
+be negative is not called so.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from lawful.bounds.box_bounds import BoxBounds, bound_with_hidden
+from lawful.bounds.pair import NetworkPair
+from lawful.bounds.planes import ULP, Bounds
+from lawful.network.relaxation import TINY
+from lawful.types import Floats
+
+
+class Growth(NamedTuple):
+    """An input in which outputs must not fall (`rising`), or must not rise."""
+
+    input: int
+    rising: bool
+
+
+def slope_bounds(
+    pair: NetworkPair, low: Floats, high: Floats, *, directions: tuple[Growth, ...], outputs: tuple[int, ...]
+) -> BoxBounds:
+    """Lower bounds of the slopes in their wanted direction, a column for each direction and output.
+
+    The first network of the pair is nothing.
+    """
+    with np.errstate(all="ignore"):
+        found, hidden = bound_with_hidden(pair, low, high)
+        below, above = _slopes(pair, hidden, [each.input for each in directions], len(low))
+    below, above = below[:, outputs], above[:, outputs]
+    wanted = np.stack([below[d] if each.rising else -above[d] for d, each in enumerate(directions)])
+    columns = np.where(np.isnan(wanted), -np.inf, wanted).reshape(-1, len(low)).T
+    return BoxBounds(columns, columns, found.smear, found.slant, low / 2 + high / 2)
+
+
+def _slopes(pair: NetworkPair, hidden: list[Bounds], inputs: list[int], boxes: int) -> tuple[Floats, Floats]:
+    """Lower and upper bounds of the slopes of all outputs, of shape (directions, outputs, boxes)."""
+    low = high = np.repeat(pair.layers[0].V[:, inputs].T[:, :, None], boxes, axis=2)
+    for below, layer, known in zip(pair.layers[:-1], pair.layers[1:], hidden, strict=True):
+        least = np.where(known.z_low >= 0, 1.0, below.slopes[:, None])
+        most = np.where(known.z_high <= 0, below.slopes[:, None], 1.0)
+        low, high = _times(low, least, most), -_times(-high, least, most)
+        low, high = _summed(layer.V, low, high), -_summed(layer.V, -high, -low)
+    return low, high
+
+
+def _times(low: Floats, least: Floats, most: Floats) -> Floats:
+    """Lower bounds of the product of numbers at least `low` with factors between two nonnegative ones."""
+    factor = np.where(low < 0, most, least)
+    product = low * factor
+    product = np.where((factor == 0) | (factor == 1), product, product - 4 * ULP * np.abs(product))
+    return np.asarray(np.where((low < 0) & (factor > 0), np.minimum(product, -TINY), product))
+
+
+def _summed(matrix: Floats, low: Floats, high: Floats) -> Floats:
+    """Lower bounds of `matrix @ v` for `low <= v <= high`: what pulls up and what pulls down are summed apart."""
+    positive, negative = np.maximum(matrix, 0.0), np.maximum(-matrix, 0.0)
+    up = positive @ np.maximum(low, 0.0) + negative @ np.maximum(-high, 0.0)
+    down = positive @ np.maximum(-low, 0.0) + negative @ np.maximum(high, 0.0)
+    pulled = (positive > 0).astype(np.float64) @ (low < 0) + (negative > 0).astype(np.float64) @ (high > 0) > 0
+    room = 4 * (matrix.shape[1] + 8) * ULP
+    return np.asarray(np.where(pulled, up - down - room * (up + down) - TINY, np.maximum(up * (1 - room), 0.0)))

@@ -1,0 +1,1 @@
+"""Subcommands about checkpoints: `align`, `find`, `merge`, `canonical` and `rebalance` of modules."""

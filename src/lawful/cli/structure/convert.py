@@ -1,0 +1,37 @@
+"""`lawful convert`: the same function in another file format."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lawful.cli.output import print_json
+from lawful.cli.source import JsonOption, Named, takes_network
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command()(convert)
+
+
+@takes_network
+def convert(
+    named: Named,
+    out: Annotated[Path, typer.Argument(help="File to write; its ending chooses the format.")],
+    dtype: Annotated[
+        str | None, typer.Option(help="float64, float32, float16 or bfloat16 [default: as in the source].")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a network in another format; the function stays the same."""
+    from lawful.sources.files import write
+
+    found = named.network()
+    written = write(found, out, dtype=dtype)
+    if as_json:
+        print_json({"written": str(out), "parameters": found.parameters, "stored": asdict(written)})
+    else:
+        typer.echo(f"{written}: {found}, {found.parameters:,} parameters")

@@ -1,0 +1,163 @@
+"""`lawful distance`: how far apart two networks are on a box."""
+
+from __future__ import annotations
+
+import math
+import time as clock
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lawful.cli.evidence import save_evidence
+from lawful.cli.output import print_json, will_write, write_certificate
+from lawful.cli.progress import bar
+from lawful.cli.source import (
+    BOX_HELP,
+    ActivationOption,
+    InputOption,
+    JsonOption,
+    ModelOption,
+    Named,
+    OrderOption,
+    SeedOption,
+    input_shape,
+    open_network,
+    takes_network,
+)
+from lawful.errors import LawfulError
+
+NORMS = {"inf": math.inf, "1": 1.0, "2": 2.0}
+EXITS = {"proved": 0, "violated": 1, "undecided": 3}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    app.command()(distance)
+    app.command()(check)
+
+
+def distance(
+    first: Annotated[str, typer.Argument(metavar="A", help="File, module:factory, or architecture.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The network to compare it with.")],
+    box: Annotated[str, typer.Option("--box", help=f"Where: {BOX_HELP}")],
+    within: Annotated[str | None, typer.Option(help="Ask only whether the distance is at most this.")] = None,
+    time: Annotated[float, typer.Option("--time", help="Seconds before the search gives up.")] = 60.0,
+    norm: Annotated[str, typer.Option(help="Of the outputs' differences: inf, 1 or 2.")] = "inf",
+    output: Annotated[int | None, typer.Option(help="Look at this output only, counted from 0.")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that bounds the boxes.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
+    activation: ActivationOption = None,
+    model: ModelOption = None,
+    order: OrderOption = None,
+    input_size: InputOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Bound the largest difference of two networks on a box. Exit 0 proved, 1 violated, 3 neither."""
+    from lawful.bounds.distance import distance as measure
+    from lawful.formats.queries.box import box_of
+    from lawful.report.structure.distance import distance_json, distance_text
+
+    if norm not in NORMS:
+        raise LawfulError(f"--norm is inf, 1 or 2, not {norm[:20]!r}")
+    will_write(certificate)
+    question = None if within is None else _fraction(within)
+    understood: str | None = None
+    if question is None and box.lower().endswith(".vnnlib"):
+        question, understood = _asked(Path(box))
+    shape = input_shape(input_size)
+    networks = [
+        open_network(text, seed=seed, activation=activation, drop_useless=True, shape=shape, model=model, order=order)
+        for text in (first, second)
+    ]
+    corners = box_of(box, networks[0])
+    started = clock.monotonic()
+    with bar("distance") as tell:
+        found = measure(
+            networks[0],
+            networks[1],
+            corners,
+            within=question,
+            norm=NORMS[norm],
+            output=output,
+            seconds=time,
+            scheduler=scheduler,
+            seed=seed,
+            tick=lambda low, high: tell(
+                f"{low:.4g} to {high:.4g}", min(1, (clock.monotonic() - started) / max(time, 1))
+            ),
+        )
+    if certificate is not None:
+        from lawful.bounds.certificate import certificate as evidence
+
+        write_certificate(certificate, evidence(found, *networks))
+    if as_json:
+        print_json({**distance_json(found), "understood": understood})
+    else:
+        typer.echo(distance_text(found) if understood is None else f"{understood}\n{distance_text(found)}")
+    known = found.upper < math.inf
+    raise typer.Exit(130 if found.interrupted else EXITS.get(found.status, 0 if known else 3))
+
+
+@takes_network
+def check(
+    named: Named,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE.vnnlib]", help="Inputs and outputs that must not occur.")
+    ] = None,
+    monotone: Annotated[
+        str | None, typer.Option(help="Inputs such as +0,-2: no output falls as 0 grows, or rises as 2 grows.")
+    ] = None,
+    box: Annotated[str | None, typer.Option("--box", help="Where it must be monotone, as for `distance`.")] = None,
+    output: Annotated[int | None, typer.Option(help="With --monotone: this output only, counted from 0.")] = None,
+    time: Annotated[float, typer.Option("--time", help="Seconds before the search gives up.")] = 60.0,
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that bounds the boxes.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check a VNN-LIB specification of one network, or that it is monotone on a box. Exit 0, 1 (violated) or 3."""
+    from lawful.api.checks import certificate_of_check, check_network
+    from lawful.bounds.property import PropertyCheck
+    from lawful.report.structure.distance import monotone_json, monotone_text, property_json, property_text
+
+    if not time >= 0:
+        raise LawfulError(f"--time takes a number of seconds, at least 0, not {time}")
+    will_write(certificate)
+    opened = replace(named, drop_useless=True).network()
+    found = check_network(
+        opened, file, monotone=monotone, box=box, output=output, seconds=time, scheduler=scheduler, seed=named.seed
+    )
+    if certificate is not None and found.status == "undecided":
+        typer.echo("nothing was decided: no certificate was written", err=True)
+    elif certificate is not None:
+        save_evidence(certificate, lambda: certificate_of_check(found, opened))
+    if isinstance(found, PropertyCheck):
+        if found.status == "holds" and not found.boxes:
+            typer.echo("the file describes nothing: its conditions contradict each other", err=True)
+        print_json(property_json(found)) if as_json else typer.echo(property_text(found))
+    else:
+        print_json(monotone_json(found)) if as_json else typer.echo(monotone_text(found))
+    raise typer.Exit(130 if found.interrupted else {"holds": 0, "violated": 1, "undecided": 3}[found.status])
+
+
+def _asked(file: Path) -> tuple[Fraction | None, str | None]:
+    """The question of a specification about two networks, and how it was understood."""
+    from lawful.formats.queries.vnnlib_outputs import equivalence
+
+    found = equivalence(file)
+    if found is None:
+        return None, None
+    words = f"understood: is every output's |g - f| at most {float(found.within):g}? Literally the file describes "
+    return found.within, words + found.literally
+
+
+def _fraction(text: str) -> Fraction:
+    try:
+        found = Fraction(text)
+        float(found)  # which doubles can hold
+        return found
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise LawfulError(f"--within takes a number such as 0.05 or 1/20, not {text[:40]!r}") from None

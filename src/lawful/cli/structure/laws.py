@@ -1,0 +1,271 @@
+"""`lawful laws`: what training conserves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lawful.cli.output import note_assumed, print_json, will_write, write_certificate, write_json, write_text
+from lawful.cli.progress import bar
+from lawful.cli.source import JsonOption, Named, open_module, takes_network
+from lawful.cli.structure.law_searches import beyond_polynomials, described, polynomials, reduction_of, wording_of
+from lawful.errors import LawfulError
+
+if TYPE_CHECKING:
+    from lawful.conservation import LawCount
+    from lawful.conservation.factorisation import NetworkReduction
+    from lawful.conservation.known.logarithmic import LogarithmicLaws
+    from lawful.conservation.known.polynomial import PolynomialLaws
+    from lawful.conservation.training_level import TrainingLaws
+    from lawful.network.dynamics import Metric
+
+LossOption = Annotated[
+    str, typer.Option("--loss", help="full (mse, bce, or any whose output gradients span), or ce (cross-entropy).")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command()(laws)
+
+
+@takes_network
+def laws(
+    named: Named,
+    near: Annotated[bool, typer.Option("--near", help="Near the given weights, for any data.")] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="Near the given weights, for the inputs in this .npz or .csv file.")
+    ] = None,
+    loss: LossOption = "full",
+    momentum: Annotated[bool, typer.Option("--momentum", help="Heavy-ball flow instead of gradient flow.")] = False,
+    friction: Annotated[float, typer.Option(help="Friction of the heavy ball.")] = 1.0,
+    autonomous: Annotated[
+        bool, typer.Option("--autonomous", help="Momentum: only laws that do not name time.")
+    ] = False,
+    decay: Annotated[
+        float, typer.Option(help="Weight decay λ of the gradient flow: which laws become c(t) = e^(−dλt) c(0)?")
+    ] = 0.0,
+    metric: Annotated[
+        Path | None,
+        typer.Option(help="Flow θ' = −M∇E under the diagonal or block metric M in this .npz or .json file."),
+    ] = None,
+    degree: Annotated[int | None, typer.Option(help="Also find all polynomial laws up to this degree.")] = None,
+    logarithms: Annotated[
+        bool,
+        typer.Option(
+            "--logarithms",
+            help="Also find all laws Σ c·log|p| + polynomial of --degree (1), p a weight or a sum of two.",
+        ),
+    ] = False,
+    reduction: Annotated[
+        bool, typer.Option("--reduction", help="Also: does φ(θ) follow a flow of its own, and with which metric?")
+    ] = False,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            help="A module in train mode (batch statistics, dropout draws its masks; assumed) or in eval mode."
+        ),
+    ] = None,
+    classes_axis: Annotated[
+        int | None,
+        typer.Option(
+            "--classes-axis",
+            help="The axis of a module's output that has the classes of --loss ce (1; the last for token ids).",
+        ),
+    ] = None,
+    inputs: Annotated[str | None, typer.Option(hidden=True, help="The same as --input '3;2,4'.")] = None,
+    weights: Annotated[
+        int | None,
+        typer.Option(
+            help="Random weights near which laws are counted too, to compare with any weights (default: a few)."
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="With --json: list every explicit law.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write every explicit law to this JSON file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write a page: the laws, and level sets of those without a formula.")
+    ] = None,
+    latex: Annotated[bool, typer.Option("--latex", help="Print the laws as LaTeX.")] = False,
+    certificate: Annotated[Path | None, typer.Option(help="Save the proof to this JSON file.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count, find and prove the conservation laws of a network's training (exit 3: undecided, or no proof to save)."""
+    from lawful.conservation import GradientFlow, HeavyBall, count_laws
+    from lawful.network.losses import output_gradients
+    from lawful.report.structure.laws import listed_laws
+
+    will_write(certificate, out, html)
+    loss = output_gradients(loss)
+    elsewhere = near or data is not None or momentum or metric is not None or decay > 0
+    if near and data is not None:
+        raise LawfulError("--near is for any data: leave out --data, or leave out --near")
+    if (degree is not None or logarithms) and elsewhere:
+        raise LawfulError(
+            "--degree and --logarithms find laws of gradient flow for any weights and data: leave out the other options"
+        )
+    if momentum + (metric is not None) + (decay != 0) > 1:
+        raise LawfulError("choose one of --momentum, --metric and --decay")
+    if reduction and (elsewhere or loss != "full"):
+        raise LawfulError("--reduction is of gradient flow for any weights and data: leave out the other options")
+    several = _several_sizes(inputs, named)
+    shape, seed = _token_sizes(named) or named.shape, named.seed
+    source: Any = open_module(named.text) if several is not None else None
+    if source is None:
+        source = named.trained(mode or "") if not near and data is None else named.weighed(mode or "")
+    flow = HeavyBall(friction, autonomous) if momentum else GradientFlow(decay)
+    with bar("laws") as tell:
+        count = count_laws(
+            source,
+            level="near" if near else "phi" if data is None else "data",
+            data=None if data is None else _inputs(data, shape),
+            loss=loss,
+            flow=flow if metric is None else _metric(metric, source),
+            seed=seed,
+            input_shape=several or shape,
+            mode=mode,
+            classes_axis=classes_axis,
+            progress=lambda what, done, total: tell(what, done / total),
+        )
+        note_assumed(count.reading, count.assumed)
+        training = _training(count, weights, seed, tell)
+        found = None if degree is None else polynomials(source, degree, loss, seed, shape, mode, classes_axis, tell)
+        beyond = beyond_polynomials(source, degree or 1, loss, seed, shape, mode, classes_axis) if logarithms else None
+    reduced = reduction_of(source, count, seed, shape, mode) if reduction else None
+    listed = listed_laws(count) if every or out is not None else None
+    _print(count, training, found, reduced, as_json, latex, listed if every else None, beyond)
+    if html is not None:
+        write_text(html, _page(count, training, seed, named.text))
+    if out is not None:
+        write_json(out, {"laws": listed, "parameters": count.parameters})
+    best = count if training is None or training.witness is None else training.witness
+    saved = certificate is None or _saved(best, certificate)
+    if count.status == "undecided" or not saved:
+        raise typer.Exit(3)
+
+
+def _page(count: LawCount, training: TrainingLaws | None, seed: int, source: str) -> str:
+    """The page; laws without a formula are drawn at the network's weights, or at PyTorch's default ones."""
+    from lawful.conservation.known.level_sets import level_sets
+    from lawful.network.initial import initialise
+    from lawful.report.structure.laws import count_json, listed_laws
+    from lawful.report.structure.laws_page import laws_page
+
+    pictures = []
+    dag = count.dag
+    if dag is not None:
+        theta = dag.theta if dag.weights is not None else initialise(dag, "torch", seed).theta
+        pictures = [level_sets(count, theta, part) for part in range(len(count.parts))]
+    return laws_page(count, count_json(count, training), listed_laws(count), pictures, source)
+
+
+def _saved(count: LawCount, path: Path) -> bool:
+    """Write the proof, or say why there is none."""
+    from lawful.conservation.certificate import certificate, uncertified
+
+    missing = uncertified(count)
+    if missing:
+        typer.echo(f"lawful: {path} was not written: {missing}", err=True)
+    else:
+        write_certificate(path, certificate(count))
+    return not missing
+
+
+def _token_sizes(named: Named) -> tuple[int, ...] | None:
+    """How many token ids `--input 8:int` asks for; which ids there are, the module's embedding says."""
+    tokens = named.input_text is not None and re.fullmatch(r"\d{1,6}(,\d{1,6})*:int", named.input_text) is not None
+    return tuple(int(size) for size in str(named.input_text).removesuffix(":int").split(",")) if tokens else None
+
+
+def _several_sizes(inputs: str | None, named: Named) -> tuple[tuple[int, ...], ...] | None:
+    """The sizes of several inputs, `--input "3;2,4"`."""
+    text = inputs if inputs is not None else named.input_text
+    if text is None or (inputs is None and ";" not in text):
+        return None
+    if not re.fullmatch(r"\d{1,6}(,\d{1,6})*(;\d{1,6}(,\d{1,6})*)+", text):
+        raise LawfulError(f"--input takes several sizes of numbers like '3;2,4', not {text[:40]!r}")
+    return tuple(tuple(int(size) for size in part.split(",")) for part in text.split(";"))
+
+
+def _training(
+    count: LawCount, weights: int | None, seed: int, tell: Callable[[str, float], None]
+) -> TrainingLaws | None:
+    """Near random weights, where that is another question."""
+    from lawful.conservation.training_level import training_laws
+
+    if weights is not None and not 0 <= weights <= 10_000:
+        raise LawfulError(f"--weights takes a number from 0 to 10000, not {weights}")
+    return training_laws(count, weights=weights, seed=seed, progress=lambda what, done, total: tell(what, done / total))
+
+
+def _print(
+    count: LawCount,
+    training: TrainingLaws | None,
+    found: PolynomialLaws | None,
+    reduced: NetworkReduction | None,
+    as_json: bool,
+    latex: bool,
+    listed: list[dict[str, Any]] | None,
+    beyond: LogarithmicLaws | None,
+) -> None:
+    from lawful.conservation.wording import Wording
+    from lawful.report.structure.laws import (
+        count_json,
+        logarithmic_json,
+        logarithmic_text,
+        reduction_json,
+        reduction_text,
+        text,
+    )
+
+    result = count_json(count, training)
+    if listed is not None:
+        result["explicit"] = listed
+    if found is not None:
+        result["polynomial"] = described(found)
+    if beyond is not None:
+        result["logarithmic"] = logarithmic_json(beyond)
+    if reduced is not None:
+        result["reduction"] = reduction_json(reduced)
+    if as_json:
+        print_json(result)
+        return
+    exact = Wording(count.dag) if latex and count.dag is not None else None
+    words = count.summary() if exact is None else [exact.latex(law) for law in count.known]
+    typer.echo(text(result, words))
+    if found is not None:
+        wording = wording_of(found)
+        typer.echo(f"\nPolynomial laws of degree at most {found.degree}: {len(found)}, {found.independent} independent")
+        lines = result["polynomial"]["latex"] if latex else wording.summary(found.laws)
+        for line in lines:
+            typer.echo(f"  {line}")
+    if beyond is not None:
+        typer.echo("\n" + logarithmic_text(beyond))
+    if reduced is not None:
+        typer.echo("\n" + reduction_text(reduced))
+
+
+def _inputs(path: Path, shape: tuple[int, ...] | None) -> Any:
+    """The inputs of a data file, in the shape that a module takes."""
+    from lawful.formats.queries.data import read_data
+
+    found = read_data(path).x
+    if shape is None:
+        return found
+    if prod(shape) != found.shape[1]:
+        raise LawfulError(f"{path}: {found.shape[1]} numbers per sample do not fill an input of size {shape}")
+    return found.reshape(len(found), *shape)
+
+
+def _metric(path: Path, source: Any) -> Metric:
+    """The metric in a file, for the parameters of a network or the trainable ones of a module."""
+    from lawful.formats.queries.metric import read_metric
+
+    sizes = getattr(source, "parameters", None)
+    if callable(sizes):  # a torch module
+        sizes = sum(parameter.numel() for parameter in sizes() if parameter.requires_grad)
+    return read_metric(path, int(sizes or 0))

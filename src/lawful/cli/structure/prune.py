@@ -1,0 +1,194 @@
+"""`lawful singular` and `lawful prune`: where a network stands, and the smaller one that it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
+from lawful.cli.progress import told
+from lawful.cli.source import JsonOption, Named, takes_network
+from lawful.cli.structure.prune_channels import prune_by_channels
+from lawful.errors import LawfulError, Unsupported
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    app.command()(singular)
+    app.command()(prune)
+
+
+@takes_network
+def singular(
+    named: Named,
+    tolerance: Annotated[float, typer.Option(help="Weights up to this size count as zero (the paper: 0.001).")] = 0.0,
+    exist: Annotated[bool, typer.Option("--exist", help="Decide whether H(c) has singular points at all.")] = False,
+    certificate: Annotated[Path | None, typer.Option(help="Save the evidence of --exist for `lawful verify`.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Rank of the invariant set's Jacobian, cut-off neurons, and singular values (exit 3: --exist is undecided)."""
+    from lawful.api.singularity import singular as look
+    from lawful.report.structure.singular import report_json, singular_text
+
+    if certificate is not None and not exist:
+        raise LawfulError("--certificate saves the answer to --exist: give both")
+    will_write(certificate)
+    network = named.network()
+    found = look(network, tolerance, exist=exist)
+    if certificate is not None and found.exist is not None and found.exist.exist is not None:
+        from lawful.invariant_set.singular.certificate import certificate as evidence
+
+        write_certificate(certificate, evidence(network.to_dag(), found.exist))
+    result = report_json(found)
+    if as_json:
+        print_json(result)
+    else:
+        typer.echo(singular_text(result))
+    if exist and result["exist"]["answer"] == "undecided":
+        raise typer.Exit(3)
+
+
+@takes_network
+def prune(
+    named: Named,
+    out: Annotated[
+        Path | None, typer.Option(help="File for the smaller network; its ending chooses the format.")
+    ] = None,
+    tolerance: Annotated[
+        str, typer.Option(help="Largest change of any output allowed on the box; 2% is relative to its range.")
+    ] = "0",
+    keep: Annotated[
+        int | None, typer.Option(help="Leave so many hidden neurons, with the smallest bound found.", min=0)
+    ] = None,
+    curve: Annotated[bool, typer.Option("--curve", help="Bounds at sizes from all to one neuron a layer.")] = False,
+    box: Annotated[
+        str | None, typer.Option(help="Inputs: lo,hi; lo:hi,lo:hi,...; .npz or .vnnlib [default: data's, or -1,1].")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Samples (.npz with x, .csv): their box, and the error on them.")
+    ] = None,
+    around: Annotated[
+        float | None, typer.Option(help="The bound holds within this distance of each sample, not on all of the box.")
+    ] = None,
+    fold: Annotated[
+        bool, typer.Option("--fold", help="Modules: put normalisations into layers, drop biases no output sees.")
+    ] = False,
+    decide: Annotated[
+        float,
+        typer.Option(help="Seconds to decide exactly which neurons are needed (small networks; 0: do not).", min=0),
+    ] = 5.0,
+    smallest: Annotated[
+        bool, typer.Option("--smallest", help="How many neurons any network of this depth needs for the function.")
+    ] = False,
+    seconds: Annotated[float, typer.Option("--time", help="Seconds after which the search takes what it has.")] = 60.0,
+    plot: Annotated[Path | None, typer.Option(help="With --curve: draw it to this .svg, .png or .pdf file.")] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="File for the proof, which `lawful verify` re-checks.")
+    ] = None,
+    needed: Annotated[
+        Path | None,
+        typer.Option(help="File for the proof that neurons which are left are needed, for `lawful verify`."),
+    ] = None,
+    certify: Annotated[bool, typer.Option("--verify", help="Replay the pruning in rational arithmetic.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove neurons: by default only what changes nothing for any input, with a certified bound otherwise."""
+    from lawful.api.prune import CHANNELS_ONLY, NEURONS_ONLY, ByChannels, by_channels, needed_certificate, smallest_of
+    from lawful.formats.queries.box import box_of
+    from lawful.formats.queries.data import read_data
+    from lawful.pruning.measure import measure
+    from lawful.pruning.neurons.removable import MOST_NEURONS
+    from lawful.report.structure.pruning import pruning_json, pruning_text
+
+    will_write(out, certificate, needed, plot)
+    if plot is not None and (not curve or plot.suffix.lower() not in (".svg", ".png", ".pdf")):
+        raise LawfulError("--plot draws a --curve to a .svg, .png or .pdf file")
+    approximate = curve or any(option is not None for option in (keep, box, data, around)) or tolerance != "0"
+    parts = by_channels(named.text, named.anything, named.input_text, named.seed)
+    if isinstance(parts, ByChannels):
+        if approximate:
+            raise LawfulError(NEURONS_ONLY)
+        prune_by_channels(parts, named, out, certificate, certify, as_json, fold=fold)
+        return
+    if fold:
+        raise LawfulError(CHANNELS_ONLY)
+    found = named.network()
+    inputs = len(found.to_dag().inputs)
+    number, relative = read_tolerance(tolerance)
+    region = None if box is None else box_of(box, found)
+    batch = None if data is None else read_data(data, inputs).x
+    if curve:
+        _curve(found, {"box": region, "data": batch, "around": around}, plot, as_json)
+        return
+    options: dict[str, Any] = {"tolerance": number, "relative": relative, "keep": keep, "box": region, "data": batch}
+    dtype = None
+    if out is not None:
+        from lawful.sources.files import stored_type, write
+
+        dtype = stored_type(found, out, found.reading)
+    with told("looking for neurons to remove") as tick:
+        options |= {"around": around, "seconds": seconds, "decide": decide, "tick": tick}
+        pruning = _pruned(found, options, certificate, certify, dtype)
+    if needed is not None:
+        write_certificate(needed, needed_certificate(pruning))
+    fewest = smallest_of(found, pruning) if smallest else None
+    if smallest and fewest is None:
+        raise Unsupported(f"--smallest is for layered networks of up to {MOST_NEURONS} hidden neurons and inputs")
+    stored = None
+    if out is not None:
+        stored = write(pruning.network, out, like=found.reading)
+    if as_json:
+        measured = measure(pruning, batch, named.seed)
+        print_json(pruning_json(pruning, measured, certify, out, fewest) | stored_json(stored))
+    else:
+        typer.echo(pruning_text(pruning, measure(pruning, batch, named.seed), out, fewest))
+        say_rounding(stored, certificate)
+
+
+def _pruned(found: Any, options: dict[str, Any], certificate: Path | None, certify: bool, dtype: str | None) -> Any:
+    """The pruning; with its evidence, where that is asked for: about the numbers that are stored."""
+    if certificate is None and not certify:
+        from lawful.pruning.prune import prune as run
+
+        return run(found, **options)
+    from lawful.pruning.evidence import prune_with_certificate
+    from lawful.verify import verify
+
+    pruning, proof = prune_with_certificate(found, dtype=dtype, **options)
+    if certify:
+        options["tick"]("re-checking")
+        verify(proof)
+    if certificate is not None:
+        write_certificate(certificate, proof)
+    return pruning
+
+
+def _curve(found: Any, options: dict[str, Any], plot: Path | None, as_json: bool) -> None:
+    from lawful.api.figure_file import save
+    from lawful.pruning.curve import size_curve
+    from lawful.report.structure.pruning import curve_figure, curve_json, curve_text
+
+    with told("bounding smaller and smaller networks") as tick:
+        points = size_curve(found, **options, tick=tick)
+    if plot is not None:
+        save(curve_figure(points), plot)
+    if as_json:
+        print_json(curve_json(points))
+    else:
+        typer.echo(curve_text(points))
+
+
+def read_tolerance(text: str) -> tuple[float, bool]:
+    """A number, or a percentage of each output's range.
+
+    >>> read_tolerance("0.5"), read_tolerance("2%")
+    ((0.5, False), (0.02, True))
+    """
+    relative = text.strip().endswith("%")
+    try:
+        number = float(text.strip().removesuffix("%"))
+    except ValueError:
+        raise LawfulError(f"--tolerance takes a number such as 0.1, or 2%, not {text[:40]!r}") from None
+    return (number / 100 if relative else number), relative

@@ -1,0 +1,58 @@
+"""`lawful show`: what a network is, at a glance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lawful.cli.output import console, note_readings, print_json, write_text
+from lawful.cli.source import JsonOption, Named, takes_network
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command()(show)
+
+
+@takes_network
+def show(
+    named: Named,
+    svg: Annotated[Path | None, typer.Option(help="Draw the graph to this file.")] = None,
+    program: Annotated[
+        bool, typer.Option("--program", help="Print it as a program of the one table of operators instead.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Describe a network: layers, parameters, bottlenecks, dead and linear neurons, balances.
+
+    Of a module that is no graph of scalar weights, or of weights that do not say how they are joined, the tensors.
+    """
+    from lawful.api.questions import show as describe
+    from lawful.report.structure.network import draw_graph, print_summary, print_tensors, summary_json, tensors_json
+    from lawful.sources.summary import TensorSummary
+
+    if svg is not None:
+        write_text(svg, draw_graph(named.source().to_dag()))
+    if program:
+        _show_program(named, as_json)
+        return
+    reading = {"activation": named.activation, "order": named.order, "drop_useless": named.drop_useless}
+    found = describe(named.text, model=named.model, input_shape=named.shape, **reading)
+    note_readings(found.readings)
+    if isinstance(found, TensorSummary):
+        print_json(tensors_json(found)) if as_json else print_tensors(found, console())
+    elif as_json:
+        print_json(summary_json(found))
+    else:
+        print_summary(found, console())
+
+
+def _show_program(named: Named, as_json: bool) -> None:
+    from lawful.api.program import read_program
+    from lawful.report.structure.program import program_json, program_text
+
+    reading = {"activation": named.activation, "order": named.order, "drop_useless": named.drop_useless}
+    found = read_program(named.text, input=named.input_text, model=named.model, **reading)
+    print_json(program_json(found)) if as_json else typer.echo(program_text(found))

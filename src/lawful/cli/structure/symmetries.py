@@ -1,0 +1,92 @@
+"""`lawful symmetries`: what acts on a module's parameters without changing its function."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lawful.cli.output import note_reading, print_json, will_write, write_text
+from lawful.cli.source import ActivationOption, JsonOption, ModelOption, NetworkArgument, OrderOption
+from lawful.errors import LawfulError
+
+if TYPE_CHECKING:
+    from lawful.sources.modules.module_network import ModuleNetwork
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command()(symmetries)
+
+
+def symmetries(
+    network: NetworkArgument,
+    model: ModelOption = None,
+    activation: ActivationOption = None,
+    order: OrderOption = None,
+    input_size: Annotated[
+        list[str] | None,
+        typer.Option("--input", help="Size of an input without the batch: 3,224,224, or 8:int for token ids."),
+    ] = None,
+    mode: Annotated[
+        str | None, typer.Option(help="train (what training does, and assumed) or eval (what the function is).")
+    ] = None,
+    check: Annotated[
+        bool | None, typer.Option("--check/--no-check", help="Hold every generator against gradients.")
+    ] = None,
+    values: Annotated[Path | None, typer.Option(help="Write the values of all laws to this .npz file.")] = None,
+    apply: Annotated[int | None, typer.Option(help="Seed of a random member of the group to apply.")] = None,
+    out: Annotated[Path | None, typer.Option(help="With --apply: write the moved weights to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with the spaces, largest first.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The symmetries of a network, read from its graph at any size, and the laws that training therefore conserves."""
+    from lawful.cli.structure.law_values import write_values
+    from lawful.report.structure.symmetries import symmetries_json, symmetries_text
+    from lawful.sources.checkpoints.save import write_weights
+    from lawful.symmetry import symmetries as read
+
+    if (apply is None) != (out is None):
+        raise LawfulError("--apply SEED and --out FILE go together")
+    if html is not None:
+        will_write(html)
+    if mode not in (None, "train", "eval"):
+        raise LawfulError(f"--mode is train or eval, not {mode[:20]!r}")
+    opened = _opened(network, model, activation, order, mode, values is not None or apply is not None)
+    module = opened.module
+    given = [part for each in input_size or () for part in each.split(";")] or opened.input_shape
+    found = read(module, given, mode=mode or "train", check=check)  # type: ignore[arg-type]
+    if values is not None:
+        write_values(found, module, values)
+    moved = None
+    if apply is not None and out is not None:
+        from lawful.symmetry.orbit import disguise
+
+        moved = disguise(module, given, found, seed=apply)
+        write_weights(moved.weights, out, like=Path(network))
+    if html is not None:
+        from lawful.report.structure.symmetries_page import symmetries_page
+
+        write_text(html, symmetries_page(found, network))
+    if as_json:
+        print_json(symmetries_json(found) | ({} if moved is None else {"applied": moved.difference}))
+    else:
+        typer.echo(symmetries_text(found))
+        if html is not None:
+            typer.echo(f"page: {html}")
+        if moved is not None:
+            typer.echo(f"\n{out}: another member of the orbit; outputs differ by {moved.difference:.1e} of their size")
+
+
+def _opened(
+    network: str, model: str | None, activation: str | None, order: str | None, mode: str | None, weighed: bool
+) -> ModuleNetwork:
+    """The module that the user named, with its weights."""
+    from lawful.sources.opening import open_module
+
+    found = open_module(network, model=model, activation=activation, order=order)
+    told = found.reading.in_training(mode or "")
+    drawn = weighed and told.format == "architecture"
+    note_reading(told.assuming("random weights: PyTorch's default initialisation, seed 0") if drawn else told)
+    return found

@@ -1,0 +1,1 @@
+"""Subcommands that train or watch training: `flow`, `compare`, `drift`, `leaky`, `bottleneck`, truncations, sweeps."""

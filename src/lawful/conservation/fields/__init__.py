@@ -1,0 +1,1 @@
+"""Families of vector fields that training can follow: gradients, metrics, momentum, weight decay."""

@@ -1,0 +1,1 @@
+"""Explicit laws: those a graph gives away, polynomial and logarithmic ones found by linear algebra, flow boxes."""

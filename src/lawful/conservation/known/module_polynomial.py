@@ -1,0 +1,147 @@
+"""Polynomial laws of a degree of a module, exact over the rationals: all, if its pieces are polynomials.
+
+As for graphs (`lawful.conservation.known.polynomial`): linear equations in the coefficients, one for each random
+field at a random
+point modulo a prime. Choices take random factors, so the laws hold on every piece. Functions such as exp take random
+values, so the laws hold whatever these are; one that needs more than the rules of differentiation is not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb
+
+import numpy as np
+import torch
+
+from lawful.conservation.closure.polynomial_pieces import is_polynomial
+from lawful.conservation.closure.program_brackets import free_fields, is_free
+from lawful.conservation.known.law import Law
+from lawful.conservation.known.polynomial import PolynomialLaws, monomials, rational_law
+from lawful.conservation.module_proof import program_of
+from lawful.conservation.programs.identity import identities
+from lawful.conservation.programs.module_function import probe
+from lawful.conservation.regions.module_data import SeenData
+from lawful.errors import LawfulError, Unsupported
+from lawful.exact import PRIME, nullspace, rank
+from lawful.program.core.jets import Array
+from lawful.program.core.straight_line import StraightLineProgram
+from lawful.types import Indices, Residues
+
+MOST_MONOMIALS = 5000
+SPARE = 8
+ROWS = 256
+
+
+def module_polynomial_laws(
+    module: torch.nn.Module,
+    input_shape: tuple[int, ...] | None = None,
+    degree: int = 2,
+    *,
+    loss: str = "full",
+    mode: str = "train",
+    classes_axis: int | None = None,
+    seed: int = 0,
+) -> PolynomialLaws:
+    """All polynomial laws of degree at most `degree` that hold on every piece of a module.
+
+    >>> module = torch.nn.Sequential(torch.nn.Conv1d(1, 2, 2), torch.nn.ReLU(), torch.nn.Conv1d(2, 1, 1))
+    >>> found = module_polynomial_laws(module, (1, 3))
+    >>> len(found), found.independent
+    (2, 2)
+    """
+    if degree < 1:
+        raise LawfulError(f"the degree of a law is at least 1, not {degree}")
+    case = probe(module, input_shape, None, loss, mode, classes_axis)
+    program = program_of(case)
+    if not is_polynomial(program):
+        kinds = sorted(step.kind for step in program.steps if is_free(step))
+        raise Unsupported(
+            f"polynomial laws are found for modules whose pieces are polynomials, and this one has {kinds[0]}"
+            if kinds
+            else "polynomial laws are found for modules whose pieces are polynomials, and this one divides"
+        )
+    laws, independent, total = search(program, degree, classes=case.classes, tokens=case.vocabulary or 0, seed=seed)
+    places = tuple((name, tuple(shape)) for name, shape in zip(case.names, case.shapes, strict=True))
+    return PolynomialLaws(None, degree, laws, independent, total, 1, total, 2.0**-60, places)
+
+
+def search(
+    program: StraightLineProgram,
+    degree: int,
+    *,
+    classes: int = 0,
+    tokens: int = 0,
+    seed: int = 0,
+    seen: SeenData | None = None,
+) -> tuple[tuple[Law, ...], int, int]:
+    """The laws, how many are independent, and the number of monomials.
+
+    On data the choices take the sides that they take at the samples, in turn; inputs are any all the same.
+    """
+    size = program.parameters
+    total = comb(size + degree, degree) - 1
+    if total > MOST_MONOMIALS:
+        raise Unsupported(
+            f"{total:,} monomials of degree {degree} in {size} parameters are more than {MOST_MONOMIALS:,}: "
+            "lower the degree"
+        )
+    table = monomials(size, degree)
+    rng = np.random.default_rng(seed)
+    points = rng.integers(PRIME, size=(total + SPARE, size))
+    slopes = np.concatenate(
+        [
+            _gradients(program, points[at : at + ROWS], rng, classes, tokens, seen, at)
+            for at in range(0, len(points), ROWS)
+        ]
+    )
+    laws = [
+        rational_law(line, [tuple(int(edge) for edge in row if edge >= 0) for row in table], PRIME)
+        for line in nullspace(_equations(table, points, slopes), PRIME)
+    ]
+    if len(identities(program, laws, classes=classes, tokens=tokens, seed=seed, seen=seen)) < len(laws):
+        raise Unsupported("some candidates are no laws over the rationals: try another --seed")
+    gradients = [law.gradient_modulo(points[:1].T, PRIME)[:, 0] for law in laws]
+    return tuple(laws), rank(np.array(gradients), PRIME) if laws else 0, total
+
+
+def independent_laws(laws: Sequence[Law], size: int) -> tuple[Law, ...]:
+    """Of laws those whose gradients are independent at a random point, short ones first."""
+    point = np.random.default_rng(1).integers(PRIME, size=(size, 1))
+    kept: list[Law] = []
+    rows = np.zeros((0, size), dtype=np.int64)
+    for law in sorted(laws, key=lambda law: (max(map(len, law.terms)), len(law.terms))):
+        longer = np.concatenate([rows, law.gradient_modulo(point, PRIME).T])
+        if rank(longer, PRIME) > len(rows):
+            rows = longer
+            kept.append(law)
+    return tuple(kept)
+
+
+def _gradients(
+    program: StraightLineProgram,
+    points: Residues,
+    rng: np.random.Generator,
+    classes: int,
+    tokens: int,
+    seen: SeenData | None,
+    start: int,
+) -> Array:
+    fields = free_fields(program, points, rng, classes, tokens)
+    for number, gates in seen.gates.items() if seen is not None else ():
+        fields.gates[number] = gates[(start + np.arange(len(points))) % len(gates)]
+    return np.broadcast_to(fields.gradient(np.arange(len(points)), {0: points})[0], points.shape)
+
+
+def _equations(table: Indices, points: Residues, slopes: Array) -> Residues:
+    """`⟨∇θ^m, field⟩`, a row for each sample and a column for each monomial m."""
+    padded = np.append(points, np.ones((len(points), 1), dtype=np.int64), axis=1)
+    moved = np.append(slopes, np.zeros((len(points), 1), dtype=np.int64), axis=1)
+    total = np.zeros((len(points), len(table)), dtype=np.int64)
+    for place in range(table.shape[1]):
+        term = moved[:, table[:, place]]
+        for other in range(table.shape[1]):
+            if other != place:
+                term = term * padded[:, table[:, other]] % PRIME
+        total = (total + term) % PRIME
+    return total

@@ -1,0 +1,121 @@
+"""The answer to *what does training conserve?*: a count, its bounds and its evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lawful.conservation.fields.momentum_and_metric import Flow
+from lawful.conservation.known.law import LawFamily
+from lawful.conservation.known.rank_one_subnetworks import SAMPLE, Part
+from lawful.conservation.rank_proof import RankProof
+from lawful.conservation.regions.near import Region
+from lawful.conservation.wording import Wording
+from lawful.network import Dag
+from lawful.network.dynamics import GradientFlow, HeavyBall
+from lawful.result import Shown
+from lawful.types import Residues
+
+
+@dataclass(frozen=True, eq=False)
+class RankWitness:
+    """What makes `dimensions` checkable: the prime, the seed of the fields, the point, the brackets of each level."""
+
+    prime: int
+    seed: int
+    point: Residues
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LawCount(Shown):
+    """How many independent laws training has, and why.
+
+    `dimensions` are those of V_0 ⊆ V_1 ⊆ … (P1 Lemma 3.2) in a state space of dimension `states` (the parameters;
+    with momentum also velocities and time). `independent` counts the explicit laws in `known` that are independent.
+    The status is "proved" if the two bounds meet, "numerical" if the closure stagnated above them, else "undecided".
+
+    `parts` pass one number on: there all but one direction are bound, by laws not all of which are explicit. A count
+    that is "numerical" in exact arithmetic is too large with probability at most `error`. `places` are the names and
+    shapes of a module's parameters, laid end to end. `mode` is the one in which a module with two was read, and
+    `assumed` what the count rests on besides its reading.
+
+    `claim` says what is complete: "phi" (the laws hold at all weights, and no other function of φ is conserved), "near"
+    (no other function is conserved near these weights; of a network without gates, near any weights) or "somewhere"
+    (the laws hold at all weights, and near some weights no other function is conserved).
+    """
+
+    parameters: int
+    states: int
+    dimensions: tuple[int, ...]
+    known: LawFamily
+    independent: int
+    status: str
+    level: str
+    flow: Flow
+    loss: str
+    arithmetic: str = "exact"
+    gap: float | None = None
+    dag: Dag | None = None
+    architecture: str | None = None
+    witness: RankWitness | None = None
+    region: Region | None = None
+    reason: str = ""
+    words: tuple[str, ...] = ()
+    mode: str | None = None
+    claim: str = "phi"
+    proof: RankProof | None = None
+    parts: tuple[Part, ...] = ()
+    error: float | None = None
+    theorem: str = ""
+    places: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def laws(self) -> int:
+        """Number of independent laws; an upper bound that no law escapes, exact when proved."""
+        return self.states - self.dimensions[-1]
+
+    @property
+    def proved(self) -> bool:
+        """Whether explicit independent laws meet the upper bound."""
+        return self.status == "proved"
+
+    def summary(self) -> list[str]:
+        """The explicit laws in words, a line for each kind and layer."""
+        if self.dag is None:
+            decays = isinstance(self.flow, GradientFlow) and self.flow.decay and self.words
+            return [*(["times e^(2λt), sums and entries times e^(λt):"] if decays else []), *self.words]
+        if isinstance(self.flow, HeavyBall):
+            return self._of_momentum(Wording(self.dag), self.flow)
+        decay = self.flow.decay if isinstance(self.flow, GradientFlow) else 0.0
+        wording = Wording(self.dag)
+        lines = self._of_decay(wording) if decay else wording.summary(self.known)
+        for part in self.parts:
+            start = "one sample" if part.source == SAMPLE else self.dag.names[part.source]
+            ends = f"{start} to {self.dag.names[part.sink]}"
+            size = len(part.edges)
+            scaled = "e^(λt) times the " if decay else "the "
+            lines.append(f"{size - 1} functions of {scaled}{size} weights from {ends} (one field: flow box theorem)")
+        return lines
+
+    def _of_decay(self, wording: Wording) -> list[str]:
+        """What weight decay λ makes of the laws, by their degree."""
+        lines: list[str] = []
+        for degree in sorted({law.degree or 0 for law in self.known}, reverse=True):
+            power = "λt" if degree == 1 else f"{degree}λt"
+            lines.append(f"e^({power}) times each of (so they decay as e^(−{power}))")
+            lines += wording.summary([law for law in self.known if law.degree == degree])
+        return lines
+
+    def _of_momentum(self, wording: Wording, flow: HeavyBall) -> list[str]:
+        """What decays with the friction, then where forceless sums come to rest."""
+        if not self.independent:
+            return []
+        damped = wording.summary(law for law in self.known if law.kind != "rest")
+        if flow.friction and damped:
+            damped.insert(0, f"{'the ratios of' if flow.autonomous else 'e^(γt) times each of'} (v: velocities)")
+        rest = wording.summary(law for law in self.known if law.kind == "rest")
+        if rest:
+            timed = "⟨a, θ⟩⟨b, v⟩ − ⟨b, θ⟩⟨a, v⟩" if flow.autonomous else "⟨a, θ⟩ − t⟨a, v⟩"
+            rest.insert(0, f"{'⟨a, γθ + v⟩' if flow.friction else timed} for each of the sums ⟨a, θ⟩:")
+        return damped + rest

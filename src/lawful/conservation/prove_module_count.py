@@ -1,0 +1,157 @@
+"""Is a module's count proved? Explicit laws that are identities bound it from below, brackets from above."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import comb
+
+import numpy as np
+
+from lawful.conservation.closure.module_error_probability import directions
+from lawful.conservation.known.law import Law, LawFamily
+from lawful.conservation.known.linear_on_data import still_laws
+from lawful.conservation.known.module_polynomial import MOST_MONOMIALS, independent_laws, search
+from lawful.conservation.law_count import LawCount
+from lawful.conservation.module_proof import program_of, prove_rank, rounded
+from lawful.conservation.module_wording import ModuleWording
+from lawful.conservation.programs.identity import identities
+from lawful.conservation.programs.module_function import Probe
+from lawful.conservation.rank_proof import RankProof
+from lawful.conservation.regions.module_data import SeenData, seen_data, sides
+from lawful.errors import Unsupported
+from lawful.program.core.straight_line import StraightLineProgram
+from lawful.types import Floats
+
+ATTEMPTS = 2  # random points at which a proof is tried
+SPREADS = (0.05, 0.01, 1e-3, 1e-4)  # how far points next to the weights may be, relative to them
+BOUNDARY = "at a sample the weights lie on a boundary between pieces of the module, or too near to one to tell"
+
+
+class Settling:
+    """A module as a program, and what a data set sees of it; `why` says what is in the way of a proof."""
+
+    def __init__(self, case: Probe) -> None:
+        self.case, self.why, self.rough = case, "", ""
+        self.program: StraightLineProgram | None = None
+        self.seen: SeenData | None = None
+        try:
+            self.program = program_of(case)
+        except Unsupported as error:
+            self.why = str(error)
+            return
+        if case.data is not None:
+            self.seen = seen_data(case, self.program, case.own_theta().numpy())
+            self.why = BOUNDARY if self.seen is None else ""
+
+    @property
+    def on_boundary(self) -> bool:
+        """Whether the sides that choices take at the samples are not determined near the weights."""
+        return self.program is not None and self.case.data is not None and self.seen is None
+
+    def spread(self, seeds: list[int]) -> float:
+        """How far points may be from the weights without changing a side that a choice takes at a sample."""
+        for spread in SPREADS:
+            if all(self._same_sides(self.case.theta(seed, spread).numpy()) for seed in seeds):
+                return spread
+        return SPREADS[0]
+
+    def _same_sides(self, theta: Floats) -> bool:
+        if self.program is None or self.seen is None or not self.seen.gates:
+            return True
+        found = sides(self.program, theta, self.seen.inputs)
+        return found is not None and all((found[step] == gates).all() for step, gates in self.seen.gates.items())
+
+    def settled(self, count: LawCount, seeds: list[int], spread: float) -> LawCount:
+        """The same count with a proof, if as many laws are identities and one is found; else with the reason."""
+        if self.why or self.program is None:
+            return _doubtful(count, self.why)
+        kept = self.explicit(self.program, count)
+        if kept != count.known.laws:
+            words = tuple(ModuleWording(count.places).grouped(kept))
+            count = replace(count, known=LawFamily(kept, count.parameters), independent=len(kept), words=words)
+        if len(kept) < count.laws:
+            return self._tested(self.program, count, seeds, spread)
+        found = self._proof(self.program, count, seeds, spread)
+        if found is None:
+            return _doubtful(count, "balls of up to 512 bits do not prove the rank")
+        proof, claim = found
+        arithmetic = "exact" if proof.exact else "balls"
+        return replace(
+            count, status="proved", arithmetic=arithmetic, reason="", proof=proof, dimensions=proof.dimensions,
+            claim=claim,
+        )  # fmt: skip
+
+    def _tested(self, program: StraightLineProgram, count: LawCount, seeds: list[int], spread: float) -> LawCount:
+        """A count of more laws than are known: modulo random primes too, if the module is a polynomial."""
+        case, known = self.case, len(count.known)
+        why = f"{count.laws - known} of the laws have no explicit form here" + self.rough
+        plain = case.data is None and case.vocabulary is None and not case.random and not count.reason
+        found = directions(program, case.size - known, case.classes, seeds[0]) if plain else None
+        if found is None:
+            return _doubtful(count, why)
+        dimensions, error = found
+        if dimensions[-1] > count.dimensions[-1]:
+            return self.settled(replace(count, dimensions=dimensions), seeds, spread)
+        if dimensions[-1] < count.dimensions[-1]:
+            return replace(count, status="undecided", reason="residues and float64 disagree")
+        return replace(_doubtful(count, why), error=error, arithmetic="exact", gap=None, dimensions=dimensions)
+
+    def hold(self, laws: Sequence[Law]) -> bool:
+        """Whether laws are identities."""
+        return self.program is not None and len(self._identical(self.program, laws)) == len(laws)
+
+    def _identical(self, program: StraightLineProgram, laws: Iterable[Law]) -> tuple[Law, ...]:
+        case = self.case
+        return identities(program, laws, classes=case.classes, tokens=case.vocabulary or 0, seen=self.seen)
+
+    def explicit(self, program: StraightLineProgram, count: LawCount) -> tuple[Law, ...]:
+        """Independent laws that hold identically: those that were proposed, sums that no sample moves, polynomials."""
+        case, seen = self.case, self.seen
+        kept = self._identical(program, count.known)
+        if rough := len(count.known) - len(kept):
+            self.rough = f"; {rough} hold to rounding, but not as identities of the module's steps"
+        if seen is not None and len(kept) < count.laws:
+            kept = independent_laws([*still_laws(program, seen), *kept], case.size)
+        if len(kept) < count.laws:
+            more = self._polynomials(program)
+            more = independent_laws([*kept, *more], case.size) if seen is not None and more else more
+            kept = more if len(more) == count.laws else kept
+        return kept
+
+    def _polynomials(self, program: StraightLineProgram) -> tuple[Law, ...]:
+        """Independent polynomial laws of degree 2 (1 for large modules)."""
+        case = self.case
+        degree = 2 if comb(case.size + 2, 2) <= MOST_MONOMIALS else 1
+        try:
+            laws, *_ = search(program, degree, classes=case.classes, tokens=case.vocabulary or 0, seen=self.seen)
+        except (Unsupported, ZeroDivisionError):
+            return ()
+        return independent_laws(laws, case.size)
+
+    def _proof(
+        self, program: StraightLineProgram, count: LawCount, seeds: list[int], spread: float
+    ) -> tuple[RankProof, str] | None:
+        """At the weights themselves, if it is asked what holds near them, or else at random points."""
+        case, wanted = self.case, count.parameters - len(count.known)
+        if count.level != "phi":
+            own = case.own_theta().numpy()
+            if _independent(count.known, own) and (proof := prove_rank(case, program, wanted, own, 0, self.seen)):
+                return proof, "near"
+        for seed in seeds[:ATTEMPTS]:
+            theta = case.theta(seed, spread).numpy()
+            theta = rounded(theta) if count.level == "phi" else theta
+            if self._same_sides(theta) and (proof := prove_rank(case, program, wanted, theta, seed, self.seen)):
+                return proof, "somewhere"
+        return None
+
+
+def _independent(laws: LawFamily, theta: Floats) -> bool:
+    """Whether the gradients of laws look independent at a point."""
+    slopes = laws.gradients(theta)
+    sizes = np.linalg.norm(slopes, axis=1, keepdims=True)
+    return not len(laws) or bool(sizes.all() and np.linalg.matrix_rank(slopes / sizes, tol=1e-9) == len(laws))
+
+
+def _doubtful(count: LawCount, why: str) -> LawCount:
+    return count if count.reason else replace(count, reason=why)

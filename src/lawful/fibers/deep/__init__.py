@@ -1,0 +1,1 @@
+"""Several hidden layers: what the function determines of the parameters, and how many directions stay free."""

@@ -1,0 +1,277 @@
+"""All parameters of one hidden layer that give the same function (P4 Section 4.2, C.3, C.4).
+
+The theorem is about generic parameters: what it needs of these is decided in rationals, and refused if it fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from math import lcm
+
+import numpy as np
+from scipy.optimize import linprog
+
+from lawful.errors import Unsupported
+from lawful.exact.elimination import rank
+from lawful.exact.feasibility import Solution, feasible
+from lawful.fibers.deep.factorisations import PRIME, residues
+from lawful.fibers.deep.identification import rank_of
+from lawful.fibers.layers import Array, Stack, floating, rational
+from lawful.fibers.regions.domain import Domain
+from lawful.fibers.shallow.normal_form import Kind, difference_form, kinds_text, normal_form
+from lawful.network import Mlp
+from lawful.types import Floats
+
+
+@dataclass(frozen=True)
+class Component:
+    """The parameters in which the neurons `flipped` look the other way: `F_S` of P4, Proposition 1.
+
+    `dimension` counts modulo permutation and scaling; None means empty, and `reason` says why.
+    """
+
+    flipped: tuple[int, ...]
+    dimension: int | None
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class LayerwiseFiber:
+    """The fiber of a generic minimal network with one hidden layer, on R^d or on the orthant.
+
+    Linear neurons must supply `A_F = Σ_linear w_out w_in + Σ_{i ∈ F} w_out,i w_in,i` when the neurons F are flipped:
+    `A_F = U V` with `V ≥ 0`. The case (1 to 4) of P4 Theorem 4.2 follows from k linear neurons, n inputs, m outputs.
+    """
+
+    stack: Stack
+    domain: Domain
+    bending: tuple[int, ...]
+    linear: tuple[int, ...]
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """k linear neurons, n inputs, m outputs."""
+        return len(self.linear), self.stack.widths[0], self.stack.widths[-1]
+
+    @property
+    def case(self) -> int:
+        """Which line of P4 Theorem 4.2 applies."""
+        linear, inputs, outputs = self.sizes
+        if linear < min(inputs, outputs):
+            return 1
+        if linear == inputs <= outputs:
+            return 2
+        if linear == outputs < inputs:
+            return 3
+        if linear == outputs + 1 <= inputs:
+            return 4
+        raise Unsupported(f"{linear} linear neurons are more than a minimal network {self.stack.widths} has")
+
+    @property
+    def dimension(self) -> int:
+        """The dimension of every component that is not empty."""
+        linear, inputs, outputs = self.sizes
+        return outputs * (outputs + 1) + inputs if self.case == 4 else linear**2
+
+    def compensation(self, flipped: tuple[int, ...]) -> Floats:
+        """`A_F`, the linear map that the linear neurons must supply."""
+        members = [*self.linear, *flipped]
+        return np.asarray(self.stack.weights[1][:, members] @ self.stack.weights[0][members])
+
+    def component(self, flipped: tuple[int, ...]) -> Component:
+        """Whether the neurons in `flipped` can look the other way, and with how much freedom.
+
+        Generic compensations have the largest rank that there can be; what the theorem says is refused for others.
+        """
+        flipped = tuple(sorted(flipped))
+        linear, inputs, outputs = self.sizes
+        if not self._has_rank(flipped, linear + bool(flipped) if self.case == 1 else min(inputs, outputs)):
+            words = f"neurons {', '.join(map(str, flipped))} leave" if flipped else "the linear neurons make"
+            raise Unsupported(f"not generic: {words} a linear map of less than the largest rank")
+        if self.case == 1 and flipped:
+            return Component(flipped, None, "fewer linear neurons than inputs and outputs: no orientation can change")
+        if self.case == 3 and not is_pointed(self._exact_compensation(flipped)):
+            return Component(flipped, None, "the cone of the compensation's columns contains a line")
+        return Component(flipped, self.dimension, f"case {self.case} of the theorem")
+
+    def _exact_compensation(self, flipped: tuple[int, ...]) -> Array:
+        members, exact = [*self.linear, *flipped], self.stack.rational()
+        return np.asarray(exact.weights[1][:, members] @ exact.weights[0][members])
+
+    def _has_rank(self, flipped: tuple[int, ...], wanted: int) -> bool:
+        """Whether `A_F` has at least this rank: modulo a prime, of a few random combinations, or else in rationals."""
+        members = [*self.linear, *flipped]
+        outer, inner = self._residues
+        return wanted == 0 or bool(
+            (members and rank(outer[:, members] @ inner[members] % PRIME, PRIME) >= wanted)
+            or rank_of(self._exact_compensation(flipped)) >= wanted
+        )
+
+    @cached_property
+    def _residues(self) -> tuple[Array, Array]:
+        """Outgoing weights, and random combinations of the incoming ones, modulo a prime."""
+        incoming, outgoing = (residues(weight) for weight in self.stack.weights)
+        mix = np.random.default_rng(0).integers(
+            0, PRIME, size=(incoming.shape[1], min(incoming.shape[1], len(outgoing)))
+        )
+        mixed = sum(incoming[:, [k]] * mix[[k]] % PRIME for k in range(len(mix)))
+        return outgoing, np.asarray(mixed % PRIME)
+
+    def components(self) -> Iterator[Component]:
+        """All 2^p components, fewest flips first, lazily."""
+        for count in range(len(self.bending) + 1):
+            for flipped in combinations(self.bending, count):
+                yield self.component(flipped)
+
+    def sample(self, flipped: tuple[int, ...] = (), seed: int = 0) -> Mlp:
+        """A random parameter on one component: flipped neurons, new linear neurons, new order, new scales."""
+        component = self.component(flipped)
+        if component.dimension is None:
+            raise Unsupported(f"this component is empty: {component.reason}")
+        rng = np.random.default_rng(seed)
+        (hidden, outs), (bias, offset) = self.stack.weights, self.stack.biases
+        outer, inner = self._factors(component.flipped, rng)
+        hidden, bias, outs = hidden.copy(), bias.copy(), outs.copy()
+        for neuron in component.flipped:  # w relu(z) = w relu(−z) + w z
+            offset = offset + outs[:, neuron] * bias[neuron]
+            hidden[neuron], bias[neuron] = -hidden[neuron], -bias[neuron]
+        linear = list(self.linear)
+        shift = rng.exponential(size=len(linear))
+        offset = offset + outs[:, linear] @ bias[linear] - outer @ shift
+        hidden[linear], bias[linear], outs[:, linear] = inner, shift, outer
+        scale, order = np.exp(rng.normal(size=len(bias))), rng.permutation(len(bias))
+        hidden, bias, outs = hidden * scale[:, None], bias * scale, outs / scale
+        return Mlp([hidden[order], outs[:, order]], [bias[order], offset])
+
+    def contains(self, other: Mlp, tolerance: float = 1e-9) -> bool:
+        """Whether another parameter gives the same function on the domain."""
+        return difference_form(self.stack, Stack.of(other), self.domain, tolerance).residual <= tolerance
+
+    def _factors(self, flipped: tuple[int, ...], rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Random `U`, `V ≥ 0` with `U V = A_F`."""
+        linear, inputs, _ = self.sizes
+        target = self.compensation(flipped)
+        if self.case == 1:
+            inner = rng.uniform(0.1, 1.0, size=(linear, linear)) + 2 * np.eye(linear)
+            members = list(self.linear)
+            return self.stack.weights[1][:, members] @ np.linalg.inv(inner), inner @ self.stack.weights[0][members]
+        if self.case == 2:
+            inner = rng.uniform(0.0, 1.0, size=(inputs, inputs)) + np.eye(inputs)
+            return target @ np.linalg.inv(inner), inner
+        if self.case == 3:
+            return _pointed_factors(target, rng)
+        basis = rng.normal(size=(len(target), len(target)))
+        coordinates = np.linalg.solve(basis, target)
+        lift = np.maximum(0.0, -coordinates.min(axis=0)) + rng.exponential(size=inputs)
+        outer = np.column_stack([basis, -basis.sum(axis=1)])
+        return outer, np.concatenate([coordinates + lift, lift[None, :]])
+
+
+def layerwise_fiber(network: Mlp | Stack, domain: Domain | None = None) -> LayerwiseFiber:
+    """The fiber of a network with one hidden layer; refuses parameters that are not minimal, and says why.
+
+    >>> head = Mlp([[[1.0, 2.0, 1.0], [1.0, -3.0, 0.5]], [[1.0, 2.0]]], [[1.0, 0.5], [0.0]])
+    >>> fiber = layerwise_fiber(head, Domain.orthant(3))
+    >>> fiber.case, fiber.dimension, [component.dimension for component in fiber.components()]
+    (3, 1, [1, None])
+    """
+    stack = network if isinstance(network, Stack) else Stack.of(network)
+    domain = Domain.space(stack.widths[0]) if domain is None else domain
+    if stack.hidden != 1 or stack.slopes != (0.0,):
+        raise Unsupported("this fiber is known for one hidden ReLU layer")
+    form = normal_form(stack.rational(), domain, tolerance=0.0)
+    if any(kind in (Kind.DEAD, Kind.CANCELLING) for kind in form.kinds) or any(len(g.neurons) > 1 for g in form.groups):
+        raise Unsupported(f"not minimal ({kinds_text(form.kinds)}): write its minimal network with `lawful canonical`")
+    bending = tuple(number for number, kind in enumerate(form.kinds) if kind is Kind.VISIBLE)
+    linear = tuple(number for number, kind in enumerate(form.kinds) if kind is Kind.LINEAR)
+    if linear and not (domain.low == 0).all():
+        raise Unsupported("linear neurons are treated on the orthant")
+    if linear and (stack.weights[0][list(linear)] == 0).any():
+        raise Unsupported("not generic: a linear neuron has a weight of zero")
+    found = LayerwiseFiber(stack.floating(), domain, bending, linear)
+    found.component(())
+    return found
+
+
+def separating_direction(matrix: Floats) -> tuple[float, Floats]:
+    """The u in the unit box that maximises `min_k u·a_k` over the nonzero columns, and that minimum."""
+    columns = matrix[:, np.abs(matrix).max(axis=0) > 0]
+    columns = columns / np.abs(columns).max(axis=0)
+    outputs = len(matrix)
+    if not columns.shape[1]:
+        return 1.0, np.zeros(outputs)
+    cost = np.append(np.zeros(outputs), -1.0)
+    sides = np.column_stack([-columns.T, np.ones(columns.shape[1])])
+    bounds = [(-1.0, 1.0)] * outputs + [(None, 1.0)]
+    found = linprog(cost, A_ub=sides, b_ub=np.zeros(len(sides)), bounds=bounds)
+    return float(found.x[-1]), np.asarray(found.x[:-1])
+
+
+def is_pointed(matrix: Array) -> bool:
+    """Whether the cone of the columns contains no line, decided in rationals (P4 Theorem 4.2, case 3).
+
+    A line is a sum of columns, with positive factors, that vanishes.
+
+    >>> is_pointed(np.array([[1.0, -1.0, 0.0], [1.0, 1.0, 1.0]])), is_pointed(np.array([[1.0, -1.0]]))
+    (True, False)
+    """
+    exact = matrix if matrix.dtype == object else rational(matrix)
+    columns = [column for column in exact.T if any(item != 0 for item in column)]
+    if not columns:
+        return True
+    wholes = [lcm(*(int(item.q) for item in column)) for column in columns]
+    cleared = [[int((item * whole).p) for item in column] for column, whole in zip(columns, wholes, strict=True)]
+    table = np.array([[*column, 1] for column in cleared], dtype=object).T
+    found = feasible(table, [*[0] * len(exact), 1])
+    if found is None:
+        raise Unsupported("whether the cone of the compensation's columns contains a line takes too many pivots")
+    return not isinstance(found, Solution)
+
+
+def nonnegative_rank(matrix: Floats, tolerance: float = 1e-10) -> int:
+    """The least k with `A = U V`, `V ≥ 0` and k rows.
+
+    `rank ≤ rank⁺ ≤ rank + 1` (P4 Proposition 28), and `rank⁺ = rank` exactly if the columns lie in a simplicial cone
+    of the column space (Proposition 29), that is if their cone is pointed.
+
+    >>> nonnegative_rank(np.array([[1.0, -1.0]])), nonnegative_rank(np.array([[1.0, 2.0]]))
+    (2, 1)
+    """
+    basis, values, _ = np.linalg.svd(matrix)
+    size = int((values > tolerance * max(float(values.max(initial=0.0)), 1e-300)).sum())
+    return size if size == 0 or separating_direction(basis[:, :size].T @ matrix)[0] > 1e-9 else size + 1
+
+
+def _pointed_factors(target: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """`U V` with square `U`: rows of `U⁻¹` are directions that see every column from its positive side."""
+    _, centre = separating_direction(target)
+    seen = target[:, np.abs(target).max(axis=0) > 0]
+    for spread in np.geomspace(1.0, 1e-9, 400):
+        look = centre + spread * rng.normal(size=(len(target), len(target)))
+        if (look @ seen > 0).all() and np.linalg.cond(look) < 1e10:
+            return np.linalg.inv(look), np.maximum(look @ target, 0.0)
+    raise Unsupported("the cone of the compensation is too nearly flat to sample in floats")
+
+
+def fiber_dimension_at(network: Mlp, fiber: LayerwiseFiber) -> int:
+    """The dimension of the fiber near a parameter, measured: corank of the map to `(U V, offset)` less the scalings."""
+    form = normal_form(network, fiber.domain)
+    linear = [number for number, kind in enumerate(form.kinds) if kind is Kind.LINEAR]
+    outer, inner = floating(network.weights[1])[:, linear], network.weights[0][linear]
+    outputs, count, inputs = len(outer), len(linear), inner.shape[1]
+    columns = []
+    for row in range(outputs):
+        for column in range(count):
+            change = np.zeros((outputs, inputs))
+            change[row] = inner[column]
+            columns.append(change.ravel())
+    for row in range(count):
+        for column in range(inputs):
+            change = np.zeros((outputs, inputs))
+            change[:, column] = outer[:, row]
+            columns.append(change.ravel())
+    fixed = int(np.linalg.matrix_rank(np.array(columns))) if columns else 0
+    return len(columns) - fixed  # + one bias per linear neuron − one scaling per linear neuron

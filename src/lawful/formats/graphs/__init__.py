@@ -1,0 +1,1 @@
+"""Files that hold a graph: JSON graphs, `.nnet`, and the bytes of ONNX files."""

@@ -1,0 +1,197 @@
+"""VNN-LIB text as nested lists, and the tensors that it declares.
+
+Version 1.0 names numbers `X_3` and `Y_0`; version 2.0 declares networks with tensors and indexes them, `X[0,3]`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from lawful.errors import LawfulError
+from lawful.formats.io.reading import MAX_NESTING, naming, read_text
+
+# A name with its index, or a type with its shape, is one word; the last alternative is a bracket that stands alone.
+WORDS = re.compile(r"[()]|[^\s()\[\]]+\s*\[[^\[\]]*\]|\[[^\[\]]*\]|[^\s()\[\]]+|\S")
+REAL = {"real", "float16", "float32", "float64", "bfloat16", "float", "double"}
+QUIET = {"vnnlib-version", "set-logic", "set-info", "set-option", "check-sat", "get-model", "exit"}  # no condition
+
+
+class Variable(NamedTuple):
+    """One number of a tensor: `X_3` is entry 3 of X; several indices are flattened, the last runs fastest."""
+
+    tensor: str
+    place: int
+
+    def __str__(self) -> str:
+        return f"{self.tensor}_{self.place}"
+
+
+class DeclaredTensor(NamedTuple):
+    """An input or an output; `shape` is None where version 1.0 leaves it open."""
+
+    name: str
+    network: str
+    side: Literal["input", "output"]
+    shape: tuple[int, ...] | None
+
+    @property
+    def size(self) -> int | None:
+        """How many numbers."""
+        return None if self.shape is None else math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a file declares, and its assertions as nested lists; `equal` maps a network to the one it equals."""
+
+    tensors: dict[str, DeclaredTensor]
+    equal: dict[str, str]
+    isomorphic: dict[str, str]
+    asserted: list[Any]
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Their names in order."""
+        return tuple(dict.fromkeys(each.network for each in self.tensors.values()))
+
+    def of(self, side: str) -> list[DeclaredTensor]:
+        """The inputs, or the outputs, in order."""
+        return [each for each in self.tensors.values() if each.side == side]
+
+    def variable(self, word: str) -> Variable | None:
+        """The variable that a word names; None if its beginning is no tensor's name."""
+        found = re.fullmatch(r"([XY])_(\d{1,9})", word) if "X" in self.tensors and not self.is_second else None
+        if found is not None:
+            return Variable(found[1], int(found[2]))
+        name, bracket, rest = word.partition("[")
+        tensor = self.tensors.get(name)
+        if not self.is_second or tensor is None:
+            return None
+        inside = rest.removesuffix("]")
+        if not re.fullmatch(r"(\d{1,9}(,\d{1,9})*)?", inside) or rest.count("]") != (1 if bracket else 0):
+            raise LawfulError(f"{word[:40]} is no entry of {name[:40]}")
+        shape = tensor.shape or ()
+        indices = [int(index) for index in inside.split(",") if index]
+        if len(indices) != len(shape) or any(index >= size for index, size in zip(indices, shape, strict=True)):
+            raise LawfulError(f"{word[:40]} is no entry of an {tensor.side} of shape {list(shape)}")
+        return Variable(name, sum(index * math.prod(shape[axis + 1 :]) for axis, index in enumerate(indices)))
+
+    @property
+    def is_second(self) -> bool:
+        """Whether it is of version 2.0: networks are declared."""
+        return any(each.network for each in self.tensors.values())
+
+
+def read_vnnlib(path: Path) -> Text:
+    """The text of a `.vnnlib` file, or of a `.vnnlib.gz`."""
+    with naming(path):
+        return parse_vnnlib(read_text(path))
+
+
+def parse_vnnlib(text: str) -> Text:
+    """Declarations and assertions; any other form is refused by its name.
+
+    >>> parse_vnnlib("(declare-const X_0 Real) (assert (<= X_0 1))").asserted
+    [['<=', 'X_0', '1']]
+    """
+    tensors: dict[str, DeclaredTensor] = {}
+    equal: dict[str, str] = {}
+    isomorphic: dict[str, str] = {}
+    asserted: list[Any] = []
+    places: dict[str, set[int]] = {"X": set(), "Y": set()}
+    for form in forms(text):
+        head = form[0] if form and isinstance(form[0], str) else ""
+        if head == "assert":
+            if len(form) != 2:
+                raise LawfulError("an assert has one condition")
+            asserted.append(form[1])
+        elif head in ("declare-const", "declare-fun"):
+            _declare_number(form, places)
+        elif head == "declare-network":
+            _declare_network(form, tensors, equal, isomorphic)
+        elif head not in QUIET:
+            raise LawfulError(f"{head[:40]!r} is not understood: assert, declare-const and declare-network are")
+    if not tensors:
+        for name, side in (("X", "input"), ("Y", "output")):
+            tensors[name] = DeclaredTensor(name, "", side, _dense(name, places[name]))  # type: ignore[arg-type]
+    elif any(places.values()):
+        raise LawfulError("it declares networks, and numbers beside them")
+    return Text(tensors, equal, isomorphic, asserted)
+
+
+def forms(text: str) -> Iterator[list[Any]]:
+    """The nested lists of a text, one for each outermost pair of parentheses; comments go to the end of their line."""
+    stack: list[list[Any]] = []
+    for word in WORDS.findall(re.sub(r";[^\n]*", "", text)):
+        if word == "(":
+            stack.append([])
+            if len(stack) > MAX_NESTING:
+                raise LawfulError(f"is nested more than {MAX_NESTING} deep")
+        elif not stack:
+            raise LawfulError(f"{word[:40]!r} stands outside of parentheses")
+        elif word in ("[", "]"):
+            raise LawfulError("a bracket is not closed, or not opened")
+        elif word != ")":
+            stack[-1].append(re.sub(r"\s+", "", word))
+        elif len(stack) > 1:
+            done = stack.pop()
+            stack[-1].append(done)
+        else:
+            yield stack.pop()
+    if stack:
+        raise LawfulError("a parenthesis is not closed")
+
+
+def _declare_number(form: list[Any], places: dict[str, set[int]]) -> None:
+    """`(declare-const X_0 Real)`, or `(declare-fun X_0 () Real)`."""
+    found = re.fullmatch(r"([XY])_(\d{1,9})", form[1]) if len(form) > 2 and isinstance(form[1], str) else None
+    if found is None:
+        raise LawfulError(f"{str(form[1:2])[:40]} is declared: numbers are named X_0, X_1, ... and Y_0, Y_1, ...")
+    if form[2:] not in (["Real"], [[], "Real"]):
+        raise LawfulError(f"{form[1]} is declared as {str(form[-1])[:20]}: only Real numbers are understood")
+    places[found[1]].add(int(found[2]))
+
+
+def _dense(name: str, places: set[int]) -> tuple[int, ...] | None:
+    if not places:
+        return None
+    if len(places) != max(places) + 1:
+        missing = next(place for place in range(len(places) + 1) if place not in places)
+        raise LawfulError(f"{name}_{max(places)} is declared, but {name}_{missing} is not")
+    return (len(places),)
+
+
+def _declare_network(
+    form: list[Any], tensors: dict[str, DeclaredTensor], equal: dict[str, str], isomorphic: dict[str, str]
+) -> None:
+    """`(declare-network f (declare-input X float32 [1,5]) (declare-output Y float32 [5]))`."""
+    if len(form) < 2 or not isinstance(form[1], str):
+        raise LawfulError("a network is declared without a name")
+    sides: list[str] = []
+    for part in form[2:]:
+        head = part[0] if isinstance(part, list) and part else part
+        if head in ("equal-to", "isomorphic-to") and len(part) == 2:
+            (equal if head == "equal-to" else isomorphic)[form[1]] = str(part[1])
+            continue
+        if head not in ("declare-input", "declare-output"):
+            raise LawfulError(f"{str(head)[:40]!r} in the declaration of a network is not understood")
+        side: Literal["input", "output"] = "input" if head == "declare-input" else "output"
+        shape = re.fullmatch(r"([^\[]*)\[((?:\d{1,9}(?:,\d{1,9})*)?)\]", "".join(map(str, part[2:])))
+        if shape is None:
+            raise LawfulError(f"an {side} is declared without its shape")
+        if shape[1].lower() not in REAL:
+            raise LawfulError(f"{part[1][:40]} is declared as {shape[1][:20]}: only real numbers are understood")
+        if part[1] in tensors:
+            raise LawfulError(f"{part[1][:40]} is declared twice")
+        tensors[part[1]] = DeclaredTensor(
+            part[1], form[1], side, tuple(int(size) for size in shape[2].split(",") if size)
+        )
+        sides.append(side)
+    for side in ("input", "output"):
+        if sides.count(side) != 1:
+            raise LawfulError(f"the network {form[1][:40]} has {sides.count(side)} {side}s: one is supported")

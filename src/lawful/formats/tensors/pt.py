@@ -1,0 +1,176 @@
+"""`.pt` state dicts: the archive and the names its pickle asks for are checked before PyTorch loads weights only."""
+
+from __future__ import annotations
+
+import pickletools
+import tempfile
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zipfile import ZIP_STORED, BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lawful.errors import InvalidNetwork, Unsupported
+from lawful.formats.io.limits import MAX_BYTES, check_bytes, check_entries, check_numbers, open_zip
+from lawful.formats.tensors.arrays import StoredArrays
+from lawful.network.names import check_names
+
+if TYPE_CHECKING:
+    import torch
+
+MAX_PICKLE = 8 * 2**20
+NUMBERS = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
+ALLOWED = {
+    "collections OrderedDict",
+    "torch._utils _rebuild_tensor_v2",
+    "torch._utils _rebuild_parameter",
+    "torch Size",
+    *(f"torch {kind}Storage" for kind in NUMBERS),
+}
+INERT = {  # settings that trainers store beside the weights: read as objects without any behaviour, then ignored
+    "argparse Namespace",
+    "lightning_fabric.utilities.data AttributeDict",
+    "lightning.fabric.utilities.data AttributeDict",
+    "pytorch_lightning.utilities.parsing AttributeDict",
+    "pathlib PosixPath",
+    "pathlib WindowsPath",
+    "collections defaultdict",
+}
+WRAPPERS = ("state_dict", "model_state_dict", "model")  # the usual keys of checkpoints
+WAY_OUT = "save its weights with torch.save(module.state_dict(), 'weights.pt')"
+
+
+class Inert(dict[Any, Any]):
+    """Stands for an object of someone else's class: it keeps what it is given and does nothing."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__()
+        self.arguments = arguments
+
+    def __setstate__(self, state: Any) -> None:
+        self.arguments = (state,)
+
+
+def load(path: Path) -> StoredArrays:
+    """The tensors of a state dict in its order, and the slopes it states, if any."""
+    state, ignored = load_tensors(path)
+    made: dict[Any, NDArray[Any]] = {}  # what is one tensor in the file stays one, in whatever type
+    arrays = {name: made.setdefault(_place(tensor), _array(name, tensor)) for name, tensor in state.items()}
+    dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in state.items()}
+    return StoredArrays(arrays, dtypes, _slopes(state), ignored)
+
+
+def load_tensors(path: Path, limit: int = MAX_BYTES) -> tuple[dict[str, torch.Tensor], tuple[str, ...]]:
+    """The tensors themselves, and the names of what else a checkpoint holds."""
+    inert = _check_archive(path, limit)
+    import torch
+
+    try:
+        with torch.serialization.safe_globals([(Inert, name) for name in inert]):
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever a broken pickle makes of PyTorch
+        first = str(error).strip().splitlines() or [type(error).__name__]
+        raise InvalidNetwork(f"PyTorch cannot load it as weights: {first[0][:160]}") from None
+    wrapper = next((key for key in WRAPPERS if key in loaded), None) if isinstance(loaded, dict) else None
+    state = loaded if wrapper is None or isinstance(loaded[wrapper], torch.Tensor) else loaded[wrapper]
+    if not isinstance(state, dict) or isinstance(state, Inert):
+        raise Unsupported(f"holds a {type(state).__name__}, not a state dict: {WAY_OUT}")
+    check_entries(len(state))
+    for name, tensor in state.items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            raise Unsupported(f"entry {str(name)[:80]!r} is a {type(tensor).__name__}, not a tensor: {WAY_OUT}")
+    others = [] if state is loaded else [key for key in loaded if key != wrapper]
+    check_names([*state, *map(str, others)])
+    twins = [name for name in others if isinstance(loaded[name], dict) and loaded[name].keys() == state.keys()]
+    words = {name: "other weights of the same names" if name in twins else "beside the weights" for name in others}
+    return state, tuple(f"{str(name)[:80]} ({word})" for name, word in words.items())
+
+
+def dump(
+    arrays: Mapping[str, NDArray[Any]], dtypes: Mapping[str, str], slopes: tuple[float, ...] | None, stem: str
+) -> bytes:
+    """The bytes of a file of this name that holds the arrays; the slopes go where `load_state_dict` ignores them."""
+    import torch
+
+    state: OrderedDict[str, torch.Tensor] = OrderedDict()
+    for name, array in arrays.items():
+        state[name] = torch.from_numpy(np.array(array)).to(getattr(torch, dtypes.get(name, str(array.dtype))))
+    if slopes is not None:
+        state._metadata = OrderedDict({"": {"version": 1, "lawful.slopes": list(slopes)}})  # type: ignore[attr-defined]
+    with tempfile.TemporaryDirectory() as folder:  # PyTorch repeats the name of the file in every entry
+        path = Path(folder) / f"{stem}.pt"
+        torch.save(state, path)
+        return path.read_bytes()
+
+
+def _check_archive(path: Path, limit: int) -> list[str]:
+    """Refuse bombs, old pickles, and pickles that ask for anything but tensors; which inert settings it asks for."""
+    with path.open("rb") as stream:
+        if stream.read(2) != b"PK":
+            raise InvalidNetwork(
+                "not a zip archive: a pickle is not read; load it in PyTorch (1.6 or later) yourself and " + WAY_OUT
+            )
+    with open_zip(path, limit) as archive:
+        members = archive.infolist()
+        if any("/code/" in member.filename or member.filename.endswith("/constants.pkl") for member in members):
+            raise InvalidNetwork(f"TorchScript is not read: it is a program; load it with torch.jit.load and {WAY_OUT}")
+        packed = [member for member in members if member.compress_type != ZIP_STORED]
+        if packed or sum(member.file_size for member in members) > path.stat().st_size:
+            raise InvalidNetwork("its entries are packed or overlap, as PyTorch never writes them")
+        pickles = [member for member in members if member.filename.endswith(".pkl")]
+        if len(pickles) != 1 or not pickles[0].filename.endswith("/data.pkl"):
+            raise InvalidNetwork(f"holds no state dict (one data.pkl was expected): {WAY_OUT}")
+        check_bytes("its pickle", pickles[0].file_size, MAX_PICKLE)
+        try:
+            code = archive.read(pickles[0])
+        except (BadZipFile, EOFError, OSError, ValueError, NotImplementedError) as error:
+            raise InvalidNetwork(f"its pickle cannot be read: {error}") from None
+    return _check_pickle(code)
+
+
+def _check_pickle(code: bytes) -> list[str]:
+    """Every name that the pickle would import must be a tensor's or a dict's; the inert ones it also names."""
+    inert = set()
+    try:
+        for operation, argument, _ in pickletools.genops(code):
+            if operation.name == "GLOBAL" and argument in INERT:
+                inert.add(str(argument).replace(" ", "."))
+            elif operation.name == "GLOBAL" and argument not in ALLOWED:
+                raise InvalidNetwork(
+                    f"its pickle asks for {str(argument)[:80]!r}: only tensors are read. Where you trust it, {WAY_OUT}"
+                )
+            if operation.name in ("STACK_GLOBAL", "INST", "OBJ", "EXT1", "EXT2", "EXT4"):
+                raise InvalidNetwork(f"its pickle uses {operation.name}, as PyTorch never does: only tensors are read")
+    except (ValueError, UnicodeError, EOFError, IndexError) as error:
+        raise InvalidNetwork(f"its pickle is broken: {str(error)[:120]}") from None
+    return sorted(inert)
+
+
+def _array(name: str, tensor: Any) -> NDArray[Any]:
+    import torch
+
+    check_numbers(f"tensor {name[:80]!r}", tensor.shape)
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
+        raise Unsupported(f"tensor {name[:80]!r} is {tensor.layout} on {tensor.device}: only dense tensors are read")
+    plain = tensor.detach()
+    return np.asarray((plain.float() if plain.dtype == torch.bfloat16 else plain).numpy())
+
+
+def _place(tensor: torch.Tensor) -> Any:
+    """Where a tensor lies, and how; a number of its own if it is empty."""
+    how = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+    return how if tensor.numel() else id(tensor)
+
+
+def _slopes(state: Mapping[str, Any]) -> list[float] | None:
+    metadata = getattr(state, "_metadata", None)
+    own = metadata.get("") if isinstance(metadata, dict) else None
+    slopes = own.get("lawful.slopes") if isinstance(own, dict) else None
+    if slopes is None:
+        return None
+    if not isinstance(slopes, list) or not all(isinstance(slope, float) for slope in slopes):
+        raise InvalidNetwork("its metadata 'lawful.slopes' is not a list of numbers")
+    return slopes

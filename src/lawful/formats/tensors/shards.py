@@ -1,0 +1,93 @@
+"""Checkpoints in several files: an index says which file holds a tensor, and a folder keeps them together."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.formats.io.reading import naming, read_json
+from lawful.formats.io.writing import new_folder
+
+# In the order of `transformers`: many folders hold the same weights in both formats, and some of them others.
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+MOST_BESIDE = 64 * 2**20  # bytes of a file that is copied because it lies beside the weights
+SHARD = re.compile(r"-(\d+)-of-(\d+)\.\w+$")
+
+Encode = Callable[[Sequence[str], Path], None]
+
+
+def weights_in(folder: Path) -> Path:
+    """The index or the one file of weights in a folder: of several, the one that `transformers` loads."""
+    found = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if found is None:
+        raise InvalidNetwork(f"a folder without {', '.join(WEIGHTS)}")
+    return found
+
+
+def weight_map(index: Path) -> dict[str, str]:
+    """Which file beside the index holds each tensor."""
+    found = read_json(index).get("weight_map")
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
+        raise InvalidNetwork("an index of shards needs a map 'weight_map' from tensors to files")
+    for name in found.values():
+        if Path(name).name != name or name in ("", ".", ".."):
+            raise InvalidNetwork(f"the shard {name[:80]!r} lies in another folder: it is not followed")
+    return found
+
+
+def refuse_lone_shard(path: Path) -> None:
+    """One shard of several is no network, though its layers may look like one.
+
+    >>> refuse_lone_shard(Path("model-00001-of-00002.safetensors"))
+    Traceback (most recent call last):
+    lawful.errors.Unsupported: is shard 1 of 2: give the index (model.safetensors.index.json), or the folder
+    """
+    found = SHARD.search(path.name)
+    if found is not None and int(found[2]) > 1:
+        ending = path.suffix
+        index = f"{path.name[: found.start()]}{ending}.index.json"
+        raise Unsupported(f"is shard {int(found[1])} of {int(found[2])}: give the index ({index}), or the folder")
+
+
+def write_folder(source: Path, out: Path, names: Sequence[str], sizes: Mapping[str, int], encode: Encode) -> None:
+    """A new folder like the one of `source` (its index, or its one file of weights): the same shards, the same files
+    beside them, other numbers. `names` are the tensors, `sizes` their bytes, `encode` writes some of them to a file.
+    """
+    with naming(source):
+        homes = weight_map(source) if source.name.endswith(".index.json") else {}
+        last = max(homes.values()) if homes else source.name
+        placed = {name: homes.get(name) or homes.get(re.sub(r"bias$", "weight", name)) or last for name in names}
+    files = sorted(set(placed.values()))
+    with new_folder(out) as draft:
+        for beside in sorted(source.absolute().parent.iterdir()):
+            if _goes_along(beside, {*files, *homes.values(), source.name}):
+                shutil.copyfile(beside, draft / beside.name)
+        for file in files:
+            encode([name for name in names if placed[name] == file], draft / file)
+        if homes:
+            old = read_json(source)
+            kept: Any = old.get("metadata") if isinstance(old.get("metadata"), dict) else {}
+            index = {"metadata": {**kept, "total_size": sum(sizes.values())}, "weight_map": placed}
+            (draft / source.name).write_text(json.dumps(index, indent=2) + "\n")
+
+
+def _goes_along(file: Path, written: set[str]) -> bool:
+    """Settings and tokenizers do; other weights, hidden files, folders and large files stay behind."""
+    if file.name in written or file.name.startswith(".") or not file.is_file():
+        return False
+    other = file.suffix in (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf")
+    return not other and not file.name.endswith(".index.json") and file.stat().st_size <= MOST_BESIDE
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a place for a folder before the work begins."""
+    with naming(out):
+        if out.exists():
+            raise LawfulError("exists already: name a new folder")
+        if not out.absolute().parent.is_dir():
+            raise LawfulError("its parent folder does not exist: make it first")

@@ -1,0 +1,240 @@
+"""The balance `c = B̃θ²` that training conserves, as floats and as exact rationals."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lawful.errors import LawfulError
+from lawful.invariant_set.module_graph import Balanced
+from lawful.network import Mlp
+from lawful.types import Floats, Indices, Residues
+
+Number = int | float | Fraction | str
+Tolerance = float | Fraction
+MAX_DIGITS = 4000
+
+
+def divergence(dag: Balanced, edge_values: ArrayLike) -> Floats:
+    """`B̃x`: what enters each hidden node less what leaves it, in the order of `dag.hidden`."""
+    values = np.asarray(edge_values, dtype=np.float64)
+    count = len(dag.names)
+    return np.asarray((np.bincount(dag.heads, values, count) - np.bincount(dag.tails, values, count))[dag.hidden])
+
+
+def balance(network: Mlp | Balanced) -> Floats:
+    """`c = B̃θ²`: squares of the incoming less squares of the outgoing weights of each hidden node (P0 Definition 1).
+
+    >>> from lawful.network import Dag
+    >>> balance(Dag(("x", "h", "y"), [0, 1, 2], [0, 1], [1, 2], [3.0, 2.0]))
+    array([5.])
+    """
+    dag = network.to_dag()
+    return divergence(dag, dag.theta**2)
+
+
+def flow_residual(dag: Balanced, gradient: ArrayLike) -> Floats:
+    """`B̃(θ ⊙ g)` for the gradient g of a loss at θ: zero, because θ ⊙ g is a network flow (P0 Proposition 1)."""
+    return divergence(dag, dag.theta * np.asarray(gradient, dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class Balance:
+    """A balance as exact rationals: `c_v = units_v / denominator`, in the order of `dag.hidden`.
+
+    Every finite float is a rational, so nothing is rounded, at any scale. Who knows the numbers only to within some
+    error states its total, `Σ_v |error of c_v| ≤ slack / denominator`; nothing is assumed otherwise.
+    """
+
+    units: tuple[int, ...]
+    denominator: int = 1
+    slack: int = 0
+
+    @classmethod
+    def of(cls, network: Mlp | Balanced, *, tolerance: Tolerance = 0.0) -> Balance:
+        """The balance of a network's weights, each taken as the rational number that it is.
+
+        >>> from lawful.network import Architecture
+        >>> Balance.of(Architecture.parse("2-2-1").to_dag().with_theta([1, 2, 3, 4, 5, 6])).units
+        (-20, -11)
+        """
+        dag = network.to_dag()
+        units, denominator = _exact_balance(dag)
+        return cls(tuple(units), denominator, _slack(tolerance, denominator))
+
+    @classmethod
+    def given(
+        cls, dag: Balanced, values: Mapping[str, Number] | Sequence[Number] | Floats, *, tolerance: Tolerance = 0.0
+    ) -> Balance:
+        """A prescribed balance, by node name or in the order of `dag.hidden`: numbers, fractions, or text ("1/3")."""
+        numbers = _in_order(dag, values)
+        if isinstance(numbers, np.ndarray):
+            units, denominator = _integers(numbers)
+        else:
+            exact = [_fraction(dag, node, number) for node, number in enumerate(numbers)]
+            denominator = math.lcm(*(number.denominator for number in exact))
+            units = [number.numerator * (denominator // number.denominator) for number in exact]
+        return cls(tuple(units), denominator, _slack(tolerance, denominator))
+
+    @cached_property
+    def values(self) -> Floats:
+        """The balance as floats, infinite where they cannot hold it."""
+        return np.array([_float(unit, self.denominator) for unit in self.units], dtype=np.float64)
+
+    @property
+    def fractions(self) -> list[Fraction]:
+        """The balance as fractions."""
+        return [Fraction(unit, self.denominator) for unit in self.units]
+
+    @property
+    def tolerance(self) -> Fraction:
+        """How far, in total, the true balance may be from this one."""
+        return Fraction(self.slack, self.denominator)
+
+    def distance(self, other: Balance) -> list[Fraction]:
+        """`|c_v − c'_v|` of every hidden node, exactly."""
+        common = math.lcm(self.denominator, other.denominator)
+        mine, theirs = common // self.denominator, common // other.denominator
+        pairs = zip(self.units, other.units, strict=True)
+        return [Fraction(abs(one * mine - two * theirs), common) for one, two in pairs]
+
+
+def rounding(network: Mlp | Balanced) -> Fraction:
+    """How far, in total, a balance moves when every weight moves by half a unit in its last place (float64).
+
+    `Σ_v |Δc_v| ≤ 2 Σ_e |Δθ_e²|` and `|Δθ²| ≤ ε θ²`, up to a term of higher order: four times that is returned.
+
+    >>> from lawful.network import Mlp
+    >>> rounding(Mlp([[[1.0, 2.0]], [[2.0]]])) * 2**52
+    Fraction(36, 1)
+    """
+    dag = network.to_dag()
+    units, denominator = _integers(dag.theta)
+    return Fraction(4 * sum(unit * unit for unit in units), denominator * denominator << 52)
+
+
+def root(square: Fraction) -> float:
+    """`√x` for a fraction of any size, to float64 (0 or infinite only where a float is).
+
+    >>> root(Fraction(1, 10**330)), root(Fraction(4 * 10**400)), root(Fraction(2)) == math.sqrt(2)
+    (1e-165, 2e+200, True)
+    """
+    if not square:
+        return 0.0
+    shift = (square.numerator.bit_length() - square.denominator.bit_length()) // 2
+    near = square / Fraction(4) ** shift
+    try:
+        return math.ldexp(math.sqrt(near), shift)
+    except OverflowError:
+        return math.inf
+
+
+def _float(numerator: int, denominator: int) -> float:
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return math.inf if numerator > 0 else -math.inf
+
+
+def _slack(tolerance: Tolerance, denominator: int) -> int:
+    if not (isinstance(tolerance, Fraction) or math.isfinite(tolerance)) or tolerance < 0:
+        raise LawfulError(f"a tolerance is a number that is not negative, not {tolerance}")
+    return math.floor(Fraction(tolerance) * denominator)
+
+
+def _in_order(dag: Balanced, values: Any) -> Any:
+    if not isinstance(values, Mapping):
+        if len(values) != len(dag.hidden):
+            raise LawfulError(f"a balance has one number per hidden node, {len(dag.hidden)} here, not {len(values)}")
+        if not isinstance(values, np.ndarray) or not np.issubdtype(values.dtype, np.floating):
+            return list(values.tolist() if isinstance(values, np.ndarray) else values)
+        numbers = values.astype(np.float64)
+        if not np.isfinite(numbers).all():
+            raise LawfulError(f"balance of {dag.names[dag.hidden[np.argmin(np.isfinite(numbers))]]} is not finite")
+        return numbers
+    names = [dag.names[node] for node in dag.hidden]
+    unknown = sorted(set(values) - set(names))
+    missing = [name for name in names if name not in values]
+    for wrong, words in ((unknown, "names nodes that are not hidden nodes of this network"), (missing, "lacks nodes")):
+        if wrong:
+            raise LawfulError(f"the balance {words}: {', '.join(map(str, wrong[:5]))}{', ...' * (len(wrong) > 5)}")
+    return [values[name] for name in names]
+
+
+def _fraction(dag: Balanced, node: int, number: Any) -> Fraction:
+    try:
+        if isinstance(number, bool) or (isinstance(number, str) and not _short(number)):
+            raise TypeError
+        return Fraction(number)
+    except (ValueError, TypeError, OverflowError, ZeroDivisionError):
+        name = dag.names[dag.hidden[node]]
+        raise LawfulError(f"balance of {name} is {str(number)[:40]!r}, not a finite number") from None
+
+
+def _short(text: str) -> bool:
+    """Whether a number's text stays a number of reasonable length: an exponent can fill the memory."""
+    exponent = re.search(r"[eE]([-+]?\d+)\s*$", text)
+    return len(text) <= MAX_DIGITS and (exponent is None or abs(int(exponent[1])) <= MAX_DIGITS)
+
+
+def _integers(values: Floats) -> tuple[list[int], int]:
+    """Floats as integers over one power of two.
+
+    >>> _integers(np.array([0.5, 3.0, 0.0]))
+    ([1, 6, 0], 2)
+    """
+    mantissa, exponent = np.frexp(values)
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    nonzero = whole != 0
+    trailing = np.zeros(len(values), dtype=np.int64)
+    trailing[nonzero] = _trailing(whole[nonzero])
+    exponent = np.where(nonzero, exponent - 53 + trailing, 0).astype(np.int64)
+    lowest = min(int(exponent.min(initial=0)), 0)
+    shift = (exponent - lowest).tolist()
+    return [odd << up for odd, up in zip((whole >> trailing).tolist(), shift, strict=True)], 1 << -lowest
+
+
+def _exact_balance(dag: Balanced) -> tuple[list[int], int]:
+    """`B̃θ²` of each hidden node as integers over one power of four; all edges of a size are added up at once.
+
+    A weight is `m 2^(e−53)`; `m²` is written in words of 27 bits, whose sums over fewer than 2²⁶ edges floats hold
+    exactly.
+    """
+    mantissa, exponent = np.frexp(np.abs(dag.theta))
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    nonzero = np.flatnonzero(whole)
+    if not len(nonzero):
+        return [0] * len(dag.hidden), 1
+    lowest = min(int((exponent[nonzero] - 53 + _trailing(whole[nonzero])).min()), 0)
+    order = nonzero[np.argsort(exponent[nonzero], kind="stable")]
+    bottom = int(exponent[order[0]])
+    total = [0] * len(dag.names)
+    for edges in np.split(order, np.flatnonzero(np.diff(exponent[order])) + 1):
+        high, low = np.divmod(whole[edges], 1 << 27)
+        words = [part for product in (high * high, 2 * high * low, low * low) for part in np.divmod(product, 1 << 27)]
+        sums = [_net(dag, edges, word) for word in words]
+        shift = 2 * (int(exponent[edges[0]]) - bottom)
+        for node in np.flatnonzero(np.any(sums, axis=0)).tolist():
+            a, b, c, d, e, f = (int(part[node]) for part in sums)
+            total[node] += ((a << 81) + ((b + c) << 54) + ((d + e) << 27) + f) << shift
+    up = 2 * (bottom - 53 - lowest)
+    found = (total[node] for node in dag.hidden.tolist())
+    return [unit << up if up >= 0 else unit >> -up for unit in found], 1 << -2 * lowest
+
+
+def _net(dag: Balanced, edges: Indices, values: Residues) -> Floats:
+    count = len(dag.names)
+    return np.asarray(np.bincount(dag.heads[edges], values, count) - np.bincount(dag.tails[edges], values, count))
+
+
+def _trailing(whole: Residues) -> Residues:
+    """How many zeros end each number in base two."""
+    return np.log2((whole & -whole).astype(np.float64)).astype(np.int64)

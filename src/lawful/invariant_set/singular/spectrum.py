@@ -1,0 +1,125 @@
+"""The rank of the invariant set's Jacobian, and the neurons that a singular parameter cuts off (P0 Section 3.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lawful.errors import LawfulError, Unsupported
+from lawful.invariant_set.module_graph import Balanced
+from lawful.invariant_set.singular.laplacian import grounded_laplacian
+from lawful.network import Dag
+from lawful.network.topology import groups_cut_off
+from lawful.types import Floats
+
+NULL = 1e-3  # the paper counts singular values below this as null (P0 A.8.1)
+LARGEST_SPECTRUM = 6000  # hidden neurons; past this a dense eigenvalue solver takes minutes
+
+
+@dataclass(frozen=True)
+class Singularity:
+    """Where a parameter stands on its invariant set.
+
+    `groups` are the sets of hidden neurons that no edge heavier than `tolerance` joins to an input, an output or the
+    rest; each lowers `rank J` by one (P0 Theorem 2). The parameter is singular when there is one.
+    """
+
+    hidden: int
+    groups: tuple[tuple[str, ...], ...]
+    tolerance: float
+
+    @property
+    def rank(self) -> int:
+        """`rank J(θ)`, with weights up to the tolerance read as zero."""
+        return self.hidden - len(self.groups)
+
+    @property
+    def singular(self) -> bool:
+        """Whether the rank is less than the number of hidden neurons."""
+        return bool(self.groups)
+
+    @property
+    def cut_off(self) -> tuple[str, ...]:
+        """All neurons without any path to an input or an output, direction ignored."""
+        return tuple(name for group in self.groups for name in group)
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Singular values of `J(θ)`, largest first, and the absolute error they may carry.
+
+    They are square roots of the eigenvalues of `J Jᵀ`, so values below `resolution` cannot be told from zero.
+    """
+
+    values: Floats
+    resolution: float
+
+    @property
+    def rank(self) -> int:
+        """Number of singular values above the resolution; the rank by components is exact."""
+        return int((self.values > self.resolution).sum())
+
+    @property
+    def gap(self) -> tuple[float, float]:
+        """The smallest value counted and the largest one not counted (0 if there is none): far apart is good."""
+        kept, left = self.values[: self.rank], self.values[self.rank :]
+        return float(kept.min(initial=np.inf)), float(left.max(initial=0.0))
+
+    def null(self, threshold: float = NULL) -> int:
+        """Number of singular values below a threshold: the paper's count of lost neurons."""
+        return int((self.values < threshold).sum())
+
+
+def singularity(dag: Balanced, tolerance: float = 0.0) -> Singularity:
+    """Which neurons are cut off: `rank J = |Ṽ| + 1 − CC(G')`, inputs and outputs glued together (P0 Theorem 2).
+
+    >>> from lawful.network import Mlp
+    >>> mlp = Mlp([[[1.0, 2.0], [0.0, 0.0]], [[1.0, 0.0]]])
+    >>> found = singularity(mlp.to_dag())
+    >>> found.rank, found.cut_off
+    (1, ('h1.1',))
+    """
+    if not tolerance >= 0:
+        raise LawfulError(f"a tolerance is at least 0, not {tolerance}")
+    place = np.zeros(len(dag.names), dtype=np.intp)  # every input and output, and the constant, is vertex 0
+    place[dag.hidden] = np.arange(1, len(dag.hidden) + 1)
+    live = np.abs(dag.theta) > tolerance
+    groups = groups_cut_off(len(dag.hidden), place[dag.tails[live]], place[dag.heads[live]])
+    names = [tuple(dag.names[dag.hidden[member - 1]] for member in group) for group in groups]
+    return Singularity(len(dag.hidden), tuple(names), tolerance)
+
+
+def spectrum(dag: Dag) -> Spectrum:
+    """Singular values of `J(θ) = 2B̃diag(θ)`, from the `|Ṽ|×|Ṽ|` grounded Laplacian and never from J itself.
+
+    >>> from lawful.network import Mlp
+    >>> spectrum(Mlp([[[3.0, 0.0]], [[4.0]]]).to_dag()).values
+    array([10.])
+    """
+    if len(dag.hidden) > LARGEST_SPECTRUM:
+        raise Unsupported(
+            f"all singular values of {len(dag.hidden)} neurons take too long (at most {LARGEST_SPECTRUM}): "
+            "the rank by components has no such limit"
+        )
+    if not len(dag.hidden):
+        return Spectrum(np.zeros(0), 0.0)
+    exponent = int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1])
+    scale = 2.0 ** min(exponent, 1023)  # there squares neither overflow nor vanish
+    squares = np.linalg.eigvalsh(4.0 * grounded_laplacian(dag.with_theta(dag.theta / scale)).toarray())[::-1]
+    values = scale * np.sqrt(np.maximum(squares, 0.0))
+    error = len(values) * np.finfo(np.float64).eps * max(float(squares[0]), 0.0)
+    return Spectrum(values, scale * float(np.sqrt(error)))
+
+
+def subnetwork(dag: Dag, tolerance: float = 0.0) -> Dag:
+    """The smaller network that a (nearly) singular parameter really is: all but the cut-off neurons.
+
+    At tolerance 0 the function is the same.
+
+    >>> from lawful.network import Mlp
+    >>> subnetwork(Mlp([[[1.0, 2.0], [0.0, 0.0]], [[1.0, 0.0]]]).to_dag())
+    Dag(inputs=2, hidden=1, outputs=1, edges=3)
+    """
+    gone = np.array([dag.index[name] for name in singularity(dag, tolerance).cut_off], dtype=np.intp)
+    return dag.without_nodes(gone, drop_useless=True)  # some others may have spoken only to those

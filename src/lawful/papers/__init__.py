@@ -1,0 +1,1 @@
+"""What only one paper needs: `truncation` (P2), `leaky` (P3)."""

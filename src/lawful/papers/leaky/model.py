@@ -1,0 +1,199 @@
+"""Leaky ResNets: `∂_p A = -L̃ A + W_p σ(A)`, discretised by layer steps (P3 Sections 2 and 4)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from lawful.errors import InvalidNetwork, LawfulError
+from lawful.papers.leaky.steps import equidistant
+
+
+def rectify(values: Tensor, softness: float = 0.0) -> Tensor:
+    """ReLU, or with `softness` ε its C¹ version that is quadratic on [-ε, ε] and ReLU elsewhere.
+
+    Geodesics of the ReLU network sit on kinks (activations that are exactly zero), where no gradient vanishes;
+    the soft version picks the right subgradient there and differs from ReLU by at most ε/4.
+
+    >>> rectify(torch.tensor([-2.0, 0.0, 2.0]), softness=1.0)
+    tensor([0.0000, 0.2500, 2.0000])
+    """
+    if softness == 0:
+        return values.clamp(min=0)
+    slope = (values / (2 * softness) + 0.5).clamp(0, 1)
+    return torch.where(slope < 1, softness * slope * slope, values)
+
+
+class LeakyResNet(nn.Module):
+    """`α_ℓ = (1 - ρ_ℓ L̃) α_{ℓ-1} + ρ_ℓ W_ℓ σ(α_{ℓ-1})`, where σ rectifies and appends a one (the bias).
+
+    `into` and `out` are linear maps from the inputs to the width and from the width to the outputs, fixed unless
+    `learn_maps`; without them inputs and outputs have the width of the path. Everything is float64.
+
+    >>> network = LeakyResNet.random(width=8, layers=5, effective_depth=2.0, inputs=3, outputs=2, seed=0)
+    >>> network(torch.zeros(4, 3, dtype=torch.float64)).shape
+    torch.Size([4, 2])
+    """
+
+    steps: Tensor
+
+    def __init__(
+        self,
+        weights: ArrayLike | Tensor,
+        effective_depth: float,
+        steps: ArrayLike | None = None,
+        *,
+        into: ArrayLike | None = None,
+        out: ArrayLike | None = None,
+        learn_maps: bool = False,
+        softness: float = 0.0,
+    ) -> None:
+        """Copy and check. `weights` has shape (L, w, w + 1); the last column is the bias."""
+        super().__init__()
+        stack = _tensor(weights)
+        if stack.ndim != 3 or stack.shape[2] != stack.shape[1] + 1 or not stack.shape[0]:
+            raise InvalidNetwork(f"weights need shape (layers, width, width + 1), got {tuple(stack.shape)}")
+        if not (math.isfinite(effective_depth) and effective_depth > 0 and math.isfinite(softness) and softness >= 0):
+            raise LawfulError(
+                f"effective depth must be positive and softness not negative: {effective_depth}, {softness}"
+            )
+        grid = _tensor(equidistant(len(stack)) if steps is None else steps)
+        if grid.shape != stack.shape[:1] or not bool((grid > 0).all()):
+            raise InvalidNetwork(f"{len(stack)} layers need as many positive steps, got shape {tuple(grid.shape)}")
+        self.effective_depth = float(effective_depth)
+        self.softness = float(softness)
+        self.learns_maps = learn_maps
+        self.weights = nn.Parameter(stack)
+        self.register_buffer("steps", grid)
+        width = stack.shape[1]
+        self.into = _linear_map(into, (width, None), learn_maps)
+        self.out = _linear_map(out, (None, width), learn_maps)
+
+    @classmethod
+    def random(
+        cls,
+        *,
+        width: int,
+        layers: int,
+        effective_depth: float,
+        inputs: int,
+        outputs: int,
+        steps: ArrayLike | None = None,
+        learn_maps: bool = False,
+        softness: float = 0.0,
+        scale: float = 0.1,
+        seed: int = 0,
+    ) -> LeakyResNet:
+        """Gaussian weights of standard deviation `scale`; maps with orthonormal columns (into) and rows (out)."""
+        if min(width, layers, inputs, outputs) < 1 or width < max(inputs, outputs):
+            raise LawfulError(
+                f"the width must be at least the inputs and outputs: width {width}, inputs {inputs}, outputs {outputs}"
+            )
+        rng = np.random.default_rng(seed)
+        into = np.linalg.qr(rng.normal(size=(width, inputs)))[0]
+        out = np.linalg.qr(rng.normal(size=(width, outputs)))[0].T
+        weights = rng.normal(size=(layers, width, width + 1)) * scale
+        return cls(weights, effective_depth, steps, into=into, out=out, learn_maps=learn_maps, softness=softness)
+
+    @property
+    def width(self) -> int:
+        """Number of neurons of each layer."""
+        return int(self.weights.shape[1])
+
+    @property
+    def layers(self) -> int:
+        """Number of layers L."""
+        return int(self.weights.shape[0])
+
+    def path(self, inputs: Tensor) -> list[Tensor]:
+        """The representations `A_0, …, A_L`, each of shape (w, N), of a batch with one sample per row."""
+        state = inputs.T if self.into is None else self.into @ inputs.T
+        found = [state]
+        one = state.new_ones(1, state.shape[1])
+        for step, weight in zip(self.steps, self.weights, strict=True):
+            lifted = torch.cat([rectify(state, self.softness), one])
+            state = (1 - step * self.effective_depth) * state + step * (weight @ lifted)
+            found.append(state)
+        return found
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The outputs, one row per sample."""
+        last = self.path(inputs)[-1]
+        result: Tensor = last if self.out is None else self.out @ last
+        return result.T
+
+    def parameter_cost(self) -> Tensor:
+        """`∫ ‖W_p‖² dp = Σ ρ_ℓ ‖W_ℓ‖²`."""
+        return (self.steps * self.weights.square().sum(dim=(1, 2))).sum()
+
+    def cost(self, inputs: Tensor, targets: Tensor, ridge: float) -> Tensor:
+        """`(1/N) Σ ‖f*(x_i) - α_1(x_i)‖² + λ/(2L̃) Σ ρ_ℓ ‖W_ℓ‖²` (P3 Section 4)."""
+        error: Tensor = (self(inputs) - targets).square().sum() / len(inputs)
+        return error + ridge / (2 * self.effective_depth) * self.parameter_cost()
+
+    def replaced(
+        self, weights: ArrayLike | Tensor, steps: ArrayLike | None = None, effective_depth: float | None = None
+    ) -> LeakyResNet:
+        """The same maps with other weights, steps or effective depth."""
+        return LeakyResNet(
+            weights,
+            self.effective_depth if effective_depth is None else effective_depth,
+            self.steps.numpy() if steps is None else steps,
+            into=None if self.into is None else self.into.detach().numpy(),
+            out=None if self.out is None else self.out.detach().numpy(),
+            learn_maps=self.learns_maps,
+            softness=self.softness,
+        )
+
+
+def relayered(
+    network: LeakyResNet, steps: ArrayLike | None = None, effective_depth: float | None = None
+) -> tuple[LeakyResNet, np.ndarray]:
+    """The symmetries of P3 Section 2.1 and A.3 in one, exact for the discrete ReLU network.
+
+    For any new steps ρ' and effective depth L̃' the network with `V' = (ρ/ρ') (u'/u) V` and `b' = (ρ/ρ') s b`, where
+    `u = 1 - ρ L̃` and `s_ℓ = Π_{k ≤ ℓ} u'_k / u_k`, has the path `A'_ℓ = s_ℓ A_ℓ`. Returns it with `s_0, …, s_L`.
+    Integration range: `ρ' = cρ`, `L̃' = L̃/c`, so `s = 1`. Output scaling: `ρ' = ρ`, `s_L → exp(L̃ - L̃')`.
+
+    >>> network = LeakyResNet.random(width=4, layers=6, effective_depth=2.0, inputs=4, outputs=4, seed=0)
+    >>> stretched, scale = relayered(network, steps=3 * network.steps.numpy(), effective_depth=2 / 3)
+    >>> float(abs(scale - 1).max()) < 1e-12
+    True
+    """
+    if network.softness:
+        raise LawfulError("the symmetries need a homogeneous activation: softness must be 0")
+    depth = network.effective_depth if effective_depth is None else float(effective_depth)
+    old = network.steps.numpy()
+    new = old if steps is None else np.asarray(steps, dtype=np.float64)
+    if new.shape != old.shape or (new <= 0).any():
+        raise LawfulError(f"{len(old)} layers need as many positive steps, got shape {new.shape}")
+    keep, keep_new = 1 - old * network.effective_depth, 1 - new * depth
+    if (keep <= 0).any() or (keep_new <= 0).any():
+        raise LawfulError("the symmetries need ρ L̃ < 1 on every layer, before and after: use more layers")
+    ratio = keep_new / keep
+    scale = np.concatenate([[1.0], np.cumprod(ratio)])
+    weights = network.weights.detach().numpy() * (old / new)[:, None, None]
+    weights[:, :, :-1] *= ratio[:, None, None]
+    weights[:, :, -1] *= scale[1:, None]
+    return network.replaced(weights, new, depth), scale
+
+
+def _tensor(values: ArrayLike | Tensor) -> Tensor:
+    given = values.detach().numpy() if isinstance(values, Tensor) else values
+    tensor = torch.from_numpy(np.array(given, dtype=np.float64))
+    if not bool(torch.isfinite(tensor).all()):
+        raise InvalidNetwork("weights, steps and maps must be finite numbers")
+    return tensor
+
+
+def _linear_map(given: ArrayLike | None, shape: tuple[int | None, int | None], learn: bool) -> nn.Parameter | None:
+    if given is None:
+        return None
+    matrix = _tensor(given)
+    if matrix.ndim != 2 or any(want not in (None, got) for want, got in zip(shape, matrix.shape, strict=True)):
+        raise InvalidNetwork(f"a linear map of shape {tuple(matrix.shape)} does not fit the width {shape}")
+    return nn.Parameter(matrix, requires_grad=learn)

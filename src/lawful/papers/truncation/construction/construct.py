@@ -1,0 +1,287 @@
+"""A network of zero loss, built rather than trained: one layer collapses one cluster (P2 Sections 1 and 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lawful.errors import LawfulError
+from lawful.network import Mlp
+from lawful.papers.truncation.clusters import Clusters
+from lawful.papers.truncation.construction.bent_first_layer import caps
+from lawful.papers.truncation.construction.normalised_coordinates import Levelled
+from lawful.papers.truncation.construction.output_layer import with_output, with_steps
+from lawful.papers.truncation.construction.single_precision import in_single_precision
+from lawful.papers.truncation.cumulative import TruncationMap
+from lawful.papers.truncation.separation.separation import (
+    CommonPoint,
+    Hyperplane,
+    OrderUndecided,
+    cone_map,
+    parting,
+    separate,
+)
+from lawful.types import Floats
+
+ASIDES = (0.0, 0.5, -0.5, 2.0, -2.0, 8.0, -8.0)  # how far beside its cluster a collapsed point goes, in data sizes
+WORST = 1e12  # condition number of a map that is still used
+SMALL = 1e-12  # a loss above this share of the labels is not zero
+SINGLE = 1e-6  # a loss above this is not zero in single precision: another network is looked for
+
+
+@dataclass(frozen=True, eq=False)
+class ZeroLoss:
+    """Yes: layer k collapses cluster `order[k]` to `apexes[k]`; the losses are the network's own, on the data.
+
+    `condition` is the worst of the maps, in coordinates of size 1. `loss_single` is the loss in single precision, data
+    included, in the worst of several orders of summation. `widened`: a last hidden layer was added because one affine
+    map cannot send so many points to free labels. `bent`: the neurons of a first layer that comes before all these and
+    bends the data so that they can be parted, or 0; then apexes are points of its space. `blurred`: rows of two
+    clusters that are one point in single precision, if that is why the loss is not zero there.
+    """
+
+    network: Mlp
+    order: tuple[int, ...]
+    apexes: Floats
+    condition: float
+    loss: float
+    loss_single: float
+    widened: bool
+    blurred: tuple[int, int] | None = None
+    bent: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class NotSeparable:
+    """No: each of these clusters shares a point with the hull of the others of them, so none can be collapsed first.
+
+    Collapsing any other cluster does not move their points: whatever the order, the first of them is stuck.
+    """
+
+    clusters: tuple[int, ...]
+    reasons: tuple[CommonPoint, ...]
+
+
+def zero_loss_network(
+    data: Clusters, labels: ArrayLike | None = None, *, tries: int = 60, seed: int = 0
+) -> ZeroLoss | NotSeparable | OrderUndecided:
+    """Collapse clusters one by one, each to a point just off its own hull, then send the points to the labels.
+
+    A cluster counts as parted when a hyperplane has it on one side and all *other current* data on the other: clusters
+    not yet collapsed, and the points that earlier ones became. So data that are only sequentially separable work too.
+    The search is depth first over orders, widest gap first (at most `tries` maps). If collapsed points stand in the way
+    of the rest, it starts again and puts them further to one side, all along one direction. One affine map sends up to
+    Q + 1 points to free labels; for more clusters a last hidden layer of one neuron a step comes before it.
+
+    >>> data = Clusters([[0.0, 0.0], [0.1, 0.0], [1.0, 0.0], [1.0, 0.1], [0.0, 1.0]], [0, 0, 1, 1, 2])
+    >>> built = zero_loss_network(data)
+    >>> built.network, built.loss < 1e-20
+    (Mlp(2-2-2-2-3), True)
+    """
+    wanted = np.eye(data.count) if labels is None else np.asarray(labels, dtype=np.float64)
+    if wanted.ndim != 2 or len(wanted) != data.count or not np.isfinite(wanted).all():
+        raise LawfulError(
+            f"{data.count} clusters need a finite label vector each, not an array of shape {wanted.shape}"
+        )
+    if data.dimension == 1 and data.count > 2:
+        return _on_a_line(data, wanted, tries, seed)
+    return _steady(data, wanted, tries, seed)
+
+
+def _steady(data: Clusters, wanted: Floats, tries: int, seed: int) -> ZeroLoss | NotSeparable | OrderUndecided:
+    """Build from the data; if single precision spoils it, from the data and what that precision makes of them."""
+    found = _Search(data, Levelled.of(data.points), wanted, tries, seed).run()
+    if not isinstance(found, ZeroLoss) or found.loss_single <= SINGLE:
+        return found
+    blurred = _blurred(data)
+    if blurred is not None or not np.isfinite(found.loss_single):
+        return replace(found, blurred=blurred)
+    both = Clusters(np.vstack([data.points, data.points.astype(np.float32)]), np.tile(data.labels, 2))
+    again = _Search(both, Levelled.of(both.points, ahead=True), wanted, tries, seed).run()
+    return again if isinstance(again, ZeroLoss) and again.loss_single < found.loss_single else found
+
+
+def _blurred(data: Clusters) -> tuple[int, int] | None:
+    """Two rows of different clusters that are one point in single precision, if there are."""
+    seen: dict[tuple[float, ...], int] = {}
+    with np.errstate(over="ignore"):
+        rounded = data.points.astype(np.float32)
+    for row, point in enumerate(rounded.tolist()):
+        before = seen.setdefault(tuple(point), row)
+        if data.labels[before] != data.labels[row]:
+            return before, row
+    return None
+
+
+def _on_a_line(data: Clusters, wanted: Floats, tries: int, seed: int) -> ZeroLoss | NotSeparable | OrderUndecided:
+    """Of three intervals on a line the middle one is never parted: a first layer bends the line in every gap.
+
+    `x ↦ (σ(x − t_0), …, σ(x − t_{K−1}))` makes the intervals edges of a convex curve, and a hyperplane parts each edge
+    from the others.
+    """
+    blocked = _Search(data, Levelled.of(data.points), wanted, tries, seed).blocked()
+    if blocked is not None:
+        return blocked
+    level = Levelled.of(data.points, ahead=True)
+    along = level.down(data.points)[:, 0]
+    ends = sorted((along[data.labels == n].min(), along[data.labels == n].max()) for n in range(data.count))
+    knots = np.array([ends[0][0]] + [(one[1] + two[0]) / 2 for one, two in pairwise(ends)])
+    return _behind(np.ones((len(knots), 1)), -knots, level, data, wanted, tries, seed)
+
+
+def bent_network(data: Clusters, *, tries: int = 60, seed: int = 0) -> ZeroLoss | None:
+    """For clusters that cannot be parted even one by one: a first layer of one neuron a cap bends them apart.
+
+    >>> moons = Clusters([[0.0, 0.0], [2.0, 0.0], [1.0, 1.0], [1.0, 0.0]], [0, 0, 0, 1])
+    >>> bent_network(moons).network
+    Mlp(2-2-2-2-2)
+    """
+    for ahead in (False, True):
+        level = Levelled.of(data.points, ahead=ahead)
+        layer = caps(level.down(data.points), data.labels, seed)
+        found = None if layer is None else _behind(*layer, level, data, np.eye(data.count), tries, seed)
+        if layer is None or (isinstance(found, ZeroLoss) and found.loss_single <= SINGLE):
+            break
+    return found if isinstance(found, ZeroLoss) else None
+
+
+def _behind(
+    weight: Floats, bias: Floats, level: Levelled, data: Clusters, wanted: Floats, tries: int, seed: int
+) -> ZeroLoss | NotSeparable | OrderUndecided:
+    """A network of zero loss behind a given first layer (of levelled coordinates)."""
+    bent = Clusters(np.maximum(level.down(data.points) @ weight.T + bias, 0.0), data.labels)
+    found = _steady(bent, wanted, tries, seed)
+    if not isinstance(found, ZeroLoss):
+        return found
+    inner = found.network
+    network = level.taken_in(Mlp([weight, *inner.weights], [bias, *inner.biases], [0.0, *inner.slopes]))
+    losses = _losses(network, data, wanted)
+    if not losses[0] <= SMALL * float((wanted[data.labels] ** 2).sum() + 1):
+        return OrderUndecided(f"the gaps behind the first layer are too thin: loss {losses[0]:.1e}")
+    return replace(
+        found, network=network, loss=losses[0], loss_single=losses[1], bent=len(bias),
+        blurred=_blurred(data) if losses[1] > SINGLE else None,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """One collapse: the cluster, the hyperplane that parts it, and the map."""
+
+    cluster: int
+    plane: Hyperplane
+    map: TruncationMap
+
+
+class _Search:
+    """Depth first over which cluster to collapse next and where to put the point that it becomes."""
+
+    def __init__(self, data: Clusters, level: Levelled, wanted: Floats, tries: int, seed: int) -> None:
+        self.data, self.level, self.wanted, self.tries, self.left = data, level, wanted, tries, tries
+        direction = np.random.default_rng(seed).normal(size=data.dimension)
+        self.direction = direction / np.linalg.norm(direction)
+        self.reason = f"no order was found within {tries} maps"
+
+    def run(self) -> ZeroLoss | NotSeparable | OrderUndecided:
+        """The first order that works; *no* if some clusters block each other; else undecided."""
+        blocked = self.blocked()
+        if blocked is not None:
+            return blocked
+        best: ZeroLoss | None = None
+        for aside in ASIDES:
+            self.left = self.tries if best is None else self.left  # what is better in single precision costs the rest
+            found = self._descend(self.level.down(self.data.points), (), aside)
+            if found is not None and (best is None or found.loss_single < best.loss_single):
+                best = found
+            if best is not None and best.loss_single <= SINGLE:
+                break
+        return best or OrderUndecided(self.reason)
+
+    def blocked(self) -> NotSeparable | None:
+        """Leave out, one by one, clusters that can be parted from the others still there: what is left is blocked."""
+        left = list(range(self.data.count))
+        while len(left) > 1:
+            reasons = []
+            for number in left:
+                others = np.isin(self.data.labels, left) & (self.data.labels != number)
+                answer = separate(self.data.points[self.data.labels == number], self.data.points[others])
+                if not isinstance(answer, CommonPoint):
+                    left.remove(number)
+                    break
+                reasons.append(answer)
+            else:
+                return NotSeparable(tuple(left), tuple(reasons))
+        return None
+
+    def _descend(self, points: Floats, layers: tuple[_Layer, ...], aside: float) -> ZeroLoss | None:
+        if len(layers) == self.data.count:
+            return self._finished(layers)
+        done = {layer.cluster for layer in layers}
+        left = [number for number in range(self.data.count) if number not in done]
+        planes = {number: self._parted(points, number) for number in left}
+        parted = {number: plane for number, plane in planes.items() if plane is not None}
+        if not parted:
+            named = ", ".join(self.data.names[number] for number in left)
+            self.reason = f"clusters {named} could not be parted after the other {len(layers)} were collapsed"
+            if not layers:
+                self.reason = "the gaps are thinner than floats can tell"
+        for number in sorted(parted, key=lambda each: parted[each].low - parted[each].high):
+            if self.left <= 0:
+                return None
+            self.left -= 1
+            layer = self._collapse(points, number, parted[number], aside)
+            if layer.map.condition > WORST:
+                self.reason = "the gaps are too thin for maps that floating point can invert"
+                continue
+            moved = np.where((self.data.labels == number)[:, None], -layer.map.shift, points)
+            found = self._descend(moved, (*layers, layer), aside)
+            if found is not None:
+                return found
+        return None
+
+    def _parted(self, points: Floats, number: int) -> Hyperplane | None:
+        inside = self.data.labels == number
+        return parting(points[inside], points[~inside], exactly=False) if self.data.count > 1 else _alone(points)
+
+    def _collapse(self, points: Floats, number: int, plane: Hyperplane, aside: float) -> _Layer:
+        """The apex lies in the middle of the gap, above the cluster's mean or `aside` data sizes beside it."""
+        cluster, others = points[self.data.labels == number], points[self.data.labels != number]
+        size = float(np.ptp(points, axis=0).max())
+        mean = cluster.mean(axis=0) + aside * size * self.direction
+        apex = mean + ((plane.low + plane.high) / 2 - plane.normal @ mean) * plane.normal
+        return _Layer(number, plane, cone_map(plane, apex, cluster, others))
+
+    def _finished(self, layers: tuple[_Layer, ...]) -> ZeroLoss | None:
+        apexes = np.array([-layer.map.shift for layer in layers])
+        order = tuple(layer.cluster for layer in layers)
+        maps = tuple(layer.map for layer in layers)
+        labels = self.wanted[list(order)]
+        widened = bool(np.linalg.matrix_rank(np.c_[apexes, np.ones(len(apexes))]) < len(apexes))
+        first = [int(np.argmax(self.data.labels == cluster)) for cluster in order]
+        examples = self.level.down(self.data.points[first])
+        built = with_steps(maps, apexes, labels) if widened else with_output(maps, examples, labels)
+        network = self.level.taken_in(built)
+        targets = self.wanted[self.data.labels]
+        double, single = _losses(network, self.data, self.wanted)
+        if not double <= SMALL * float((targets**2).sum() + 1):
+            self.reason = f"the maps that were found are too badly conditioned: loss {double:.1e}"
+            return None
+        condition = max(map_.condition for map_ in maps)
+        return ZeroLoss(network, order, self.level.up(apexes), condition, double, single, widened)
+
+
+def _alone(points: Floats) -> Hyperplane:
+    normal = np.eye(points.shape[1])[0]
+    top = float((points @ normal).max())
+    return Hyperplane(tuple(Fraction(int(value)) for value in normal), normal, top, top + 1.0)
+
+
+def _losses(network: Mlp, data: Clusters, wanted: Floats) -> tuple[float, float]:
+    """The loss in double precision, and the worst in single precision over the orders in which sums may be taken."""
+    outputs = network.evaluate(data.points), *in_single_precision(network, data.points)
+    double, *single = (float(data.weights @ ((each - wanted[data.labels]) ** 2).sum(axis=1) / 2) for each in outputs)
+    return double, float(np.max(single))  # not a number if one is not

@@ -1,0 +1,1 @@
+"""What an audit and the demo show: text, JSON and a page."""

@@ -1,0 +1,1 @@
+"""Results about checkpoints as text, JSON and pages."""

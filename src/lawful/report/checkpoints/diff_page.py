@@ -1,0 +1,137 @@
+"""Two checkpoints as a page: what changed, where, and what that says about how they are related."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lawful.api.checkpoints.diff import Diff
+from lawful.figure import Figure, Panel, Series
+from lawful.report.checkpoints.diff import diff_text
+from lawful.report.page.charts import diff as drift_figure
+from lawful.report.page.page import Block, Section, Table, render
+from lawful.report.structure.symmetries_page import in_any_block
+
+if TYPE_CHECKING:
+    from lawful.checkpoints.changes import TensorChange
+    from lawful.checkpoints.corresponding import Correspondence
+    from lawful.checkpoints.relations.kinship import Kinship
+
+LISTED = 200  # rows of a table
+SMALLEST = 1e-17  # below which a distance is drawn as this
+
+
+def page_of_difference(found: Diff | Kinship | Correspondence, first: str, second: str) -> str:
+    """The page of two checkpoints, of layered networks or of modules."""
+    if isinstance(found, Diff):
+        return diff_page(found, first, second)
+    from lawful.checkpoints.relations.kinship import Kinship
+
+    return kinship_page(found, first, second) if isinstance(found, Kinship) else _sizes_page(found, first, second)
+
+
+def _sizes_page(found: Correspondence, first: str, second: str) -> str:
+    """The page of two checkpoints of different architectures."""
+    sizes = [(each.name, str(each.first), str(each.second)) for each in (*found.spaces, *found.tensors)[:LISTED]]
+    sections = [Section("Sizes that differ", [Table(("space or tensor", "A", "B"), sizes)])] if sizes else []
+    if found.common:
+        caption = "Of tensors with one name and one size, the distance as stored, relative to the larger of both."
+        table = Table(("tensor", "distance"), list(found.common[:LISTED]), caption, bars=("distance",))
+        sections.append(Section("What corresponds", [table]))
+    return render(f"{first} and {second}", f"Different architectures: {found.reason}.", sections)
+
+
+def diff_page(found: Diff, first: str, second: str) -> str:
+    """The page of two checkpoints of a layered network."""
+    names = [found.dag.names[node] for node in found.dag.hidden]
+    order = np.argsort(-np.abs(found.drift), kind="stable")[:LISTED]
+    drifts = Table(
+        ("neuron", "balance moved by"), [(names[k], float(found.drift[k])) for k in order],
+        "Gradient flow would keep every balance; the largest drift first.", bars=("balance moved by",),
+    )  # fmt: skip
+    layers = Table(
+        ("layer", "dimension before", "after"), [tuple(row) for row in found.dimensions],
+        "Effective dimension of each layer on the samples.", bars=("dimension before", "after"),
+    )  # fmt: skip
+    sections = [
+        Section("In short", [Table(("", ""), [_halves(line) for line in diff_text(found).splitlines()])]),
+        Section("Laws", [drift_figure(found), drifts]),
+        Section("Signs", _signs(found)),
+    ]
+    if found.dimensions:
+        sections.append(Section("Layers", [layers]))
+    lead = f"Are they the same function? {found.verdict.verdict.capitalize()} ({found.verdict.method}). "
+    lead += f"Are they related? {found.word.capitalize()}: {found.reason}."
+    return render(f"{first} and {second}", lead, sections)
+
+
+def _halves(line: str) -> tuple[str, str]:
+    head, _, rest = line.strip().partition("  ")
+    return (head, rest.strip()) if rest else ("", head)
+
+
+def _signs(found: Diff) -> list[Block]:
+    if not found.flipped:
+        return ["No weight changed sign."]
+    crossed = set(found.crossed)
+    rows = [(tail, head, (tail, head) in crossed) for tail, head in found.flipped[:LISTED]]
+    rows.sort(key=lambda row: not row[2])
+    words = f"{len(found.flipped):,} weights changed sign; {len(crossed):,} of these are locked for gradient flow."
+    return [words, Table(("from", "to", "locked for the flow"), rows)]
+
+
+def kinship_page(found: Kinship, first: str, second: str) -> str:
+    """The page of two checkpoints of a module."""
+    changed = [(each.tensor, each.relative, _kind(each)) for each in found.changes[:LISTED]]
+    agreements = [(each.space, each.units, each.agree, each.share, each.null) for each in found.agreements[:LISTED]]
+    sections = [Section("Where they differ", _profile(found))]
+    if changed:
+        caption = "Relative distance after alignment, largest first."
+        table = Table(("tensor", "distance", "kind of change"), changed, caption, bars=("distance",))
+        sections.append(Section("Tensors that changed", [table]))
+    if agreements:
+        caption = (
+            "Units whose partner is the same by two independent matchings, and in layers that do not belong together. "
+            "Networks trained apart on one task agree as well: this says how alike units are, not why."
+        )
+        columns = ("space", "units", "agree", "share", "mismatched layers")
+        sections.append(Section("How alike units are", [Table(columns, agreements, caption, bars=("share",))]))
+    return render(f"{first} and {second}", f"{found.word.capitalize()}: {found.reason}.", sections)
+
+
+def _kind(change: TensorChange) -> str:
+    words = [f"rank {change.rank}"] if change.rank is not None else []
+    words += [f"{change.zeroed:.0%} set to zero"] if change.zeroed else []
+    words += [f"{change.levels} levels"] if change.levels is not None else []
+    words += [f"rounded to {change.rounded}"] if change.rounded is not None else []
+    return ", ".join(words)
+
+
+def _profile(found: Kinship) -> list[Block]:
+    """Every tensor's distance after alignment, in the order of the checkpoint."""
+    distances = found.verdict.comparison.distances
+    if not distances:
+        return ["No tensors correspond."]
+    values = [max(each.relative, SMALLEST) for each in distances]
+    panels = [
+        Panel([Series(values, np.arange(1, len(values) + 1), style="points")], "distance after alignment",
+              "tensor, in order", "relative distance", log_y=True)
+    ]  # fmt: skip
+    if found.agreements:
+        places = np.arange(1, len(found.agreements) + 1)
+        series = [Series([each.share for each in found.agreements], places, "agree", "points")]
+        by_chance = [np.nan if each.null is None else each.null for each in found.agreements]
+        series.append(Series(by_chance, places, "mismatched layers", "points"))
+        panels.append(Panel(series, "units whose partners agree", "space, in order", "share"))
+    kinds: dict[str, list[float]] = {}
+    for each in distances:
+        kinds.setdefault(in_any_block(each.tensor), []).append(each.relative)
+    rows = [(name, len(some), float(np.median(some)), max(some)) for name, some in kinds.items()]
+    rows.sort(key=lambda row: -row[-1])
+    columns = ("tensors (* is a block)", "how many", "median distance", "largest distance")
+    caption = "Kinds of tensor, those that moved most first."
+    return [
+        Figure("Left, a tensor that did not change is drawn at the bottom.", panels),
+        Table(columns, rows, caption, bars=("largest distance",)),
+    ]

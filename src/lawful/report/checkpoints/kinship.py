@@ -1,0 +1,131 @@
+"""How two checkpoints are related, as JSON and as text; computes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lawful.checkpoints.changes import TensorChange
+from lawful.checkpoints.corresponding import Correspondence, OtherSize
+from lawful.checkpoints.relations.kinship import KeptBlocks, Kinship
+from lawful.outward import at_least, at_most
+from lawful.report.checkpoints.checkpoints import profile, wrapped
+from lawful.report.checkpoints.lineage import lineage_json
+
+LISTED = 6
+
+
+def kinship_json(found: Kinship) -> dict[str, Any]:
+    """The keys of `lawful diff --json` for checkpoints of modules."""
+    return {
+        "verdict": "undecided" if found.kept is not None or found.settings else found.verdict.verdict,
+        "relation": found.relation,
+        "relation_word": found.word,
+        "reason": found.reason,
+        "settings": list(found.settings),
+        **lineage_json(found.lineage),
+        "share": found.share,
+        "null": found.null,
+        "held": None if found.held is None else [list(found.held.of_first), list(found.held.of_second)],
+        "agreements": [
+            {"space": each.space, "units": each.units, "agree": each.agree, "null": each.null}
+            for each in found.agreements
+        ],
+        "changes": [
+            {"tensor": each.tensor, "distance": each.relative, "rank": each.rank, "zeroed": each.zeroed,
+             "levels": each.levels, "rounded": each.rounded} for each in found.changes
+        ],
+        "depth_cut": None if found.kept is None else {
+            "of": found.kept.container, "blocks": found.kept.count,
+            "kept": [{"block": each.block, "of": each.of, "distance": each.distance, "second": each.second}
+                     for each in found.kept.blocks],
+        },
+        **profile(found.verdict.comparison),
+    }  # fmt: skip
+
+
+def kinship_text(found: Kinship) -> str:
+    """The relation first, then why, then what changed."""
+    alike = found.lineage is not None and found.lineage.found == "alike"
+    lines = [
+        found.word.upper()
+        + (", ALIKE UP TO A SYMMETRY" if alike else "")
+        + ("" if found.kept is None else _order_words(found.kept))
+    ]
+    lines += _cut_lines(found.kept) if found.kept is not None else []
+    lines += wrapped(found.reason + ".")
+    for title, picked in (
+        ("low-rank differences", [each for each in found.changes if each.rank is not None]),
+        ("entries set to zero", [each for each in found.changes if each.zeroed]),
+        ("on a grid of few levels", [each for each in found.changes if each.levels is not None]),
+        ("rounded", [each for each in found.changes if each.rounded is not None]),
+    ):
+        if picked:
+            named = ", ".join(_change_words(each) for each in picked[:6])
+            lines += wrapped(f"{title}: {named}{', ...' if len(picked) > 6 else ''}.")
+    lines += [f"  {each.relative:9.1e}  {each.tensor}" for each in found.changes[:6]]
+    if len(found.changes) > 6:
+        lines.append(f"  and {len(found.changes) - 6} more tensors that changed")
+    return "\n".join(lines)
+
+
+def _change_words(each: TensorChange) -> str:
+    if each.rounded is not None:
+        return f"{each.tensor} ({each.rounded})"
+    if each.rank is not None:
+        return f"{each.tensor} (rank {each.rank})"
+    return f"{each.tensor} ({each.zeroed:.0%})" if each.zeroed else f"{each.tensor} ({each.levels})"
+
+
+def _order_words(cut: KeptBlocks) -> str:
+    if len(cut.blocks) == cut.count:
+        return " WITH BLOCKS IN ANOTHER ORDER"
+    return " WITH FEWER BLOCKS" if len(cut.blocks) < cut.count else " WITH MORE BLOCKS"
+
+
+def _cut_lines(cut: KeptBlocks) -> list[str]:
+    kept = ", ".join(str(each.of) for each in cut.blocks)
+    nearest = at_most(max(each.distance for each in cut.blocks), 2)
+    second = at_least(min(each.second for each in cut.blocks), 2)
+    return wrapped(
+        f"B has {len(cut.blocks)} blocks, made of the {cut.count} blocks of A's {cut.container}: {kept}. By sketches "
+        f"that no disguise changes, these are within {nearest}, all others {second} or more apart (1 is "
+        "nothing in common). What follows is about A with these blocks."
+    )
+
+
+def correspondence_json(found: Correspondence) -> dict[str, Any]:
+    """The same keys where the architectures differ."""
+    return {
+        "verdict": "undecided",
+        "relation": "undecided",
+        "reason": f"different architectures: {found.reason}",
+        "spaces_apart": [_size_json(each) for each in found.spaces],
+        "sizes_apart": [_size_json(each) for each in found.tensors],
+        "only": [list(found.only_first), list(found.only_second)],
+        "tensors": [{"tensor": name, "distance": distance} for name, distance in found.common],
+    }
+
+
+def _size_json(each: OtherSize) -> dict[str, Any]:
+    return {"name": each.name, "sizes": [list(each.first), list(each.second)]}
+
+
+def correspondence_text(found: Correspondence) -> str:
+    """Which sizes differ, then what corresponds."""
+    lines = ["UNDECIDED: different architectures", *wrapped(found.reason + ".")]
+    for title, sizes in (("hidden space", found.spaces), ("tensor", found.tensors)):
+        lines += [f"  {title} {each.name}: {_by(each.first)} in A, {_by(each.second)} in B" for each in sizes[:LISTED]]
+        lines += [f"  and {len(sizes) - LISTED} more"] * (len(sizes) > LISTED)
+    for which, names in (("A", found.only_first), ("B", found.only_second)):
+        if names:
+            lines += wrapped(f"Only {which} has {', '.join(names[:LISTED])}{', ...' if len(names) > LISTED else ''}.")
+    if found.common:
+        same = sum(not distance for _, distance in found.common)
+        lines += wrapped(f"{len(found.common)} tensors have one name and one size; as stored, {same} are the same.")
+        others = sorted((each for each in found.common if each[1]), key=lambda each: each[1])
+        lines += [f"  {distance:9.1e}  {name}" for name, distance in others[:LISTED]]
+    return "\n".join(lines)
+
+
+def _by(size: tuple[int, ...]) -> str:
+    return " × ".join(map(str, size))

@@ -1,0 +1,96 @@
+"""Indices of checkpoints and what was found in them, as JSON and as text; computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lawful.api.checkpoints.index import Indexed, Relatives
+    from lawful.checkpoints.merge import Merged
+
+SHOWN = 5
+
+
+def indexed_json(done: Indexed) -> dict[str, Any]:
+    """The keys of `lawful fingerprint --index --json`."""
+    failed = [{"path": path, "reason": reason} for path, reason in done.failed]
+    return {"index": done.index, "added": done.added, "kept": done.kept, "unread": failed}
+
+
+def indexed_text(result: Mapping[str, Any]) -> str:
+    """How many are new, were there, could not be read."""
+    lines = [f"{result['index']}: {result['added']} checkpoints added, {result['kept']} unchanged"]
+    failed = result["unread"]
+    lines += [f"  not read: {each['path']}: {each['reason']}" for each in failed[:SHOWN]]
+    return "\n".join(lines + ([f"  … and {len(failed) - SHOWN} more not read"] if len(failed) > SHOWN else []))
+
+
+def found_json(found: Relatives) -> dict[str, Any]:
+    """The keys of `lawful find --json`."""
+    relatives = [
+        {"path": each.path, "likeness": round(each.likeness, 4), "identical": each.identical}
+        for each in found.relatives
+    ]
+    return {
+        "relatives": relatives,
+        "compared": found.compared,
+        "indexed": found.others,
+        "calibrated": found.calibrated,
+    }
+
+
+def found_text(result: Mapping[str, Any]) -> str:
+    """The most alike first, and what the numbers mean."""
+    if not result["relatives"]:
+        return f"undecided: none of the {result['indexed']} checkpoints in the index has this architecture"
+    lines = ["likeness  checkpoint"]
+    for each in result["relatives"]:
+        same = "  (identical weights)" if each["identical"] else ""
+        lines.append(f"{each['likeness']:8.3f}  {each['path']}{same}")
+    lines += [
+        "",
+        f"Of {result['compared']} checkpoints of this architecture. 1: the same up to its symmetries; about 0",
+    ]
+    lines.append("or below: no more alike than others here. A likeness is a hint, no proof: `lawful diff A B` tests")
+    lines.append("whether two are related, and `lawful same A B` whether they are the same function.")
+    if not result["calibrated"]:
+        lines.append("Too few others to take away what all have in common: trained strangers look alike too.")
+    return "\n".join(lines)
+
+
+def merged_json(found: Merged, written: str | None = None) -> dict[str, Any]:
+    """The keys of `lawful merge --json`."""
+    line = found.line
+    way = None
+    if line is not None:
+        before, after = line.barriers
+        way = {
+            "steps": line.steps.tolist(),
+            "before": line.before.tolist(),
+            "after": line.after.tolist(),
+            "barrier_before": before,
+            "barrier_after": after,
+        }
+    return {
+        "weight": found.weight,
+        "distance_before": found.aligned.before,
+        "distance_after": found.aligned.after,
+        "line": way,
+        "out": written,
+    }
+
+
+def merged_text(result: Mapping[str, Any]) -> str:
+    """How far apart the two were, and the loss on the way."""
+    lines = [
+        f"mean with {result['weight']:g} of B: B is {result['distance_before']:.3g} of A's size away, "
+        f"{result['distance_after']:.3g} after alignment"
+    ]
+    line = result["line"]
+    if line is not None:
+        lines += ["", "loss on the way from A to B", "  step     as B is     aligned"]
+        rows = zip(line["steps"], line["before"], line["after"], strict=True)
+        lines += [f"  {step:4.2f}  {one:10.4g}  {two:10.4g}" for step, one, two in rows]
+        lines.append(f"barrier {line['barrier_before']:.4g} before, {line['barrier_after']:.4g} after alignment")
+    return "\n".join(lines + ([f"written to {result['out']}"] if result["out"] else []))

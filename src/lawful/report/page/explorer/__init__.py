@@ -1,0 +1,199 @@
+"""The explorer: one self-contained page that trains, rescales and draws a network in the browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lawful.conservation.wording import Wording
+from lawful.fibers.reparametrisations import SymmetryStep
+from lawful.fibers.verdict import Different, Equal, step_json
+from lawful.invariant_set.module_graph import as_dag
+from lawful.network import Mlp
+from lawful.pruning.prune import Pruning
+from lawful.report.structure.network import MAX_EDGES, MAX_NODES, draw_graph
+from lawful.report.structure.pruning import decided_sentence
+from lawful.sentences.pruning import EVERYWHERE, same_function
+
+if TYPE_CHECKING:
+    from lawful.api.explore import Exploration
+
+HERE = Path(__file__).parent
+MOST_LAWS = 400
+
+
+def facts(found: Exploration) -> dict[str, Any]:
+    """What the page holds, in numbers."""
+    return {
+        "network": found.source,
+        "parameters": found.network.parameters,
+        "widths": list(found.network.widths),
+        "samples": len(found.inputs),
+        "laws": None if found.laws is None else found.laws.laws,
+        "locked": found.components.log2_components,
+        "verdict": None if found.verdict is None else found.verdict.verdict,
+    }
+
+
+def facts_text(found: Exploration) -> str:
+    """One line: a notebook shows the page itself."""
+    return f"explorer of {found.source}: {found.network.parameters:,} parameters, {len(found.inputs)} samples"
+
+
+def explorer_html(found: Exploration, title: str = "", lead: str = "") -> str:
+    """The page, under words of your own; data go in as JSON, and no text of the user's becomes markup."""
+    words = {"title": title or found.source, "lead": lead}
+    data = json.dumps(explorer_data(found) | words, ensure_ascii=False, allow_nan=False)
+    parts = {
+        "style": _text("page.css"),
+        "title": escape(words["title"]),
+        "picture": _picture(found),
+        "data": data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"),
+        "script": "\n".join(map(_text, ("engine.js", "drawing.js", "page.js", "panels.js"))),
+    }
+    return re.sub(r"\{\{(style|title|picture|data|script)\}\}", lambda place: parts[place[1]], _text("page.html"))
+
+
+def _picture(found: Exploration) -> str:
+    """The network as it is given, for readers without scripts; the page draws its own over it."""
+    dag = as_dag(found.components.dag)
+    small = len(dag.names) <= MAX_NODES and dag.parameters <= MAX_EDGES
+    return draw_graph(dag) if small else "<noscript>This page needs scripts to draw so large a network.</noscript>"
+
+
+def _text(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def explorer_data(found: Exploration) -> dict[str, Any]:
+    """What the scripts read."""
+    network = found.network
+    dag = as_dag(found.components.dag)
+    return {
+        "source": found.source,
+        "command": shlex.quote(found.source),
+        "otherCommand": shlex.quote(found.other_source),
+        "network": _network(network),
+        "other": None if found.other is None else _network(found.other),
+        "inputs": found.inputs.tolist(),
+        "targets": found.targets.tolist(),
+        "madeUp": found.made_up,
+        "laws": _laws(found),
+        "count": None if found.laws is None else {"laws": found.laws.laws, "status": found.laws.status},
+        "locked": [
+            {
+                "edge": lock.edge,
+                "barrier": lock.barrier,
+                "names": dag.edge_name(lock.edge),
+                "set": [dag.names[node] for node in found.components.stable_set(lock)],
+            }
+            for lock in found.components.locked
+        ],
+        "hidden": found.hidden,
+        "path": _path(found),
+        "pruned": _pruned(found),
+        "verdict": _verdict(found),
+    }
+
+
+def _network(network: Any) -> dict[str, Any]:
+    return {
+        "widths": list(network.widths),
+        "weights": [weight.tolist() for weight in network.weights],
+        "biases": [None if bias is None else bias.tolist() for bias in network.biases],
+        "slopes": list(network.slopes),
+    }
+
+
+def _path(found: Exploration) -> dict[str, Any] | None:
+    path = found.path
+    if path is None:
+        return None
+    sizes, signs = ([each.tolist() for each in part] for part in (path.sizes, path.signs))
+    flips = int(np.count_nonzero(found.network.theta)) - len(found.components.locked)
+    return {"sizes": sizes, "signs": signs, "drift": str(path.drift), "flips": flips}
+
+
+def _pruned(found: Exploration) -> dict[str, Any]:
+    """What goes, where it stands in the drawing, and the network without it."""
+    pruning, widths = found.pruning, found.network.widths
+    hidden = [f"{layer + 1},{unit}" for layer, width in enumerate(widths[1:-1]) for unit in range(width)]
+    dag = found.pruning.original.to_dag()
+    places = dict(zip((dag.names[node] for node in dag.hidden), hidden, strict=True))
+    return {
+        "before": pruning.neurons_before,
+        "after": pruning.neurons_after,
+        "bound": pruning.bound,
+        "rounding": pruning.rounding,
+        "complete": pruning.decided is not None and pruning.decided.complete,
+        "words": _pruned_words(pruning),
+        "left": decided_sentence(pruning)[:1].upper() + decided_sentence(pruning)[1:] + ".",
+        "removed": [
+            {"name": name, "place": places.get(name, ""), "why": stage.kind}
+            for stage in pruning.stages
+            for name in stage.removed
+        ],
+        "network": _network(pruning.network) if isinstance(pruning.network, Mlp) else None,
+    }
+
+
+def _pruned_words(pruning: Pruning) -> str:
+    removed = pruning.neurons_before - pruning.neurons_after
+    if not removed:
+        return "No neuron is removed."
+    same = same_function(EVERYWHERE, pruning.rounding, "[-1, 1]")
+    return f"{removed} of {pruning.neurons_before} hidden neurons can go (ringed on the left): {same}."
+
+
+def _laws(found: Exploration) -> list[dict[str, Any]]:
+    wording = Wording(found.network.to_dag())
+    return [
+        {"name": wording.law(law), "terms": [[list(edges), float(factor)] for edges, factor in law.terms.items()]}
+        for law in list(found.known)[:MOST_LAWS]
+        if law.exponent is None
+    ]
+
+
+def _verdict(found: Exploration) -> dict[str, Any] | None:
+    verdict = found.verdict
+    if verdict is None:
+        return None
+    if isinstance(verdict, Equal):
+        words = f"the same function ({verdict.method})."
+        steps = [
+            step
+            for name, side in (("this", verdict.witness.first), ("other", verdict.witness.second))
+            for step in _steps(name, side)
+        ]
+        return {"verdict": verdict.verdict, "words": words, "input": None, "steps": steps}
+    if isinstance(verdict, Different) and verdict.counterexample is not None:
+        point = np.asarray(verdict.counterexample.point, dtype=float).tolist()
+        words = "the dot is an input on which the exact outputs differ."
+        return {"verdict": verdict.verdict, "words": words, "input": point, "steps": []}
+    return {"verdict": verdict.verdict, "words": verdict.reason, "input": None, "steps": []}
+
+
+def _steps(network: str, side: Sequence[SymmetryStep]) -> list[dict[str, str]]:
+    """The steps that move something, in words."""
+    told = []
+    for step in map(step_json, side):
+        what = f"{step.pop('do')} layer {step.pop('layer')}"
+        moved = list(step.get("order", step.get("factors", ())))
+        if moved and moved in ([1.0] * len(moved), list(range(len(moved)))):
+            continue
+        how = "; ".join(f"{key} {_short(value)}" for key, value in step.items())
+        told.append({"network": network, "what": what, "how": how})
+    return told
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_short, value[:12])) + (", ..." if len(value) > 12 else "")
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,265 @@
+"""Components, paths and rebalanced networks as text and as JSON objects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path as File
+from typing import Any
+
+from lawful.invariant_set import (
+    Apart,
+    Components,
+    EntryGraph,
+    OutputMeaning,
+    Rebalanced,
+    Unsettled,
+    WeightPath,
+    locked_outputs,
+)
+from lawful.invariant_set.module_graph import Balanced
+from lawful.outward import at_most
+from lawful.sentences import components as sentences
+
+MOST = 12  # rows shown to people; JSON has them all
+
+
+def components_json(found: Components, meanings: Sequence[OutputMeaning], exact: bool) -> dict[str, Any]:
+    """The documented keys of `lawful components --json`."""
+    dag = found.dag
+    show = (lambda number: number) if exact else _number
+    return {
+        "connected": None if found.connected and (found.marginal or found.beyond) else found.connected,
+        "log2_components": found.log2_components,
+        "locked": [
+            {
+                "edge": list(dag.edge_name(lock.edge)),
+                "sign": lock.sign or None,
+                "barrier": lock.barrier,
+                "minimum": show(lock.minimum),
+                "exact_minimum": str(lock.minimum),
+                "side": lock.side,
+                "certificate": [dag.names[node] for node in found.stable_set(lock)],
+            }
+            | ({"entry": dag.entry(lock.edge)} if isinstance(dag, EntryGraph) else {})
+            for lock in found.locked
+        ],
+        "free_bottlenecks": [list(dag.edge_name(edge)) for edge in found.free_bottlenecks],
+        "marginal": [list(dag.edge_name(edge)) for edge in found.marginal],
+        "balance": {
+            dag.names[node]: show(number) for node, number in zip(dag.hidden, found.balance.fractions, strict=True)
+        },
+        "tolerance": _number(found.balance.tolerance),
+        "exact": not found.balance.slack,
+        "outputs": [_meaning_json(dag, meaning) for meaning in meanings],
+        "beyond": list(found.beyond),
+    }
+
+
+def found_json(found: Components) -> dict[str, Any]:
+    """Components with what their locks mean, in floating point."""
+    return components_json(found, locked_outputs(found), exact=False)
+
+
+def found_text(found: Components) -> str:
+    """Components for people, with what their locks mean."""
+    return components_text(found, locked_outputs(found))
+
+
+def components_text(found: Components, meanings: Sequence[OutputMeaning]) -> str:
+    """The answer, the locked weights with their proofs, and what they mean."""
+    dag = found.dag
+    bottlenecks = len(found.locked) + len(found.free_bottlenecks)
+    if found.connected and found.beyond:
+        lines = [f"undecided: its {len(dag.hidden):,} balances lock no weight, but training keeps more than these"]
+    elif found.connected and found.marginal:
+        lines = [f"undecided: {len(found.marginal)} bottleneck edges are locked, or free, within the tolerance given"]
+    elif found.connected:
+        lines = [sentences.connected(bottlenecks)]
+        if isinstance(dag, EntryGraph):
+            lines = [f"connected: no weight is locked by its {len(dag.hidden):,} balances"]
+    else:
+        lines = [sentences.disconnected(found.log2_components)]
+        lines.append(f"  {'locked weight':24} {'sign':>4} {'|weight| is at least':>20}  proof: balance sum over")
+        for lock in found.locked[:MOST]:
+            nodes = [dag.names[node] for node in found.stable_set(lock)]
+            sign = {1: "+", -1: "-", 0: "?"}[lock.sign]
+            lines.append(
+                f"  {edge_words(dag, lock.edge):24} {sign:>4} {sentences.barrier(lock.minimum):>20}  {_few(nodes)}"
+            )
+        if len(found.locked) > MOST:
+            lines.append(f"  ... and {len(found.locked) - MOST} more")
+        lines.append(f"{len(found.free_bottlenecks)} other bottleneck edges are free")
+    lines += [line for meaning in meanings for line in _meaning_text(dag, meaning)]
+    lines += [f"beyond balances: {reason}" for reason in found.beyond]
+    if found.locked and found.marginal:
+        lines.append(f"{len(found.marginal)} more are left open by the tolerance given; without it they are locked")
+    if found.balance.slack:
+        lines.append(f"balance trusted to a total of {float(found.balance.tolerance):.2g}")
+    else:
+        lines.append("decided exactly: weights and balances are rational numbers")
+    return "\n".join(lines)
+
+
+def edge_words(dag: Balanced, edge: int) -> str:
+    """An edge for people: its two ends, or the entry of the module that it is."""
+    return dag.entry(edge) if isinstance(dag, EntryGraph) else " -> ".join(dag.edge_name(edge))
+
+
+def _number(exact: Fraction) -> float | Fraction:
+    """A float, or the fraction itself where a float would be infinite or lose a number to zero."""
+    try:
+        near = float(exact)
+    except OverflowError:
+        return exact
+    return near if near or not exact else exact
+
+
+def _meaning_json(dag: Balanced, meaning: OutputMeaning) -> dict[str, Any]:
+    return {
+        "output": dag.names[meaning.output],
+        "confined": meaning.confined,
+        "locked": [
+            {"neuron": dag.names[neuron.neuron], "sign": neuron.lock.sign or None, "factor": neuron.factor}
+            for neuron in meaning.locked
+        ],
+    }
+
+
+def _meaning_text(dag: Balanced, meaning: OutputMeaning) -> list[str]:
+    name = dag.names[meaning.output]
+    many = "1 neuron" if len(meaning.locked) == 1 else f"{len(meaning.locked)} neurons"
+    lines = [f"output {name}: training can never change the sign of {many} here"]
+    if meaning.confined:
+        other = {"above": "below", "below": "above"}[meaning.confined]
+        lines.append(f"  so {name} never goes {other} its bias (0 if it has none), whatever the data")
+    factors = [neuron.factor for neuron in meaning.locked if neuron.factor is not None]
+    if factors:
+        most = max(factors)
+        lines.append(f"  inputs times up to {at_most(most)}, output divided by it, frees them without change:")
+        lines.append("  lawful rebalance NETWORK --balance unlock --out FILE")
+    return lines
+
+
+def path_json(found: WeightPath | Apart | Unsettled, dag: Balanced, points: int) -> dict[str, Any]:
+    """The documented keys of `lawful path --json`."""
+    if not isinstance(found, WeightPath):
+        return {
+            "connected": False if isinstance(found, Apart) else None,
+            "reason": found.reason,
+            "locked": [list(dag.edge_name(edge)) for edge in found.edges],
+            "balance_differs": [dag.names[node] for node in found.nodes] if isinstance(found, Apart) else [],
+        }
+    return {
+        "connected": True,
+        "reason": None,
+        "pieces": found.pieces,
+        "points": points,
+        "max_residual": found.residual(points),
+        "drift": _number(found.drift),
+        "locked": [],
+        "balance_differs": [],
+    }
+
+
+def weight_path_json(found: WeightPath) -> dict[str, Any]:
+    """A path, checked at 50 points."""
+    return path_json(found, found.dag, 50)
+
+
+def weight_path_text(found: WeightPath) -> str:
+    """A path for people, checked at 50 points."""
+    return path_text(found, found.dag, 50)
+
+
+def apart_json(found: Apart | Unsettled) -> dict[str, Any]:
+    """No path, or none found: the edges and neurons by number."""
+    return {
+        "connected": False if isinstance(found, Apart) else None,
+        "reason": found.reason,
+        "locked": list(found.edges),
+        "balance_differs": list(found.nodes) if isinstance(found, Apart) else [],
+    }
+
+
+def apart_text(found: Apart | Unsettled) -> str:
+    """No path, or none found."""
+    return f"{'no path' if isinstance(found, Apart) else 'undecided'}: {found.reason}"
+
+
+def path_text(found: WeightPath | Apart | Unsettled, dag: Balanced, points: int) -> str:
+    """Whether there is a path, and what it is like."""
+    if not isinstance(found, WeightPath):
+        names = [edge_words(dag, edge) for edge in found.edges]
+        if isinstance(found, Apart):
+            names = names or [dag.names[node] for node in found.nodes]
+        word = "no path" if isinstance(found, Apart) else "undecided"
+        return f"{word}: {found.reason}" + (f"\n  {_few(names)}" if names else "")
+    pieces = "1 piece" if found.pieces == 1 else f"{found.pieces} pieces"
+    exactly = "inside H(c) exactly" if not found.drift else f"which differ by {float(found.drift):.1e} in balance"
+    return (
+        f"a path of {pieces} joins them, {exactly}\n"
+        f"in float64 its balance is off by at most {at_most(found.residual(points), 2)} at {points} points"
+    )
+
+
+def rebalance_json(done: Rebalanced, locked: tuple[int, ...], change: float, out: File | None) -> dict[str, Any]:
+    """The documented keys of `lawful rebalance --json`."""
+    return {
+        "reached": done.reached,
+        "residual": done.residual,
+        "steps": done.steps,
+        "unreachable": [done.dag.names[node] for node in done.unreachable],
+        "largest_factor": _largest(done),
+        "function_change": change,
+        "log2_components_before": locked[0],
+        "log2_components_after": locked[1],
+        "written": None if out is None else str(out),
+    }
+
+
+def rebalanced_json(done: Rebalanced) -> dict[str, Any]:
+    """What a rescaling reached."""
+    return {
+        "reached": done.reached,
+        "residual": done.residual,
+        "steps": done.steps,
+        "unreachable": [done.dag.names[node] for node in done.unreachable],
+        "largest_factor": _largest(done),
+        "log2_components_after": done.locked,
+    }
+
+
+def rebalanced_text(done: Rebalanced) -> str:
+    """What a rescaling reached, for people."""
+    return (
+        f"balance reached to {at_most(done.residual, 2)} in {done.steps} Newton steps"
+        if done.reached
+        else f"out of reach for {len(done.unreachable)} neurons"
+    ) + f"\nneurons rescaled by factors up to {at_most(_largest(done))}; locked weights now: {done.locked}"
+
+
+def rebalance_text(done: Rebalanced, locked: tuple[int, ...], change: float, out: File | None) -> str:
+    """What was reached, at what cost."""
+    lines = [f"balance reached to {at_most(done.residual, 2)} in {done.steps} Newton steps"]
+    if not done.reached:
+        names = [done.dag.names[node] for node in done.unreachable]
+        lines = [
+            f"out of reach for {len(names)} neurons, whose weights are all zero on one side: {_few(names)}",
+            f"all others reached it to {at_most(done.residual, 2)} in {done.steps} Newton steps",
+        ]
+    lines.append(
+        f"neurons rescaled by factors up to {at_most(_largest(done))}; outputs changed by {change:.1e} (relative)"
+    )
+    lines.append(f"locked weights: {locked[0]} before, {locked[1]} after")
+    lines.append("not written (give --out FILE)" if out is None else f"written to {out}")
+    return "\n".join(lines)
+
+
+def _largest(done: Rebalanced) -> float:
+    return math.exp(max(map(abs, done.log_scales.tolist()), default=0.0))
+
+
+def _few(names: Sequence[str], most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")

@@ -1,0 +1,1 @@
+"""Runs of training, truncations, residual streams and sweeps as text, JSON and pages."""

@@ -1,0 +1,237 @@
+"""Energies and block readings as JSON and text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lawful.sentences import leaky as sentences
+
+if TYPE_CHECKING:
+    from lawful.api.training import LeakyRuns
+    from lawful.papers.leaky import BlockHistory, BlockReading, BlockReadings, Energies
+
+
+CARRIES_OVER = (
+    "Carries over from Leaky ResNets: effective dimension, cost of identity (COI),",
+    "movement and stable energy per block. Does not: the bottleneck rank, which needs",
+    "layers W relu(A) trained with weight decay to a geodesic.",
+)
+
+
+def trusted(found: Energies) -> bool:
+    """Whether the path is stationary enough for its momenta, and with them Hamiltonian and rank, to mean much."""
+    return found.trusted
+
+
+def energies_json(found: Energies) -> dict[str, Any]:
+    """The documented keys of one effective depth."""
+    values = -found.effective_depth / 2 * found.rank
+    return {
+        "effective_depth": found.effective_depth,
+        "stationarity": found.stationarity,
+        "trusted": trusted(found),
+        "bottleneck_rank": found.bottleneck_rank if trusted(found) else None,
+        "coi_min": found.coi_min,
+        "hamiltonian": {
+            "p": found.p,
+            "values": values,
+            "median": float(np.median(values)),
+            "min": float(values.min()),
+            "max": float(values.max()),
+        },
+        "rank_estimates": {
+            "momenta": float(np.median(found.rank)),
+            "momenta_second_order": float(np.median(found.rank_smooth)),
+            "weights_alone": float(np.median(found.rank_weights)),
+            "stable": float(np.median(found.rank_stable)),
+        },
+        "kinetic": found.kinetic,
+        "coi": found.coi,
+        "steps": found.steps,
+        "path_length": found.path_length,
+        "negative_share": found.negative_share,
+        "singular_values": found.singular_values,
+    }
+
+
+def run_json(all_found: Sequence[Energies]) -> dict[str, Any]:
+    """The deepest network's keys, and all networks under `depths`."""
+    each = [energies_json(found) for found in all_found]
+    return {**each[-1], "depths": each}
+
+
+def run_text(all_found: Sequence[Energies]) -> str:
+    """A table over effective depths, then what to make of it."""
+    deepest = all_found[-1]
+    headline = (
+        f"bottleneck rank about {deepest.bottleneck_rank:.2f} "
+        f"(smallest cost of identity {deepest.coi_min:.2f}) at depth {deepest.effective_depth:g}"
+        if trusted(deepest)
+        else f"{sentences.no_rank(deepest.effective_depth, deepest.stationarity, deepest.trusted_to)} "
+        "(give `lawful leaky` that --tolerance and more --evaluations)"
+    )
+    lines = [
+        headline,
+        "",
+        "depth  -2H/L    min    max  from W  stable  min COI  stationarity",
+    ]
+    for found in all_found:
+        ranks = (found.bottleneck_rank, found.rank.min(), found.rank.max())
+        shown = "".join(f"{value:7.2f}" for value in ranks) if trusted(found) else f"{'-':>7}{'-':>7}{'-':>7}"
+        lines.append(
+            f"{found.effective_depth:5g}{shown} {np.median(found.rank_weights):7.2f}"
+            f" {np.median(found.rank_stable):7.2f} {found.coi_min:8.2f} {found.stationarity:13.1e}"
+        )
+    slowest = int(np.argmin(found.kinetic))
+    lines += [
+        "",
+        f"slowest at p = {found.p[slowest]:.2f}: kinetic {found.kinetic[slowest]:.3g}, "
+        f"negative part {100 * found.negative_share[slowest]:.1f}% of the representation",
+    ]
+    if not all(trusted(found) for found in all_found):
+        lines += [f"-: not stationary to {deepest.trusted_to:g}; the Hamiltonian of these rows would mean nothing."]
+    return "\n".join(lines)
+
+
+def blocks_json(found: BlockReadings) -> dict[str, Any]:
+    """The keys of another network: what needs a Leaky ResNet is null."""
+    return {
+        "hamiltonian": None,
+        "bottleneck_rank": None,
+        "stationarity": None,
+        "kinetic": None,
+        "coi_min": min(block.coi for block in found.blocks),
+        "steps": found.suggested_steps,
+        "narrowest": found.narrowest.name,
+        "fast": found.fast,
+        "slow": found.slow,
+        "found_by": found.found_by,
+        "samples": found.samples,
+        "blocks": [_block_json(block) for block in found.blocks],
+        "notes": list(CARRIES_OVER),
+    }
+
+
+def _block_json(block: BlockReading) -> dict[str, Any]:
+    dimension, coi, distance, hamiltonian = block.errors
+    return {
+        "name": block.name,
+        "width": block.width,
+        "samples": block.samples,
+        "projected": block.projected,
+        "stable_rank": block.dimension,
+        "coi": block.coi,
+        "distance": block.distance,
+        "kinetic": block.kinetic,
+        "hamiltonian": block.hamiltonian,
+        "similarity": block.similarity,
+        "alignment": block.alignment,
+        "negative_share": block.negative_share,
+        "errors": {"stable_rank": dimension, "coi": coi, "distance": distance, "hamiltonian": hamiltonian},
+    }
+
+
+def blocks_text(found: BlockReadings) -> str:
+    """A table of blocks, and what carries over."""
+    narrow = found.narrowest
+    wide = _name_width(found.names)
+    lines = [
+        sentences.narrowest(narrow.name, narrow.dimension, narrow.width, narrow.samples),
+        f"blocks: {found.found_by}",
+        "",
+        f"{'block':{wide}} {'width':>5} {'samples':>7} {'dimension':>9} {'':6} {'COI':>8} {'moves by':>8} {'CKA':>5} "
+        f"{'cos':>5}",
+        f"{'(input)':{wide}} {'':5} {'':7} {found.dimension_in:9.2f}",
+    ]
+    for block in found.blocks:
+        word = " fast" if block.name in found.fast else " slow" if block.name in found.slow else ""
+        error = f"±{block.errors[0]:.2g}" if np.isfinite(block.errors[0]) else ""
+        lines.append(
+            f"{block.name[-wide:]:{wide}} {block.width:5} {block.samples:7} {block.dimension:9.2f} {error:6} "
+            f"{block.coi:8.2f} {block.distance:8.3f} {block.similarity:5.2f} {block.alignment:5.2f}{word}"
+        )
+    return "\n".join([*lines, "", *CARRIES_OVER])
+
+
+def _name_width(names: Sequence[str]) -> int:
+    """Room for the blocks' names; of very long ones the end is shown."""
+    return min(max(12, *map(len, names)), 48)
+
+
+def runs_json(found: LeakyRuns) -> dict[str, Any]:
+    """The documented keys of `lawful leaky --json`."""
+    return {"out": found.folder, "networks": list(found.networks), "converged": found.converged}
+
+
+def history_json(found: BlockHistory) -> dict[str, Any]:
+    """The steps, and everything that is known of the blocks at each; what needs a Leaky ResNet is null."""
+    return {
+        "hamiltonian": None,
+        "bottleneck_rank": None,
+        "stationarity": None,
+        "coi_min": float(found.table("coi").min()),
+        "steps": list(found.steps),
+        "names": list(found.names),
+        "stable_rank": found.table("dimension"),
+        "coi": found.table("coi"),
+        "distance": found.table("distance"),
+        "checkpoints": [blocks_json(readings) for readings in found.readings],
+        "notes": list(CARRIES_OVER),
+    }
+
+
+def history_text(found: BlockHistory) -> str:
+    """Effective dimension: a row per block, a column per checkpoint (the first, the last and six between)."""
+    shown = np.unique(np.linspace(0, len(found.steps) - 1, 8).astype(int))
+    table, wide = found.table("dimension")[:, shown], _name_width(found.names)
+    lines = [
+        f"effective dimension of {len(found.names)} blocks at {len(found.steps)} checkpoints",
+        "",
+        f"{'step':{wide}}" + "".join(f" {found.steps[column]:>7}" for column in shown),
+    ]
+    lines += [
+        f"{name[-wide:]:{wide}}" + "".join(f" {value:7.2f}" for value in row)
+        for name, row in zip(found.names, table, strict=True)
+    ]
+    return "\n".join([*lines, "", *CARRIES_OVER])
+
+
+def spread_json(every: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Mean and standard deviation of cost over the seeds, by effective depth."""
+    return [
+        {
+            "effective_depth": column[0]["effective_depth"],
+            "mean_cost": float(np.mean([each["cost"] for each in column])),
+            "standard_deviation": float(np.std([each["cost"] for each in column], ddof=1)),
+            "worst_stationarity": max(each["stationarity"] for each in column),
+        }
+        for column in zip(*every, strict=True)
+    ]
+
+
+def spread_text(every: Sequence[Sequence[Mapping[str, Any]]], folder: str) -> str:
+    """Several random starts beside each other."""
+    done = sum(bool(each["converged"]) for found in every for each in found)
+    lines = [f"{folder}: {len(every)} seeds, {done} of {sum(map(len, every))} networks are geodesics", ""]
+    lines.append("depth   mean cost     spread   worst stationarity")
+    lines += [
+        f"{row['effective_depth']:5g} {row['mean_cost']:11.5g} {row['standard_deviation']:10.2g} "
+        f"{row['worst_stationarity']:20.1e}"
+        for row in spread_json(every)
+    ]
+    return "\n".join(lines)
+
+
+def summary_text(summaries: Sequence[Mapping[str, Any]], folder: str) -> str:
+    """What training reached."""
+    lines = [f"{folder}: {len(summaries)} networks, {sum(bool(s['converged']) for s in summaries)} are geodesics", ""]
+    lines.append("depth        cost   stationarity   evaluations   seconds")
+    lines += [
+        f"{s['effective_depth']:5g} {s['cost']:11.5g} {s['stationarity']:14.1e} "
+        f"{s['evaluations']:13,} {s['seconds']:9.1f}"
+        for s in summaries
+    ]
+    return "\n".join(lines)

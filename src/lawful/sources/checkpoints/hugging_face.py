@@ -1,0 +1,203 @@
+"""Folders of Hugging Face: `config.json` names the family, `transformers` makes the module, no code is downloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.formats.io.reading import naming, read_json
+from lawful.formats.tensors.shards import WEIGHTS
+from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
+
+MAX_CONFIG = 2**20
+TOKENS = "8:int"  # a few, where a sequence may be of any length
+
+
+def module_of(folder: Path, weightless: int | None = None) -> tuple[Any, tuple[int, ...] | None, tuple[str, ...]]:
+    """The module that a folder's `config.json` describes, empty; its input size; what of the folder is not used.
+
+    With more than `weightless` parameters, these are never written to: they take no memory, and hold anything.
+    """
+    with naming(folder):
+        settings = _settings(folder)
+        try:
+            import transformers
+        except ImportError:
+            raise Unsupported(
+                f"is a {settings['model_type']} of Hugging Face: install transformers to open it, or give "
+                "--model module:factory"
+            ) from None
+        let_torchvision_load()
+        if weightless is None:
+            module = _made(transformers, settings)
+        else:
+            with _meta_parameters():
+                module = _made(transformers, settings)
+            if sum(tensor.numel() for tensor in module.parameters()) > weightless:
+                _unwritten(module)
+            else:
+                module = _made(transformers, settings)
+    shape = _input_shape(settings)
+    made = _first_tensor(module, _input_sizes(module, shape))
+    # Names of our own: a module may have parts that are called `unread` or `settings`.
+    made.lawful_unread, made.lawful_settings = _unread(settings, folder), settings
+    return made, shape, tuple(made.lawful_unread)
+
+
+def read_settings(folder: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What a folder's `config.json` says, and what of it is not carried out."""
+    with naming(folder):
+        settings = _settings(folder)
+    return settings, _unread(settings, folder)
+
+
+def _unread(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
+    """What decides the function of a folder beside its settings and numbers, and is not carried out here."""
+    found = []
+    if settings.get("auto_map"):
+        found.append("its own code (auto_map) is not run, but the class of transformers")
+    if settings.get("quantization_config"):
+        found.append("the rounding of quantization_config is not carried out")
+    named = settings.get("transformers_weights")
+    if named and named != next((name for name in WEIGHTS if (folder / name).is_file()), None):
+        found.append("the file of weights that it names (transformers_weights) is not the one that is read")
+    if (folder / "adapter_model.safetensors").is_file() or (folder / "adapter_model.bin").is_file():
+        found.append("the adapter beside the weights is not applied")
+    return tuple(found)
+
+
+@contextmanager
+def _meta_parameters() -> Iterator[None]:
+    """Parameters of modules that are made meanwhile have sizes alone; buffers are what they are."""
+    from torch import nn
+
+    register = nn.Module.register_parameter
+
+    def without_numbers(self: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and not parameter.is_meta:
+            parameter = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+        register(self, name, parameter)
+
+    nn.Module.register_parameter = without_numbers  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
+
+
+def _unwritten(module: Any) -> None:
+    """Parameters with sizes alone become tensors that nobody has written to; those that are one stay one."""
+    import torch
+
+    made: dict[int, torch.nn.Parameter] = {}
+    for part in module.modules():
+        for name, given in part._parameters.items():
+            if given is not None:
+                new = made.setdefault(id(given), torch.nn.Parameter(torch.empty(given.shape, dtype=given.dtype)))
+                part._parameters[name] = new
+
+
+def renamed_module(module: Any, state: Mapping[str, Any]) -> Any:
+    """The module loaded by `transformers` itself, which knows the older names of its families.
+
+    Its numbers have the widest type of the checkpoint's, whatever type the settings name.
+    """
+    import torch
+
+    from lawful.sources.checkpoints.translation import load_translated, widest
+
+    return _first_tensor(load_translated(module, state, widest(state) or torch.float32), module.input_sizes)
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    if (folder / "adapter_config.json").is_file():
+        raise Unsupported(
+            "holds an adapter (LoRA), a change of another model: merge it into that one and save the result "
+            "(merge_and_unload and save_pretrained of peft), then give that folder"
+        )
+    if not (folder / "config.json").is_file():
+        raise InvalidNetwork("is a folder without config.json: give a file in it, or --model module:factory")
+    settings = read_json(folder / "config.json", MAX_CONFIG)
+    if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
+        raise InvalidNetwork("its config.json names no model_type: give --model module:factory")
+    return settings
+
+
+def _made(transformers: Any, settings: dict[str, Any]) -> Any:
+    """The architecture that the configuration names, or that of its family, without weights."""
+    kind = settings["model_type"]
+    known = {key: value for key, value in settings.items() if key not in ("model_type", "auto_map")}
+    try:
+        config = transformers.AutoConfig.for_model(kind, **known)
+    except Exception as error:  # whatever the library makes of somebody's settings
+        reason = (str(error).strip().splitlines() or [""])[0][:160]
+        raise Unsupported(f"transformers knows no configuration of model_type {kind[:40]!r} ({reason})") from None
+    config.use_cache = False
+    found = _architecture(transformers, settings, config)
+    try:
+        made = transformers.AutoModel.from_config(config) if found is None else found(config)
+    except LawfulError:
+        raise
+    except Exception as error:  # likewise
+        reason = (str(error).strip().splitlines() or [""])[0][:160]
+        raise Unsupported(f"transformers cannot make a {kind[:40]} of its config.json ({reason})") from None
+    return made.eval()
+
+
+def _architecture(transformers: Any, settings: Mapping[str, Any], config: Any) -> Any:
+    """The class that the settings name; None if they name none. No other is taken for it."""
+    names = settings.get("architectures") or []
+    if not names:
+        return None
+    name = names[0] if isinstance(names, list) else names
+    found = getattr(transformers, name, None) if isinstance(name, str) else None
+    if found is None:
+        raise Unsupported(
+            f"its architecture {str(name)[:60]!r} is no class of transformers: give --model module:factory"
+        )
+    family = getattr(found, "config_class", None)
+    if isinstance(family, type) and not isinstance(config, family):
+        raise Unsupported(
+            f"its config.json names {name} and model_type {settings['model_type'][:40]!r}, which do not belong together"
+        )
+    return found
+
+
+def _input_shape(settings: dict[str, Any]) -> tuple[int, ...] | None:
+    """Pictures have a size; token sequences may be of any length."""
+    side, channels = settings.get("image_size"), settings.get("num_channels", 3)
+    sides = [side, side] if isinstance(side, int) else side
+    if isinstance(sides, list) and len(sides) == 2 and all(isinstance(size, int) for size in (*sides, channels)):
+        return (channels, *sides)
+    return None
+
+
+def _input_sizes(module: Any, shape: tuple[int, ...] | None) -> tuple[tuple[int, ...] | str, ...]:
+    """What the module takes where nobody says otherwise: a picture, or a few tokens."""
+    kind = getattr(module, "main_input_name", None)
+    if kind == "pixel_values":
+        return (shape,) if shape is not None else ()
+    return (TOKENS,) if kind == "input_ids" else ()
+
+
+def _first_tensor(module: Any, input_sizes: tuple[tuple[int, ...] | str, ...]) -> Any:
+    """The module, returning the first tensor of what it returns (logits, hidden states); its names stay.
+
+    Its class is another, not its `forward`: a method of the instance would go on using this one's weights in a copy.
+    """
+    import torch
+
+    kind = type(module)
+
+    def first(self: Any, *arguments: Any, **options: Any) -> Any:
+        found = kind.forward(self, *arguments, **options)
+        while not isinstance(found, torch.Tensor):
+            found = found[0]
+        return found
+
+    own = {"forward": first, "family": kind, "input_sizes": input_sizes, "__module__": kind.__module__}
+    module.__class__ = type(kind.__name__, (kind,), own)
+    return module

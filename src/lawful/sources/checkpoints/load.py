@@ -1,0 +1,209 @@
+"""Checkpoints into modules: a factory makes the module, the file's tensors fill it, and every name must be met."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.formats.io.detect_format import kind_of
+from lawful.formats.io.limits import MAX_MAPPED
+from lawful.formats.io.reading import naming
+from lawful.formats.tensors.shards import weight_map, weights_in
+from lawful.network.reading import listed
+from lawful.sources.checkpoints.torchvision_names import is_about_torchvision, let_torchvision_load
+from lawful.sources.files import check_file
+
+if TYPE_CHECKING:
+    import torch
+
+State = Mapping[str, "torch.Tensor"]
+
+
+def is_factory(text: str) -> bool:
+    """Whether the text names a factory, such as `package.module:make`."""
+    return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text) is not None and not Path(text).exists()
+
+
+def make_module(model: str | Callable[[], Any] | torch.nn.Module) -> torch.nn.Module:
+    """Import `module:factory` (the current folder counts) and call it for a `torch.nn.Module`; or take one as it is."""
+    import torch
+
+    name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
+    made = _imported(model) if isinstance(model, str) else model
+    if not isinstance(made, torch.nn.Module):
+        if not callable(made):
+            raise LawfulError(f"{name} is a {type(made).__name__}, not a factory of a torch.nn.Module")
+        try:
+            made = _called(made)
+        except LawfulError:
+            raise
+        except Exception as error:  # the user's own code
+            reason = (str(error).strip().splitlines() or [""])[0][:160]
+            raise LawfulError(f"{name}() failed: {type(error).__name__}: {reason}") from None
+    if not isinstance(made, torch.nn.Module):
+        raise LawfulError(f"{name} gave a {type(made).__name__}, not a torch.nn.Module")
+    return made
+
+
+def _called(somebodys: Callable[[], Any]) -> Any:
+    """The result of somebody's code, which may need a torchvision that does not load."""
+    try:
+        return somebodys()
+    except Exception as error:
+        if not (is_about_torchvision(error) and let_torchvision_load()):
+            raise
+    return somebodys()
+
+
+def _imported(text: str) -> Any:
+    if not is_factory(text):
+        raise LawfulError(f"{text[:80]!r} is no factory: write module:function, as in mynets:make")
+    where, name = text.split(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return getattr(_called(lambda: importlib.import_module(where)), name)
+    except Exception as error:  # whatever somebody's module does when it is loaded
+        raise LawfulError(f"cannot import {text}: {type(error).__name__}: {error}") from None
+
+
+def state_of(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
+    """The tensors of a checkpoint (one file, a folder, or an index of shards), its format, and what was not used."""
+    with naming(path):
+        if path.is_dir():
+            return state_of(weights_in(path))
+        check_file(path, MAX_MAPPED)
+        kind = kind_of(path)
+        if kind == "index":
+            return _sharded(path)
+        if kind == "pt":
+            from lawful.formats.tensors import pt
+
+            state, ignored = pt.load_tensors(path, MAX_MAPPED)
+            return dict(state), kind, ignored
+        if kind == "safetensors":
+            from lawful.formats.tensors import safetensors
+
+            return safetensors.load_tensors(path), kind, ()
+        if kind == "npz":
+            import torch
+
+            from lawful.formats.tensors import npz
+
+            return {name: torch.from_numpy(array.copy()) for name, array in npz.load(path)[0].items()}, kind, ()
+        raise Unsupported(f"is a {kind} file, which holds a whole network: leave out --model")
+
+
+def state_for(module: torch.nn.Module, path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a checkpoint; those of a module of `transformers` under the names that it has there today."""
+    from lawful.sources.checkpoints.translation import is_translated, translation_of
+
+    if path.is_file() and kind_of(path) == "onnx":
+        return onnx_state(path)
+    state, _, _ = state_of(path)
+    return translation_of(module, state).state() if is_translated(module, list(state)) else state
+
+
+def onnx_state(path: Path) -> dict[str, torch.Tensor]:
+    """The weights of an ONNX file."""
+    from lawful.formats.graphs.onnx_graph import load
+    from lawful.sources.onnx.module import OnnxModule
+
+    with naming(path):
+        return dict(OnnxModule(load(path), path.parent).state_dict())
+
+
+def _sharded(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
+    weights = weight_map(path)
+    state: dict[str, torch.Tensor] = {}
+    for name in sorted(set(weights.values())):
+        shard, _, _ = state_of(path.with_name(name))
+        if twice := state.keys() & shard.keys():
+            raise InvalidNetwork(f"{min(twice)[:80]!r} is in two shards")
+        state |= shard
+    if missing := set(weights) - set(state):
+        raise InvalidNetwork(f"no shard holds {listed(sorted(missing), 3)}")
+    return state, "safetensors" if "safetensors" in path.name else "pt", ()
+
+
+def filled(module: torch.nn.Module, state: State) -> tuple[torch.nn.Module, str]:
+    """A copy of a module with a state dict, strictly, in the checkpoint's own type of numbers; and the prefix of its
+    names that was dropped. The module itself may be somebody's, or another checkpoint's, and stays as it is.
+
+    Prefixes that wrappers add are dropped if that makes the names fit. A name may be missing if the module shares its
+    tensor with a name that is there.
+    """
+    import torch
+
+    from lawful.program.frontends.export import copied
+    from lawful.sources.checkpoints.translation import widest
+
+    wanted = module.state_dict(keep_vars=True)
+    names, dropped = fitting(list(state), set(wanted))
+    renamed = dict(zip(names, state.values(), strict=True))
+    unknown = [name for name in renamed if name not in wanted]
+    present = {id(tensor) for name, tensor in wanted.items() if name in renamed}
+    missing = [name for name, tensor in wanted.items() if name not in renamed and id(tensor) not in present]
+    if unknown or missing:
+        parts = [f"the module has no {listed(unknown, 4)}"] * bool(unknown)
+        parts += [f"the checkpoint has no {listed(missing, 4)}"] * bool(missing)
+        raise InvalidNetwork(f"the checkpoint does not fit {type(module).__name__}: {'; '.join(parts)}")
+    for name, tensor in renamed.items():
+        if tensor.shape != wanted[name].shape:
+            sizes = f"{tuple(tensor.shape)}, and the module's is {tuple(wanted[name].shape)}"
+            raise InvalidNetwork(f"the checkpoint does not fit {type(module).__name__}: {name} is {sizes}")
+        if wanted[name].is_floating_point() and not tensor.is_floating_point():  # large ones would be rounded unseen
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise InvalidNetwork(
+                f"{name} holds {kind} numbers: weights that are stored as integers have to be made into floating "
+                "point first"
+            )
+    _check_shared(renamed, wanted)
+    module = copied(module)
+    if any(tensor.is_meta for tensor in wanted.values()):
+        module.load_state_dict(renamed, strict=False, assign=True)
+    else:
+        stored, own = widest(renamed), widest(wanted)
+        if stored is not None and own is not None and torch.promote_types(stored, own) != own:
+            module.to(stored)  # else the weights would be rounded
+        module.load_state_dict(renamed, strict=False)
+    return module, dropped
+
+
+def _check_shared(state: State, wanted: State) -> None:
+    """What the module holds once must be the same under every name that the checkpoint gives it."""
+    import torch
+
+    first: dict[int, str] = {}
+    for name in state:
+        other = first.setdefault(id(wanted[name]), name)
+        if other != name and not torch.equal(state[other], state[name]):
+            raise InvalidNetwork(
+                f"the module has one tensor for {other} and {name}, and the checkpoint different numbers: they were "
+                "not shared when it was saved"
+            )
+
+
+def fitting(names: list[str], wanted: set[str]) -> tuple[list[str], str]:
+    """The names less a prefix that all of them have, such as `module.` or `net.`, if the module then knows more.
+
+    >>> fitting(["module.net.0.weight", "module.net.0.bias"], {"0.weight", "0.bias"})
+    (['0.weight', '0.bias'], 'module.net.')
+    """
+    best, dropped = names, ""
+    current, so_far = names, ""
+    while current and (prefix := _common_part(current)):
+        current, so_far = [name.removeprefix(prefix) for name in current], so_far + prefix
+        if len(wanted & set(current)) > len(wanted & set(best)):
+            best, dropped = current, so_far
+    return best, dropped
+
+
+def _common_part(names: list[str]) -> str:
+    """The first part of all names, with its dot; empty if they differ or would have nothing left."""
+    part, dot, _ = names[0].partition(".")
+    return part + dot if dot and all(name.startswith(part + dot) for name in names) else ""

@@ -1,0 +1,327 @@
+"""Networks in files: one reader that looks at the content, and one writer that follows the ending."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.formats.graphs import json_graph
+from lawful.formats.io.detect_format import ENDINGS, check_ending, kind_of
+from lawful.formats.io.limits import MAX_BYTES, check_bytes
+from lawful.formats.io.reading import naming, open_file, read_bytes
+from lawful.formats.io.writing import check_target, write_bytes
+from lawful.formats.tensors import arrays
+from lawful.formats.tensors.shards import refuse_lone_shard, weight_map, weights_in, write_folder
+from lawful.network.dag import Dag
+from lawful.network.mlp import Mlp
+from lawful.network.reading import Reading, carrying, listed
+from lawful.outward import at_most
+
+EXACT = "float64"
+GROWTH, SPARE = 1.05, 4096  # how much larger than its source a file may become, for names
+FORMATS = tuple(ending for ending in ENDINGS if ending != ".nnet")  # those that are written too
+
+
+def read(
+    path: str | Path,
+    *,
+    activation: str | None = None,
+    order: Sequence[str] | None = None,
+    drop_useless: bool = False,
+    input_shape: tuple[int, ...] | None = None,
+) -> Mlp | Dag:
+    """Read a network; a file that is broken, hostile or beyond what is supported is refused in one line.
+
+    `activation` is for files that name none (ReLU is assumed otherwise, and the network's `reading` says so), `order`
+    names the layers of a state dict from input to output, `input_shape` (without the batch) is for ONNX files that do
+    not state it; `drop_useless` removes hidden nodes on no path from input to output instead of refusing them.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = write(Mlp([[[1.0, 2.0]]]), Path(folder) / "small.npz")
+    ...     read(Path(folder) / "small.npz").evaluate([[3.0, 4.0]])
+    array([[11.]])
+    """
+    path = Path(path)
+    with naming(path):
+        try:
+            check_file(path)
+            kind = kind_of(path)
+            network = _read(path, kind, activation, order, drop_useless, input_shape)
+            if input_shape is not None and math.prod(input_shape) != (inputs := len(network.to_dag().inputs)):
+                raise InvalidNetwork(f"has {inputs} inputs, not {'×'.join(map(str, input_shape))}")
+        except LawfulError as error:
+            raise type(error)(f"{path}: {error}".replace(f"{path}: {path}: ", f"{path}: ")) from None
+    told = network.reading
+    return carrying(network, None if told is None else replace(told, source=str(path), size=path.stat().st_size))
+
+
+def check_file(path: Path, limit: int = MAX_BYTES) -> None:
+    """Refuse what is not a regular file of bounded size."""
+    try:
+        with open_file(path, limit) as file:
+            if not file.read(1):
+                raise InvalidNetwork("is empty")
+    except LawfulError as error:
+        raise InvalidNetwork(str(error).removeprefix(f"{path}: ")) from None
+
+
+def _read(
+    path: Path,
+    kind: str,
+    activation: str | None,
+    order: Sequence[str] | None,
+    drop_useless: bool,
+    input_shape: tuple[int, ...] | None,
+) -> Mlp | Dag:
+    if kind in ("json", "onnx", "nnet") and order is not None:
+        raise LawfulError("the file states the order of its layers: leave out --order")
+    if kind == "json":
+        check_bytes("the file", path.stat().st_size, json_graph.MAX_TEXT)
+        content = read_bytes(path, json_graph.MAX_TEXT)
+        return json_graph.decode(content, activation=activation, drop_useless=drop_useless)
+    if kind in ("onnx", "nnet") and activation is not None:
+        raise LawfulError("the file states its activations: leave out --activation")
+    if kind == "onnx":
+        from lawful.sources.onnx import reader
+
+        return reader.load(path, input_shape=input_shape, drop_useless=drop_useless)
+    if kind == "nnet":
+        from lawful.formats.graphs import nnet
+
+        return nnet.load(path)
+    stored = load_arrays(path, kind)
+    kind = kind if kind != "index" else "safetensors" if "safetensors" in path.name else "pt"
+    return arrays.network_of(stored, kind, activation=activation, order=order, drop_useless=drop_useless)
+
+
+def load_arrays(path: Path, kind: str) -> arrays.StoredArrays:
+    """The named arrays of a `.safetensors`, `.pt` or `.npz` file, or of all shards of an index."""
+    if kind == "index":
+        return _joined(path)
+    refuse_lone_shard(path)
+    return _load_file(path, kind)
+
+
+def _joined(index: Path) -> arrays.StoredArrays:
+    homes = weight_map(index)
+    parts = [(index.with_name(name), name) for name in sorted(set(homes.values()))]
+    for file, name in parts:
+        if not file.is_file():
+            raise InvalidNetwork(f"the shard {name[:80]} is missing")
+        check_file(file)
+    found = [_load_file(file, kind_of(file)) for file, _ in parts]
+    names = [name for part in found for name in part.arrays]
+    if len(set(names)) < len(names):
+        raise InvalidNetwork(f"{next(name for name in names if names.count(name) > 1)[:80]!r} is in two shards")
+    if missing := set(homes) - set(names):
+        raise InvalidNetwork(f"no shard holds {listed(sorted(missing), 3)}")
+    return arrays.StoredArrays(
+        {name: array for part in found for name, array in part.arrays.items()},
+        {name: kind for part in found for name, kind in part.dtypes.items()},
+        next((part.slopes for part in found if part.slopes is not None), None),
+        tuple(text for part in found for text in part.ignored),
+        found[0].metadata if found else {},
+    )
+
+
+def _load_file(path: Path, kind: str) -> arrays.StoredArrays:
+    if kind == "npz":
+        from lawful.formats.tensors.npz import load as load_npz
+
+        found, slopes = load_npz(path)
+        return arrays.StoredArrays(found, slopes=slopes)
+    if kind == "safetensors":
+        from lawful.formats.tensors.safetensors import load
+    else:
+        from lawful.formats.tensors.pt import load
+    return load(path)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file that was written: its type of numbers, and by how much storing changed any weight."""
+
+    path: str
+    dtype: str
+    rounding: float
+    relative: float
+
+    def __str__(self) -> str:
+        if not self.rounding:
+            return f"{self.path}"
+        return (
+            f"{self.path} (weights stored as {self.dtype}, each rounded by at most {at_most(self.relative, 1)} "
+            f"of itself, {at_most(self.rounding, 1)} at most)"
+        )
+
+
+def write(network: Mlp | Dag, path: str | Path, like: Reading | None = None, dtype: str | None = None) -> Written:
+    """Write a network whole or not at all: a file that exists is replaced only once the new one is complete.
+
+    An `Mlp` keeps the names and types of `like` (else of the source it was read from); `dtype` stores all numbers in
+    another type. What that rounds is in the answer.
+    """
+    path = Path(path)
+    like = network.reading if like is None else like
+    if like is not None and path.suffix.lower() not in ENDINGS and (source := _folder_source(like)) is not None:
+        return _write_folder(network, path, like, source, dtype)
+    kind = check_ending(path)
+    check_target(path)
+    with naming(path):
+        content, stored, exact = _encode(network, kind, like, dtype, path.stem[:40])
+        size = like.size if like is not None and like.format == kind and dtype is None else 0
+        if size and len(content) > GROWTH * size + SPARE:
+            raise Unsupported(
+                f"it would take {len(content):,} bytes where its source took {size:,}, because shared weights are "
+                "written out: choose another format, or say --dtype"
+            )
+        write_bytes(path, content)
+    return _written(path, stored, exact)
+
+
+def stored_type(network: Mlp | Dag, path: str | Path, like: Reading | None = None) -> str | None:
+    """The type of numbers in which `write` would store a network, if it is one for all of them and one that rounds."""
+    kind, like = Path(path).suffix.lower(), network.reading if like is None else like
+    if kind == ".json" or (kind not in ENDINGS and not isinstance(network, Mlp)):
+        return None
+    if kind == ".onnx":
+        _, types, exact = _encode(network, "onnx", like, None, "")
+    else:
+        exact = arrays.arrays_of(network, like)
+        types = _types(network, exact, like, None)
+    kinds = {types.get(name, EXACT) for name, array in exact.items() if array.dtype.kind == "f"}
+    return kinds.pop() if len(kinds) == 1 and kinds != {EXACT} else None
+
+
+def _folder_source(like: Reading) -> Path | None:
+    """The index or the file of weights of a checkpoint that is a folder."""
+    source = Path(like.source)
+    if like.source and source.is_dir():
+        return weights_in(source)
+    return source if source.name.endswith(".index.json") and source.is_file() else None
+
+
+def _write_folder(network: Mlp | Dag, folder: Path, like: Reading, source: Path, dtype: str | None) -> Written:
+    """The same files in a new folder."""
+    if not isinstance(network, Mlp):
+        raise Unsupported(f"{folder}: a graph is written to one file: name one, such as {folder}.safetensors")
+    exact = arrays.arrays_of(network, like)
+    types = _types(network, exact, like, dtype)
+    slopes = network.slopes if like.states_activations else None
+
+    def encode(names: Sequence[str]) -> bytes:
+        part, kinds = {name: exact[name] for name in names}, {name: types[name] for name in names}
+        if like.format == "safetensors":
+            from lawful.formats.tensors.safetensors import dump
+
+            texts = {key: text for key, text in like.metadata.items() if key != "lawful.slopes"}
+            return dump(part, kinds, slopes, texts)
+        from lawful.formats.tensors.pt import dump as dump_pt
+
+        return dump_pt(part, kinds, slopes, "pytorch_model")
+
+    bits = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+    sizes = {name: exact[name].size * bits[types[name]] for name in exact}
+    write_folder(source, folder, list(exact), sizes, lambda names, file: _all_bytes(file, encode(names)))
+    return _written(folder, types, exact)
+
+
+def _all_bytes(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+
+
+def _encode(
+    network: Mlp | Dag, kind: str, like: Reading | None, dtype: str | None, stem: str
+) -> tuple[bytes, dict[str, str], dict[str, NDArray[Any]]]:
+    """The file, and for each tensor its type and its numbers."""
+    if kind == "json":
+        if dtype not in (None, EXACT):
+            raise LawfulError("a JSON graph keeps every digit: leave out --dtype")
+        return json_graph.encode(network), {}, {}
+    if kind == "onnx":
+        from lawful.sources.onnx import writer
+
+        content, types, exact = writer.dump(network, like, dtype)
+        for name, array in exact.items():
+            _check_range(name, array, types[name])
+        return content, types, exact
+    found = arrays.arrays_of(network, like)
+    types = _types(network, found, like, dtype)
+    known = isinstance(network, Mlp) and (like is None or like.states_activations)
+    slopes = network.slopes if isinstance(network, Mlp) and known else None
+    if kind == "npz":
+        from lawful.formats.tensors.npz import dump as dump_npz
+
+        held = {name: array.astype(_numpy_type(types.get(name, str(array.dtype)))) for name, array in found.items()}
+        types = {name: str(array.dtype) for name, array in held.items()}
+        return dump_npz(held, slopes), types, found
+    if kind == "safetensors":
+        from lawful.formats.tensors.safetensors import dump
+
+        texts = {} if like is None else dict(like.metadata)
+        texts.pop("lawful.slopes", None)
+        return dump(found, types, slopes, texts), types, found
+    from lawful.formats.tensors.pt import dump as dump_pt
+
+    return dump_pt(found, types, slopes, stem), types, found
+
+
+def _types(
+    network: Mlp | Dag, found: dict[str, NDArray[Any]], like: Reading | None, dtype: str | None
+) -> dict[str, str]:
+    """In which type each tensor of real numbers is stored."""
+    real = [name for name, array in found.items() if array.dtype.kind == "f"]
+    floats = [each for each in (like.layers if like else ()) if each.dtype.startswith(("float", "bfloat"))]
+    if dtype is not None:
+        types = dict.fromkeys(real, dtype)
+    elif isinstance(network, Dag) or not floats:
+        types = dict.fromkeys(real, EXACT)
+    else:
+        own = {each.name: each.dtype for each in floats}
+        types = {name: own.get(name, floats[0].dtype) for name in real}
+    for name, kind in types.items():
+        _check_range(name, found[name], kind)
+    return types
+
+
+def _numpy_type(name: str) -> Any:
+    return np.dtype("float32" if name == "bfloat16" else name)
+
+
+def _check_range(name: str, array: NDArray[Any], dtype: str) -> None:
+    if not np.isfinite(stored_as(array, dtype)).all():
+        raise LawfulError(f"{name} has a number that {dtype} cannot hold: store it with --dtype float64")
+
+
+def stored_as(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
+    """The numbers that a file of this type gives back."""
+    with np.errstate(over="ignore"):
+        if dtype == "bfloat16":
+            import torch
+
+            return np.asarray(torch.from_numpy(np.array(array)).to(torch.bfloat16).double().numpy())
+        try:
+            return np.asarray(array.astype(np.dtype(dtype)).astype(np.float64))
+        except TypeError:
+            raise LawfulError(
+                f"numbers are stored as float64, float32, float16 or bfloat16, not {dtype[:40]!r}"
+            ) from None
+
+
+def _written(path: Path, types: dict[str, str], exact: dict[str, NDArray[Any]]) -> Written:
+    changes, parts = [0.0], [0.0]
+    for name, array in exact.items():
+        if array.dtype.kind == "f" and array.size and types.get(name, EXACT) != EXACT:
+            change = np.abs(stored_as(array, types[name]) - array)
+            changes.append(float(change.max()))
+            parts.append(float((change / np.where(array == 0, 1.0, np.abs(array))).max()))
+    kinds = sorted({types.get(name, EXACT) for name, array in exact.items() if array.dtype.kind == "f"})
+    return Written(str(path), ", ".join(kinds) or EXACT, max(changes), max(parts))

@@ -1,0 +1,186 @@
+"""An ONNX file as a PyTorch module: its weights are the parameters, its program is read for each size of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.formats.graphs import onnx_file
+from lawful.formats.io.limits import check_numbers
+from lawful.network.reading import Reading
+from lawful.program import Program
+from lawful.program.backends.torch_calls import TorchProgram
+from lawful.program.frontends.onnx import SizeStatement, read_onnx, read_statements, real_outputs
+from lawful.program.frontends.onnx_weights import OnnxWeights, held_tensors, read_weights
+from lawful.program.table import OperatorFamily
+
+ROUNDS = "rounds to "  # how a program's notes begin that say of a cast to fewer bits
+
+
+class OnnxGraph:
+    """A file's graph: what all copies of a module share. Its numbers are read once, into the module."""
+
+    def __init__(self, model: Any, folder: Path) -> None:
+        """Find what is trained and what the outputs are; refuse what no size could change."""
+        graph = model.graph
+        if graph.sparse_initializer:
+            raise Unsupported("sparse initializers are not supported")
+        self.model, self.load = model, partial(onnx_file.array, folder=folder)
+        held = {each.name for each in graph.initializer}
+        self.inputs = tuple(entry.name for entry in graph.input if entry.name not in held)
+        self.outputs, self.left_out = real_outputs(graph)
+        self.weights: OnnxWeights = read_weights(graph, self.load)
+        self.tensors = dict(held_tensors(graph))
+
+    def __deepcopy__(self, memo: Any) -> OnnxGraph:
+        return self
+
+
+class OnnxModule(nn.Module):
+    """What an ONNX graph computes. Weights have the names of their initializers, `names` maps ours to those.
+
+    The first axis of an input counts samples. `alone` runs the graph on one sample after another, for graphs whose
+    sizes are written for one; `bare` graphs know no samples at all. `input_sizes` are those of the inputs without the
+    samples, where the file states them; `8:int` is for whole numbers. Normalisations keep their stored statistics.
+    `told` is how the file was read. `sizes` replace what nodes state of sizes, by their first outputs: channels may
+    have left.
+    """
+
+    input_sizes: tuple[tuple[int, ...] | str, ...] = ()
+    told: Reading | None = None
+
+    def __init__(self, model: Any, folder: Path) -> None:
+        """Read the weights; programs are read when sizes are known."""
+        super().__init__()
+        self.graph = OnnxGraph(model, folder)
+        self.alone, self.bare, self.fixed = False, False, 0
+        self.names: dict[str, str] = {}
+        weights = self.graph.weights
+        for name in (*weights.trained, *weights.kept):
+            numbers = torch.from_numpy(self.graph.load(self.graph.tensors[name]).copy())
+            self._hold(name, numbers, name in weights.trained)
+        self.sizes: dict[str, tuple[int, ...]] = {}
+        self.programs: dict[Any, TorchProgram] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies read their programs anew."""
+        return {**self.__dict__, "programs": {}}
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return self.graph.inputs
+
+    @property
+    def casts(self) -> set[str]:
+        """The types to which values are cast inside, as far as programs were read."""
+        notes = {note for each in self.programs.values() for note in each.program.notes}
+        return {note.removeprefix(ROUNDS) for note in notes if note.startswith(ROUNDS)}
+
+    def program(self, inputs: Sequence[torch.Tensor | tuple[int, ...]]) -> Program:
+        """The program for inputs of these sizes, with the module's own weights."""
+        shapes = [tuple(each.shape) if isinstance(each, torch.Tensor) else tuple(each) for each in inputs]
+        state = {name: self._tensor(path).detach() for path, name in self.names.items()}
+        return replace(self._program(shapes).program, tensors=state)
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        """The outputs for a batch: a tensor, or a tuple if there are several."""
+        if len(inputs) != len(self.inputs):
+            raise Unsupported(f"it has {len(self.inputs)} inputs ({', '.join(self.inputs)}), not {len(inputs)}")
+        if not (self.alone or self.bare):
+            results = self._run(inputs)
+        else:
+            runs = [
+                self._run([each[k] if self.bare else each[k : k + 1] for each in inputs]) for k in range(len(inputs[0]))
+            ]
+            join = torch.stack if self.bare else torch.cat
+            results = tuple(join(list(parts)) for parts in zip(*runs, strict=True))
+        return results[0] if len(results) == 1 else results
+
+    def _run(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        program = self._program([tuple(int(n) for n in each.shape) for each in inputs])
+        tensors = {name: self._tensor(path) for path, name in self.names.items()}
+        real = next((each.dtype for each in tensors.values() if each.is_floating_point()), torch.float32)
+        return program(inputs, tensors, real)
+
+    def _program(self, shapes: Sequence[tuple[int, ...]]) -> TorchProgram:
+        """The program for inputs of these sizes and weights of today's."""
+        own = [self._tensor(path).shape for path in self.names]
+        key = (tuple(shapes), tuple(own), tuple(sorted(self.sizes.items())))
+        if key not in self.programs:
+            program = read_onnx(self.graph.model, dict(zip(self.inputs, shapes, strict=True)), **self._settings(shapes))
+            self._check(program)
+            self.programs[key] = TorchProgram(program)
+        return self.programs[key]
+
+    def statements(self, inputs: Sequence[torch.Tensor]) -> tuple[Program, list[SizeStatement]]:
+        """What the file's nodes state of sizes, for such inputs, and the program of the values that they speak of."""
+        one = 0 if self.bare else slice(0, 1) if self.alone else slice(None)
+        shapes = [tuple(each[one].shape) for each in inputs]
+        return read_statements(self.graph.model, dict(zip(self.inputs, shapes, strict=True)), **self._settings(shapes))
+
+    def _settings(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
+        samples = shapes[0][0] if shapes and shapes[0] and self.fixed and not (self.alone or self.bare) else 0
+        return {
+            "outputs": self.graph.outputs,
+            "weights": self.graph.weights,
+            "tensors": {name: _Size(tuple(self._tensor(path).shape)) for path, name in self.names.items()},
+            "stated": self.sizes,
+            "samples": (self.fixed, samples) if samples else None,
+            "load": self.graph.load,
+            "opaque": False,
+        }
+
+    def _check(self, program: Program) -> None:
+        reached = set()
+        for node in program.nodes:
+            check_numbers("a value inside", node.shape)
+            if node.op == "input" or any(each in reached for each in node.inputs):
+                reached.add(node)
+        if len(program.outputs) != len(self.graph.outputs):
+            raise LawfulError("an output is a sequence, not a tensor")
+        for name, node in zip(self.graph.outputs, program.outputs, strict=True):
+            if node not in reached and node.family is OperatorFamily.LEAF:
+                raise InvalidNetwork(f"its output {name[:80]!r} does not come from its input")
+
+    def _tensor(self, path: str) -> torch.Tensor:
+        where, _, last = path.rpartition(".")
+        found: torch.Tensor = getattr(self.get_submodule(where), last)
+        return found
+
+    def _hold(self, name: str, numbers: torch.Tensor, trained: bool) -> None:
+        """A parameter or buffer under the initializer's name, by its dots; under a number if PyTorch allows no such."""
+        *parents, last = name.split(".")
+        for path, leaf in ((parents, last), ([], f"tensor{len(self.names)}")):
+            try:
+                part: nn.Module = self
+                for each in path:
+                    if each not in part._modules:
+                        part.add_module(each, nn.Module())
+                    part = part._modules[each]  # type: ignore[assignment]
+                if trained:
+                    part.register_parameter(leaf, nn.Parameter(numbers))
+                else:
+                    part.register_buffer(leaf, numbers)
+            except KeyError:  # empty, or a name that every module has
+                continue
+            self.names[".".join((*path, leaf))] = name
+            return
+
+    def initializers(self, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Weights under the names of the file."""
+        return {self.names[path]: tensor for path, tensor in weights.items() if path in self.names}
+
+
+class _Size:
+    """A tensor of which a program needs the size alone: the module holds its numbers, today's."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape

@@ -1,0 +1,250 @@
+"""ONNX files that are no graph of scalar weights, opened as modules, checked, and written back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from lawful.errors import LawfulError, Unsupported
+from lawful.formats.graphs import onnx_file, onnx_graph
+from lawful.formats.io.limits import check_numbers
+from lawful.network.reading import Reading, TensorReading, assumed_in_training, rounded_inside
+from lawful.sources.modules.module_network import ModuleNetwork
+from lawful.sources.onnx.module import OnnxModule
+
+SAMPLES = 2  # for which a graph is tried
+MAX_CHECKED = 5_000_000  # weights up to which a graph is compared with ONNX's own reference
+NEWER = 15  # the version from which that reference can be trusted: it has no older softmax or batch normalisation
+Size = tuple[int, ...]
+
+
+def load(path: Path, obstacle: str, input_shape: Size | None = None) -> ModuleNetwork:
+    """The module of an ONNX file; `obstacle` is what prevents a graph of scalar weights."""
+    return network_of(onnx_graph.load(path), path.parent, obstacle, input_shape)
+
+
+def network_of(model: Any, folder: Path, obstacle: str, input_shape: Size | None = None) -> ModuleNetwork:
+    """The module of an ONNX model; tensors in other files lie in the folder."""
+    module = OnnxModule(model, folder).eval()
+    entries = {entry.name: entry for entry in model.graph.input}
+    sizes = [_sizes(entries[name]) for name in module.inputs]
+    if not sizes:
+        raise Unsupported("it has no input")
+    fixed = {size[0] for size in sizes if size}
+    module.fixed = fixed.pop() or 0 if len(fixed) == 1 else 0
+    module.bare = any(len(size) == 1 for size in sizes)
+    samples = [_filled(size if module.bare else size[1:], input_shape if len(sizes) == 1 else None) for size in sizes]
+    if all(sample is not None for sample in samples):
+        examples = [
+            _example(entries[name], sample)
+            for name, sample in zip(module.inputs, samples, strict=True)
+            if sample is not None
+        ]
+        _choose(module, examples)
+        _check(module, model, folder, examples)
+        module.input_sizes = tuple(
+            _said(entries[name], size) for name, size in zip(module.inputs, samples, strict=True)
+        )
+    only = module.input_sizes[0] if len(module.input_sizes) == 1 else None
+    reading = _reading(module, model)
+    module.told = replace(reading, module=None, template=None)
+    return ModuleNetwork(module, obstacle, reading, only if isinstance(only, tuple) else None)
+
+
+def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) -> bytes | None:
+    """The file with the weights of a smaller module in its initializers; None if its nodes then compute something else.
+
+    Both are compared on the examples: a node may have a size in it that went away.
+    """
+    model = onnx_graph.load(path)
+    try:
+        content = refilled(
+            model,
+            OnnxModule(model, path.parent),
+            smaller.state_dict(),
+            resize=True,
+            sizes=getattr(smaller, "sizes", None),
+        )
+        twin = network_of(type(model).FromString(content), path.parent, "").module
+        with torch.no_grad():
+            same = _close(twin(*examples), smaller(*examples), 1e-5)
+    except (LawfulError, KeyError, RuntimeError):
+        return None
+    return content if same else None
+
+
+def refilled(
+    model: Any,
+    module: OnnxModule,
+    weights: Mapping[str, torch.Tensor],
+    *,
+    resize: bool = False,
+    sizes: Mapping[str, tuple[int, ...]] | None = None,
+) -> bytes:
+    """The file with other numbers in its initializers: the same nodes, names, types and ends.
+
+    `resize` lets tensors change their sizes; `sizes` are new ones that nodes state, by their first outputs.
+    """
+    from onnx import helper, numpy_helper
+
+    twin = type(model)()
+    twin.CopyFrom(model)
+    held = {each.name: each for each in twin.graph.initializer}
+    for node in twin.graph.node:
+        if node.op_type == "Constant":
+            held |= dict.fromkeys(node.output, next((each.t for each in node.attribute if each.name == "value"), None))
+    for name, numbers in module.initializers(weights).items():
+        kind = helper.tensor_dtype_to_np_dtype(held[name].data_type)
+        array = np.ascontiguousarray(numbers.detach().cpu().double().numpy().astype(kind))
+        if not np.isfinite(array.astype(np.float64)).all():
+            raise LawfulError(f"{name} has a number that {kind} cannot hold")
+        if tuple(array.shape) != tuple(held[name].dims) and not resize:
+            raise Unsupported(f"{name} changed its size, and the nodes of the file are written for the old one")
+        held[name].CopyFrom(numpy_helper.from_array(array, held[name].name))
+    makers = {node.output[0]: node for node in twin.graph.node if node.output}
+    for output, stated in (sizes or {}).items():
+        _state(twin, makers[output], stated)
+    if resize:
+        del twin.graph.value_info[:]  # sizes between the layers may have changed, and say nothing else
+    if sizes:
+        read = {name for node in twin.graph.node for name in node.input} | {each.name for each in twin.graph.output}
+        for tensor in [each for each in twin.graph.initializer if each.name not in read]:
+            twin.graph.initializer.remove(tensor)
+    return bytes(twin.SerializeToString(deterministic=True))
+
+
+def _state(model: Any, node: Any, sizes: tuple[int, ...]) -> None:
+    """Let a node state other sizes: older files do in an attribute."""
+    from onnx import numpy_helper
+
+    named = {each.name: each for each in node.attribute}
+    if "split" in named:
+        named["split"].ints[:] = sizes
+        return
+    for each in named.keys() & {"num_outputs", "allowzero"}:
+        node.attribute.remove(named[each])
+    name = f"{node.output[0]}.sizes"
+    model.graph.initializer.append(numpy_helper.from_array(np.array(sizes, dtype=np.int64), name))
+    node.input[1:] = [name]
+
+
+def _said(entry: Any, sample: Size | None) -> Size | str:
+    return f"{','.join(map(str, sample or ()))}:int" if _is_whole(entry) else tuple(sample or ())
+
+
+def _is_whole(entry: Any) -> bool:
+    """Whether an input is of whole numbers, such as token ids."""
+    from onnx import TensorProto
+
+    return entry.type.tensor_type.elem_type in (TensorProto.INT64, TensorProto.INT32)
+
+
+def _sizes(entry: Any) -> list[int | None]:
+    if not entry.type.tensor_type.HasField("shape"):
+        raise Unsupported("its input size is unknown")
+    dims = entry.type.tensor_type.shape.dim
+    return [dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in dims]
+
+
+def _filled(stated: list[int | None], given: Size | None) -> Size | None:
+    if given is not None:
+        if len(given) != len(stated) or any(own not in (None, size) for own, size in zip(stated, given, strict=True)):
+            raise LawfulError(f"its input is {'×'.join(str(own or '?') for own in stated)}, not {given}")
+        return given
+    return None if None in stated else tuple(size for size in stated if size is not None)
+
+
+def _example(entry: Any, sample: Size) -> torch.Tensor:
+    """Random samples; token ids are the first few."""
+    check_numbers("its input", sample)
+    generator = torch.Generator().manual_seed(0)
+    if _is_whole(entry):
+        return torch.randint(0, 2, (SAMPLES, *sample), generator=generator)
+    return torch.randn((SAMPLES, *sample), generator=generator)
+
+
+def _choose(module: OnnxModule, examples: list[torch.Tensor]) -> None:
+    """Run samples side by side if the graph can, and gives the same; else one after another."""
+    kind = next((each.dtype for each in module.parameters()), torch.float32)
+    given = [each.to(kind) if each.is_floating_point() else each for each in examples]
+    with torch.no_grad():
+        if module.bare:
+            module(*given)
+            return
+        if module.fixed > 1:
+            module(*(torch.cat([each] * module.fixed)[: module.fixed] for each in given))
+            return
+        try:
+            together = module(*given)
+        except LawfulError:
+            if not module.fixed:
+                raise
+            together = None
+        module.alone = True
+        apart = module(*given)
+        module.alone = together is None or not _close(together, apart)
+        if module.alone and not module.fixed:
+            raise Unsupported("its samples are not kept apart")
+
+
+def _tensors(found: Any) -> list[torch.Tensor]:
+    return [each.double() for each in (found if isinstance(found, tuple) else (found,))]
+
+
+def _close(one: Any, two: Any, tolerance: float = 1e-3) -> bool:
+    pairs = list(zip(_tensors(one), _tensors(two), strict=True))
+    return all(
+        a.shape == b.shape and bool((a - b).abs().max() <= tolerance * (b.abs().max() + 1e-6))
+        for a, b in pairs
+        if a.numel()
+    )
+
+
+def _check(module: OnnxModule, model: Any, folder: Path, examples: list[torch.Tensor]) -> None:
+    """Compare with ONNX's own reference implementation, where it can run."""
+    if onnx_file.opset_of(model) < NEWER or sum(each.numel() for each in module.parameters()) > MAX_CHECKED:
+        return
+    from onnx import helper
+    from onnx.reference import ReferenceEvaluator
+
+    entries = {entry.name: entry for entry in model.graph.input}
+    kinds = [helper.tensor_dtype_to_np_dtype(entries[name].type.tensor_type.elem_type) for name in module.inputs]
+    count = module.fixed or len(examples[0])
+    whole = [torch.cat([each] * count)[:count] for each in examples]
+    given = [each[0] if module.bare else each for each in whole]
+    try:
+        runner = ReferenceEvaluator(onnx_file.complete(model, folder))
+        wanted = runner.run(list(module.graph.outputs), {
+            name: each.numpy().astype(kind) for name, each, kind in zip(module.inputs, given, kinds, strict=True)
+        })  # fmt: skip
+    except Exception:  # the reference has not every operator
+        return
+    own = next((each.dtype for each in module.parameters()), torch.float32)
+    with torch.no_grad():
+        found = module(*(each.to(own) if each.is_floating_point() else each for each in whole))
+    found = tuple(each[0] for each in _tensors(found)) if module.bare else found
+    half = any(each.dtype in (torch.float16, torch.bfloat16) for each in module.parameters())
+    if not _close(found, tuple(torch.as_tensor(np.array(each)) for each in wanted), 2e-2 if half else 1e-3):
+        raise Unsupported("its reading as a module gave another function than ONNX's reference: a defect, or odd types")
+
+
+def _reading(module: OnnxModule, model: Any) -> Reading:
+    own = dict(module.state_dict())
+    layers = tuple(
+        TensorReading(name, str(own[path].dtype).removeprefix("torch."), tuple(own[path].shape))
+        for path, name in module.names.items()
+    )
+    assumed = rounded_inside(layers, module.casts)
+    if module.fixed > 1:
+        assumed = (*assumed, f"the first axis of the input, of size {module.fixed}, counts samples")
+    weights = module.graph.weights
+    training = assumed_in_training(weights.shared, ["BatchNormalization"] if weights.statistics else [])
+    return Reading(
+        "onnx", layers, assumed, module.graph.left_out, in_training_only=training, module=module, template=model
+    )

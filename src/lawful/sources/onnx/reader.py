@@ -1,0 +1,220 @@
+"""ONNX files become networks: their program, and its scalar graph."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.formats.graphs import onnx_file, onnx_graph
+from lawful.formats.graphs.onnx_refusals import DOMAINS, advice, unread
+from lawful.formats.io.limits import check_entries
+from lawful.network.assemble import sizes
+from lawful.network.dag import Dag
+from lawful.network.mlp import Mlp
+from lawful.network.names import check_names
+from lawful.network.reading import Reading, TensorReading, assumed_in_training, carrying, listed, rounded_inside
+from lawful.program.domains.scalar_graph import GraphReading, is_piecewise_linear, read_graph
+from lawful.program.frontends.onnx import place_of, read_onnx
+from lawful.program.passes.tail import depends_on_input, follows_tail
+from lawful.program.program import Node, Program
+
+OPEN = -1  # the size of a batch that the file leaves open
+MAX_SIZES = 64  # entries of a tensor that holds sizes or axes
+MAX_COMPUTED = 10_000_000  # entries of a constant that is computed
+ROWS = "the first axis of the input, of size"
+REAL = (0, 1, 10, 11, 16)  # TensorProto's undefined, FLOAT, FLOAT16, DOUBLE and BFLOAT16
+WHOLE = "its inputs are whole numbers: answers are about real ones"
+
+
+def load(path: Path, *, input_shape: tuple[int, ...] | None = None, drop_useless: bool = False) -> Mlp | Dag:
+    """The network of an ONNX file; its first dimension is the batch, unless the file has only one sample."""
+    model = onnx_graph.load(path)
+    return network_of(model, path.parent, input_shape, drop_useless)
+
+
+def network_of(
+    model: Any, folder: Path, input_shape: tuple[int, ...] | None = None, drop_useless: bool = False
+) -> Mlp | Dag:
+    """The network of a model; tensors in other files lie in the folder."""
+    graph = model.graph
+    _check(graph)
+    held = {proto.name for proto in graph.initializer}
+    inputs = [entry for entry in graph.input if entry.name not in held]
+    if len(inputs) != 1 or not graph.output:
+        raise Unsupported(f"{len(inputs)} inputs and {len(graph.output)} outputs: one of each is supported")
+    obstacle: LawfulError | None = None
+    for batch, shape in _ways(inputs[0], input_shape):
+        first, second = _free_sizes(graph) if batch == OPEN else (batch, batch)
+        try:
+            found = _read(model, folder, inputs[0], first, shape, drop_useless)
+        except LawfulError as error:
+            obstacle = error  # of the last way, which asks least
+            continue
+        if batch == OPEN and any(node.op_type in ("Shape", "Size") for node in graph.node):
+            again = _read(model, folder, inputs[0], second, shape, drop_useless)
+            if not _agree(found, again):
+                raise Unsupported("computes with the size of the batch")
+        if batch > 0:
+            found = carrying(found, found.reading and found.reading.assuming(f"{ROWS} {batch}, counts samples"))
+        return found
+    raise obstacle or Unsupported("its input cannot be read")
+
+
+def _check(graph: Any) -> None:
+    """Refuse graphs that are none, before anything is computed."""
+    check_entries(len(graph.node))
+    check_names(entry.name for entry in (*graph.initializer, *graph.node, *graph.input, *graph.output))
+    check_names(name for node in graph.node for name in node.output)
+    if graph.sparse_initializer:
+        raise Unsupported("sparse initializers are not supported")
+    known = {"", *(entry.name for entry in (*graph.initializer, *graph.input))}
+    for node in graph.node:
+        place = place_of(node)
+        for name in node.input:
+            if name not in known:
+                raise InvalidNetwork(f"{place} reads {name[:80]!r} before it is computed: a cycle, or a missing node")
+        for name in node.output:
+            if name and name in known:
+                raise InvalidNetwork(f"{place} computes {name[:80]!r}, which exists already")
+            known.add(name)
+        if node.domain not in DOMAINS:
+            raise Unsupported(f"{place}: {unread(node)}")
+    for entry in graph.output:
+        if entry.name not in known:
+            raise InvalidNetwork(f"its output {entry.name[:80]!r} does not come from its input")
+
+
+def _agree(one: Mlp | Dag, two: Mlp | Dag) -> bool:
+    """Whether two readings of a file for batches of other sizes compute the same, on a few inputs.
+
+    Sizes decide in which order operands that commute stand, so edges may be ordered in another way. A number that
+    depends on the batch's size differs by far more than roundings do.
+    """
+    count = len(one.to_dag().inputs)
+    inputs = np.random.default_rng(0).normal(size=(4, count))
+    first, second = one.evaluate(inputs), two.evaluate(inputs)
+    scale = max(float(np.abs(first).max(initial=0.0)), 1e-300)
+    return one.parameters == two.parameters and bool((np.abs(first - second) <= 1e-9 * scale).all())
+
+
+def _free_sizes(graph: Any) -> tuple[int, int]:
+    """Two sizes for an open batch that no tensor and no setting of the graph has.
+
+    With a size that the graph has too, a reshape to it would seem to keep the samples apart.
+    """
+    from onnx import TensorProto, numpy_helper
+
+    taken: set[int] = set()
+    tensors = [*graph.initializer]
+    for node in graph.node:
+        for each in node.attribute:
+            taken.update((each.i, *each.ints))
+            tensors += [each.t] if each.HasField("t") else []
+    for tensor in tensors:
+        taken.update(tensor.dims)
+        inside = tensor.data_location != TensorProto.EXTERNAL and sum(tensor.dims) < MAX_SIZES
+        if inside and tensor.data_type in (TensorProto.INT64, TensorProto.INT32):
+            taken.update(numpy_helper.to_array(tensor).ravel().tolist())
+    for entry in graph.input:
+        taken.update(each.dim_value for each in entry.type.tensor_type.shape.dim)
+    free = (size for size in itertools.count(2) if size not in taken)
+    return next(free), next(free)
+
+
+def _read(model: Any, folder: Path, entry: Any, batch: int, shape: tuple[int, ...], drop_useless: bool) -> Mlp | Dag:
+    whole = (batch, *shape) if batch else shape
+    array = partial(onnx_file.array, folder=folder)
+    program = read_onnx(model, {entry.name: whole}, load=array, most=MAX_COMPUTED)
+    kept, ignored = _result(program, [each.name for each in model.graph.output])
+    found = read_graph(kept, batch, hint=advice)
+    network = found.domain.assembly.finish(found.value, drop_useless=drop_useless)
+    return carrying(network, _reading(model, entry, found, network, ignored))
+
+
+def _reading(model: Any, entry: Any, found: GraphReading, network: Mlp | Dag, ignored: list[str]) -> Reading:
+    domain, layers = found.domain, _layers(model, found)
+    assumed = [] if found.tail is None else [f"{found.tail.words} at the end is cut off: answers are about its input"]
+    if entry.type.tensor_type.elem_type not in REAL:
+        assumed.append(WHOLE)
+    return Reading(
+        "onnx",
+        layers,
+        (*assumed, *rounded_inside(layers, found.casts)),
+        tuple(ignored),
+        found.entangled(network, "file"),
+        "" if found.tail is None else found.tail.words,
+        in_training_only=assumed_in_training(
+            [name for name, times in domain.used.items() if times > 1], [node.op_type for node in model.graph.node]
+        ),
+        computed=domain.computed,
+        template=model,
+    )
+
+
+def _result(program: Program, names: list[str]) -> tuple[Program, list[str]]:
+    """The program of the output that is the network's answer, or of all that are made of it by a tail; and the rest."""
+    varying = depends_on_input(program)
+    outputs = dict(zip(names, program.outputs, strict=True))
+    foreign = next((name for name, node in outputs.items() if node not in varying), None)
+    if foreign is not None:
+        raise InvalidNetwork(f"its output {foreign[:80]!r} does not come from its input")
+    after = follows_tail(varying, is_piecewise_linear)
+    plain = {name: node for name, node in outputs.items() if node not in after}
+    if len(set(plain.values())) > 1:
+        raise Unsupported(f"its outputs {listed(plain)} are different tensors: one is supported")
+    cut = [name for name in names if name not in plain]
+    ignored = [f"output {name[:80]!r} ({_label(outputs[name])})" for name in cut] if plain or len(cut) > 1 else []
+    kept: list[Node] = list(plain.values())[:1] or list(outputs.values())
+    return Program.of(program.inputs, kept, program.tensors, program.source, program.notes, program.places), ignored
+
+
+def _label(node: Node) -> str:
+    return "labels" if node.kind != "f" else "probabilities"
+
+
+def _layers(model: Any, found: GraphReading) -> tuple[TensorReading, ...]:
+    """The tensors that weigh something, in the order in which they are used."""
+    from onnx import TensorProto
+
+    held = {proto.name: proto for proto in model.graph.initializer}
+    words = {"float": "float32", "double": "float64"}
+    layers = []
+    for name in found.domain.used:
+        tensor = found.domain.program.tensors[name]
+        kind = TensorProto.DataType.Name(held[name].data_type).lower() if name in held else str(tensor.dtype)
+        layers.append(TensorReading(name, words.get(kind, kind), tuple(tensor.shape)))
+    return tuple(layers)
+
+
+def _ways(entry: Any, given: tuple[int, ...] | None) -> list[tuple[int, tuple[int, ...]]]:
+    """How the input may be read: the batch's size (0 for none, or `OPEN`) and the sizes of a sample."""
+    kind = entry.type.tensor_type
+    if not kind.HasField("shape"):
+        if given is None:
+            raise Unsupported("its input size is unknown: give it without the batch, like --input 3,8,8")
+        return [(OPEN, given)]
+    stated = [dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in kind.shape.dim]
+    if len(stated) == 1:
+        return [(0, _filled(stated, given))]
+    if not stated:
+        raise Unsupported("its input is a single number: the batch and at least one size are needed")
+    batch, inner = stated[0], _filled(stated[1:], given)
+    if batch is None:
+        return [(OPEN, inner)]
+    return [(batch, inner), (0, (batch, *inner))] if batch > 1 else [(0, (1, *inner))]
+
+
+def _filled(stated: list[int | None], given: tuple[int, ...] | None) -> tuple[int, ...]:
+    if given is not None:
+        if len(given) != len(stated) or any(size not in (None, want) for size, want in zip(stated, given, strict=True)):
+            words = "×".join("?" if size is None else str(size) for size in stated)
+            raise InvalidNetwork(f"its input is {words}, not {sizes(given)}")
+        return given
+    if any(size is None for size in stated):
+        raise Unsupported("its input size is left open: give it without the batch, like --input 3,8,8")
+    return tuple(size for size in stated if size is not None)

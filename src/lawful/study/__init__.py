@@ -1,1 +1,0 @@
-"""Jobs made of the rooms: claims, reproduction, audit, sweeps."""

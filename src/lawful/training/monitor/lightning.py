@@ -1,0 +1,58 @@
+"""The monitor as a Lightning callback; Lightning itself is optional."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from lawful.errors import Unsupported
+from lawful.training.monitor.monitor import Monitor
+
+
+class MonitorHooks:
+    """The hooks that a Lightning trainer calls; they start, feed and end a `Monitor` of the trained module."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+        self.monitor: Monitor | None = None
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Start watching; only the first process of a distributed run does."""
+        if getattr(trainer, "is_global_zero", True):
+            self.monitor = Monitor(pl_module, **self.options)
+            self.monitor.__enter__()
+            self.monitor.steps = int(
+                getattr(trainer, "global_step", self.monitor.steps)
+            )  # a checkpoint goes back in time
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """A batch went through; while gradients are accumulated, no step of the optimiser was made."""
+        if self.monitor is not None:
+            loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+            made = int(getattr(trainer, "global_step", self.monitor.steps + 1)) - self.monitor.steps
+            if made > 0:
+                self.monitor.step(loss, steps=made)
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        """Training ended."""
+        self._close()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Training was interrupted."""
+        self._close()
+
+    def _close(self) -> None:
+        if self.monitor is not None:
+            self.monitor.__exit__(None, None, None)
+
+
+def lightning_callback(**options: Any) -> Any:
+    """A callback for `Trainer(callbacks=[...])`; options are those of `Monitor`. Records are in `.monitor.records`."""
+    for name in ("lightning.pytorch", "pytorch_lightning"):
+        try:
+            base = import_module(name).Callback
+        except ImportError:
+            continue
+        return type("MonitorCallback", (MonitorHooks, base), {})(**options)
+    raise Unsupported("Lightning is not installed: pip install 'lawful[lightning]'")

@@ -1,0 +1,476 @@
+"""Watch the laws while a PyTorch model trains: a context manager that records every k steps, into memory and a file."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from lawful.errors import LawfulError
+from lawful.formats.io.reading import read_bytes
+from lawful.network import Mlp
+from lawful.sentences import flow as sentences
+from lawful.training.integration.runs import json_value
+from lawful.training.jacobian_rank import jacobian_rank
+from lawful.training.monitor.gradient_check import are_finite, slopes_in_training
+from lawful.training.monitor.parts import OTHERWISE, Joint, Parts, understand
+from lawful.training.monitor.sinks import Sink
+from lawful.training.monitor.step_sizes import StepSizes
+from lawful.training.monitor.top_calls import PartCall, TopCalls
+from lawful.training.monitor.watch import LawWatch, digest, merge_measures
+from lawful.training.monitor.wrappers import sharded_parameters, unwrap
+
+Record = dict[str, Any]
+
+
+class Monitor:
+    """Records balances, the rank of J, dead and linear neurons, weight norms and any other quantity every k steps.
+
+    Call `step(loss)` after each optimiser step. `quantities` are functions of the flat parameter vector (NumPy, in the
+    order of `parameters()`), such as those `lawful.conservation` finds; `locked` is a function of a chain as an `Mlp`,
+    such as `lambda network: len(components(network).locked)`. Records go to `records`, to `sinks` (functions of a
+    record) and, one JSON object per line, to `file`: each line is handed to the system as it is made, so all of them
+    survive `kill -9`. A run that is started again with the same file and model goes on counting steps and drift.
+
+    The structural laws of the model (`lawful.symmetries`) are read from the graph of each part that the training loop
+    calls, when it first runs, or at once if `input` says what the model takes; `laws` is False for none, or a number
+    for a sketch of so many. `DistributedDataParallel`, `torch.compile` and autocast are looked through. What cannot be
+    read, a run whose weights are NaN or infinite, and parameters that one law ties and whose learning rates differ are
+    each said in one warning.
+
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    >>> with Monitor(model, every=10) as monitor:
+    ...     for _ in range(20):
+    ...         loss = model(torch.ones(4, 2)).square().mean()
+    ...         monitor.step(loss)
+    >>> [(record["step"], record["rank"], record["drift"]) for record in monitor.records]
+    [(0, 3, 0.0), (10, 3, 0.0), (20, 3, 0.0)]
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        every: int = 100,
+        file: str | os.PathLike[str] | None = None,
+        quantities: Mapping[str, Callable[[Any], Any]] | None = None,
+        locked: Callable[[Mlp], int] | None = None,
+        detail: bool = True,
+        live: bool | None = None,
+        input: Any = None,
+        laws: bool | int = True,
+        sinks: Sequence[Sink] = (),
+    ) -> None:
+        if every < 1:
+            raise LawfulError(f"a monitor records every k steps with k at least 1, not {every}")
+        self.model, self.every, self.detail = unwrap(model), every, detail
+        self.parts: Parts = understand(self.model)
+        self.quantities, self.locked = dict(quantities or {}), locked
+        self.live = sys.stderr.isatty() if live is None else live
+        self.records: list[Record] = []
+        self.steps = 0
+        self._path = None if file is None else Path(file)
+        self._file: int | None = None
+        self._hooks: list[Any] = []
+        self._seen: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # lowest and highest inputs of kinks in this step
+        self._start: dict[str, torch.Tensor] = {}
+        self._began = time.perf_counter()
+        self.input, self.sinks = input, tuple(sinks)
+        self.watches: dict[str, LawWatch] = {}  # by the part of the model that they are of; "" is the whole
+        self._declared = input is not None
+        self._ran: dict[str, set[int]] = {}  # parts that the loop called, and the parameters that they have
+        self._calls: TopCalls | None = None
+        self._sizes: StepSizes | None = None
+        self._wanted = laws
+        self._resumed = self._settled = False
+        self._said: set[str] = set()
+        self._unchecked: dict[str, str] = {}  # joints that no gradient was held against yet, and what must run for it
+
+    def __enter__(self) -> Monitor:
+        if self._path is not None:
+            self._go_on(self._path)
+            self._file = _open(self._path)
+            start = self._start or self._balances()
+            self._write({"kind": "start", "time": time.time(), "model": type(self.model).__name__, "every": self.every,
+                         "chains": self.parts.chains, "ignored": self.parts.ignored, "digest": digest(self.model),
+                         "balances": {name: values.tolist() for name, values in start.items()}})  # fmt: skip
+        for joint in self.parts.joints:
+            if joint.kinked:
+                self._hooks.append(joint.below.register_forward_hook(self._watch(joint.name)))
+        if sharded := sharded_parameters(self.model):
+            self._wanted = False
+            self._say(
+                f"{sharded[0]} and others are sharded: this process holds parts of them, and laws are of the whole"
+            )
+        elif self._wanted is False:
+            self._warn_if_blind(str(self.parts))
+        elif self._declared:
+            self._read_laws("", self.input if isinstance(self.input, list) else [self.input], {}, None)
+        self._unchecked = {joint.name: _around(joint) for joint in self.parts.joints}
+        self._calls = TopCalls(self.model, self._look_at)
+        self._sizes = StepSizes(self.model, self._look_at_compiled)
+        self._record(None)
+        return self
+
+    def _say(self, words: str, about: str | None = None) -> None:
+        """Warn, once for each matter."""
+        if (about or words) not in self._said:
+            self._said.add(about or words)
+            warnings.warn(f"{type(self.model).__name__}: {words}", stacklevel=3)
+
+    def _look_at_compiled(self) -> None:
+        """Before the optimiser moves the weights: what ran inside `torch.compile` is looked at now."""
+        call = None if self._calls is None or self.watches else self._calls.compiled_call()
+        if call is not None:
+            self._look_at(call)
+
+    def _look_at(self, call: PartCall) -> None:
+        """A part of the model ran in training for the first time: its inputs show its graph, and what laws it keeps."""
+        assert self._calls is not None  # noqa: S101 (calls come from there)
+        self._calls.asleep = True
+        try:
+            with torch.random.fork_rng(devices=[]):
+                if call.top:
+                    self._look_at_part(call)
+                self._check_joints(call)
+        finally:
+            self._calls.asleep = False
+
+    def _look_at_part(self, call: PartCall) -> None:
+        """Read the graph of a part that the training loop calls, and hold its laws against a gradient."""
+        part = self.model.get_submodule(call.name)
+        own = {id(value) for value in part.parameters() if value.requires_grad}
+        others, self._ran[call.name] = dict(self._ran), own
+        if self._wanted is False or not own:
+            return
+        if not self._declared:
+            try:
+                self._read_laws(call.name, call.inputs, call.keywords, call.output)
+            except LawfulError as error:
+                unread = f"structural laws of {call.name or 'the model'} are not watched: {error}"
+                self._say(unread) if self.parts.joints else self._warn_if_blind(str(error))
+        for name, watch in self.watches.items():
+            if self._declared or name == call.name:
+                self._check_laws(watch, call, name)
+        for name, values in others.items():
+            if shared := values & own:
+                self._drop_shared(shared, f"{name or 'the model'} and {call.name or 'the model'}")
+
+    def _check_laws(self, watch: LawWatch, call: PartCall, name: str) -> None:
+        inside = call.name.removeprefix(name).removeprefix(".")
+        try:
+            dropped = watch.hold_against_training(self.model.get_submodule(name), call.inputs, call.keywords, inside)
+        except Exception:  # the model's own code: some of it runs in its own precision or place alone
+            return  # `checked` in the records stays false
+        if dropped:
+            self._say(f"{dropped} structural laws are not watched: {OTHERWISE}")
+
+    def _drop_shared(self, shared: set[int], both: str) -> None:
+        """Weights that two parts run: what leaves the one unchanged may change the other."""
+        names = {name for name, value in self.model.named_parameters() if id(value) in shared}
+        why = f"the training loop runs its weights in {both}"
+        self._drop(lambda tied: bool(tied & names), why)
+
+    def _drop(self, refused: Callable[[set[str]], bool], why: str) -> None:
+        """Stop watching the laws, structural ones and balances, that tie such parameters."""
+        dropped = 0
+        for part, watch in self.watches.items():
+            prefix = f"{part}." if part else ""
+            dropped += watch.keep(lambda laws, watch=watch, prefix=prefix:  # type: ignore[misc]
+                                  not refused({prefix + name for name in watch.names(laws)}))  # fmt: skip
+        if dropped:
+            self._say(f"{dropped} structural laws are not watched: {why}")
+        self._drop_joints([joint.name for joint in self.parts.joints if refused(joint.parameters)], why)
+
+    def _drop_joints(self, names: list[str], why: str) -> None:
+        if not names:
+            return
+        self.parts = self.parts.without(names, why)
+        for kept in (self._start, self._seen, self._unchecked):
+            for name in names:
+                kept.pop(name, None)
+        self._write({"kind": "parts", "chains": self.parts.chains, "ignored": self.parts.ignored})
+        self._say(f"balances of {', '.join(names)} are not watched: {why}")
+
+    def _check_joints(self, call: PartCall) -> None:
+        """Drop the joints in a part of the model whose balances a gradient of that part does not keep."""
+        prefix = f"{call.name}." if call.name else ""
+        names = {
+            name
+            for name, around in self._unchecked.items()
+            if around == prefix or (call.top and around.startswith(prefix))
+        }
+        if not names:
+            return
+        try:
+            slopes = list(slopes_in_training(self.model.get_submodule(call.name), call.inputs, call.keywords))
+        except Exception:  # as for laws; the names stay in `unchecked`
+            return
+        if not are_finite(slopes):
+            return
+        self._unchecked = {name: around for name, around in self._unchecked.items() if name not in names}
+        asked = [joint for joint in self.parts.joints if joint.name in names]
+        wrong = [joint.name for joint in asked if not all(joint.kept_along(*each, prefix) for each in slopes)]
+        self._drop_joints(wrong, OTHERWISE)
+
+    def _read_laws(self, part: str, inputs: Sequence[Any], keywords: dict[str, Any], output: Any) -> None:
+        sketch = None if self._wanted is True else int(self._wanted)
+        watch = self.watches[part] = LawWatch(self.model.get_submodule(part), inputs, keywords, sketch, output)
+        if self._path is not None:
+            beside = self._path.with_name(f"{self._path.name}{'.' * bool(part)}{part}.laws.npy")
+            if self._resumed and beside.exists():
+                watch.resume(beside)
+            else:
+                watch.save(beside)
+
+    def _end_first_step(self) -> None:
+        """What the first step has not shown will not be seen: say so, and stop listening."""
+        assert self._calls is not None and self._sizes is not None  # noqa: S101, PT018 (entered)
+        self._look_at_compiled()
+        self._sizes.close()
+        trained = {name for name, value in self.model.named_parameters() if value.requires_grad}
+        differ = self._sizes.differ
+        self._drop(lambda tied: differ(tied & trained), "the optimiser moves its weights at different rates")
+        if not self._calls.compiled:  # compiled code would be compiled again: it guards the hooks of its modules
+            self._calls.close()
+        if self._wanted is False:
+            return
+        if not self._declared:
+            self._say_unread()
+        if self.watches and not any(watch.count for watch in self.watches.values()):
+            parts = (
+                f" in {', '.join(list(self._ran)[:5])}, which the loop calls one by one" if len(self._ran) > 1 else ""
+            )
+            self._warn_if_blind(f"no structural laws were found{parts}")
+
+    def _say_unread(self) -> None:
+        """Name the parameters that no part that ran has."""
+        ran = set[int]().union(*self._ran.values())
+        left = [name for name, value in self.model.named_parameters() if value.requires_grad and id(value) not in ran]
+        if not left:
+            return
+        hidden = self._calls is not None and self._calls.compiled
+        why = (
+            "what has it ran inside torch.compile, which hides what it was given"
+            if hidden
+            else "nothing that has it was called with gradients before the first step"
+        )
+        others = f" and {len(left) - 1} other parameters" if len(left) > 1 else ""
+        self._say(f"structural laws of {left[0]}{others} are not watched: {why}; input=(...) says what the model takes")
+
+    def _warn_if_blind(self, why: str) -> None:
+        if not self.parts.joints:
+            self._say(f"this monitor understands nothing of {type(self.model).__name__}: {why}")
+
+    def _go_on(self, path: Path) -> None:
+        """Take step and start from an earlier run of the same model in the same file."""
+        last: list[Record] = []
+        for each in _lines(path) if path.exists() else ():
+            last = [each] if each.get("kind") == "start" else [*last[:1], each]  # a start, and the record it reached
+        if last and last[0].get("digest") == digest(self.model):
+            self._resumed = True
+            self.steps = int(last[-1].get("step", 0))
+            first = last[0].get("balances", {})
+            self._start = {name: torch.tensor(np.array(values, dtype=np.float64)) for name, values in first.items()}
+
+    def _balances(self) -> dict[str, torch.Tensor]:
+        sides = {joint.name: joint.sides() for joint in self.parts.joints}
+        return {name: (into - out).cpu() for name, (into, out) in sides.items()}
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        for listener in (self._calls, self._sizes):
+            if listener is not None:
+                listener.close()
+        if self._file is not None:
+            os.fsync(self._file)
+            os.close(self._file)
+            self._file = None
+        if self.live and self.records:
+            print(file=sys.stderr)
+
+    def step(self, loss: Any = None, *, steps: int = 1) -> None:
+        """Count one step of the optimiser, or as many as were made; every k-th is recorded."""
+        if steps < 1:
+            raise LawfulError(f"a monitor counts at least one step at a time, not {steps}")
+        before, self.steps = self.steps, self.steps + steps
+        if self._calls is not None and self._sizes is not None and not self._settled:
+            self._settled = True
+            self._end_first_step()
+        if self.steps // self.every > before // self.every:
+            self._record(loss)
+        self._seen.clear()
+
+    def _watch(self, name: str) -> Callable[[nn.Module, Any, torch.Tensor], None]:
+        """A hook that, before a recorded step, notes the units that are on, and off, somewhere in its batches."""
+
+        def hook(_: nn.Module, __: Any, output: torch.Tensor) -> None:
+            if torch.compiler.is_compiling():  # first of all: what is read here is compiled in, and guarded
+                return
+            if (self._calls is not None and self._calls.asleep) or name not in self._start:
+                return
+            if (self.steps + 1) % self.every == 0 and self.model.training and torch.is_grad_enabled():
+                heights = output.detach().flatten(2).movedim(1, -1) if output.ndim > 2 else output.detach()
+                low, high = torch.aminmax(heights.reshape(-1, heights.shape[-1]), dim=0)
+                if name in self._seen:  # another part of the batch, where gradients are accumulated
+                    low = torch.minimum(low, self._seen[name][0])
+                    high = torch.maximum(high, self._seen[name][1])
+                self._seen[name] = low, high
+
+        return hook
+
+    def _record(self, loss: Any) -> None:
+        balances, sides = {}, []
+        for joint in self.parts.joints:
+            into, out = joint.sides()
+            balances[joint.name] = (into - out).cpu()
+            sides.append((joint, into, out))
+        if not self._start:
+            self._start = balances
+        drifts = [(balances[name] - start).abs().max() for name, start in self._start.items() if name in balances]
+        number = None if loss is None else float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+        lost = self._nonfinite()
+        record: Record = {
+            "kind": "record",
+            "step": self.steps,
+            "seconds": round(time.perf_counter() - self._began, 6),
+            "loss": number,
+            "drift": float(torch.stack(drifts).max()) if drifts else None,
+            "nonfinite": lost,
+            "unchecked": sorted(self._unchecked),
+            "rank": None if lost else jacobian_rank(sides, self.parts.chains),
+            "hidden": sum(joint.units for joint in self.parts.joints),
+            "dead": self._count(lambda low, high: high <= 0),
+            "linear": self._count(lambda low, high: low > 0),
+            "norms": self._norms(sides),
+        }
+        hidden = [joint.name for joint in self.parts.joints if joint.kinked and joint.name not in self._seen]
+        if hidden and self.steps and self._calls is not None and self._calls.compiled:
+            words = (
+                f"dead and linear units of {', '.join(hidden)} are not counted: they are computed inside torch.compile"
+            )
+            self._say(words, "units")
+        if lost:
+            self._say(sentences.lost(self.steps, lost[0], len(lost)), "lost")
+        if self.detail:
+            record["balances"] = {name: values.tolist() for name, values in balances.items()}
+        if self.locked is not None:
+            networks = [chain_network(self.model, chain, self.parts.joints) for chain in self.parts.chains]
+            record["locked"] = sum(self.locked(network) for network in networks if network is not None)
+        if self.quantities:
+            theta = torch.cat([value.detach().flatten() for value in self.model.parameters()]).double().cpu().numpy()
+            record["quantities"] = {name: _plain(measure(theta)) for name, measure in self.quantities.items()}
+        if self.watches:
+            measures = {part: watch.measure(self.model.get_submodule(part)) for part, watch in self.watches.items()}
+            record["laws"] = merge_measures(measures)
+        self.records.append(record)
+        self._write(record)
+        for sink in self.sinks:
+            sink(record)
+        if self.live:
+            print("\r\x1b[2K" + line(record), end="", file=sys.stderr, flush=True)
+
+    def _nonfinite(self) -> list[str]:
+        """Parameters with NaN or infinite entries."""
+        named = [(name, value.detach()) for name, value in self.model.named_parameters() if value.numel()]
+        finite = [torch.isfinite(value).all() for _, value in named]
+        return [name for (name, _), fine in zip(named, finite, strict=True) if not bool(fine)]
+
+    def _count(self, which: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> int | None:
+        """How many units a batch showed to be so; None if there was none, or one with NaN."""
+        if not self._seen or any(bool((low + high).isnan().any()) for low, high in self._seen.values()):
+            return None
+        return sum(int(which(low, high).sum()) for low, high in self._seen.values())
+
+    @staticmethod
+    def _norms(sides: list[tuple[Joint, torch.Tensor, torch.Tensor]]) -> dict[str, float]:
+        """Frobenius norm of each understood layer, biases of hidden units included."""
+        norms = {joint.name: math.sqrt(float(into.sum())) for joint, into, _ in sides}
+        return norms | {
+            joint.reader: math.sqrt(float(out.sum())) for joint, _, out in sides if joint.reader not in norms
+        }
+
+    def _write(self, record: Record) -> None:
+        if self._file is not None:
+            os.write(self._file, (json.dumps(json_value(record), allow_nan=False) + "\n").encode())
+
+
+def _around(joint: Joint) -> str:
+    """The prefix of the smallest part of a model that has both layers of a joint in it."""
+    shared = 0
+    writer, reader = joint.name.split("."), joint.reader.split(".")
+    while shared < min(len(writer), len(reader)) - 1 and writer[shared] == reader[shared]:
+        shared += 1
+    return "".join(f"{part}." for part in writer[:shared])
+
+
+def line(record: Mapping[str, Any]) -> str:
+    """One record on one line of a terminal.
+
+    >>> line({"step": 200, "loss": 0.5, "drift": 1e-3, "rank": 7, "hidden": 8, "dead": 1, "linear": 0})
+    'step 200  loss 0.5  drift 0.001  rank 7/8  dead 1  linear 0'
+    """
+    words = [f"step {record['step']}"]
+    words += [f"{key} {record[key]:.4g}" for key in ("loss", "drift") if record.get(key) is not None]
+    words += ["weights are not finite"] if record.get("nonfinite") else []
+    words += [f"rank {record['rank']}/{record['hidden']}"] if record.get("rank") is not None else []
+    return "  ".join(
+        words + [f"{key} {record[key]}" for key in ("dead", "linear", "locked") if record.get(key) is not None]
+    )
+
+
+def read_records(file: str | os.PathLike[str]) -> list[Record]:
+    """All complete records of a monitor's file; a line cut off by a kill is left out."""
+    return [record for record in _lines(Path(file)) if record.get("kind") == "record"]
+
+
+def _lines(path: Path) -> list[Record]:
+    found = []
+    for text in read_bytes(path).decode("utf-8", "replace").splitlines():
+        try:
+            record = json.loads(text)
+        except (ValueError, RecursionError):
+            continue  # the writer was killed in the middle of this line
+        if isinstance(record, dict):
+            found.append(record)
+    return found
+
+
+def chain_network(model: nn.Module, chain: tuple[str, ...], joints: tuple[Joint, ...]) -> Mlp | None:
+    """A chain of `nn.Linear` layers as an `Mlp` (linear or ReLU by its joints), or None if it has convolutions."""
+    layers: list[Any] = [model.get_submodule(name) for name in chain]
+    if not all(isinstance(layer, nn.Linear) for layer in layers):
+        return None
+    slopes = {joint.name: 0.0 if joint.kinked else 1.0 for joint in joints}
+    weights = [layer.weight.detach().double().cpu().numpy() for layer in layers]
+    biases = [None if layer.bias is None else layer.bias.detach().double().cpu().numpy() for layer in layers]
+    return Mlp(weights, biases, [slopes[name] for name in chain[:-1]])
+
+
+def _open(path: Path) -> int:
+    """Open for appending; a line that a killed run left unfinished is ended first."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
+    if os.fstat(file).st_size:
+        os.lseek(file, -1, os.SEEK_END)
+        if os.read(file, 1) != b"\n":
+            os.write(file, b"\n")
+    return file
+
+
+def _plain(value: Any) -> Any:
+    return np.asarray(value, dtype=np.float64).tolist()

@@ -1,0 +1,211 @@
+"""The structural laws of a training model, watched: all of them, or a sketch; their start survives a restart."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from lawful.errors import LawfulError
+from lawful.symmetry import symmetries
+from lawful.symmetry.check import CHECKED_SIZE, LOOSE, LOOSE_FLOOR, space_error
+from lawful.symmetry.families import SpaceLaws
+from lawful.training.monitor.gradient_check import are_finite, slopes_in_training
+from lawful.training.monitor.wrappers import FlatCall, batch_of, exact_arithmetic, is_plain_call
+from lawful.types import Floats
+
+MOST = 200_000  # laws that are watched without being asked for
+KINDS = {"GL": "matrix", "scales": "scales", "shifts": "shifts"}
+
+
+class LawWatch:
+    """Drift of the laws since the start, in float64; `sketch` bounds how many laws are looked at.
+
+    A sketch is made of whole spaces, drawn at random but the same for the same model; models with more than 200,000
+    laws are sketched unless asked otherwise. `relative` divides each drift by the size of the law's terms at the start
+    (laws that start at zero are left out): for gradient flow it stays at rounding, for steps of size h it grows like h.
+
+    >>> import torch
+    >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    >>> watch = LawWatch(model, (torch.ones(4, 2),))
+    >>> watch.measure(model)["laws"], watch.measure(model)["drift"]
+    (3, 0.0)
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Sequence[Any],
+        keywords: Mapping[str, Any] | None = None,
+        sketch: int | None = None,
+        output: Any = None,
+    ) -> None:
+        read, given, named, self._prefix = _as_read(model, inputs, _own(model, keywords or {}), output)
+        with exact_arithmetic():
+            found = symmetries(read, given, keywords=named, check=False)
+        self.found, self.total = found, len(found.laws)
+        chosen = [(space.group, space.laws) for space in found.spaces if space.laws is not None and space.count]
+        if sketch is None and self.total > MOST:
+            sketch = MOST
+        order = np.random.default_rng(0).permutation(len(chosen)).tolist()
+        kept, count = [], 0
+        for place in order if sketch is not None else range(len(chosen)):
+            if sketch is None or not count or count + chosen[place][1].count <= sketch:
+                kept.append(chosen[place])
+                count += chosen[place][1].count
+        self.families: list[tuple[str, SpaceLaws]] = kept
+        self.count = count
+        theta = self._theta(model)
+        self.start = [laws.values(theta) for _, laws in kept]
+        self._sizes = [laws.size_along(theta, theta) for _, laws in kept]
+        self.checked = False
+
+    def hold_against_training(
+        self, model: nn.Module, inputs: Sequence[Any], keywords: Mapping[str, Any], part: str = ""
+    ) -> int:
+        """Watch only what a gradient keeps, on inputs that the model trains on; returns how many laws it does not.
+
+        `part` is the name of the part of the model that ran: laws of other parts are not looked at. Models of more
+        than five million parameters are believed, and so is one whose gradients are not finite: `checked` says so.
+        """
+        ran = model.get_submodule(part)
+        if sum(tensor.numel() for tensor in ran.parameters()) > CHECKED_SIZE:
+            return 0
+        prefix = self._prefix + (f"{part}." if part else "")
+        slopes = [
+            tuple({prefix + name: tensor for name, tensor in each.items()} for each in pair)
+            for pair in slopes_in_training(ran, inputs, keywords)
+        ]
+        if not are_finite((theta, slope) for theta, slope in slopes):
+            return 0
+        spaces = {id(space.laws): space for space in self.found.spaces}
+
+        def keeps(laws: SpaceLaws) -> bool:
+            outside = not all(name in slopes[0][0] for name in laws.parameters)
+            return outside or all(
+                space_error(spaces[id(laws)], theta, slope, LOOSE_FLOOR)[0] <= LOOSE for theta, slope in slopes
+            )
+
+        self.checked = True
+        return self.keep(keeps)
+
+    def keep(self, wanted: Callable[[SpaceLaws], bool]) -> int:
+        """Watch these families of laws alone; returns how many laws are dropped."""
+        before, kept = self.count, [wanted(laws) for _, laws in self.families]
+        self.families = [each for each, keeps in zip(self.families, kept, strict=True) if keeps]
+        self.start = [each for each, keeps in zip(self.start, kept, strict=True) if keeps]
+        self._sizes = [each for each, keeps in zip(self._sizes, kept, strict=True) if keeps]
+        self.count = sum(laws.count for _, laws in self.families)
+        return before - self.count
+
+    def names(self, laws: SpaceLaws) -> set[str]:
+        """The parameters that some laws tie, by their names in the model."""
+        return {name.removeprefix(self._prefix) for name in laws.parameters}
+
+    def _theta(self, model: nn.Module) -> dict[str, torch.Tensor]:
+        return {self._prefix + name: tensor.detach() for name, tensor in model.named_parameters()}
+
+    def measure(self, model: nn.Module) -> dict[str, Any]:
+        """How far the laws have drifted: largest absolute and relative drift, and the largest by kind of group."""
+        theta = self._theta(model)
+        moved: dict[str, list[Floats]] = {}
+        relative: list[Floats] = []
+        for (group, laws), start, size in zip(self.families, self.start, self._sizes, strict=True):
+            change = np.abs(laws.values(theta) - start)
+            moved.setdefault(_kind(group), []).append(change)
+            seen = ~(size <= 0)  # a law whose terms all started at zero has no size to compare with
+            relative.append(change[seen] / size[seen])
+        every = [change for changes in moved.values() for change in changes]
+        kinds = {kind: largest(changes) for kind, changes in moved.items()}
+        return {
+            "laws": self.count, "of": self.total, "drift": largest(every), "relative": largest(relative),
+            "by_group": kinds, "checked": self.checked,
+        }  # fmt: skip
+
+    def save(self, path: Path) -> None:
+        """Keep the values at the start, and the sizes of their terms, beside the records."""
+        np.save(path, np.stack([np.concatenate([np.zeros(0), *each]) for each in (self.start, self._sizes)]))
+
+    def resume(self, path: Path) -> None:
+        """Take the values at the start of an earlier run of the same model."""
+        values = np.load(path, allow_pickle=False)
+        sizes = [len(part) for part in self.start]
+        if values.shape != (2, sum(sizes)):
+            raise LawfulError(f"{path}: {values.shape[-1]} laws were watched before, and {sum(sizes)} now")
+        if sizes:
+            self.start, self._sizes = ([np.asarray(part) for part in np.split(row, np.cumsum(sizes)[:-1])]
+                                       for row in values)  # fmt: skip
+
+
+def _kind(group: str) -> str:
+    return next((word for key, word in KINDS.items() if group.startswith(key)), "other")
+
+
+def largest(parts: Sequence[Floats]) -> float:
+    """The largest number in some arrays, 0 if there is none; NaN if one of them is, which Python's `max` may lose.
+
+    >>> largest([np.array([1.0, float("nan")]), np.array([2.0])]), largest([])
+    (nan, 0.0)
+    """
+    return float(np.concatenate([np.zeros(1), *parts]).max())
+
+
+def merge_measures(measures: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The measures of several parts of one model as one; `parts` names them."""
+    each = list(measures.values())
+    kinds = dict.fromkeys(kind for one in each for kind in one["by_group"])
+    return {
+        "laws": sum(one["laws"] for one in each),
+        "of": sum(one["of"] for one in each),
+        "drift": largest([np.array([one["drift"] for one in each])]),
+        "relative": largest([np.array([one["relative"] for one in each])]),
+        "by_group": {kind: largest([np.array([one["by_group"].get(kind, 0.0) for one in each])]) for kind in kinds},
+        "checked": all(one["checked"] for one in each),
+        "parts": list(measures),
+    }
+
+
+def _as_read(
+    model: nn.Module, inputs: Sequence[Any], keywords: Mapping[str, Any], output: Any
+) -> tuple[nn.Module, list[Any], dict[str, Any], str]:
+    """What the graph is read from: the model and its tensors, or, for other calls, the call with its tensors alone.
+
+    The last entry is the prefix that names of parameters have there. A batch of one is doubled: what holds for it may
+    be an accident of its size.
+    """
+    if any(isinstance(each, (str, torch.Size)) or is_size(each) for each in inputs):
+        return model, list(inputs), dict(keywords), ""
+    whole = batch_of(inputs, keywords)
+    if is_plain_call(inputs, keywords, output) and whole != 1:
+        return model, list(inputs), dict(keywords), ""
+    call = FlatCall(model, inputs, keywords)
+    call.__class__ = type(type(model).__name__, (FlatCall,), {})  # errors name the class of what they are about
+    tensors = [
+        torch.cat([each, each]) if whole == 1 and each.ndim > 0 and len(each) == 1 else each for each in call.tensors
+    ]
+    return call, tensors, {}, "module."
+
+
+def is_size(value: Any) -> bool:
+    """Whether an input is given by its size alone."""
+    return isinstance(value, tuple) and all(isinstance(part, int) for part in value)
+
+
+def _own(model: nn.Module, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords that make up the input: labels that may be left out belong to the loss, caches to no training."""
+    accepted = inspect.signature(model.forward).parameters
+    asked = "labels" in accepted and accepted["labels"].default is inspect.Parameter.empty
+    found = {name: value for name, value in keywords.items() if (name != "labels" or asked) and value is not None}
+    return found | ({"use_cache": False} if "use_cache" in accepted else {})
+
+
+def digest(model: nn.Module) -> str:
+    """A short name for the parameters of a model: their names and sizes."""
+    text = ";".join(f"{name}{tuple(tensor.shape)}" for name, tensor in model.named_parameters())
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

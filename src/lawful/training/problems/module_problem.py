@@ -1,0 +1,355 @@
+"""Any PyTorch module and loss as a training problem, its activation pattern held still by intercepting the calls."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from lawful.errors import LawfulError, Unsupported
+from lawful.sources.modules.classes import check_labels, class_rows, classes_axis, vocabulary_of
+from lawful.sources.modules.functional_call import as_taken, called_with
+from lawful.sources.modules.trained_field import refuse_hooks_of_parameters
+from lawful.training.problems.loss_value import LossValue
+from lawful.training.problems.losses import checked, find_loss
+from lawful.training.problems.piecewise import rewritten, unlocated
+from lawful.training.problems.tape import Tensors, recorded
+from lawful.types import Floats, Indices
+
+RECORD_AFTER = 3  # evaluations of one size: a recording takes as long as fifty of them
+
+
+class _Gates(TorchFunctionMode):
+    """Replaces each ReLU by a product with its gates (the true ones if none are given), and notes its input.
+
+    Other functions with kinks are first rewritten with ReLUs; `unlocated` names those for which that is not known.
+    """
+
+    def __init__(self, gates: Iterable[torch.Tensor] | None) -> None:
+        super().__init__()
+        self.gates = None if gates is None else iter(gates)
+        self.heights, self.values, self.slopes = list[torch.Tensor](), list[torch.Tensor](), list[float]()
+        self.names, self.unlocated = list[str](), set[str]()
+
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        options = options or {}
+        found = rewritten(function, arguments, options, lambda name: partial(self._gated, name))
+        if found is not None:
+            return found
+        name = unlocated(function, arguments)
+        if name is not None:
+            self.unlocated.add(name)
+        return function(*arguments, **options)
+
+    def _gated(self, name: str, height: torch.Tensor, slope: float = 0.0) -> torch.Tensor:
+        self.names.append(name)
+        self.heights.append(height)
+        gate = (height > 0).to(height.dtype) if self.gates is None else next(self.gates)
+        self.values.append(height * (gate if slope == 0.0 else slope + (1.0 - slope) * gate))
+        self.slopes.append(slope)
+        return self.values[-1]
+
+
+class ModuleProblem:
+    """The loss of any module, its kinks located: those of ReLUs and of functions that ReLUs can express.
+
+    Those are clamps, hard sigmoids, absolute values, maxima, max pooling and the like (`problems.piecewise`). Other
+    kinks are met by smaller steps, and `unlocated` names the functions that have them. `loss` is `mse`, `bce`, `ce`
+    (classes are axis 1 of the output, as in PyTorch, or the last axis of a module that reads token ids) or a callable
+    `(outputs, y) -> scalar tensor`. The module is copied to float64.
+    """
+
+    def __init__(self, module: torch.nn.Module, x: Any, y: Any, loss: str | Callable[..., Any] = "mse") -> None:
+        refuse_hooks_of_parameters(module)
+        self.module = copy.deepcopy(module).double()
+        trained = {name: value for name, value in self.module.named_parameters() if value.requires_grad}
+        if not trained:
+            raise LawfulError("the module has no parameters that train")
+        self._shapes = {name: value.shape for name, value in trained.items()}
+        self.start = np.concatenate([value.detach().numpy().ravel() for value in trained.values()])
+        self.loss = loss
+        inputs, raw = checked(x, y)
+        self.targets = raw
+        self.x = as_taken(self.module, inputs)
+        self.y: torch.Tensor | None = None if isinstance(loss, str) else torch.as_tensor(np.asarray(y))
+        self._tokens = vocabulary_of(self.module, self.x.shape[1:]) is not None
+        self._met: dict[torch.Size, list[tuple[str, tuple[int, ...]]]] = {}  # by the size of x
+        self._tapes: dict[Any, int | _Tape] = {}  # evaluations so far, then a recording
+        self._together = True  # whether several gradients can be taken in one backward pass
+        self.unlocated: tuple[str, ...] = ()
+        self._check()
+
+    def _check(self) -> None:
+        """Run twice: shapes fit, the loss is a scalar, and no dropout makes the answers differ; then once untouched."""
+        first, second = self.evaluate(self.start), self.evaluate(self.start)
+        if first.loss != second.loss:
+            raise Unsupported("the module answers differently each time: call .eval() before taking its flow")
+        with torch.no_grad():
+            weights = self._weights(torch.as_tensor(self.start))
+            plain = self._loss(self._outputs(weights, self.x), self.y)
+        if not abs(plain.item() - first.loss) <= 1e-9 * max(1.0, abs(first.loss)) and np.isfinite(first.loss):
+            raise Unsupported("the module changes a tensor in place (relu_): take its flow without inplace calls")
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return len(self.x)
+
+    @property
+    def _calls(self) -> list[tuple[str, tuple[int, ...]]]:
+        """The functions with kinks that an evaluation meets, and the shapes of what they are given."""
+        if self.x.shape not in self._met:
+            self.heights(self.start)
+        return self._met[self.x.shape]
+
+    def rows(self, samples: Indices) -> ModuleProblem:
+        """The same problem on some of the samples."""
+        twin = copy.copy(self)
+        twin.x, twin.targets = self.x[torch.as_tensor(samples)], self.targets[samples]
+        twin.y = None if self.y is None else self.y[torch.as_tensor(samples)]
+        return twin
+
+    def label(self, gate: int) -> tuple[int, str]:
+        """Sample and neuron of a gate: the function, the number of the ReLU that stands for it, and the unit in it."""
+        for call, (name, shape) in enumerate(self._calls, 1):
+            size = math.prod(shape)
+            if gate < size:
+                sample, unit = divmod(gate, size // (shape or (1,))[0])
+                return sample, f"{name}{call}.{unit}"
+            gate -= size
+        raise IndexError(gate)
+
+    def heights(self, theta: Floats, gates: Floats | None = None) -> Floats:
+        """Pre-activations under a fixed pattern, or under the true one."""
+        return _numbers(self._taped(_heights, theta, gates))
+
+    def evaluate(self, theta: Floats, gates: Floats | None = None) -> LossValue:
+        """Loss, gradient and heights by autograd."""
+        loss, *found = self._taped(_everything, theta, gates)
+        weights, kinks = len(self._shapes), len(self._calls)
+        parts = found[:weights], found[weights : weights + kinks], found[weights + kinks :]
+        return LossValue(loss.item(), *(_numbers(part) for part in parts))
+
+    def height_gradients(self, theta: Floats, gates: Floats, chosen: Sequence[int]) -> Floats:
+        """`∇z` of some heights (rows) by autograd: all in one backward pass, if PyTorch can do that for this module."""
+        count = len(chosen)
+        if count > 1 and self._together:
+            size = 1 << (count - 1).bit_length()  # a recording serves every number of gates up to a power of two
+            try:
+                found = self._taped(_slopes, theta, gates, _picks(chosen, size, len(gates)))
+                return np.concatenate([each.numpy().reshape(size, -1) for each in found], axis=1)[:count]
+            except (RuntimeError, NotImplementedError):  # an operation that has no such pass
+                self._together = False
+        single = [self._taped(_slopes, theta, gates, _picks([gate], 1, len(gates))[0]) for gate in chosen]
+        return np.array([_numbers(each) for each in single])
+
+    def _taped(
+        self, kind: Callable[..., Tensors], theta: Floats, gates: Floats | None, picked: Floats | None = None
+    ) -> Tensors:
+        """Run one kind of evaluation; from the third time on, replay its calls."""
+        key = kind, gates is None, self.x.shape, None if picked is None else picked.shape
+        tape = self._tapes.get(key)
+        if isinstance(tape, _Tape):
+            return tape(theta, gates, picked, self.x, self._targets())
+        given = _Arguments(self, theta, gates, picked)
+        found = kind(self, *given.tensors, self.x, self._targets())
+        self._tapes[key] = count = int(tape or 0) + 1
+        if count == RECORD_AFTER:
+            made = _Tape(self, kind, given)
+            if made.agrees(found):
+                self._tapes[key] = made
+        return found
+
+    def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """One number per gate (or several rows of them) as a tensor per ReLU that looks into the same memory."""
+        found, at = [], 0
+        for _, shape in self._calls:
+            size = math.prod(shape)
+            part = flat[..., at : at + size]
+            found.append(torch.unflatten(part, -1, shape) if shape else part.squeeze(-1))
+            at += size
+        return found
+
+    def _targets(self) -> torch.Tensor:
+        """The labels as the loss takes them."""
+        if self.y is None or len(self.y) != len(self.x):
+            with torch.no_grad():
+                outputs = self._outputs(self._weights(torch.as_tensor(self.start)), self.x)
+            rows, labels = self._rows(outputs), self.targets
+            if self.loss == "ce":
+                check_labels(labels.shape, outputs.shape, self._classes_axis(outputs))
+                labels = labels.reshape(-1)
+            found = torch.as_tensor(find_loss(str(self.loss)).targets(labels, rows.shape[1]))
+            self.y = found.reshape(len(self.x), -1)
+        return self.y
+
+    def _weights(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        weights, at = {}, 0
+        for name, shape in self._shapes.items():
+            weights[name] = flat[at : at + shape.numel()].reshape(shape)
+            at += shape.numel()
+        return weights
+
+    def _run(
+        self, weights: dict[str, torch.Tensor], gates: Iterable[torch.Tensor] | None, x: torch.Tensor, y: torch.Tensor
+    ) -> tuple[torch.Tensor, _Gates]:
+        """The loss, and the gates that it met."""
+        mode = _Gates(gates)
+        with mode:
+            loss = self._loss(self._outputs(weights, x), y)
+        self._met[x.shape] = [
+            (name, tuple(height.shape)) for name, height in zip(mode.names, mode.heights, strict=True)
+        ]
+        self.unlocated = tuple(sorted(mode.unlocated))
+        return loss, mode
+
+    def _outputs(self, weights: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        try:
+            found = called_with(self.module, weights, (x,))
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise LawfulError(f"the module does not run on x of shape {tuple(self.x.shape)}: {error}") from None
+        while isinstance(self.loss, str) and isinstance(found, (dict, list, tuple)):
+            found = next(iter(found.values() if isinstance(found, dict) else found))
+        outputs: torch.Tensor = found
+        return outputs
+
+    def _rows(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Outputs as a table with a row for each sample; for `ce`, for each sample and place that has a class."""
+        if self.loss == "ce":
+            return class_rows(outputs, self._classes_axis(outputs))
+        return outputs.reshape(len(outputs), -1)
+
+    def _classes_axis(self, outputs: torch.Tensor) -> int:
+        return classes_axis(outputs.shape, tokens=self._tokens)
+
+    def _loss(self, outputs: torch.Tensor, y: torch.Tensor | None) -> torch.Tensor:
+        if isinstance(self.loss, str):
+            rows = self._rows(outputs)
+            return NAMED[self.loss](rows, y if y is None else y.reshape(rows.shape))
+        loss = self.loss(outputs, y)
+        if not isinstance(loss, torch.Tensor) or loss.ndim != 0:
+            came = f"shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise LawfulError(f"the loss must be a scalar tensor, not {came}: take its mean or sum")
+        return loss
+
+
+NAMED: dict[str, Callable[..., torch.Tensor]] = {
+    "mse": functional.mse_loss,
+    "bce": functional.binary_cross_entropy_with_logits,
+    "ce": functional.cross_entropy,
+}
+
+
+# The kinds of evaluation: weights, gates, the heights that are asked for, inputs and labels -> tensors
+
+
+def _everything(
+    at: ModuleProblem, weights: Tensors, gates: Tensors | None, _: Tensors, x: torch.Tensor, y: torch.Tensor
+) -> Tensors:
+    """The loss, its gradients, the heights and the pushes."""
+    own = [weight.detach().requires_grad_() for weight in weights]
+    loss, seen = at._run(dict(zip(at._shapes, own, strict=True)), gates, x, y)
+    heard = [value for value in seen.values if value.requires_grad]  # but for what is computed without gradients
+    found = torch.autograd.grad(loss, [*own, *heard], allow_unused=True, materialize_grads=True)
+    pushes = iter(found[len(own) :])
+    slopes = [
+        (1.0 - slope) * next(pushes) if value.requires_grad else torch.zeros_like(value)
+        for slope, value in zip(seen.slopes, seen.values, strict=True)
+    ]
+    return [loss.detach(), *found[: len(own)], *(height.detach() for height in seen.heights), *slopes]
+
+
+def _heights(
+    at: ModuleProblem, weights: Tensors, gates: Tensors | None, _: Tensors, x: torch.Tensor, y: torch.Tensor
+) -> Tensors:
+    with torch.no_grad():
+        return at._run(dict(zip(at._shapes, weights, strict=True)), gates, x, y)[1].heights
+
+
+def _slopes(
+    at: ModuleProblem, weights: Tensors, gates: Tensors | None, picked: Tensors, x: torch.Tensor, y: torch.Tensor
+) -> Tensors:
+    """The gradients of the heights that are picked, a row of picks after the other."""
+    own = [weight.detach().requires_grad_() for weight in weights]
+    heights = at._run(dict(zip(at._shapes, own, strict=True)), gates, x, y)[1].heights
+    ahead = picked[0].shape[: picked[0].ndim - heights[0].ndim]
+    heard = [(height, pick) for height, pick in zip(heights, picked, strict=True) if height.requires_grad]
+    if not heard:
+        return [torch.zeros(*ahead, *weight.shape, dtype=weight.dtype) for weight in own]
+    seen, picks = zip(*heard, strict=True)
+    found = torch.autograd.grad(seen, own, picks, allow_unused=True, is_grads_batched=bool(ahead))
+    return [
+        torch.zeros(*ahead, *weight.shape, dtype=weight.dtype) if slope is None else slope
+        for slope, weight in zip(found, own, strict=True)
+    ]
+
+
+class _Arguments:
+    """Weights, gates and picked heights: flat buffers that are written to, and the tensors that look into them."""
+
+    def __init__(self, at: ModuleProblem, theta: Floats, gates: Floats | None, picked: Floats | None) -> None:
+        flat = [None if each is None else torch.tensor(each) for each in (theta, gates, picked)]
+        self.buffers = [None if each is None else each.numpy() for each in flat]
+        weights, opened, wanted = flat
+        assert weights is not None  # noqa: S101 (for the type checker)
+        self.tensors = (
+            list(at._weights(weights).values()),
+            None if opened is None else at._split(opened),
+            [] if wanted is None else at._split(wanted),
+        )
+
+
+class _Tape:
+    """One kind of evaluation as a list of calls. It is compared with the real thing before it is used."""
+
+    def __init__(self, at: ModuleProblem, kind: Callable[..., Tensors], given: _Arguments) -> None:
+        self.buffers = given.buffers
+        weights, gates, picked = given.tensors
+        self.flat = [*weights, *(gates or ()), *picked]
+        self.start = at.x, at._targets()
+        ends = len(weights), len(weights) + len(gates or ())
+
+        def function(x: torch.Tensor, y: torch.Tensor, *rest: torch.Tensor) -> Tensors:
+            opened = None if gates is None else rest[ends[0] : ends[1]]
+            return kind(at, rest[: ends[0]], opened, rest[ends[1] :], x, y)
+
+        self.replay = recorded(function, [*self.start, *self.flat])
+
+    def agrees(self, found: Tensors) -> bool:
+        """Whether there is a recording, and it gives what was found."""
+        if self.replay is None:
+            return False
+        with torch.no_grad():
+            again = self.replay(*self.start, *self.flat)
+        return len(again) == len(found) and all(
+            torch.allclose(one, other, rtol=1e-12, atol=1e-14, equal_nan=True)
+            for one, other in zip(again, found, strict=True)
+        )
+
+    def __call__(
+        self, theta: Floats, gates: Floats | None, picked: Floats | None, x: torch.Tensor, y: torch.Tensor
+    ) -> Tensors:
+        for buffer, values in zip(self.buffers, (theta, gates, picked), strict=True):
+            if buffer is not None:
+                buffer[:] = values
+        assert self.replay is not None  # noqa: S101 (`agrees` was asked)
+        with torch.no_grad():
+            return self.replay(x, y, *self.flat)
+
+
+def _picks(chosen: Sequence[int], rows: int, gates: int) -> Floats:
+    """A row for each chosen gate, and rows of zeros."""
+    picked = np.zeros((rows, gates))
+    picked[np.arange(len(chosen)), chosen] = 1.0
+    return picked
+
+
+def _numbers(tensors: Tensors) -> Floats:
+    return np.concatenate([tensor.numpy().ravel() for tensor in tensors]) if tensors else np.zeros(0)

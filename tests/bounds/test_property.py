@@ -1,0 +1,194 @@
+"""`lawful check` and the reading of VNN-LIB conditions on outputs: verdicts replayed, polarity told, misuse refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from effort import trials
+
+from lawful import CertificateError, LawfulError, Mlp, write
+from lawful.bounds.certificate import certificate_of_property
+from lawful.bounds.exact import exact_outputs
+from lawful.bounds.layers import layers_of
+from lawful.bounds.property import Forbidden, check_property
+from lawful.formats.queries.vnnlib_outputs import equivalence
+from lawful.formats.specification import read_specification
+from lawful.formats.vnnlib_formula import Condition
+from lawful.verify import verify
+
+BOX = "".join(f"(declare-const X_{i} Real)(assert (<= X_{i} 1))(assert (>= X_{i} -1))\n" for i in range(2))
+TWO = """(vnnlib-version <2.0>)
+(declare-network f (declare-input X_f real [2]) (declare-output Y_f real [2]))
+(declare-network g (isomorphic-to f) (declare-input X_g real [2]) (declare-output Y_g real [2]))
+(assert (and (<= X_f[0] 1) (>= X_f[0] -1) (<= X_f[1] 1) (>= X_f[1] -1)))
+(assert (== X_f[0] X_g[0])) (assert (== X_f[1] X_g[1]))
+"""
+
+
+@pytest.fixture
+def absolute(tmp_path: Path) -> Path:
+    """Outputs |x0| and |x0| + |x1|."""
+    weights = [[[1, 0], [-1, 0], [0, 1], [0, -1]], [[1, 1, 0, 0], [1, 1, 1, 1]]]
+    write(Mlp(weights), tmp_path / "absolute.json")
+    return tmp_path / "absolute.json"
+
+
+@pytest.mark.parametrize(
+    ("condition", "status"),
+    [
+        ("(assert (<= Y_0 -0.001))", "holds"),
+        ("(assert (< Y_1 Y_0))", "undecided"),  # true, but by equality: no strict margin to see
+        ("(assert (<= Y_1 (- Y_0 0.01)))", "holds"),
+        ("(assert (>= Y_1 1.99))", "violated"),
+        ("(assert (>= Y_1 2.001))", "holds"),
+        ("(assert (or (>= Y_1 2.001) (and (>= Y_0 0.5) (<= Y_1 0.5))))", "violated"),
+        ("(assert (or (>= Y_1 2.001) (and (>= Y_0 0.75) (<= Y_1 0.5))))", "holds"),
+        ("(assert (>= (+ Y_0 (* 2.0 Y_1)) 5.5))", "holds"),
+        ("(assert (>= (+ Y_0 (* 2.0 Y_1)) 4.9))", "violated"),
+    ],
+)
+def test_verdicts(lawful: Callable[..., Any], absolute: Path, condition: str, status: str) -> None:
+    file = absolute.with_name("property.vnnlib")
+    file.write_text(BOX + condition)
+    code = {"holds": 0, "violated": 1, "undecided": 3}[status]
+    said = lawful("check", absolute, file, "--time", 3, "--json", code=code).json
+    assert said["status"] == status
+    if status == "violated":
+        x = np.array(said["input"])
+        assert (np.abs(x) <= 1).all()
+        assert said["outputs"] == pytest.approx([abs(x[0]), abs(x).sum()])
+        assert "VIOLATED" in lawful("check", absolute, file, code=1).stdout
+    if status == "holds":
+        assert "HOLDS" in lawful("check", absolute, file).stdout
+
+
+def test_certificates(lawful: Callable[..., Any], absolute: Path) -> None:
+    file, proof = absolute.with_name("property.vnnlib"), absolute.with_name("proof.json")
+    for condition, code, words in (
+        ("(assert (or (>= Y_1 2.001) (and (>= Y_0 0.75) (<= Y_1 0.5))))", 0, "no input of"),
+        ("(assert (>= (+ Y_0 (* 0.1 Y_1)) 0.9))", 1, "an input of"),
+        ("(assert (< (+ Y_0 Y_1) (- 1)))", 0, "no input of"),
+    ):
+        file.write_text(BOX + condition)
+        lawful("check", absolute, file, "--certificate", proof, code=code)
+        assert words in lawful("verify", proof, absolute).stdout
+        body = json.loads(proof.read_text())
+        side = body["forbidden"][0][0]
+        forged = str(Fraction(side["bound"]) + 10) if code == 0 else str(Fraction(side["bound"]) - 10)
+        proof.write_text(json.dumps(body | {"forbidden": [[side | {"bound": forged}]]}))
+        assert "VERIFIED" not in lawful("verify", proof, code=1).stdout
+    file.write_text(BOX + "(assert (< Y_1 Y_0))")
+    said = lawful("check", absolute, file, "--time", 1, "--certificate", absolute.with_name("none.json"), code=3)
+    assert "no certificate" in said.stderr
+    assert not absolute.with_name("none.json").exists()
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.25])
+def test_trees_of_boxes_are_checked_leaf_by_leaf(slope: float) -> None:
+    rng = np.random.default_rng(3)
+    network = Mlp([rng.normal(size=(8, 2)), rng.normal(size=(8, 8)) / 2, rng.normal(size=(1, 8))], slopes=slope)
+    points = rng.uniform(-1, 1, (20_000, 2))
+    below = Fraction(float(network.evaluate(points).min())) - Fraction(1, 50)
+    found = check_property(network, (-np.ones(2), np.ones(2)), [[Forbidden((Fraction(1),), below, strict=False)]])
+    assert found.status == "holds"
+    proof = certificate_of_property(found, network)
+    assert verify(proof, network).facts["leaves"] == found.tree.count(0) > 4
+    for tree in ([0], [*found.tree, 0], list(found.tree[:-1])):
+        with pytest.raises(CertificateError):
+            verify(proof | {"tree": tree})
+
+
+@pytest.mark.parametrize("seed", range(trials(3, 6)))
+def test_random_networks_against_samples(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    network = Mlp([rng.normal(size=(8, 3)), rng.normal(size=(8, 8)) / 2, rng.normal(size=(2, 8))])
+    points = rng.uniform(-1, 1, (20_000, 3))
+    gaps = network.evaluate(points) @ [1.0, -1.0]
+    box = -np.ones(3), np.ones(3)
+    row = (Fraction(1), Fraction(-1))
+    low = Fraction(float(gaps.min()))
+    holds = check_property(network, box, [[Forbidden(row, low - abs(low), strict=False)]], seconds=20.0)
+    assert holds.status != "violated"
+    violated = check_property(network, box, [[Forbidden(row, low, strict=False)]], seconds=20.0)
+    if violated.status == "violated":
+        assert violated.input is not None
+        outputs = exact_outputs(layers_of(network), violated.input)
+        assert outputs[0] - outputs[1] <= low
+    assert violated.status != "holds"
+
+
+def test_overflow_holds_nothing() -> None:
+    """True outputs are negative, but a float sum that overflows on its way is +∞."""
+    big = 1.7e308
+    network = Mlp([[[big, 0], [0, big], [0, big]], [[1.0, -1.0, -1.0]]])
+    box = np.array([1.1, 1.0]), np.array([1.1, 1.0])
+    negative = Forbidden((Fraction(1),), Fraction(0), strict=False)
+    assert exact_outputs(layers_of(network), box[0])[0] < 0
+    assert check_property(network, box, [[negative]], seconds=1.0).status != "holds"
+
+
+def test_nothing_forbidden_and_everything_forbidden() -> None:
+    network, box = Mlp([[[1.0]]]), (np.zeros(1), np.ones(1))
+    assert check_property(network, box, []).status == "holds"
+    assert check_property(network, box, [[]]).status == "violated"
+    with pytest.raises(LawfulError, match="not about 1 outputs"):
+        check_property(network, box, [[Forbidden((Fraction(1), Fraction(0)), Fraction(0), strict=False)]])
+
+
+def test_conditions_are_linear_and_exact(tmp_path: Path) -> None:
+    file = tmp_path / "a.vnnlib"
+    file.write_text(BOX + "(assert (> (- Y_0 (* 0.1 Y_2) 3) (+ Y_1 0.2)))")
+    ((_, (found,)),) = read_specification(file).disjuncts
+    terms = {("Y", 0): Fraction(-1), ("Y", 1): Fraction(1), ("Y", 2): Fraction(1, 10)}
+    assert found == Condition(terms, Fraction(-16, 5), True)
+
+
+@pytest.mark.parametrize(
+    ("asserted", "literally"),
+    [
+        ("(and (<= Y_g[{i}] (+ Y_f[{i}] 0.05)) (>= Y_g[{i}] (- Y_f[{i}] 0.05)))", "at most that"),
+        ("(or (> Y_g[{i}] (+ Y_f[{i}] 0.05)) (< Y_g[{i}] (- Y_f[{i}] 0.05)))", "differ by more"),
+        ("(and (> Y_g[{i}] (+ Y_f[{i}] 0.05)) (< Y_g[{i}] (- Y_f[{i}] 0.05)))", "contradict"),
+    ],
+)
+def test_polarity_of_equivalence(lawful: Callable[..., Any], tmp_path: Path, asserted: str, literally: str) -> None:
+    file = tmp_path / "pair.vnnlib"
+    file.write_text(TWO + "".join(f"(assert {asserted.format(i=i)})\n" for i in range(2)))
+    found = equivalence(file)
+    assert found is not None
+    assert (found.within, literally in found.literally) == (Fraction(1, 20), True)
+    first = Mlp([[[1.0, 0.5], [0.25, -1.0]], np.eye(2)])
+    write(first, tmp_path / "a.json")
+    write(first.with_theta(first.theta + 0.01), tmp_path / "b.json")
+    said = lawful("distance", tmp_path / "a.json", tmp_path / "b.json", "--box", file, "--json", code=0).json
+    assert said["status"] == "proved"
+    assert literally in said["understood"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("(assert (>= Y_7 0))", "output 7"),
+        ("(assert (>= (* Y_0 Y_1) 0))", "linear"),
+        ("(assert (=> Y_0 0))", "understood"),
+        ("(assert (>= Y_0 zero))", "neither an output nor a number"),
+        ("(assert (and " + "(or (>= Y_0 0) (>= Y_1 0)) " * 11 + "))", "more than 1000 cases"),
+    ],
+)
+def test_refusals(lawful: Callable[..., Any], absolute: Path, text: str, words: str) -> None:
+    file = absolute.with_name("bad.vnnlib")
+    file.write_text(BOX + text)
+    assert words in lawful("check", absolute, file, code=2).stderr
+
+
+def test_two_networks_are_not_one(lawful: Callable[..., Any], absolute: Path) -> None:
+    file = absolute.with_name("two.vnnlib")
+    file.write_text(TWO + "(assert (<= Y_f[0] Y_g[0]))")
+    assert "lawful distance" in lawful("check", absolute, file, code=2).stderr
+    assert "a specification is a .vnnlib file" in lawful("check", absolute, absolute, code=2).stderr
