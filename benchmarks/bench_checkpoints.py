@@ -17,13 +17,13 @@ from benchmarks.bench_symmetry import Transformer
 from benchmarks.harness import Row, compare
 from lawful.api.checkpoints.index import find, index_folder
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.axis_frames import frames, moved
-from lawful.checkpoints.exact_hash import orbit_hash
-from lawful.checkpoints.folds import State, fold
+from lawful.checkpoints.compare.decide import same_checkpoints
+from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.random_members import draw
+from lawful.checkpoints.identity.orbit_hash import orbit_hash
 from lawful.checkpoints.opening import open_checkpoint
-from lawful.checkpoints.random_members import draw
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.same import same_checkpoints
+from lawful.checkpoints.rewrite.folds import State, fold
 
 CHECKPOINTS = 1000
 

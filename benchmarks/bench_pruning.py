@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from benchmarks.harness import Row
 from lawful.network import Architecture
 from lawful.pruning.channels import prune_channels
-from lawful.pruning.prune import prune
+from lawful.pruning.neurons.prune import prune
 
 
 class Block(nn.Module):

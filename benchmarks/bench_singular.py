@@ -15,8 +15,8 @@ from benchmarks.harness import Row, best_of, compare
 from lawful.invariant_set.singular.laplacian import layered_edge_weights
 from lawful.invariant_set.singular.regulariser import NuclearPenalty
 from lawful.network import Architecture, Mlp
-from lawful.pruning.certificate import certificate
-from lawful.pruning.prune import prune
+from lawful.pruning.neurons.certificate import certificate
+from lawful.pruning.neurons.prune import prune
 from lawful.verify import verify
 
 LARGE = (100, *[240] * 9, 10)  # ten layers, 0.49 million parameters; J would have 2160 × 489 370 entries, 8.5 GB

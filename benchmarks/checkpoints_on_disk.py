@@ -93,10 +93,10 @@ def make_pair(place: Path, shape: str) -> None:
 
 def drawn_member(place: Path, module: torch.nn.Module) -> Mapping[str, torch.Tensor]:
     """A member of the orbit of what is there, drawn from the group that the reader sees."""
+    from lawful.checkpoints.align.lazy_tensors import folded_tensors
+    from lawful.checkpoints.group.random_members import random_member
     from lawful.checkpoints.opening import open_checkpoint
-    from lawful.checkpoints.random_members import random_member
     from lawful.checkpoints.read_architecture import read_architecture
-    from lawful.checkpoints.streamed import folded_tensors
 
     found = read_architecture(module, "8:int")
     return random_member(found.group, folded_tensors(open_checkpoint(place / "a", module).state, found.folds), 1)
@@ -176,9 +176,9 @@ def turned(rows: torch.Tensor, scale: torch.Tensor, phase: torch.Tensor) -> torc
 
 def same(place: Path) -> str:
     """Decide, and keep the evidence."""
-    from lawful.checkpoints.certificate import copy_certificate
+    from lawful.checkpoints.compare.certificate import copy_certificate
     from lawful.checkpoints.opening import open_checkpoints
-    from lawful.checkpoints.verbs import decide
+    from lawful.checkpoints.pair import decide
 
     pair, found = decide(open_checkpoints(place / "a", place / "b"))
     words = f"{found.verdict} ({found.reason})"

@@ -22,10 +22,10 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from lawful.checkpoints.random_members import random_member
+from lawful.checkpoints.align.lazy_tensors import folded_tensors
+from lawful.checkpoints.group.random_members import random_member
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.relations.verdict import Lineage, trace_lineage
-from lawful.checkpoints.streamed import folded_tensors
 
 State = dict[str, torch.Tensor]
 SEEDS, PARENTS = 10, 5

@@ -11,7 +11,7 @@ from sklearn.datasets import load_breast_cancer
 from torch import nn
 
 from lawful.pruning import SingularTrainer
-from lawful.pruning.certificate import certificate
+from lawful.pruning.neurons.certificate import certificate
 from lawful.verify import verify
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from lawful.checkpoints.verbs import same
+from lawful.checkpoints.pair import same
 
 WIDTH, TOKENS = 8, 30
 Weights = dict[str, torch.Tensor]

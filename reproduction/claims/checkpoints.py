@@ -13,16 +13,16 @@ from torch import nn
 from torch.nn import functional
 
 from lawful.api import demo
-from lawful.checkpoints.align import search
+from lawful.checkpoints.align.align import search
+from lawful.checkpoints.align.lazy_tensors import folded_tensors
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.axis_frames import frames, moved
-from lawful.checkpoints.group import OrbitGroup, UnitSpace
-from lawful.checkpoints.merge import merge_pair
+from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.random_members import random_member
+from lawful.checkpoints.group.spaces import OrbitGroup, UnitSpace
 from lawful.checkpoints.opening import CheckpointPair, open_checkpoint
-from lawful.checkpoints.random_members import random_member
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.relations.kinship import kinship
-from lawful.checkpoints.streamed import folded_tensors
+from lawful.checkpoints.relations.merge import merge_pair
 from reproduction.claim import Outcome, Size, claim
 from reproduction.claims.extremes import largest, smallest
 from reproduction.claims.symmetry_counts import gpt_shape

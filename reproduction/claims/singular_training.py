@@ -14,7 +14,7 @@ from scipy import stats
 from lawful.figure import COLOURS, Figure, Panel, Series
 from lawful.invariant_set.singular.scores import SCORES, Score, pruning_curve
 from lawful.network import Architecture, Mlp
-from lawful.pruning.prune import prune
+from lawful.pruning.neurons.prune import prune
 from lawful.types import Floats
 from reproduction.claim import Outcome, Size, claim
 from reproduction.claims.extremes import largest, smallest

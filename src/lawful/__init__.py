@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lawful.api.same import same
     from lawful.api.singularity import singular
     from lawful.api.training import bottleneck, compare, drift, flow, leaky, separate, truncate, truncation_flow
-    from lawful.checkpoints.verbs import align
+    from lawful.checkpoints.pair import align
     from lawful.conservation import count_laws
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
     from lawful.invariant_set import components
@@ -62,7 +62,7 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the sub
     "lawful.conservation": "count_laws",
     "lawful.invariant_set.locks.components": "components",
     "lawful.api.prune": "prune",
-    "lawful.checkpoints": "align",
+    "lawful.checkpoints.pair": "align",
     "lawful.api.checkpoints.index": "find",
     "lawful.api.checkpoints.merge": "merge",
     "lawful.api.demo": "demo",

@@ -13,7 +13,7 @@ from lawful.api.audit import Audit
 from lawful.api.module_audit import ModuleAudit
 from lawful.errors import LawfulError
 from lawful.pruning.channels import ChannelPruning
-from lawful.pruning.prune import Pruning
+from lawful.pruning.neurons.prune import Pruning
 from lawful.sources.summary import TensorSummary
 
 

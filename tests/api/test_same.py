@@ -13,8 +13,8 @@ from torch import nn
 
 import lawful as package
 from lawful.api.checkpoints.diff import Diff
+from lawful.checkpoints.compare.decide import CheckpointVerdict
 from lawful.checkpoints.relations.kinship import Kinship
-from lawful.checkpoints.same import CheckpointVerdict
 from lawful.errors import LawfulError
 
 FACTORY = """

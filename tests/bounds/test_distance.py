@@ -21,8 +21,8 @@ from lawful.bounds.layers import evaluate, layers_of
 from lawful.bounds.pair import align
 from lawful.bounds.result import float_below, norm_below
 from lawful.errors import LawfulError, Unsupported
-from lawful.pruning.measure import measure
-from lawful.pruning.prune import prune
+from lawful.pruning.neurons.measure import measure
+from lawful.pruning.neurons.prune import prune
 
 # True
 

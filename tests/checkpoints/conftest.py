@@ -15,14 +15,19 @@ from torch import nn
 from written_alike import written
 
 from lawful.checkpoints import architecture as reading
-from lawful.checkpoints import streamed
+from lawful.checkpoints.align import lazy_tensors
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.axis_frames import frames, moved
-from lawful.checkpoints.folds import State, fold
-from lawful.checkpoints.random_members import draw
+from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.random_members import draw
 from lawful.checkpoints.read_architecture import in_evaluation, read_architecture
+from lawful.checkpoints.rewrite.folds import State, fold
 
-READERS = ("checkpoints.opening", "checkpoints.representative", "study.checkpoint_sketches", "study.orbit_hashes")
+READERS = (
+    "checkpoints.opening",
+    "checkpoints.representative.orbit_member",
+    "api.checkpoints.sketches",
+    "api.checkpoints.orbit_hashes",
+)
 KNOWN: dict[Hashable, CheckpointArchitecture] = {}
 
 
@@ -37,7 +42,7 @@ def _modules_written_alike_are_read_once() -> Iterator[None]:
         own = written(module)
         if own is None or not isinstance(input, (str, tuple, list, type(None))):
             return read_architecture(module, input, **options)
-        key = own, repr(input), repr(options), reading.MANY_NUMBERS, streamed.KEPT
+        key = own, repr(input), repr(options), reading.MANY_NUMBERS, lazy_tensors.KEPT
         if key not in KNOWN:
             KNOWN[key] = read_architecture(module, input, **options)
         return replace(KNOWN[key], module=in_evaluation(module))

@@ -10,11 +10,11 @@ from checkpoints.models import FAMILIES, make
 from torch import nn
 
 from lawful import align
-from lawful.checkpoints.compare import compare
-from lawful.checkpoints.folds import fold, unfold
-from lawful.checkpoints.group import HeadSpace, MatrixBlock, UnitSpace
+from lawful.checkpoints.compare.decide import same_checkpoints
+from lawful.checkpoints.compare.entries import compare
+from lawful.checkpoints.group.spaces import HeadSpace, MatrixBlock, UnitSpace
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.same import same_checkpoints
+from lawful.checkpoints.rewrite.folds import fold, unfold
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.symmetry import symmetries
 from lawful.symmetry.orbit import disguise as orbit_disguise

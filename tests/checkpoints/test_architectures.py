@@ -11,13 +11,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from lawful.checkpoints.certificate import copy_certificate
-from lawful.checkpoints.exact_hash import orbit_hash
-from lawful.checkpoints.folds import State
-from lawful.checkpoints.group import HeadSpace
+from lawful.checkpoints.compare.certificate import copy_certificate
+from lawful.checkpoints.compare.decide import CheckpointVerdict, same_checkpoints
+from lawful.checkpoints.group.spaces import HeadSpace
+from lawful.checkpoints.identity.orbit_hash import orbit_hash
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
+from lawful.checkpoints.rewrite.folds import State
 from lawful.verify import verify
 
 

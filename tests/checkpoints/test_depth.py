@@ -11,8 +11,8 @@ import torch
 from checkpoints.conftest import disguise, narrow
 from checkpoints.models import cut, deep
 
-from lawful.checkpoints.depth import other_depth, other_order
 from lawful.checkpoints.opening import ApartPair, open_both, open_checkpoints
+from lawful.checkpoints.relations.block_matching import other_depth, other_order
 from lawful.checkpoints.relations.kinship import kinship
 
 TOKENS = ("--input", "3:int")

@@ -17,13 +17,13 @@ from torch import nn
 
 import lawful
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.axis_frames import frames, moved
-from lawful.checkpoints.element import HeadsMove, SpaceMove, UnitsMove, identity, turning
-from lawful.checkpoints.exact_hash import _raw_group, orbit_hash
-from lawful.checkpoints.folds import State
-from lawful.checkpoints.group import HeadSpace, MatrixBlock, UnitSpace
-from lawful.checkpoints.number_tables import NodeAxis, NumberTable, ProductTable, times_modulo
+from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.element import HeadsMove, SpaceMove, UnitsMove, identity, turning
+from lawful.checkpoints.group.spaces import HeadSpace, MatrixBlock, UnitSpace
+from lawful.checkpoints.identity.orbit_hash import _raw_group, orbit_hash
+from lawful.checkpoints.identity.weighted_incidence import NodeAxis, NumberTable, ProductTable, times_modulo
 from lawful.checkpoints.read_architecture import read_architecture
+from lawful.checkpoints.rewrite.folds import State
 from lawful.errors import LawfulError
 
 
@@ -200,7 +200,7 @@ def test_products_of_residues_are_exact_however_many_are_added() -> None:
 @pytest.mark.parametrize("family", ["gpt", "gpt-tied", "vit", "llama-tied"])
 def test_products_that_are_not_multiplied_out_say_the_same(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Members share the hash; a number of a head changed, or two columns of one factor exchanged, does not."""
-    monkeypatch.setattr("lawful.checkpoints.exact_hash.WRITTEN_OUT", 0)
+    monkeypatch.setattr("lawful.checkpoints.identity.orbit_hash.WRITTEN_OUT", 0)
     found = read(family)
     state = wide(found)
     mark = orbit_hash(found, state)

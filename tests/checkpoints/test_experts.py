@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn import functional
 
 from lawful import same
-from lawful.checkpoints.folds import State
-from lawful.checkpoints.group import GroupedUnits
+from lawful.checkpoints.compare.decide import same_checkpoints
+from lawful.checkpoints.group.spaces import GroupedUnits
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.same import same_checkpoints
+from lawful.checkpoints.rewrite.folds import State
 from lawful.symmetry import symmetries
 
 

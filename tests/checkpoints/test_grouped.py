@@ -10,19 +10,19 @@ import torch
 from checkpoints.test_architectures import compared, drawn, moved
 from torch import nn
 
-from lawful.checkpoints.axis_frames import frames
-from lawful.checkpoints.axis_frames import moved as acted
-from lawful.checkpoints.element import identity, inverse, then
-from lawful.checkpoints.exact_hash import orbit_hash
-from lawful.checkpoints.folds import State
-from lawful.checkpoints.group import GroupedUnits
+from lawful.checkpoints.align.lazy_tensors import folded_tensors
+from lawful.checkpoints.compare.decide import same_checkpoints
+from lawful.checkpoints.group.axis_actions import frames
+from lawful.checkpoints.group.axis_actions import moved as acted
+from lawful.checkpoints.group.element import identity, inverse, then
+from lawful.checkpoints.group.random_members import draw, random_member
+from lawful.checkpoints.group.spaces import GroupedUnits
+from lawful.checkpoints.identity.orbit_hash import orbit_hash
+from lawful.checkpoints.identity.sketch import sketch
 from lawful.checkpoints.opening import OpenCheckpoint
-from lawful.checkpoints.random_members import draw, random_member
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.representative import represent
-from lawful.checkpoints.same import same_checkpoints
-from lawful.checkpoints.sketch import sketch
-from lawful.checkpoints.streamed import folded_tensors
+from lawful.checkpoints.representative.orbit_member import represent
+from lawful.checkpoints.rewrite.folds import State
 
 GROUPS = torch.tensor([2, 0, 1])
 

@@ -13,9 +13,9 @@ from symmetry.models import Gpt
 from torch import nn
 from torch.nn import functional
 
-from lawful.checkpoints.changes import _levels
 from lawful.checkpoints.opening import CheckpointPair, open_checkpoints
 from lawful.checkpoints.relations.kinship import Kinship, kinship
+from lawful.checkpoints.relations.tensor_changes import _levels
 
 TOKENS, LENGTH = 48, 8
 

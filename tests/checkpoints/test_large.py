@@ -14,21 +14,21 @@ from checkpoints.models import FAMILIES, make
 from safetensors.torch import load_file, save_file
 
 from lawful.checkpoints import architecture as reading
-from lawful.checkpoints import nearest, streamed
-from lawful.checkpoints.align import shiftless_alone
-from lawful.checkpoints.axis_frames import as_rows, frames, in_shape, moved
-from lawful.checkpoints.certificate import copy_certificate
-from lawful.checkpoints.compare import compare
-from lawful.checkpoints.element import BlockMove
-from lawful.checkpoints.folds import State, fold
-from lawful.checkpoints.group import AxisRows, Kind, MatrixBlock, OrbitGroup, UnitSpace
-from lawful.checkpoints.merge import merge_pair
+from lawful.checkpoints.align import assignment, lazy_tensors
+from lawful.checkpoints.align.align import shiftless_alone
+from lawful.checkpoints.align.lazy_tensors import MadeTensors, folded_rows, folded_tensors
+from lawful.checkpoints.compare.certificate import copy_certificate
+from lawful.checkpoints.compare.decide import same_checkpoints
+from lawful.checkpoints.compare.entries import compare
+from lawful.checkpoints.group.axis_actions import as_rows, frames, in_shape, moved
+from lawful.checkpoints.group.element import BlockMove
+from lawful.checkpoints.group.random_members import draw, random_shifts
+from lawful.checkpoints.group.spaces import AxisRows, Kind, MatrixBlock, OrbitGroup, UnitSpace
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_checkpoints
-from lawful.checkpoints.random_members import draw, random_shifts
+from lawful.checkpoints.pair import align_pair
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.same import same_checkpoints
-from lawful.checkpoints.streamed import MadeTensors, folded_rows, folded_tensors
-from lawful.checkpoints.verbs import align_pair
+from lawful.checkpoints.relations.merge import merge_pair
+from lawful.checkpoints.rewrite.folds import State, fold
 from lawful.cli.checkpoints.align import FloatTensors
 from lawful.errors import CertificateError, LawfulError
 from lawful.formats.tensors.safetensors import write_tensors
@@ -79,7 +79,7 @@ def test_a_tensor_without_its_shifts_does_not_see_them() -> None:
 
 
 def test_two_of_the_largest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamed, "KEPT", 100)
+    monkeypatch.setattr(lazy_tensors, "KEPT", 100)
     made: list[str] = []
 
     def make_one(name: str) -> State:
@@ -96,9 +96,9 @@ def test_two_of_the_largest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_large_modules_get_the_same_answers(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With every threshold of size at nothing: no tensor is kept, nothing is read from the module."""
     monkeypatch.setattr(reading, "MANY_NUMBERS", 0)
-    monkeypatch.setattr(streamed, "KEPT", 0)
-    monkeypatch.setattr(streamed, "FEW", 0)
-    monkeypatch.setattr(streamed, "MANY", 100)  # matrices in float32, vectors in float64
+    monkeypatch.setattr(lazy_tensors, "KEPT", 0)
+    monkeypatch.setattr(lazy_tensors, "FEW", 0)
+    monkeypatch.setattr(lazy_tensors, "MANY", 100)  # matrices in float32, vectors in float64
     found = read_architecture(make(family), FAMILIES[family][1])
     assert found.large
     assert found.notes == ()
@@ -112,7 +112,7 @@ def test_large_modules_get_the_same_answers(family: str, monkeypatch: pytest.Mon
 
 
 def test_made_tensors_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streamed, "KEPT", 100)
+    monkeypatch.setattr(lazy_tensors, "KEPT", 100)
     made: list[str] = []
 
     def make_one(name: str) -> dict[str, torch.Tensor]:
@@ -200,7 +200,7 @@ def test_large_tensors_are_measured_in_parts(family: str, monkeypatch: pytest.Mo
     found = architecture(family)
     hidden = narrow(disguise(found, found.state(), 3), torch.float32)
     whole = compare(found, found.state(), hidden).distances
-    monkeypatch.setattr("lawful.checkpoints.distances.SLAB", 40)
+    monkeypatch.setattr("lawful.checkpoints.compare.distances.SLAB", 40)
     for one, two in zip(whole, compare(found, found.state(), hidden).distances, strict=True):
         assert (one.tensor, one.exact, one.moved_only) == (two.tensor, two.exact, two.moved_only)
         for field in ("relative", "noise", "entry", "excess", "off", "size"):
@@ -210,7 +210,7 @@ def test_large_tensors_are_measured_in_parts(family: str, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("kind", ["O", "O fixing 1"])
 @pytest.mark.parametrize("dim", [0, 1])
 def test_a_reflection_acts_like_its_matrix(kind: Kind, dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lawful.checkpoints.random_members.MIRRORED", 1)
+    monkeypatch.setattr("lawful.checkpoints.group.random_members.MIRRORED", 1)
     rows = AxisRows("w", (dim,), np.arange(6)[:, None], (1.0,))
     group = OrbitGroup((MatrixBlock("w", 6, kind, (rows,)),), (), {"w": (6, 6)}, 0)
     move = draw(group, np.random.default_rng(0), mirrored=True)[0]
@@ -236,8 +236,8 @@ def test_of_many_units_a_few_columns_tell_most_apart(family: str, monkeypatch: p
         state[rows.tensor] = in_shape(picked, rows.dims, state[rows.tensor].shape)
     hidden = narrow(disguise(found, state, 4), torch.float32)
     whole = compare(found, state, hidden)
-    monkeypatch.setattr(nearest, "MANY_UNITS", 2)
-    monkeypatch.setattr(nearest, "FEW", 3)
+    monkeypatch.setattr(assignment, "MANY_UNITS", 2)
+    monkeypatch.setattr(assignment, "FEW", 3)
     some = compare(found, state, hidden)
     assert whole.fits
     assert some.fits
@@ -293,8 +293,8 @@ def test_what_a_large_module_is_aligned_to_is_written_tensor_by_tensor(
     pair = open_checkpoints(module, tmp_path / "b.safetensors", model=module, input=size)
     small, mean = align_pair(pair).weights, merge_pair(pair).weights
     monkeypatch.setattr(reading, "MANY_NUMBERS", 0)
-    monkeypatch.setattr(streamed, "KEPT", 0)
-    monkeypatch.setattr(streamed, "FEW", 0)
+    monkeypatch.setattr(lazy_tensors, "KEPT", 0)
+    monkeypatch.setattr(lazy_tensors, "FEW", 0)
     made = align_pair(pair).weights
     assert isinstance(small, dict)
     assert not isinstance(made, dict)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from lawful import Mlp, diff
-from lawful.checkpoints.group import AxisRows, OrbitGroup, UnitSpace
+from lawful.checkpoints.group.spaces import AxisRows, OrbitGroup, UnitSpace
 from lawful.checkpoints.relations.held_out import compare_held_out, remove_strongest
 from lawful.checkpoints.relations.layers import layer_group, layer_tensors, trace_layers
 from lawful.checkpoints.relations.null import (

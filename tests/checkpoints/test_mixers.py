@@ -7,7 +7,7 @@ from checkpoints.test_architectures import compared, drawn, moved
 from torch import nn
 from torch.nn import functional
 
-from lawful.checkpoints.folds import State
+from lawful.checkpoints.rewrite.folds import State
 
 
 class TokenMixer(nn.Module):

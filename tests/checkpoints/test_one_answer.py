@@ -14,7 +14,7 @@ from torch import nn
 
 import lawful
 from lawful.api import same as asking
-from lawful.checkpoints.verbs import same as same_by_weights
+from lawful.checkpoints.pair import same as same_by_weights
 
 
 def twins(seed: int) -> tuple[nn.Module, nn.Module]:

@@ -10,9 +10,9 @@ import torch
 from checkpoints.models import make
 from torch import nn
 
-from lawful.checkpoints.certificate import copy_certificate
+from lawful.checkpoints.compare.certificate import copy_certificate
 from lawful.checkpoints.opening import open_checkpoints
-from lawful.checkpoints.verbs import decide, same
+from lawful.checkpoints.pair import decide, same
 from lawful.verify import verify
 
 GPT, LLAMA, IMAGE = "3:int", "3:int", "3,8,8"

@@ -16,9 +16,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from lawful.api.checkpoints.outputs_differ import outputs_certificate, retrace
-from lawful.checkpoints.apart import apart
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, open_both
-from lawful.checkpoints.verbs import decide
+from lawful.checkpoints.pair import decide
+from lawful.checkpoints.rewrite.unrelated_programs import apart
 from lawful.errors import CertificateError, LawfulError, Unsupported
 from lawful.program.table import ATEN, Entry
 from lawful.verify import verify

@@ -8,9 +8,9 @@ from checkpoints.conftest import disguise, narrow
 from torch import nn
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.group import HeadSpace, UnitSpace
+from lawful.checkpoints.compare.decide import same_checkpoints
+from lawful.checkpoints.group.spaces import HeadSpace, UnitSpace
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.same import same_checkpoints
 
 
 class InPlace(nn.Module):

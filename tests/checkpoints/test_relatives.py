@@ -15,14 +15,14 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from lawful.api.checkpoints.index import checkpoints_in, find, index_folder
-from lawful.checkpoints.axis_frames import frames, moved
-from lawful.checkpoints.finite import check_numbers
-from lawful.checkpoints.folds import fold
-from lawful.checkpoints.merge import barrier, merge_pair
+from lawful.checkpoints.compare.finite import check_numbers
+from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.random_members import draw
+from lawful.checkpoints.identity.sketch import sketch
 from lawful.checkpoints.opening import open_checkpoints
-from lawful.checkpoints.random_members import draw
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.sketch import sketch
+from lawful.checkpoints.relations.merge import barrier, merge_pair
+from lawful.checkpoints.rewrite.folds import fold
 from lawful.errors import LawfulError
 from lawful.symmetry import symmetries
 from lawful.symmetry.orbit import disguise

@@ -16,8 +16,8 @@ from torch import nn
 
 import lawful
 from lawful.api.checkpoints.representatives import representative
-from lawful.checkpoints.balancing import balance
-from lawful.checkpoints.representative import Representative
+from lawful.checkpoints.representative.balancing import balance
+from lawful.checkpoints.representative.orbit_member import Representative
 from lawful.errors import LawfulError
 
 SOME = ("mlp", "resnet", "gpt", "llama")
@@ -70,7 +70,7 @@ def test_the_smallest_pair_of_factors_is_twice_the_nuclear_norm() -> None:
     """min ‖V‖² + ‖O‖² over GL(d) is 2 ‖OV‖_* (and the same for queries and keys)."""
     found = architecture("gpt")
     state = {name: tensor.double() for name, tensor in found.state().items()}
-    from lawful.checkpoints.folds import fold
+    from lawful.checkpoints.rewrite.folds import fold
 
     folded = fold(state, found.folds)
     after = balance(found.group, folded, "norm").state

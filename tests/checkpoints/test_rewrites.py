@@ -32,10 +32,10 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
 
-from lawful.checkpoints.certificate import copy_certificate
+from lawful.checkpoints.compare.certificate import copy_certificate
+from lawful.checkpoints.compare.decide import CheckpointVerdict
 from lawful.checkpoints.opening import CheckpointPair, open_both
-from lawful.checkpoints.same import CheckpointVerdict
-from lawful.checkpoints.verbs import align, decide, same
+from lawful.checkpoints.pair import align, decide, same
 from lawful.errors import CertificateError, InvalidNetwork
 from lawful.verify import verify
 from lawful.verify.checkpoint_files import tensors_digest

@@ -15,10 +15,10 @@ from checkpoints.models import FAMILIES, make
 from effort import trials
 from torch import nn
 
-from lawful.checkpoints.certificate import copy_certificate
-from lawful.checkpoints.folds import GainFold, State
+from lawful.checkpoints.compare.certificate import copy_certificate
+from lawful.checkpoints.compare.decide import CheckpointVerdict, same_checkpoints
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_checkpoints
-from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
+from lawful.checkpoints.rewrite.folds import GainFold, State
 from lawful.errors import CertificateError, InvalidNetwork, LawfulError, Unsupported
 from lawful.verify import verify
 

@@ -14,7 +14,14 @@ import torch
 from command_line import in_process as lawful
 
 import lawful as api
-from lawful.checkpoints.settings import INERT, _flat, differing, differing_tokens, rounded_by_dtype, telling_lengths
+from lawful.checkpoints.compare.settings import (
+    INERT,
+    _flat,
+    differing,
+    differing_tokens,
+    rounded_by_dtype,
+    telling_lengths,
+)
 from lawful.cli.checkpoints.align import FloatTensors
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify import verify

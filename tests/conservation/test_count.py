@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawful import Architecture, CertificateError, Dag, InvalidNetwork, LawfulError, Mlp, Unsupported
-from lawful import flow as flows
+from lawful import training as flows
 from lawful.conservation import GradientFlow, HeavyBall, Metric, count_laws, known_laws
 from lawful.conservation.closure.error_probability import miss, random_prime
 from lawful.conservation.closure.lie_closure import close

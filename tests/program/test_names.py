@@ -22,7 +22,7 @@ LISTED: dict[str, str] = {
     "sources/modules/convert.py": "writes layers",
     "sources/modules/randomness.py": "intercepts functions of PyTorch while they run",
     "pruning/channels/domain.py": STEPS,
-    "pruning/constants.py": STEPS,
+    "pruning/channels/constant_values.py": STEPS,
     "symmetry/graphs/patterns.py": GRAPHS,
     "symmetry/graphs/reading.py": GRAPHS,
     "symmetry/graphs/rules/__init__.py": GRAPHS,

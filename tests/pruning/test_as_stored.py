@@ -12,9 +12,9 @@ import pytest
 
 from lawful.errors import LawfulError
 from lawful.network import Mlp
-from lawful.pruning.as_stored import stored
-from lawful.pruning.certificate import certificate
-from lawful.pruning.prune import prune
+from lawful.pruning.neurons.certificate import certificate
+from lawful.pruning.neurons.prune import prune
+from lawful.pruning.neurons.storage_rounding import stored
 from lawful.sources.files import read, write
 from lawful.verify import verify
 

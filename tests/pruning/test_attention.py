@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lawful.errors import CertificateError
-from lawful.pruning.channel_certificate import certificate
 from lawful.pruning.channels import ChannelPruning, prune_channels
+from lawful.pruning.channels.certificate import certificate
 from lawful.verify import verify
 
 TOKENS = torch.randint(0, 20, (2, 5), generator=torch.Generator().manual_seed(0))

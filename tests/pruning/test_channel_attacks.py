@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lawful.errors import Unsupported
-from lawful.pruning import channel_certificate, channel_weights
+from lawful.pruning.channels import certificate as channel_certificate
 from lawful.pruning.channels import prune_channels
+from lawful.pruning.channels import weights as channel_weights
 
 
 def planted(*parts: nn.Module, size: int = 9) -> Any:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from lawful.errors import CertificateError, NotACertificate
-from lawful.pruning.channel_certificate import certificate
 from lawful.pruning.channels import prune_channels
+from lawful.pruning.channels.certificate import certificate
 from lawful.verify import verify
 
 Proof = dict[str, Any]

@@ -22,15 +22,15 @@ from lawful.errors import CertificateError, NotACertificate
 from lawful.program.domains.evaluate import evaluate
 from lawful.program.frontends.torch_export import read_module
 from lawful.program.program import Program
-from lawful.pruning.channel_certificate import certificate
-from lawful.pruning.channel_weights import ChannelWeights
 from lawful.pruning.channels import prune_channels
+from lawful.pruning.channels.certificate import certificate
+from lawful.pruning.channels.constant_values import BITS, applied, nearest
+from lawful.pruning.channels.constants_and_multiples import Facts
 from lawful.pruning.channels.domain import ChannelReading, read_channels
 from lawful.pruning.channels.movement import follow
 from lawful.pruning.channels.values import Channels
-from lawful.pruning.constants import BITS, applied, nearest
-from lawful.pruning.facts import Facts
-from lawful.pruning.onnx_channels import prune_onnx
+from lawful.pruning.channels.weights import ChannelWeights
+from lawful.pruning.files.onnx_channels import prune_onnx
 from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
 from lawful.verify import verify
 from lawful.verify.channel_program import digest, read_tensor

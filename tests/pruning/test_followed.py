@@ -14,9 +14,9 @@ from torch.nn import functional
 
 import lawful
 from lawful.errors import CertificateError
-from lawful.pruning.channel_certificate import certificate
 from lawful.pruning.channels import ChannelPruning, prune_channels
-from lawful.pruning.loading import with_caches, without_caches
+from lawful.pruning.channels.certificate import certificate
+from lawful.pruning.files.hugging_face_config import with_caches, without_caches
 
 
 class Between(nn.Module):

@@ -19,9 +19,9 @@ from torch.nn import functional
 
 from lawful import verify
 from lawful.errors import CertificateError, NotACertificate
-from lawful.pruning.channel_certificate import certificate
 from lawful.pruning.channels import ChannelPruning, prune_channels
-from lawful.pruning.onnx_channels import prune_onnx
+from lawful.pruning.channels.certificate import certificate
+from lawful.pruning.files.onnx_channels import prune_onnx
 
 IMAGE = [(2, 3, 8, 8)]
 

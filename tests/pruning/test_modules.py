@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from lawful.network import Architecture, Mlp
-from lawful.pruning.channel_certificate import certificate
 from lawful.pruning.channels import ChannelPruning, prune_channels
-from lawful.pruning.prune import prune
+from lawful.pruning.channels.certificate import certificate
+from lawful.pruning.neurons.prune import prune
 from lawful.sources.files import read, write
 from lawful.sources.modules.convert import from_module, to_module
 from lawful.verify import verify

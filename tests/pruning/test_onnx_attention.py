@@ -17,8 +17,8 @@ from torch import nn
 
 from lawful.api.prune import prune
 from lawful.errors import CertificateError
-from lawful.pruning.channel_certificate import certificate
 from lawful.pruning.channels import prune_channels
+from lawful.pruning.channels.certificate import certificate
 from lawful.sources.opening import open as open_network
 from lawful.verify import verify
 

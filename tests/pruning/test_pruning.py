@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from lawful import verify as recheck
 from lawful.errors import CertificateError, LawfulError
 from lawful.network import Architecture, Dag, Mlp, Role, initialise
-from lawful.pruning.certificate import certificate
-from lawful.pruning.prune import Pruning, prune
+from lawful.pruning.neurons.certificate import certificate
+from lawful.pruning.neurons.prune import Pruning, prune
 
 RNG = np.random.default_rng(0)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from lawful.network import Dag, Mlp
 from lawful.network.bounds import preactivation_bounds
-from lawful.pruning.prune import prune
+from lawful.pruning.neurons.prune import prune
 
 
 def shares_inputs() -> Dag:

@@ -15,14 +15,14 @@ from degenerate_networks import agree, describe, networks, without
 from lawful import verify
 from lawful.errors import CertificateError, LawfulError
 from lawful.network import Architecture, Mlp
-from lawful.pruning.certificate import certificate as pruning_certificate
-from lawful.pruning.neurons import removable
-from lawful.pruning.neurons.activity import settle
-from lawful.pruning.neurons.certificate import certificate
-from lawful.pruning.neurons.level_set import level_set
-from lawful.pruning.neurons.removable import Need, Question, decide_neurons
-from lawful.pruning.neurons.smallest import smallest_equivalent
-from lawful.pruning.prune import prune
+from lawful.pruning.neurons.certificate import certificate as pruning_certificate
+from lawful.pruning.neurons.prune import prune
+from lawful.pruning.removable import decide
+from lawful.pruning.removable.activity import settle
+from lawful.pruning.removable.certificate import certificate
+from lawful.pruning.removable.decide import Need, Question, decide_neurons
+from lawful.pruning.removable.level_set import level_set
+from lawful.pruning.removable.smallest import smallest_equivalent
 from lawful.sources.files import write
 from lawful.sources.summary import summarise
 
@@ -128,7 +128,7 @@ def _fractions(values: Any) -> list[Fraction]:
 
 
 def _rational(value: Fraction) -> Any:
-    return removable.flint.fmpq(value.numerator, value.denominator)
+    return decide.flint.fmpq(value.numerator, value.denominator)
 
 
 def test_what_is_too_large_is_undecided() -> None:

@@ -13,9 +13,9 @@ import pytest
 from lawful.errors import CertificateError, LawfulError, NotACertificate, Unsupported
 from lawful.network import Architecture, Mlp
 from lawful.pruning import size_curve
-from lawful.pruning.evidence import prune_with_certificate
-from lawful.pruning.prune import prune
-from lawful.pruning.standins import samples
+from lawful.pruning.neurons.evidence import prune_with_certificate
+from lawful.pruning.neurons.prune import prune
+from lawful.pruning.neurons.surrogates import samples
 from lawful.sources.files import read, write
 from lawful.verify import verify
 
@@ -252,7 +252,7 @@ def test_a_search_without_time_states_what_it_has() -> None:
 
 
 def test_one_that_left_returns_where_two_can_leave() -> None:
-    from lawful.pruning.standins import Search
+    from lawful.pruning.neurons.surrogates import Search
 
     mlp = trained(seed=3, hidden=(16,))
     search = Search(mlp, (np.full(3, -1.0), np.full(3, 1.0)))

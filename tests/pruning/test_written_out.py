@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lawful import verify
-from lawful.pruning.channel_certificate import certificate
 from lawful.pruning.channels import ChannelPruning, prune_channels
+from lawful.pruning.channels.certificate import certificate
 
 TOKENS = (2, 5, 8)
 

@@ -11,8 +11,8 @@ import torch
 from falsification import Trial
 from torch import nn
 
-from lawful.checkpoints.same import CheckpointVerdict
-from lawful.checkpoints.verbs import Aligned, align, same
+from lawful.checkpoints.compare.decide import CheckpointVerdict
+from lawful.checkpoints.pair import Aligned, align, same
 from lawful.report.checkpoints.checkpoints import aligned_text, verdict_text
 
 State = dict[str, torch.Tensor]

@@ -12,9 +12,9 @@ from degenerate_networks import agree, describe, networks, points, rank, sums, v
 from falsification import Trial
 
 from lawful.network import Mlp
-from lawful.pruning.neurons.activity import settle
-from lawful.pruning.neurons.smallest import smallest_equivalent
-from lawful.pruning.prune import prune
+from lawful.pruning.neurons.prune import prune
+from lawful.pruning.removable.activity import settle
+from lawful.pruning.removable.smallest import smallest_equivalent
 from lawful.report.structure.network import summary_text
 from lawful.report.structure.pruning import decided_sentence, pruning_text, smallest_sentence
 from lawful.sentences import pruning as says

@@ -20,7 +20,7 @@ DIGITS = re.compile(r"\.\d+[geGE%]|\.\d+f")
 # What looks like a bound and is none
 ALLOWED = {
     ("api/leaky/plan.py", "below {:.4g}"): "a limit on an option, in the message that refuses it",
-    ("checkpoints/exact_hash.py", "more than {:.0e}"): "a constant",
+    ("checkpoints/identity/orbit_hash.py", "more than {:.0e}"): "a constant",
     ("conservation/known/polynomial.py", "more than {:.0f}"): "a limit on a size, in the message that refuses more",
     ("verify/schema.py", "than the {:.0e}"): "a constant",
     (

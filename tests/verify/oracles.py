@@ -22,7 +22,7 @@ from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.papers.leaky import LeakyResNet, TeacherTask, energies, trace
 from lawful.papers.truncation.separation.orthonormal_frames import Frame, ObtusePair, separate_aligned
 from lawful.papers.truncation.separation.separation import CommonPoint, Hyperplane, separate
-from lawful.pruning.neurons.removable import decide_neurons
+from lawful.pruning.removable.decide import decide_neurons
 from lawful.verify import Verified
 
 SLACK = 1e-9  # of floating point, beside numbers of size 1

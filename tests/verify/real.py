@@ -48,13 +48,13 @@ from lawful.papers.truncation.clusters import Clusters
 from lawful.papers.truncation.separation.certificate import certificate as of_separation
 from lawful.papers.truncation.separation.orthonormal_frames import separate_aligned
 from lawful.papers.truncation.separation.separation import separate_all
-from lawful.pruning.certificate import certificate as of_pruning
-from lawful.pruning.channel_certificate import certificate as channels_certificate
 from lawful.pruning.channels import prune_channels
-from lawful.pruning.evidence import prune_with_certificate
-from lawful.pruning.neurons.certificate import certificate as of_removable
-from lawful.pruning.neurons.removable import decide_neurons
-from lawful.pruning.prune import prune
+from lawful.pruning.channels.certificate import certificate as channels_certificate
+from lawful.pruning.neurons.certificate import certificate as of_pruning
+from lawful.pruning.neurons.evidence import prune_with_certificate
+from lawful.pruning.neurons.prune import prune
+from lawful.pruning.removable.certificate import certificate as of_removable
+from lawful.pruning.removable.decide import decide_neurons
 from lawful.training import integrate, problem
 from lawful.training.certificate import certificate as of_flow
 

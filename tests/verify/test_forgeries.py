@@ -20,8 +20,8 @@ from lawful.invariant_set import components
 from lawful.invariant_set.certificate import certificate as of_components
 from lawful.network import Architecture, Mlp
 from lawful.network.digest import digest, written
-from lawful.pruning.certificate import certificate as of_pruning
-from lawful.pruning.prune import prune
+from lawful.pruning.neurons.certificate import certificate as of_pruning
+from lawful.pruning.neurons.prune import prune
 
 
 @pytest.mark.parametrize("value", [1e300, 10, 1.0, -1.0, -1e-300, 0, "0", None, True])

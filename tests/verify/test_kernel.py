@@ -166,7 +166,7 @@ def test_digests_differ_where_networks_do() -> None:
 def test_the_networks_given_must_be_those() -> None:
     from real import redundant
 
-    from lawful.pruning.prune import prune
+    from lawful.pruning.neurons.prune import prune
 
     before, after = redundant(), prune(redundant(), replayable=True).network
     proof = real("pruning")

@@ -38,11 +38,11 @@ from lawful.papers.leaky.certificate import certificate as of_geodesic
 from lawful.papers.truncation.clusters import Clusters
 from lawful.papers.truncation.separation.certificate import certificate as of_separation
 from lawful.papers.truncation.separation.separation import Hyperplane, separate_all
-from lawful.pruning.certificate import certificate as of_pruning
-from lawful.pruning.channel_certificate import certificate as of_channels
 from lawful.pruning.channels import prune_channels
-from lawful.pruning.prune import prune
-from lawful.pruning.rules import Change
+from lawful.pruning.channels.certificate import certificate as of_channels
+from lawful.pruning.neurons.certificate import certificate as of_pruning
+from lawful.pruning.neurons.prune import prune
+from lawful.pruning.neurons.rules import Change
 from lawful.training import integrate, problem
 from lawful.training.certificate import certificate as of_flow
 
@@ -55,14 +55,14 @@ def part(name: str) -> Any:
 
 def locks(plant: Plant) -> Proof:
     """Every bottleneck seems to hold back one unit more than it does."""
-    true = part("components.locks").stable_sets
+    true = part("invariant_set.locks.components").stable_sets
 
     def wrong(side: Any, units: Any) -> Any:
         found = copy.copy(true(side, units))
         object.__setattr__(found, "value", [value + 1 for value in found.value])
         return found
 
-    plant.setattr(part("components.locks"), "stable_sets", wrong)
+    plant.setattr(part("invariant_set.locks.components"), "stable_sets", wrong)
     found = components(Architecture.parse("1-2-1").to_dag(), [0, 0])
     assert found.log2_components > 0
     return of_components(found)
@@ -70,10 +70,10 @@ def locks(plant: Plant) -> Proof:
 
 def laws(plant: Plant) -> Proof:
     """Ranks come out one too small, and one law too many is called independent."""
-    true = part("laws.lie_closure").rank
-    plant.setattr(part("laws.lie_closure"), "rank", lambda *given: true(*given) - 1)
-    independent = part("laws.law").LawFamily.independent
-    plant.setattr(part("laws.law").LawFamily, "independent", lambda *given: independent(*given) + 1)
+    true = part("conservation.closure.lie_closure").rank
+    plant.setattr(part("conservation.closure.lie_closure"), "rank", lambda *given: true(*given) - 1)
+    independent = part("conservation.known.law").LawFamily.independent
+    plant.setattr(part("conservation.known.law").LawFamily, "independent", lambda *given: independent(*given) + 1)
     count = count_laws("2-3-2 relu")
     assert (count.laws, count.status) == (4, "proved")
     return of_laws(count)
@@ -83,13 +83,13 @@ def module_laws(plant: Plant) -> Proof:
     """The last direction that brackets reach is lost, and a law counts twice to make up for it."""
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.LayerNorm(3), torch.nn.Linear(3, 1))
-    true = part("laws.certificate").module_certificate
+    true = part("conservation.certificate").module_certificate
 
     def wrong(count: Any, proof: Any) -> Proof:
         found: Proof = true(count, replace(proof, words=proof.words[:-1], columns=proof.columns[:-1]))
         return found | {"laws": count.laws + 1, "known": [*found["known"], found["known"][0]]}
 
-    plant.setattr(part("laws.certificate"), "module_certificate", wrong)
+    plant.setattr(part("conservation.certificate"), "module_certificate", wrong)
     return of_laws(count_laws(module, input_shape=(2,)))
 
 
@@ -98,7 +98,7 @@ def quiet(plant: Plant) -> Proof:
     first = Mlp([[[1.0], [-2.0]], [[1.0, 1.0]]], [[0.5, 0.25], [0.0]])
     second = Mlp([[[1.0]], [[1.0]]], [[0.5], [0.0]])
     wrong = lambda stack, layer, low, high: [1] if stack.widths[layer] == 2 else []  # noqa: E731
-    for name in ("fibers.symmetry", "fibers.reduce"):
+    for name in ("fibers.reparametrisations", "fibers.reduce"):
         plant.setattr(part(name), "quiet_neurons", wrong)
     for name in ("quick_refutation", "thorough_refutation"):
         plant.setattr(part("fibers.same"), name, lambda *_: None)
@@ -156,7 +156,7 @@ def dead(plant: Plant) -> Proof:
         name = dag.names[dag.hidden[0]]
         return Change("dead", {name: None} if len(dag.hidden) == 5 else {})
 
-    plant.setattr(part("pruning.prune"), "RULES", (wrong,))
+    plant.setattr(part("pruning.neurons.prune"), "RULES", (wrong,))
     pruning = prune(redundant(), box=(-1.0, 1.0), replayable=True)
     assert pruning.neurons_after == 4
     return of_pruning(pruning)
@@ -164,8 +164,8 @@ def dead(plant: Plant) -> Proof:
 
 def bound(plant: Plant) -> Proof:
     """Defects reach the outputs at half their size."""
-    true = part("pruning.prune").defect_bound
-    plant.setattr(part("pruning.prune"), "defect_bound", lambda *given: true(*given) / 2)
+    true = part("pruning.neurons.prune").defect_bound
+    plant.setattr(part("pruning.neurons.prune"), "defect_bound", lambda *given: true(*given) / 2)
     pruning = prune(redundant(), tolerance=3.0, box=(-1.0, 1.0), replayable=True)
     assert pruning.bound > 0
     return of_pruning(pruning)
@@ -174,7 +174,7 @@ def bound(plant: Plant) -> Proof:
 def refuted(plant: Plant) -> Proof:
     """Every set of neurons is called refuted."""
     wrong = lambda graph, dag, c, names: Refutation(names, True, names, True)  # noqa: E731
-    plant.setattr(part("singular.existence"), "_decide", wrong)
+    plant.setattr(part("invariant_set.singular.existence"), "_decide", wrong)
     dag = Architecture.parse("1-2-1").to_dag().with_theta([1.0, 2.0, 1.0, 1.0])
     found = singular_points(dag, exact_balance(dag))
     assert found.exist is False
@@ -183,7 +183,7 @@ def refuted(plant: Plant) -> Proof:
 
 def parted(plant: Plant) -> Proof:
     """Any direction seems to part any clusters."""
-    plant.setattr(part("truncation.separation"), "parts", lambda *_: True)
+    plant.setattr(part("papers.truncation.separation.separation"), "parts", lambda *_: True)
     data = Clusters([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]], [0, 0, 1, 1])
     answers = [
         answer if isinstance(answer, Hyperplane) else Hyperplane((Fraction(1), Fraction(0)), np.ones(2), 0.0, 1.0)
@@ -213,13 +213,13 @@ def through_a_lock(plant: Plant) -> Proof:
     graph = Architecture.parse("1-2-1").to_dag()
     ends = graph.with_theta([0, 0, 1, 1]), graph.with_theta([0, 0, -1, 1])
     for name, wrong in (("_among", lambda *_: ()), ("free_flows", lambda *_: iter([])), ("_check", lambda *_: None)):
-        plant.setattr(part("components.paths"), name, wrong)
+        plant.setattr(part("invariant_set.paths"), name, wrong)
     return path_certificate(*ends, find_path(*ends))
 
 
 def rescaled(plant: Plant) -> Proof:
     """One weight is forgotten."""
-    true = part("components.rebalance")._rescaled
+    true = part("invariant_set.rebalance")._rescaled
 
     def wrong(dag: Any, scales: Any) -> Any:
         theta = true(dag, scales).theta.copy()
@@ -227,7 +227,7 @@ def rescaled(plant: Plant) -> Proof:
         return dag.with_theta(theta)
 
     network = Architecture.parse("2-3-2 relu bias").initialise(seed=0)
-    plant.setattr(part("components.rebalance"), "_rescaled", wrong)
+    plant.setattr(part("invariant_set.rebalance"), "_rescaled", wrong)
     done = rebalance(network)
     proof = rebalance_certificate(network, done)
     return proof | {"rounding": 1e-15, "residual": 1e-12}
@@ -235,7 +235,7 @@ def rescaled(plant: Plant) -> Proof:
 
 def borders(plant: Plant) -> Proof:
     """A constant channel is folded although its reader pads with zeros."""
-    weights = part("pruning.channel_weights").ChannelWeights
+    weights = part("pruning.channels.weights").ChannelWeights
 
     def constant(self: Any, operation: Any, places: Any, facts: Any) -> bool:
         return None not in facts.values(operation.sources[0], places)
@@ -250,41 +250,41 @@ def borders(plant: Plant) -> Proof:
 
 def fixed(plant: Plant) -> Proof:
     """Neurons that can be reversed together are not noticed."""
-    true = part("fibers.roles").role_assignments
+    true = part("fibers.shallow.roles").role_assignments
     only = lambda stack: replace(roles := true(stack), found=roles.found[:1], complete=True)  # noqa: E731
-    plant.setattr(part("fibers.identifiability"), "role_assignments", only)
+    plant.setattr(part("fibers.deep.identifiability"), "role_assignments", only)
     network = Mlp([[[1.0], [1.0], [2.0]], [[1.0, 1.0, -1.0]]], [[0.5, 0.0, 3.0], [1.0]])
-    found = part("fibers.identifiability").identifiable(network)
+    found = part("fibers.deep.identifiability").identifiable(network)
     assert found.identifiable
-    return dict(part("fibers.identifiability_certificate").certificate(network, found))
+    return dict(part("fibers.deep.identifiability_certificate").certificate(network, found))
 
 
 def missed(plant: Plant) -> Proof:
     """One side of every neuron of the last layer seems to be empty."""
-    true = part("fibers.region_proof")._Prover.look
+    true = part("fibers.regions.comparison_proof")._Prover.look
 
     def wrong(self: Any, row: Any, unit: Any, rows: Any) -> Any:
         return true(self, row, unit, rows) if not rows else [0]
 
-    plant.setattr(part("fibers.region_proof")._Prover, "look", wrong)
+    plant.setattr(part("fibers.regions.comparison_proof")._Prover, "look", wrong)
     network = Mlp([[[1.0], [1.0]], [[1.0, 1.0]]], [[0.0, -1.0], None])
-    return dict(part("fibers.region_certificate").certificate(network, None, 2))
+    return dict(part("fibers.regions.certificate").certificate(network, None, 2))
 
 
 def counted(plant: Plant) -> Proof:
     """The formula for one linear hidden layer is one too large."""
-    true = part("laws.theorems").balanced_laws
-    plant.setattr(part("laws.theorems"), "balanced_laws", lambda widths: true(widths) + 1)
+    true = part("conservation.theorems").balanced_laws
+    plant.setattr(part("conservation.theorems"), "balanced_laws", lambda widths: true(widths) + 1)
     return dict(of_laws(count_laws("60-90-10 linear")))
 
 
 def believed(plant: Plant) -> Proof:
     """Whatever could stand in for a neuron is believed to."""
-    true = part("fibers.region_proof").prove_by_regions
+    true = part("fibers.regions.comparison_proof").prove_by_regions
     wrong = lambda stack, other, domain, deadline: true(stack, stack, domain, deadline)  # noqa: E731
-    plant.setattr(part("pruning.neurons.removable"), "prove_by_regions", wrong)
-    decided = part("pruning.neurons.removable").decide_neurons(folded())
-    return dict(part("pruning.neurons.certificate").certificate(folded(), decided))
+    plant.setattr(part("pruning.removable.decide"), "prove_by_regions", wrong)
+    decided = part("pruning.removable.decide").decide_neurons(folded())
+    return dict(part("pruning.removable.certificate").certificate(folded(), decided))
 
 
 BUGS = (fixed, missed, counted, borders, believed,

@@ -25,9 +25,9 @@ from lawful.invariant_set.locks.unlock import unlock
 from lawful.invariant_set.rebalance import Rebalanced, rebalance
 from lawful.invariant_set.singular.spectrum import Singularity, singularity
 from lawful.network import Dag, Mlp
-from lawful.pruning.neurons.activity import settle
-from lawful.pruning.neurons.smallest import Smallest
-from lawful.pruning.prune import Pruning, prune
+from lawful.pruning.neurons.prune import Pruning, prune
+from lawful.pruning.removable.activity import settle
+from lawful.pruning.removable.smallest import Smallest
 from lawful.result import Shown
 from lawful.sentences import audit as says
 from lawful.sources.activity import LayerActivity, activity

@@ -13,7 +13,7 @@ from lawful.fibers.same import same
 from lawful.fibers.verdict import Verdict
 from lawful.formats.queries.data import Data
 from lawful.network import Mlp
-from lawful.pruning.prune import Pruning, prune
+from lawful.pruning.neurons.prune import Pruning, prune
 from lawful.result import Shown
 from lawful.types import Floats
 

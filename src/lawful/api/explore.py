@@ -19,7 +19,7 @@ from lawful.formats.queries.data import Data
 from lawful.invariant_set.locks.components import Components, components
 from lawful.invariant_set.paths import WeightPath, find_path
 from lawful.network import Dag, Mlp
-from lawful.pruning.prune import Pruning, prune
+from lawful.pruning.neurons.prune import Pruning, prune
 from lawful.result import Shown
 from lawful.sources.opening import Source, open_free
 from lawful.sources.provenance import answered

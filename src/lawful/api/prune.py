@@ -13,11 +13,11 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.network import Architecture, Dag, Mlp
 from lawful.network.assemble import as_mlp
 from lawful.network.reading import Reading
-from lawful.pruning.neurons.certificate import certificate
-from lawful.pruning.neurons.removable import SECONDS, NeuronDecision, beyond
-from lawful.pruning.neurons.smallest import Smallest, smallest_equivalent
-from lawful.pruning.prune import Pruning
-from lawful.pruning.prune import prune as prune_neurons
+from lawful.pruning.neurons.prune import Pruning
+from lawful.pruning.neurons.prune import prune as prune_neurons
+from lawful.pruning.removable.certificate import certificate
+from lawful.pruning.removable.decide import SECONDS, NeuronDecision, beyond
+from lawful.pruning.removable.smallest import Smallest, smallest_equivalent
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.opening import Model, Source, open, open_graph
 from lawful.sources.provenance import Opened, read_as
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from lawful.pruning.channels import ChannelPruning
-    from lawful.pruning.onnx_channels import OnnxPruning
+    from lawful.pruning.files.onnx_channels import OnnxPruning
     from lawful.symmetry.inputs import Input
 
 
@@ -49,7 +49,7 @@ def prune(
 ) -> Pruning | ChannelPruning | OnnxPruning:
     """Remove what a rule proves redundant.
 
-    Networks of layers lose neurons, with the options of `lawful.pruning.prune` (`tolerance`, `box`, `data`, `keep`).
+    Networks of layers lose neurons, with the options `tolerance`, `box`, `data` and `keep`.
     Modules whose weights are used at many places lose channels, heads and inner dimensions: nothing changes for any
     input. Their `input` is a size without the batch, `"8:int"` for token ids, or a tensor; with `fold`, normalisations
     go into the layers before them.
@@ -123,7 +123,7 @@ class ByChannels:
     def prune(self, *, fold: bool = False, certified: bool = False) -> ChannelPruning | OnnxPruning:
         """Remove its redundant channels; what is to be `certified` and too large for that is refused at once."""
         if self.module is None:
-            from lawful.pruning.onnx_channels import prune_onnx
+            from lawful.pruning.files.onnx_channels import prune_onnx
 
             return prune_onnx(self.file, fold=fold, seed=self.seed, size=self.size, certified=certified)
         from lawful.pruning.channels import prune_channels
@@ -203,7 +203,7 @@ def channel_file(source: Any) -> Any:
     if not isinstance(source, (str, Path)) or Path(source).suffix.lower() != ".onnx" or not Path(source).is_file():
         return None
     from lawful.formats.graphs.onnx_file import parse
-    from lawful.pruning.onnx_channels import has_channels
+    from lawful.pruning.files.onnx_channels import has_channels
 
     model = parse(Path(source))
     stored = not any(tensor.data_location for tensor in model.graph.initializer)

@@ -30,7 +30,7 @@ from lawful.formats.queries.box import box_of
 from lawful.invariant_set.paths import Apart, Unsettled, WeightPath, find_path
 from lawful.invariant_set.rebalance import Rebalanced
 from lawful.invariant_set.rebalance import rebalance as balanced_at
-from lawful.pruning.neurons.activity import settle
+from lawful.pruning.removable.activity import settle
 from lawful.sources.contents import contents
 from lawful.sources.files import Written, write
 from lawful.sources.kinds import is_module
@@ -42,7 +42,7 @@ from lawful.sources.summary import Summary, TensorSummary, summarise
 if TYPE_CHECKING:
     from lawful.api.module_audit import ModuleAudit
     from lawful.api.sweeps import Plan, Progress
-    from lawful.checkpoints.representative import Representative
+    from lawful.checkpoints.representative.orbit_member import Representative
     from lawful.formats.queries.data import Data
     from lawful.symmetry import Symmetries
 

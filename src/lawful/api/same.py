@@ -20,9 +20,9 @@ from lawful.sources.opening import Model, Source
 from lawful.sources.provenance import read_as
 
 if TYPE_CHECKING:
-    from lawful.checkpoints.apart import ApartVerdict
+    from lawful.checkpoints.compare.decide import CheckpointVerdict
     from lawful.checkpoints.opening import ApartPair, CheckpointPair
-    from lawful.checkpoints.same import CheckpointVerdict
+    from lawful.checkpoints.rewrite.unrelated_programs import ApartVerdict
     from lawful.symmetry.inputs import Input
 
     Sameness = Verdict | CheckpointVerdict | ApartVerdict
@@ -92,7 +92,7 @@ def _other_answer(
     """What the weights say where the graphs leave it open, or differ as a copy does whose weights were rounded."""
     if found.verdict == "equal" or not (found.verdict == "undecided" or networks.may_be_rounded(found.readings)):
         return None
-    from lawful.checkpoints.same import CheckpointVerdict
+    from lawful.checkpoints.compare.decide import CheckpointVerdict
 
     try:
         copy, evidence = _by_weights(networks, seed, started)
@@ -109,9 +109,9 @@ def _other_answer(
 
 
 def _by_weights(networks: TwoNetworks, seed: int, started: float) -> tuple[Sameness, Evidence | None]:
-    from lawful.checkpoints.certificate import copy_certificate
+    from lawful.checkpoints.compare.certificate import copy_certificate
     from lawful.checkpoints.opening import ApartPair
-    from lawful.checkpoints.verbs import decide, decide_apart
+    from lawful.checkpoints.pair import decide, decide_apart
 
     pair, readings = networks.checkpoints()
     found: Sameness

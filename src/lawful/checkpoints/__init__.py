@@ -1,6 +1,12 @@
-"""Checkpoints of one architecture: aligned, compared, told apart. Copies, children, strangers."""
+"""Two checkpoints of one architecture: aligned, compared, and told apart.
 
-from lawful.checkpoints.verbs import Aligned
+In come two files of weights and the module that they belong to (`opening`), read once as a program with the group that
+acts on its weights (`architecture`, `group/`). Out come an alignment (`align/`), a verdict with evidence (`compare/`),
+a relation (`relations/`), a hash of the orbit (`identity/`) or another member of it (`representative/`). Modules that
+are written differently are brought to one form first (`rewrite/`).
+"""
+
+from lawful.checkpoints.pair import Aligned
 
 __all__ = [
     "Aligned",

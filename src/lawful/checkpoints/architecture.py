@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from lawful.checkpoints.folds import Fold, State, fold
-from lawful.checkpoints.group import OrbitGroup
-from lawful.checkpoints.replay import replay_beside
-from lawful.checkpoints.streamed import folded_tensors
+from lawful.checkpoints.align.lazy_tensors import folded_tensors
+from lawful.checkpoints.evaluate import replay_beside
+from lawful.checkpoints.group.spaces import OrbitGroup
+from lawful.checkpoints.rewrite.folds import Fold, State, fold
 from lawful.errors import Unsupported
 from lawful.program.frontends.export import ExportedModule
 from lawful.program.frontends.torch_export import read_exported

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from torch import nn
 
 from lawful.checkpoints.architecture import CheckpointArchitecture, read_program
-from lawful.checkpoints.find_folds import Folding, find_folds, numbers_after
-from lawful.checkpoints.folds import DropFold, Fold, LinearReader, ValueFold
-from lawful.checkpoints.group import HeadSpace, OrbitGroup
-from lawful.checkpoints.read_group import read_group
-from lawful.checkpoints.trials import tried
+from lawful.checkpoints.group.read_spaces import read_group
+from lawful.checkpoints.group.spaces import HeadSpace, OrbitGroup
+from lawful.checkpoints.group.trials import tried
+from lawful.checkpoints.rewrite.find_folds import Folding, find_folds, numbers_after
+from lawful.checkpoints.rewrite.folds import DropFold, Fold, LinearReader, ValueFold
 from lawful.errors import LawfulError
 from lawful.program.backends.traced_graph import with_numbers
 from lawful.program.domains.dependence import read_entries

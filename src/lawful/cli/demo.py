@@ -30,7 +30,7 @@ def demo(
     from lawful.formats.io.reading import read_bytes
     from lawful.formats.io.writing import make_folder, write_bytes
     from lawful.formats.tensors.npz import dump
-    from lawful.pruning.certificate import certificate
+    from lawful.pruning.neurons.certificate import certificate
     from lawful.report.audit.audit import print_audit, to_json
     from lawful.report.audit.audit_page import audit_page
     from lawful.report.audit.demo import closing, digits_text

@@ -140,8 +140,8 @@ def _channels(path: Path) -> Iterator[Any]:
     if (model := convolutional_file(path) or channel_file(path)) is not None:
         import torch
 
-        from lawful.pruning.channel_certificate import weights_digest
-        from lawful.pruning.onnx_channels import weights_of
+        from lawful.pruning.channels.certificate import weights_digest
+        from lawful.pruning.files.onnx_channels import weights_of
 
         held = {name: torch.from_numpy(array.copy()) for name, array in weights_of(model).items()}
         yield Names((weights_digest(held),))

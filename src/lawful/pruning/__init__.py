@@ -1,10 +1,15 @@
-"""What can be removed from a network, with a bound on what that changes (P0 and beyond)."""
+"""What can be removed from a network, with a bound on what that changes (P0 and beyond).
+
+In comes a graph of scalar neurons (`neurons/`) or the program of a module or ONNX file (`channels/`). Out comes the
+smaller network with a certificate for every step; `removable/` decides single neurons, `files/` writes what is left,
+and `trainer` trains towards networks that can be pruned.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lawful.pruning.curve import SizePoint, size_curve
-from lawful.pruning.prune import Pruning, Stage
+from lawful.pruning.neurons.prune import Pruning, Stage
+from lawful.pruning.neurons.size_curve import SizePoint, size_curve
 
 if TYPE_CHECKING:
     from lawful.pruning.channels import prune_channels

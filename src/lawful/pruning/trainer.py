@@ -15,7 +15,7 @@ from lawful.errors import LawfulError
 from lawful.invariant_set.singular.proximal import loose_entries
 from lawful.invariant_set.singular.regulariser import NuclearPenalty
 from lawful.invariant_set.singular.spectrum import NULL, Singularity, singularity
-from lawful.pruning.prune import Pruning, prune
+from lawful.pruning.neurons.prune import Pruning, prune
 from lawful.sources.modules.convert import from_module
 
 Loss = Callable[[Any, Any], Tensor]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lawful import fibers
 from lawful.api.two_networks import TwoNetworks
 from lawful.errors import LawfulError
+from lawful.fibers.same import same
 from lawful.fibers.verdict import Verdict
 from lawful.formats.queries.data import Data, read_data
 from lawful.invariant_set.locks.components import components
@@ -27,8 +27,8 @@ from lawful.training.problems.losses import find_loss
 from lawful.types import Floats
 
 if TYPE_CHECKING:
-    from lawful.checkpoints.corresponding import Correspondence
     from lawful.checkpoints.relations.kinship import Kinship
+    from lawful.checkpoints.relations.size_differences import Correspondence
     from lawful.checkpoints.relations.verdict import Lineage
     from lawful.symmetry.inputs import Input
 
@@ -105,10 +105,10 @@ def diff(
     """
     networks = TwoNetworks(first, second, model, model_b, input, activation, order)
     if data is None and (model_b is not None or networks.are_checkpoints(balances=True)):
-        from lawful.checkpoints.corresponding import corresponding
-        from lawful.checkpoints.depth import other_depth, other_order
         from lawful.checkpoints.opening import ApartPair
+        from lawful.checkpoints.relations.block_matching import other_depth, other_order
         from lawful.checkpoints.relations.kinship import kinship
+        from lawful.checkpoints.relations.size_differences import corresponding
 
         pair, readings = networks.checkpoints()
         if isinstance(pair, ApartPair):
@@ -136,7 +136,7 @@ def diff_graphs(first: Mlp | Dag, second: Mlp | Dag, *, data: Data | None, loss:
     locked = {lock.edge for dag in (one, two) for lock in components(dag).locked}
     flipped = np.flatnonzero(one.theta * two.theta < 0)
     losses = None if data is None else _losses(one, two, data, loss)
-    verdict = fibers.same(first, second, seconds=seconds)
+    verdict = same(first, second, seconds=seconds)
     lineage, untested = (None, "") if verdict.verdict == "equal" else _lineage(first, second)
     found = Diff(
         verdict=verdict,

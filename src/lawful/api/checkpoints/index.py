@@ -15,8 +15,8 @@ import numpy as np
 
 from lawful.api.checkpoints.sketches import Families, packed
 from lawful.api.sweeps import Plan, Store, run_sweep
+from lawful.checkpoints.identity.sketch import NUMBERS, likeness
 from lawful.checkpoints.opening import Model
-from lawful.checkpoints.sketch import NUMBERS, likeness
 from lawful.errors import LawfulError
 from lawful.formats.io.reading import open_file
 from lawful.formats.io.writing import check_target

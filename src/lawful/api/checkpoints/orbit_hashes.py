@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lawful.checkpoints.exact_hash import orbit_hash
+from lawful.checkpoints.identity.orbit_hash import orbit_hash
 from lawful.checkpoints.opening import Model, open_one
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.fibers.regions.count import FunctionGroups, NamedFingerprint

@@ -17,9 +17,9 @@ from flint import arb
 from torch import fx
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.certificate import digest
+from lawful.checkpoints.compare.certificate import digest
+from lawful.checkpoints.compare.decide import OutputReplay
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, OpenCheckpoint
-from lawful.checkpoints.same import OutputReplay
 from lawful.conservation.certificate import program_json
 from lawful.conservation.closure.program_brackets import Sampled
 from lawful.conservation.programs.lowering import lower_function
@@ -51,7 +51,7 @@ def retrace(pair: CheckpointPair | ApartPair, replay: OutputReplay) -> tuple[Ret
 
     >>> from torch import nn
     >>> from lawful.checkpoints.opening import open_checkpoints
-    >>> from lawful.checkpoints.verbs import decide
+    >>> from lawful.checkpoints.pair import decide
     >>> one, two = (nn.Sequential(nn.Linear(2, 3), nn.SiLU(), nn.Linear(3, 1)) for _ in range(2))
     >>> pair, found = decide(open_checkpoints(one, two, input=(2,)))
     >>> a, b = retrace(pair, found.replay)

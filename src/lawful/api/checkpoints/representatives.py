@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lawful.checkpoints.opening import Model, OpenCheckpoint, open_one
-from lawful.checkpoints.representative import Purpose, Representative, represent
+from lawful.checkpoints.representative.orbit_member import Purpose, Representative, represent
 from lawful.errors import LawfulError
 from lawful.formats.queries.data import read_data
 from lawful.symmetry.inputs import Input, examples

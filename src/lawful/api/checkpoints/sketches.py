@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture
-from lawful.checkpoints.finite import check_numbers
-from lawful.checkpoints.folds import State
+from lawful.checkpoints.compare.finite import check_numbers
+from lawful.checkpoints.identity.sketch import sketch
 from lawful.checkpoints.opening import TOKENS, Model, open_checkpoint
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.sketch import sketch
+from lawful.checkpoints.rewrite.folds import State
 from lawful.errors import LawfulError
 from lawful.network import Mlp
 from lawful.sources.checkpoints import hugging_face

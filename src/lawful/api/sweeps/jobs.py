@@ -93,7 +93,7 @@ def components(architecture: str, scheme: str = "torch", seed: int = 0) -> Row:
 def train_and_prune(strength: float = 0.015, seed: int = 0) -> Row:
     """Train 64-32-10 on handwritten digits with the nuclear norm, prune what changes nothing."""
     from lawful.api import demo
-    from lawful.pruning.prune import prune
+    from lawful.pruning.neurons.prune import prune
 
     train, test = demo.digits(seed)
     network = demo.train_singular(train, seed, strength)

@@ -17,13 +17,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from lawful.checkpoints.align import search, shiftless
-from lawful.checkpoints.axis_frames import as_rows, frames, moved
-from lawful.checkpoints.balancing import balance
-from lawful.checkpoints.group import AxisRows, GroupedUnits, HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of
+from lawful.checkpoints.align.align import search, shiftless
+from lawful.checkpoints.align.lazy_tensors import MadeTensors
+from lawful.checkpoints.align.unit_rows import unit_rows
+from lawful.checkpoints.group.axis_actions import as_rows, frames, moved
+from lawful.checkpoints.group.spaces import (
+    AxisRows,
+    GroupedUnits,
+    HeadSpace,
+    HiddenSpace,
+    OrbitGroup,
+    UnitSpace,
+    members_of,
+)
 from lawful.checkpoints.relations.null import deviation_tail, permutation_deviation
-from lawful.checkpoints.streamed import MadeTensors
-from lawful.checkpoints.unit_rows import unit_rows
+from lawful.checkpoints.representative.balancing import balance
 from lawful.types import Floats
 
 Tensors = Mapping[str, torch.Tensor]

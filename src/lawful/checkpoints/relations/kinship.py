@@ -19,17 +19,17 @@ from statistics import median
 import numpy as np
 import torch
 
-from lawful.checkpoints.axis_frames import as_rows
-from lawful.checkpoints.changes import NearestTensors, TensorChange, change_of, nearest_tensors
-from lawful.checkpoints.compare import WeightComparison
-from lawful.checkpoints.folds import State
-from lawful.checkpoints.group import AxisRows, UnitSpace, unit_spaces
-from lawful.checkpoints.nearest import assign
+from lawful.checkpoints.align.assignment import assign
+from lawful.checkpoints.align.lazy_tensors import folded_tensors
+from lawful.checkpoints.align.unit_rows import Tensors
+from lawful.checkpoints.compare.decide import CheckpointVerdict, same_checkpoints
+from lawful.checkpoints.compare.entries import WeightComparison
+from lawful.checkpoints.group.axis_actions import as_rows
+from lawful.checkpoints.group.spaces import AxisRows, UnitSpace, unit_spaces
 from lawful.checkpoints.opening import CheckpointPair
+from lawful.checkpoints.relations.tensor_changes import NearestTensors, TensorChange, change_of, nearest_tensors
 from lawful.checkpoints.relations.verdict import NEAR, Lineage, trace_lineage
-from lawful.checkpoints.same import CheckpointVerdict, same_checkpoints
-from lawful.checkpoints.streamed import folded_tensors
-from lawful.checkpoints.unit_rows import Tensors
+from lawful.checkpoints.rewrite.folds import State
 from lawful.network.reading import listed
 from lawful.result import Shown
 from lawful.sentences.lineage import RELATION_WORDS, Relation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from lawful.checkpoints.group import AxisRows, OrbitGroup, UnitSpace
+from lawful.checkpoints.group.spaces import AxisRows, OrbitGroup, UnitSpace
 from lawful.checkpoints.relations.verdict import Lineage, trace_lineage
 from lawful.network import Mlp
 

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from scipy.stats import rankdata
 
-from lawful.checkpoints.align import search
-from lawful.checkpoints.axis_frames import frames, moved
-from lawful.checkpoints.element import SpaceMove, UnitsMove, identity, then
-from lawful.checkpoints.group import OrbitGroup, UnitSpace
+from lawful.checkpoints.align.align import search
+from lawful.checkpoints.align.lazy_tensors import MadeTensors
+from lawful.checkpoints.align.unit_rows import unit_rows
+from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.element import SpaceMove, UnitsMove, identity, then
+from lawful.checkpoints.group.spaces import OrbitGroup, UnitSpace
 from lawful.checkpoints.relations.null import paired_places_tail, places_tail
-from lawful.checkpoints.streamed import MadeTensors
-from lawful.checkpoints.unit_rows import unit_rows
 from lawful.types import Floats
 
 Tensors = Mapping[str, torch.Tensor]

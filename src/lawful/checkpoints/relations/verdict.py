@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lawful.checkpoints.axis_frames import frames, moved
-from lawful.checkpoints.group import OrbitGroup, UnitSpace
+from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.spaces import OrbitGroup, UnitSpace
 from lawful.checkpoints.relations.held_out import HeldOutTensor, compare_held_out
 from lawful.checkpoints.relations.null import deviation_tail, paired_places_tail, places_tail
 from lawful.checkpoints.relations.places import PlacesTest, compare_places

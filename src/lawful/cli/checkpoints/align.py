@@ -41,7 +41,7 @@ def align(
 ) -> None:
     """Bring B as near to A as its function allows: order of units and heads, scales, rotations."""
     from lawful.api.two_networks import TwoNetworks
-    from lawful.checkpoints.verbs import align_pair
+    from lawful.checkpoints.pair import align_pair
     from lawful.report.checkpoints.checkpoints import aligned_json, aligned_text
     from lawful.sources.checkpoints.save import write_weights
 

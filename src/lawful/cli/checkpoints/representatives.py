@@ -16,7 +16,7 @@ def represent(
 ) -> None:
     """Choose another member of the orbit, say what it is worth, write it. Exit 3 if its function is undecided."""
     from lawful.api.checkpoints.representatives import representative
-    from lawful.checkpoints.certificate import copy_certificate
+    from lawful.checkpoints.compare.certificate import copy_certificate
     from lawful.report.checkpoints.representatives import representative_json, representative_text
     from lawful.sources.checkpoints.save import write_weights
 

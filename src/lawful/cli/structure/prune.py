@@ -98,8 +98,8 @@ def prune(
     from lawful.api.prune import CHANNELS_ONLY, NEURONS_ONLY, ByChannels, by_channels, needed_certificate, smallest_of
     from lawful.formats.queries.box import box_of
     from lawful.formats.queries.data import read_data
-    from lawful.pruning.measure import measure
-    from lawful.pruning.neurons.removable import MOST_NEURONS
+    from lawful.pruning.neurons.measure import measure
+    from lawful.pruning.removable.decide import MOST_NEURONS
     from lawful.report.structure.pruning import pruning_json, pruning_text
 
     will_write(out, certificate, needed, plot)
@@ -150,10 +150,10 @@ def prune(
 def _pruned(found: Any, options: dict[str, Any], certificate: Path | None, certify: bool, dtype: str | None) -> Any:
     """The pruning; with its evidence, where that is asked for: about the numbers that are stored."""
     if certificate is None and not certify:
-        from lawful.pruning.prune import prune as run
+        from lawful.pruning.neurons.prune import prune as run
 
         return run(found, **options)
-    from lawful.pruning.evidence import prune_with_certificate
+    from lawful.pruning.neurons.evidence import prune_with_certificate
     from lawful.verify import verify
 
     pruning, proof = prune_with_certificate(found, dtype=dtype, **options)
@@ -167,7 +167,7 @@ def _pruned(found: Any, options: dict[str, Any], certificate: Path | None, certi
 
 def _curve(found: Any, options: dict[str, Any], plot: Path | None, as_json: bool) -> None:
     from lawful.api.figure_file import save
-    from lawful.pruning.curve import size_curve
+    from lawful.pruning.neurons.size_curve import size_curve
     from lawful.report.structure.pruning import curve_figure, curve_json, curve_text
 
     with told("bounding smaller and smaller networks") as tick:

@@ -15,7 +15,7 @@ from lawful.errors import LawfulError
 if TYPE_CHECKING:
     from lawful.api.prune import ByChannels
     from lawful.pruning.channels import ChannelPruning
-    from lawful.pruning.onnx_channels import OnnxPruning
+    from lawful.pruning.files.onnx_channels import OnnxPruning
 
 
 def prune_by_channels(
@@ -47,7 +47,7 @@ def prune_by_channels(
 
 def _prove(found: ChannelPruning | OnnxPruning, path: Path | None, certify: bool) -> None:
     """Write the evidence, and re-check it."""
-    from lawful.pruning.channel_certificate import certificate
+    from lawful.pruning.channels.certificate import certificate
     from lawful.verify import verify
 
     made = certificate(found)
@@ -61,7 +61,7 @@ def _write(found: ChannelPruning | OnnxPruning, parts: ByChannels, source: Path,
     """The smaller file: ONNX as ONNX, a module as its weights or its graph."""
     from lawful.formats.io.writing import write_bytes
     from lawful.pruning.channels import ChannelPruning
-    from lawful.pruning.stored import graph_bytes, same_nodes
+    from lawful.pruning.files.exported_module import graph_bytes, same_nodes
     from lawful.sources.checkpoints.save import write_weights
 
     kind = out.suffix.lower()

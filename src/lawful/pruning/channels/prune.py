@@ -23,16 +23,16 @@ from lawful.program.backends.torch_module import ProgramModule
 from lawful.program.frontends.export import export_module
 from lawful.program.frontends.torch_export import read_exported
 from lawful.program.program import Program
-from lawful.pruning.channel_weights import ChannelWeights, Reason, RemovedChannel, read_arrays, refuse_large
+from lawful.pruning.channels.constant_values import BITS
 from lawful.pruning.channels.domain import ChannelReading, read_channels
+from lawful.pruning.channels.fold_and_drop import Tidying, tidy, tidy_notes, tidying
 from lawful.pruning.channels.program import ChannelProgram, notes_of
 from lawful.pruning.channels.remainder import cut_program, same_program
-from lawful.pruning.constants import BITS
-from lawful.pruning.loading import how_to_load, with_caches, without_caches
-from lawful.pruning.onnx_sizes import stated_sizes
-from lawful.pruning.permanent import permanent
-from lawful.pruning.shrink import FixedSizes, compared, differences, shrink
-from lawful.pruning.tidy import Tidying, tidy, tidy_notes, tidying
+from lawful.pruning.channels.shrink import FixedSizes, compared, differences, shrink
+from lawful.pruning.channels.weights import ChannelWeights, Reason, RemovedChannel, read_arrays, refuse_large
+from lawful.pruning.files.hugging_face_config import how_to_load, with_caches, without_caches
+from lawful.pruning.files.onnx_sizes import stated_sizes
+from lawful.pruning.files.plain_weights import permanent
 from lawful.result import Shown
 from lawful.sources.onnx.module import OnnxModule
 

@@ -1,1 +1,4 @@
-"""Which single neurons of a layered network can go: decided exactly, with evidence either way."""
+"""Pruning of graphs of scalar neurons: rules that change no output, and on a box those with a certified bound.
+
+In comes a `Dag`; out comes a `Pruning`, the networks on the way and the evidence for each step.
+"""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from lawful.checkpoints.apart import ApartVerdict
-from lawful.checkpoints.compare import WeightComparison
-from lawful.checkpoints.folds import CentreFold, GainFold, MoveFold, StatisticsFold, ValueFold
-from lawful.checkpoints.group import GroupedUnits, HeadSpace, HiddenSpace, UnitSpace
-from lawful.checkpoints.same import CheckpointVerdict, OutputReplay
-from lawful.checkpoints.verbs import Aligned
+from lawful.checkpoints.compare.decide import CheckpointVerdict, OutputReplay
+from lawful.checkpoints.compare.entries import WeightComparison
+from lawful.checkpoints.group.spaces import GroupedUnits, HeadSpace, HiddenSpace, UnitSpace
+from lawful.checkpoints.pair import Aligned
+from lawful.checkpoints.rewrite.folds import CentreFold, GainFold, MoveFold, StatisticsFold, ValueFold
+from lawful.checkpoints.rewrite.unrelated_programs import ApartVerdict
 from lawful.report.checkpoints.representatives import KINDS
 from lawful.sentences import checkpoints as sentences
 

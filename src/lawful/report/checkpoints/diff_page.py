@@ -14,9 +14,9 @@ from lawful.report.page.page import Block, Section, Table, render
 from lawful.report.structure.symmetries_page import in_any_block
 
 if TYPE_CHECKING:
-    from lawful.checkpoints.changes import TensorChange
-    from lawful.checkpoints.corresponding import Correspondence
     from lawful.checkpoints.relations.kinship import Kinship
+    from lawful.checkpoints.relations.size_differences import Correspondence
+    from lawful.checkpoints.relations.tensor_changes import TensorChange
 
 LISTED = 200  # rows of a table
 SMALLEST = 1e-17  # below which a distance is drawn as this

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lawful.checkpoints.changes import TensorChange
-from lawful.checkpoints.corresponding import Correspondence, OtherSize
 from lawful.checkpoints.relations.kinship import KeptBlocks, Kinship
+from lawful.checkpoints.relations.size_differences import Correspondence, OtherSize
+from lawful.checkpoints.relations.tensor_changes import TensorChange
 from lawful.outward import at_least, at_most
 from lawful.report.checkpoints.checkpoints import profile, wrapped
 from lawful.report.checkpoints.lineage import lineage_json

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lawful.api.checkpoints.index import Indexed, Relatives
-    from lawful.checkpoints.merge import Merged
+    from lawful.checkpoints.relations.merge import Merged
 
 SHOWN = 5
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lawful.outward import at_most
 
 if TYPE_CHECKING:
-    from lawful.checkpoints.representative import Representative
+    from lawful.checkpoints.representative.orbit_member import Representative
 
 KINDS = {"exactly": "exactly", "weight by weight": "weights", "copy by weights": "sums"}
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lawful.invariant_set import Components, WeightPath
     from lawful.papers.leaky import BlockReadings
     from lawful.papers.truncation.flow.motion import TruncationRun
-    from lawful.pruning.prune import Pruning
+    from lawful.pruning.neurons.prune import Pruning
     from lawful.sources.summary import Summary
     from lawful.symmetry.result import Space, Symmetries
 

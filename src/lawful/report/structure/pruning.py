@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from lawful.figure import Figure, Panel, Series
 from lawful.outward import at_most
-from lawful.pruning.curve import SizePoint
-from lawful.pruning.measure import PruningMeasurement
-from lawful.pruning.neurons.smallest import Smallest
-from lawful.pruning.prune import Pruning
+from lawful.pruning.neurons.measure import PruningMeasurement
+from lawful.pruning.neurons.prune import Pruning
+from lawful.pruning.neurons.size_curve import SizePoint
+from lawful.pruning.removable.smallest import Smallest
 from lawful.report.structure.singular import named
 from lawful.sentences import pruning as says
 
 if TYPE_CHECKING:
     from lawful.pruning.channels import ChannelPruning
-    from lawful.pruning.onnx_channels import OnnxPruning
+    from lawful.pruning.files.onnx_channels import OnnxPruning
 
 WHY = {
     "silent": "all outgoing weights lead nowhere",

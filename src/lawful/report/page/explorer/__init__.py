@@ -17,7 +17,7 @@ from lawful.fibers.reparametrisations import SymmetryStep
 from lawful.fibers.verdict import Different, Equal, step_json
 from lawful.invariant_set.module_graph import as_dag
 from lawful.network import Mlp
-from lawful.pruning.prune import Pruning
+from lawful.pruning.neurons.prune import Pruning
 from lawful.report.structure.network import MAX_EDGES, MAX_NODES, draw_graph
 from lawful.report.structure.pruning import decided_sentence
 from lawful.sentences.pruning import EVERYWHERE, same_function

@@ -1,0 +1,211 @@
+"""The evidence that a checkpoint is a copy: folds, the group element axis by axis, shifts; for `lawful verify`."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lawful.checkpoints.align.lazy_tensors import COARSE, rounding_unit
+from lawful.checkpoints.compare.decide import CheckpointVerdict
+from lawful.checkpoints.compare.uniqueness import UniquenessVerdict
+from lawful.checkpoints.group.axis_actions import AxisFrame, disjoint
+from lawful.checkpoints.group.spaces import AxisPlace
+from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
+from lawful.checkpoints.rewrite.folds import CentreFold, DropFold, Fold, GainFold, MoveFold, StatisticsFold
+from lawful.errors import Unsupported
+from lawful.formats.io.reading import read_json
+from lawful.types import Floats, Indices
+
+BATCH = 2**22  # numbers that are widened together
+STILL_INVERSE = 1e-3  # what rounding may do to the product of a matrix and its inverse
+KIND, SMOOTH, VERSION = "checkpoint-copy", "smooth-pair", 1
+
+
+def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[str, Any]:
+    """What a separate program needs to find B's numbers in A's."""
+    if verdict.theorem is not None:
+        return _smooth_certificate(pair, verdict.theorem)
+    if not verdict.is_copy:
+        raise Unsupported("only a copy has a certificate of its weights")
+    found = verdict.comparison
+    matrices = _Matrices(narrow=_coarse(pair, {place[0] for place, frame in found.frames.items() if frame.blocks}))
+    shapes = {name: tuple(tensor.shape) for name, tensor in pair.first.state.items()}
+    axes = [_frame_json(place, frame, matrices) for place, frame in disjoint(found.frames, shapes).items()]
+    named = [
+        name
+        for name, tensor in pair.first.state.items()
+        if all(name in each.keys or name in each.made for each in (pair.first, pair.second))
+        and tensor.is_floating_point()
+    ]
+    return {
+        "kind": KIND,
+        "version": VERSION,
+        "about": [digest(pair.first), digest(pair.second)],
+        "settings": [settings_digest(each) for each in (pair.first, pair.second)],
+        "tensors": [[name, *(_source_json(each, name) for each in (pair.first, pair.second))] for name in named],
+        "folds": [_fold_json(each) for each in found.architecture.folds],
+        "matrices": matrices.json(),
+        "frames": axes,
+        "shifts": [
+            {"tensor": name, "shape": list(piece.shape), "values": _packed(piece.numpy())}
+            for name, pieces in found.shifts.items()
+            for piece in pieces
+        ],
+        "moved": sorted({each.tensor for each in found.distances if each.moved_only and each.exact} & set(named)),
+    }
+
+
+def _smooth_certificate(pair: CheckpointPair, theorem: UniquenessVerdict) -> dict[str, Any]:
+    """Which tensors are which layer; numbers are taken from the files."""
+    layers = [
+        [
+            {
+                "weight": each.keys[layer.weight],
+                "axis": layer.axis,
+                "bias": None if layer.bias is None else each.keys[layer.bias],
+            }
+            for layer in theorem.shape.layers
+        ]
+        for each in (pair.first, pair.second)
+    ]
+    return {
+        "kind": SMOOTH,
+        "version": VERSION,
+        "about": [digest(pair.first), digest(pair.second)],
+        "activation": theorem.shape.activation,
+        "layers": layers,
+        "verdict": "equal" if theorem.equal else "different",
+    }
+
+
+def digest(checkpoint: OpenCheckpoint) -> str:
+    """Names a checkpoint by its numbers: SHA-256 of names in the file, shapes and values in float64."""
+    return tensors_digest({key: tensor for key, tensor in checkpoint.tensors.items() if tensor.is_floating_point()})
+
+
+def settings_digest(checkpoint: OpenCheckpoint) -> str | None:
+    """Names the settings of a folder: SHA-256 of its `config.json` with sorted keys; None for a file."""
+    config = Path(checkpoint.source) / "config.json"
+    if not config.is_file():
+        return None
+    text = json.dumps(read_json(config), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return f"settings:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
+def _source_json(checkpoint: OpenCheckpoint, name: str) -> object:
+    """The name of a tensor in its file, or how it is made of what is there."""
+    if name in checkpoint.keys:
+        return checkpoint.keys[name]
+    made = checkpoint.made[name]
+    if made.constant is not None:
+        return {"constant": made.constant, "shape": list(made.shape)}
+    return {"parts": list(made.parts), "axis": made.axis, "transposed": made.transposed,
+            "rows": None if made.rows is None else list(made.rows)}  # fmt: skip
+
+
+def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    """The digest of tensors by name."""
+    total = hashlib.sha256()
+    for key in sorted(tensors):
+        tensor = tensors[key]
+        total.update(f"{key}\n{list(tensor.shape)}\n".encode())
+        line = tensor.detach().cpu().reshape(-1)
+        for start in range(0, len(line), BATCH):
+            total.update(np.ascontiguousarray(line[start : start + BATCH].double().numpy(), dtype="<f8").data)
+    return f"checkpoint:{total.hexdigest()[:32]}"
+
+
+def _coarse(pair: CheckpointPair, names: set[str]) -> bool:
+    """Whether all that matrices act on is stored in 16 bits in one of the files: then float32 holds a matrix."""
+    states = pair.first.state, pair.second.state
+    return all(max(rounding_unit(state[name].dtype) for state in states) >= COARSE for name in names)
+
+
+def _packed(values: Floats, kind: str = "<f8") -> str:
+    """Numbers as bytes, without those that zlib can do without, as text."""
+    raw = np.ascontiguousarray(values, dtype=kind).tobytes()
+    return "z:" + base64.b64encode(zlib.compress(raw, 1)).decode()
+
+
+class _Matrices:
+    """Each matrix once, with the number of its inverse transposed (orthogonal ones are their own)."""
+
+    def __init__(self, *, narrow: bool) -> None:
+        self.found: list[Floats] = []
+        self.partners: list[int] = []
+        self.narrow = narrow
+        self._places: dict[bytes, int] = {}
+
+    def place(self, matrix: Floats, partner: Floats) -> int:
+        """The number of a matrix; its partner is listed too."""
+        number = self._number(matrix)
+        self.partners[number] = number if np.array_equal(matrix, partner) else self._number(partner)
+        self.partners[self.partners[number]] = number
+        return number
+
+    def _number(self, matrix: Floats) -> int:
+        key = hashlib.sha256(np.ascontiguousarray(matrix).tobytes()).digest()
+        if key not in self._places:
+            self._places[key] = len(self.found)
+            self.found.append(matrix)
+            self.partners.append(-1)
+        return self._places[key]
+
+    def json(self) -> list[dict[str, Any]]:
+        """All of them; in fewer bits only if they are still inverse to each other then."""
+        return [
+            {
+                "size": len(matrix),
+                "values": _packed(matrix, self._kind(matrix, self.found[partner])),
+                "partner": partner,
+            }
+            for matrix, partner in zip(self.found, self.partners, strict=True)
+        ]
+
+    def _kind(self, matrix: Floats, partner: Floats) -> str:
+        still = self.narrow and (np.abs(matrix) @ np.abs(partner).T).max() < STILL_INVERSE * 2.0**23
+        return "<f4" if still else "<f8"
+
+
+def _frame_json(place: AxisPlace, frame: AxisFrame, matrices: _Matrices) -> dict[str, Any]:
+    blocks = zip(frame.blocks, frame.inverses, strict=True)
+    return {
+        "tensor": place[0],
+        "dims": list(place[1]),
+        "source": frame.source.tolist(),
+        "factor": _packed(frame.factor),
+        "blocks": [
+            {"rows": [_line(line) for line in rows], "matrix": matrices.place(matrix, inverse.T)}
+            for (rows, matrix), inverse in blocks
+        ],
+    }
+
+
+def _line(rows: Indices) -> int | list[int]:
+    """Rows of a block: the first if they follow one another."""
+    start = int(rows[0])
+    return start if np.array_equal(rows, np.arange(start, start + len(rows))) else rows.tolist()
+
+
+def _fold_json(each: Fold) -> dict[str, Any]:
+    if isinstance(each, GainFold):
+        return {"fold": "gain", **asdict(each)}
+    if isinstance(each, StatisticsFold):
+        return {"fold": "statistics", **asdict(each)}
+    if isinstance(each, MoveFold):
+        return {"fold": "move", **asdict(each)}
+    if isinstance(each, DropFold):
+        return {"fold": "drop", **asdict(each)}
+    if isinstance(each, CentreFold):
+        return {"fold": "centre", **asdict(each)}
+    return {"fold": "value", "bias": each.bias, "rows": list(each.rows),
+            "columns": [list(copy) for copy in each.columns], "reader": asdict(each.reader)}  # fmt: skip

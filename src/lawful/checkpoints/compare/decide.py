@@ -1,0 +1,271 @@
+"""Are two checkpoints of one architecture the same function? Equal with the group element, different with an input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+
+from lawful.checkpoints.align.align import plus
+from lawful.checkpoints.align.lazy_tensors import MadeTensors, folded_tensors, rounding_unit
+from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.compare.distances import NOISES
+from lawful.checkpoints.compare.entries import WeightComparison, compare
+from lawful.checkpoints.compare.uniqueness import UniquenessVerdict
+from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.random_members import random_member
+from lawful.checkpoints.rewrite.folds import DropFold, State
+from lawful.network.reading import listed
+from lawful.outward import at_most
+from lawful.program.table import OperatorFamily
+from lawful.result import Shown, truth_of
+
+TRIALS = 4
+SIZES = (1.0, 1.0, 10.0, 100.0)  # of random inputs: far out, biases hide less
+FAR, FAR_ALIGNED = 30.0, 3.0  # beyond the effect of rounding; less where all but a few entries were found again
+ROWS = 4  # tokens that are furthest apart, of which an input is made
+PLAIN = 64.0  # and those are off by so many times what rounding may do
+REPLAY = 1e3  # and beyond the error of the replay itself
+
+SINGLE = 2.0**-24  # rounding of float32, in which networks are computed: their arithmetic alone loses as much
+
+Word = Literal["equal", "rounded", "different", "undecided"]
+
+
+@dataclass(frozen=True, eq=False)
+class OutputReplay:
+    """Outputs of both checkpoints at one input, in float64, relative to their size.
+
+    `error` is what another member of A's own orbit differs by in the same arithmetic (an estimate of the replay's
+    error), `rounding` what such a member differs by once its weights are rounded like those of the files.
+    """
+
+    inputs: tuple[torch.Tensor, ...]
+    gap: float
+    error: float
+    rounding: float
+    outputs: tuple[float, float]  # where they differ most
+    place: int  # of that among all outputs, flattened
+
+
+@dataclass(frozen=True, eq=False)
+class CheckpointVerdict(Shown):
+    """Equal, rounded, different or undecided, and what it rests on.
+
+    `within` says which equality: "exactly", "weight by weight" (each entry within `epsilon` of itself) or "copy by
+    weights" (each entry within `epsilon` of the sum of the absolute values of its terms; outputs are not bounded). A
+    *rounded* copy has the weights of the other up to rounding to fewer bits than float32 has, and other outputs: it is
+    another function. As a truth value, equal is true, rounded and different are false, and undecided is none.
+    """
+
+    verdict: Word
+    within: str | None
+    epsilon: float | None
+    reason: str
+    comparison: WeightComparison
+    replay: OutputReplay | None
+    theorem: UniquenessVerdict | None = None  # what decides, where the function determines the weights
+    retraced: bool = False  # whether the steps to the outputs can be listed, for others to carry out
+    rewritten: tuple[str, ...] = ()  # what brought the two to one form
+    seconds: float = 0.0
+
+    @property
+    def certified(self) -> bool:
+        """Whether there is something to re-check."""
+        return self.is_copy or self.theorem is not None or self.retraced
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether B has the weights of A, moved by symmetries, exactly or up to rounding."""
+        return self.verdict in ("equal", "rounded")
+
+    def __bool__(self) -> bool:
+        return truth_of(self.verdict, self.reason)
+
+
+def same_checkpoints(
+    architecture: CheckpointArchitecture, first: State, second: State, *, seed: int = 0
+) -> CheckpointVerdict:
+    """Decide whether two states of one architecture are the same function."""
+    found = compare(architecture, first, second)
+    off = [each for each in found.distances if not each.fits]
+    if architecture.unread:
+        return CheckpointVerdict("undecided", None, None, unread_words(architecture.unread), found, None)
+    if not off:
+        return _settled(architecture, copy_verdict(found, first, second, seed=seed))
+    worst = max(off, key=lambda each: (not np.isfinite(each.relative), each.relative))
+    share = sum(not each.fits for each in found.distances)
+    of = "its size" if worst.beside is None else f"the size of {worst.beside}"
+    where = f"{worst.tensor} is off by {worst.relative:.1e} of {of} after alignment"
+    where += f", and {share - 1} other tensors" if share > 1 else ""
+    replay = _replayed(architecture, first, second, found, seed)
+    far = FAR_ALIGNED if _pinned_down(found) else FAR
+    if replay.gap > far * replay.rounding and replay.gap > REPLAY * replay.error:
+        return CheckpointVerdict("different", None, None, where, found, replay)
+    reason = f"{where}; at {TRIALS} random inputs outputs differ by {replay.gap:.1e}, which rounding may explain"
+    return CheckpointVerdict("undecided", None, None, reason, found, replay)
+
+
+def unread_words(unread: Sequence[str]) -> str:
+    """Why nothing is said of the function."""
+    return f"{'; '.join(unread)}: what the weights compute is not known (give --model module:factory)"
+
+
+def _settled(architecture: CheckpointArchitecture, equal: CheckpointVerdict) -> CheckpointVerdict:
+    """Equal weights are equal functions only in modules that compute the same at every size of inputs."""
+    if not architecture.unsettled:
+        return equal
+    reason = f"the weights are equal ({equal.reason}), but {'; '.join(architecture.unsettled)}"
+    return replace(equal, verdict="undecided", within=None, epsilon=None, reason=reason)
+
+
+def _pinned_down(found: WeightComparison) -> bool:
+    """Whether most tensors were found again up to rounding, and some entry of the others is plainly another one."""
+    near = sum(each.exact or each.relative <= NOISES * each.noise for each in found.distances)
+    plainly = any(
+        each.entry > PLAIN * each.unit if each.moved_only else each.excess > PLAIN
+        for each in found.distances
+        if not each.fits
+    )
+    return plainly and 2 * near > len(found.distances)
+
+
+def copy_verdict(found: WeightComparison, first: State, second: State, *, seed: int = 0) -> CheckpointVerdict:
+    """The verdict on weights that fit: the same function, or a rounded copy, which an input has to show."""
+    equal = _equal(found)
+    coarse = (each.moved_only or each.unit > SINGLE < each.entry for each in found.distances if each.entry > 0)
+    if not any(coarse):
+        return equal
+    replay = _replay_once(found.architecture, first, second, found, seed)
+    if replay.gap > REPLAY * replay.error:
+        return replace(equal, verdict="rounded", replay=replay)
+    reason = f"a rounded copy ({equal.reason}), and at a random input outputs differ by {replay.gap:.1e}: no more than "
+    reason += "the arithmetic explains"
+    return replace(equal, verdict="undecided", within=None, epsilon=None, reason=reason, replay=replay)
+
+
+def _replay_once(
+    architecture: CheckpointArchitecture, first: State, second: State, found: WeightComparison, seed: int
+) -> OutputReplay:
+    """Both at one random input, beside A in B's own order and axes, whose outputs differ by arithmetic alone."""
+    inputs = architecture.draw_inputs(seed + 100)
+    runs = [(state, inputs) for state in (first, second, _as_placed(architecture, first, found))]
+    one, two, own = architecture.beside(runs)
+    size = max((float(tensor.abs().max()) for tensor in one), default=0.0) or 1.0
+    gap, outputs, place = gap_of(one, two)
+    error = max(1e-16, gap_of(one, own)[0] / size)
+    return OutputReplay(tuple(inputs), gap / size, error, gap / size, outputs, place)
+
+
+def _as_placed(
+    architecture: CheckpointArchitecture, first: State, found: WeightComparison
+) -> Mapping[str, torch.Tensor]:
+    """A in the disguise of B, as alignment found it; not rounded."""
+    folded = folded_tensors(first, architecture.folds)
+    acting = frames(architecture.group, found.alignment.moves)
+    unshifted = plus(folded, {name: [-piece for piece in pieces] for name, pieces in found.shifts.items()})
+    return MadeTensors(folded, lambda name: moved(unshifted, acting, [name], back=True))
+
+
+def _equal(found: WeightComparison) -> CheckpointVerdict:
+    worked = [each for each in found.distances if each.entry > 0]
+    if not any(not each.moved_only for each in found.distances):
+        if not worked:
+            words = "every number of B is one of A, moved, or multiplied by a power of two"
+            return CheckpointVerdict("equal", "exactly", 0.0, words, found, None)
+        epsilon = max(each.entry for each in worked)
+        words = f"every number of B is one of A, moved, and stored in fewer bits: within {at_most(epsilon)} of itself"
+        return CheckpointVerdict("equal", "weight by weight", epsilon, words, found, None)
+    worked = [each for each in found.distances if not each.moved_only or each.entry > 0]
+    epsilon = max(each.entry for each in worked)
+    sums = any(frame.blocks for frame in found.frames.values()) or found.shifts or found.architecture.folds
+    within = "copy by weights" if sums else "weight by weight"
+    unit = max(each.unit for each in worked)
+    words = f"each entry within {at_most(epsilon)} of {'the sum of its terms' if sums else 'itself'}"
+    words += f"; stored numbers are rounded at {unit:.1e}"
+    dropped = {each.tensor for each in found.architecture.folds if isinstance(each, DropFold)}
+    if unseen := [each.tensor for each in worked if each.tensor in dropped]:
+        words += f"; left out, since no output sees them: {listed(unseen, 4)}"
+    return CheckpointVerdict("equal", within, epsilon, words, found, None)
+
+
+def _replayed(
+    architecture: CheckpointArchitecture, first: State, second: State, found: WeightComparison, seed: int
+) -> OutputReplay:
+    """The input with the largest gap relative to what rounding does there.
+
+    What rounding does is seen on A in disguise, rounded like B: in B's own disguise, as alignment found it, and in two
+    random ones.
+    """
+    group = architecture.group
+    folded = folded_tensors(first, architecture.folds)
+    own = _as_placed(architecture, first, found)
+    many = [
+        [
+            tensor * size if tensor.is_floating_point() else tensor
+            for tensor in architecture.draw_inputs(seed + 100 + trial)
+        ]
+        for trial, size in zip(range(TRIALS), SIZES, strict=True)
+    ]
+    many += _told_apart(architecture, folded, found, many[0])
+    one, two = (architecture.replays(state, many) for state in (first, second))
+    sizes = [max((float(tensor.abs().max()) for tensor in each), default=0.0) or 1.0 for each in one]
+    error, rounding = ([1e-16] * len(many) for _ in range(2))
+    harder = max(1.0, found.conditioning / 10.0)
+    twins = [(own, 1.0), *((random_member(group, folded, seed + number, mirrored=True), harder) for number in range(2))]
+    for twin, factor in twins:
+        exact, rounded = (architecture.replays(state, many) for state in (twin, _stored_like(twin, first, second)))
+        for trial, size in enumerate(sizes):
+            error[trial] = max(error[trial], gap_of(one[trial], exact[trial])[0] / size)
+            rounding[trial] = max(rounding[trial], factor * gap_of(one[trial], rounded[trial])[0] / size)
+    trials = []
+    for trial, size in enumerate(sizes):
+        gap, outputs, place = gap_of(one[trial], two[trial])
+        trials.append(OutputReplay(tuple(many[trial]), gap / size, error[trial], rounding[trial], outputs, place))
+    return max(trials, key=lambda each: each.gap / each.rounding)
+
+
+def _told_apart(
+    architecture: CheckpointArchitecture,
+    folded: Mapping[str, torch.Tensor],
+    found: WeightComparison,
+    like: Sequence[torch.Tensor],
+) -> list[list[torch.Tensor]]:
+    """Inputs made of the numbers (tokens) whose rows in a table of embeddings are furthest apart."""
+    program, apart = architecture.program, {each.tensor for each in found.distances if not each.fits}
+    made = []
+    for node in () if program is None else program.nodes:
+        if node.family is not OperatorFamily.LOOKUP or node.inputs[0].op != "parameter" or program is None:
+            continue
+        table, index = node.inputs[:2]
+        name = table["name"]
+        if name in apart and index in program.inputs and table.rank == 2 and node.attributes.get("axis") == 0:
+            off = (found.aligned[name] - folded[name]).square().sum(1)
+            worst = off.topk(min(ROWS, len(off))).indices
+            place = program.inputs.index(index)
+            tokens = worst[torch.arange(like[place].numel()) % len(worst)].reshape(like[place].shape)
+            made.append([tokens.to(each.dtype) if n == place else each for n, each in enumerate(like)])
+    return made
+
+
+def _stored_like(twin: Mapping[str, torch.Tensor], first: State, second: State) -> Mapping[str, torch.Tensor]:
+    """A state in the coarser type of numbers of the two."""
+
+    def make(name: str) -> State:
+        tensor = twin[name]
+        if tensor.is_floating_point():
+            tensor = tensor.to(max((first[name].dtype, second[name].dtype), key=rounding_unit))
+        return {name: tensor}
+
+    return MadeTensors(twin, make)
+
+
+def gap_of(one: Sequence[torch.Tensor], two: Sequence[torch.Tensor]) -> tuple[float, tuple[float, float], int]:
+    """By how much outputs differ at most, what both are there, and where that is among all of them, flattened."""
+    a, b = (torch.cat([tensor.reshape(-1) for tensor in (*each, torch.zeros(1))]) for each in (one, two))
+    apart = (a - b).abs()
+    place = int(apart.argmax())
+    return float(apart[place]), (float(a[place]), float(b[place])), place

@@ -1,0 +1,233 @@
+"""How far a tensor of B is from that of A after alignment, and how far rounding of stored numbers may take it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+
+import torch
+
+from lawful.checkpoints.align.lazy_tensors import FoldCluster, rounding_unit, stored_size
+from lawful.checkpoints.compare.computed_or_moved import unscaled
+from lawful.checkpoints.group.axis_actions import AxisFrame, moved
+from lawful.checkpoints.group.spaces import AxisPlace
+from lawful.checkpoints.rewrite.folds import State, fold
+
+NOISES = 4.0  # how far a whole tensor may be off: times what random rounding of the stored numbers does to it
+OWN = 2.5  # units of an entry's own size that it may be off, in either checkpoint's own order and axes
+WORKED = 2.0**-44  # at best: aligning rounds too
+SLAB = 2**22  # numbers of a large tensor that are looked at together
+SPREAD, GAUGE = 6.0, 4.0  # besides: units of the root of its squared terms, if those are rounded; and for the alignment
+
+
+@dataclass(frozen=True)
+class TensorDistance:
+    """How far a tensor of B is from that of A after alignment.
+
+    `relative` is `‖B − A‖/‖A‖` (if A's numbers are zero, relative to all tensors of the layer that `beside` names),
+    `noise` what random rounding of the stored numbers would make of it; `entry` is the largest difference of an entry
+    relative to the sum of its terms. `excess` is the largest difference of an entry, in the order and axes of A or in
+    those of B, relative to what rounding of single numbers does there. `exact`: no entry differs; `moved_only`: nothing
+    was computed, so it should be exact.
+    """
+
+    tensor: str
+    relative: float
+    noise: float
+    entry: float
+    unit: float
+    exact: bool
+    moved_only: bool
+    excess: float = 0.0
+    beside: str | None = None
+    off: float = 0.0  # ‖B − A‖
+    size: float = 0.0  # ‖A‖, 0 if it is no more than rounding
+
+    @property
+    def fits(self) -> bool:
+        """Whether rounding explains what is left."""
+        if self.exact or self.moved_only:
+            return self.exact
+        return self.excess <= 1.0 and self.relative <= NOISES * self.noise
+
+
+class AlignedDifference:
+    """A tensor of A and that of B, aligned: how far apart, and how far rounding may take them."""
+
+    def __init__(
+        self,
+        one: torch.Tensor,
+        two: torch.Tensor,
+        sizes: tuple[torch.Tensor, torch.Tensor],
+        by: Mapping[AxisPlace, AxisFrame],
+        added: list[torch.Tensor],
+        units: tuple[float, float],
+    ) -> None:
+        self.one, self.two, self.sizes, self.by, self.added, self.units = one, two, sizes, by, added, units
+
+    def distance(self, name: str, noise: float) -> TensorDistance:
+        """All that is known of it."""
+        measured = [_measured(name, slab, self.by, self.units) for slab in self._slabs()]
+        off, own, whole = (sum(each[k] ** 2 for each in measured) ** 0.5 for k in range(3))
+        entry, excess = (max(each[k] for each in measured) for k in (3, 4))
+        length = own or whole
+        relative = off / length if length else inf if off else 0.0
+        shares = noise / length if length else 0.0
+        size = own if own > 4 * max(self.units) * whole else 0.0
+        unit = max(self.units)
+        return TensorDistance(name, relative, shares, entry, unit, not off, False, excess, off=off, size=size)
+
+    def _slabs(self) -> Iterator[_Slab]:
+        """Parts of a large tensor along a dimension that nothing acts on."""
+        still = set(range(self.one.ndim)) - {d for _, dims in self.by for d in dims}
+        count = -(-self.one.numel() // SLAB)
+        if self.added or not still or count < 2:
+            yield _Slab(self.one, self.two - self.one, self.sizes, self.added)
+            return
+        dim = max(still, key=lambda d: self.one.shape[d])
+        parts = (each.tensor_split(count, dim) for each in (self.one, self.two, *self.sizes))
+        for one, two, first, second in zip(*parts, strict=True):
+            yield _Slab(one, two - one, (first, second), [])
+
+
+@dataclass(frozen=True, eq=False)
+class _Slab:
+    """Part of a tensor of A, what that of B is beyond it, the sums of the sizes of the terms of both, and what was
+    added."""
+
+    one: torch.Tensor
+    gap: torch.Tensor
+    sizes: tuple[torch.Tensor, torch.Tensor]
+    added: list[torch.Tensor]
+
+
+def _measured(
+    name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame], units: tuple[float, float]
+) -> tuple[float, float, float, float, float]:
+    """Lengths of difference, A and terms; the largest entry beside its terms, and beside what rounding may do."""
+    terms = _terms(name, slab, by)
+    lengths = _length(slab.gap), _length(slab.one), _length(terms)
+    if not bool(slab.gap.any()):
+        return *lengths, 0.0, 0.0
+    entry = _largest(slab.gap, terms)
+    del terms
+    return *lengths, entry, max(_excess_in_a(name, slab, by, units), _excess_in_b(name, slab, by, units))
+
+
+def _length(tensor: torch.Tensor) -> float:
+    """The norm; not zero where squares of small numbers vanish."""
+    if not tensor.numel():
+        return 0.0
+    norm = torch.linalg.vector_norm
+    return max(float(norm(tensor, dtype=torch.float64)), float(norm(tensor, inf)))
+
+
+def _terms(name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame]) -> torch.Tensor:
+    """The sums of the absolute values of all terms."""
+    found = torch.maximum(moved({name: slab.sizes[1]}, by, seen=torch.abs)[name], slab.sizes[0])
+    for piece in slab.added:
+        found = found + piece.abs().to(found.dtype)
+    return found
+
+
+def _excess_in_a(name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame], units: tuple[float, float]) -> float:
+    """In A's order and axes: A's numbers are rounded one by one, those of B are mixed."""
+    mixed = moved({name: slab.sizes[1].square()}, by, seen=torch.square)[name].sqrt_()
+    for piece in slab.added:
+        mixed = mixed + piece.abs().to(mixed.dtype) + _mean_size(mixed, piece)
+    allowed = mixed.mul_(SPREAD * units[1] + GAUGE * max(units))
+    return _largest(slab.gap, allowed.add_(slab.sizes[0], alpha=OWN * units[0]))
+
+
+def _excess_in_b(name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame], units: tuple[float, float]) -> float:
+    """In B's: the other way round."""
+    mixed = moved({name: slab.sizes[0].square()}, by, back=True, seen=torch.square)[name].sqrt_()
+    for piece in slab.added:
+        size = (piece.abs().to(slab.gap.dtype) + _mean_size(slab.sizes[0], piece)).expand(slab.gap.shape)
+        mixed = mixed + moved({name: size}, by, back=True, seen=torch.abs)[name]
+    allowed = mixed.mul_(SPREAD * units[0] + GAUGE * max(units))
+    gap = moved({name: slab.gap}, by, back=True)[name]
+    return _largest(gap, allowed.add_(slab.sizes[1], alpha=OWN * units[1]))
+
+
+def _mean_size(sizes: torch.Tensor, piece: torch.Tensor) -> torch.Tensor:
+    """Root mean square where something constant was added: it was found as a mean of these."""
+    dims = [d for d, size in enumerate(piece.shape) if size == 1 and sizes.shape[d] > 1]
+    return sizes.square().mean(dims, keepdim=True).sqrt() if dims else sizes
+
+
+def _largest(gap: torch.Tensor, size: torch.Tensor) -> float:
+    """The largest share; a difference where nothing is is beyond all bounds."""
+    shares = gap.abs().div_(size.clamp_min(torch.finfo(size.dtype).tiny))
+    return float(shares.max()) if shares.numel() else 0.0
+
+
+def rounding_noise(
+    cluster: FoldCluster,
+    state: State,
+    kinds: Mapping[str, torch.dtype],
+    by: Mapping[AxisPlace, AxisFrame],
+    seed: int,
+) -> dict[str, float]:
+    """How far random rounding of the stored numbers takes the folded tensors of a cluster, once they are moved."""
+    generator = torch.Generator().manual_seed(seed)
+    jiggled, wide = {}, {}
+    for name in cluster.names:
+        wide[name] = jiggled[name] = state[name]
+        if name in kinds:
+            wide[name] = state[name].to(kinds[name])
+            shares = torch.rand(wide[name].shape, generator=generator, dtype=kinds[name]).mul_(2).sub_(1)
+            unit = max(rounding_unit(state[name].dtype), WORKED)
+            jiggled[name] = shares.mul_(stored_size(state[name], wide[name])).mul_(unit).add_(wide[name])
+    if cluster.folds:
+        jiggled, wide = fold(jiggled, cluster.folds), fold(wide, cluster.folds)
+    scaling = {place: frame.scaling for place, frame in by.items() if place[0] in jiggled}
+    found = {}
+    for name in list(jiggled):
+        if name in kinds:
+            apart = {name: jiggled.pop(name).sub_(wide.pop(name))}
+            found[name] = float(moved(apart, scaling, [name])[name].norm())
+    return found
+
+
+def beside_others(distances: list[TensorDistance], sizes: Mapping[str, float]) -> list[TensorDistance]:
+    """Where A has nothing but zeros, a distance is relative to all tensors of that layer (or of the layers around it).
+
+    `sizes` are the lengths of all tensors of A.
+    """
+    found = []
+    for each in distances:
+        where, around = each.tensor, 0.0
+        while not each.size and each.off and where and not around:
+            where = where.rpartition(".")[0]
+            within = f"{where}." if where else ""
+            around = sum(size**2 for name, size in sizes.items() if name.startswith(within)) ** 0.5
+        if around:
+            relative = each.off / around
+            noise = each.noise * relative / each.relative if each.relative < inf else each.noise
+            each = replace(each, relative=relative, noise=noise, beside=where or "all tensors")
+        found.append(each)
+    return found
+
+
+def moved_distance(
+    name: str, first: torch.Tensor, second: torch.Tensor, acting: Mapping[AxisPlace, AxisFrame], unit: float
+) -> TensorDistance:
+    """For a tensor whose numbers are only moved: as they are stored, or stored in the fewer bits of the other file."""
+    by = {place: frame for place, frame in acting.items() if place[0] == name}
+    alike = first.dtype == second.dtype and all(unscaled(frame) for frame in by.values())
+    if alike and torch.equal(first, moved({name: second}, by, [name])[name]):
+        return TensorDistance(name, 0.0, 0.0, 0.0, unit, exact=True, moved_only=True)
+    one = first.double()
+    two = moved({name: second.double()}, by, [name])[name]
+    gap = (one - two).abs()
+    length, off = float(one.norm()), float(gap.norm())
+    entry = _largest(gap, torch.maximum(one.abs(), two.abs()))
+    exact = not bool(gap.any())
+    found = TensorDistance(name, off / length if length else inf if off else 0.0, 0.0, entry, unit, exact, True,
+                           off=off, size=length)  # fmt: skip
+    if first.dtype != second.dtype:
+        kind = max((first.dtype, second.dtype), key=rounding_unit)
+        return replace(found, exact=torch.equal(one.to(kind), two.to(kind)))
+    return found

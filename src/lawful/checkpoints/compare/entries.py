@@ -1,0 +1,183 @@
+"""Two checkpoints after alignment, entry by entry: equal exactly, equal up to the rounding of their numbers, or not.
+
+What is compared is `g · fold(B) + shift` with `fold(A)`. An entry may differ by ε times the sum of the absolute values
+of the terms that made it, and only where something was computed: an entry that is merely moved (or multiplied by a
+power of two) has to be the same number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+import torch
+
+from lawful.checkpoints.align.align import Alignment, plus, search, shift_parts
+from lawful.checkpoints.align.lazy_tensors import (
+    MadeTensors,
+    fold_clusters,
+    folded_tensors,
+    rounding_unit,
+    working_types,
+)
+from lawful.checkpoints.align.round_to_permutation import snapped
+from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.compare.computed_or_moved import computed
+from lawful.checkpoints.compare.distances import (
+    WORKED,
+    AlignedDifference,
+    TensorDistance,
+    beside_others,
+    moved_distance,
+    rounding_noise,
+)
+from lawful.checkpoints.group.axis_actions import AxisFrame, frames, moved
+from lawful.checkpoints.group.element import BlockMove, GroupsMove, SpaceMove, UnitsMove, identity
+from lawful.checkpoints.group.spaces import AxisPlace, MatrixBlock, OrbitGroup
+from lawful.checkpoints.rewrite.folds import State
+from lawful.symmetry.families import SpaceLaws
+
+SOLVED = 1e-9  # of the largest constant that is added: less, where nothing is missing, is an error of solving
+
+
+@dataclass(frozen=True, eq=False)
+class WeightComparison:
+    """Everything that alignment found: the group element as frames, the shifts, and the distances that are left."""
+
+    architecture: CheckpointArchitecture
+    alignment: Alignment
+    frames: Mapping[AxisPlace, AxisFrame]
+    shifts: Mapping[str, list[torch.Tensor]]
+    distances: tuple[TensorDistance, ...]
+    aligned: Mapping[str, torch.Tensor]  # folded, made when asked for
+    conditioning: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether B is A up to the rounding of stored numbers."""
+        return all(each.fits for each in self.distances)
+
+
+def compare(architecture: CheckpointArchitecture, first: State, second: State) -> WeightComparison:
+    """Align the tensors of B to those of A and compare them."""
+    group, folds = architecture.group, architecture.folds
+    kinds = working_types(first, second)
+    if all(_stored_alike(first[name], second[name]) for name in first):
+        unmoved = Alignment({number: identity(space) for number, space in enumerate(group.spaces)}, 0)
+        return _judged(architecture, unmoved, first, second, kinds)
+    unit = max((rounding_unit(state[name].dtype) for state in (first, second) for name in group.shapes), default=0.0)
+    one, two = (folded_tensors(state, folds, kinds) for state in (first, second))
+    found = search(group, one, two, unit=unit)
+    moves = {number: snapped(move, unit) for number, move in found.moves.items()}
+    return _judged(architecture, Alignment(moves, found.passes), first, second, kinds)
+
+
+def compare_moved(
+    architecture: CheckpointArchitecture, moves: Mapping[int, SpaceMove], first: State, second: State
+) -> WeightComparison:
+    """Compare after moves that are known."""
+    return _judged(architecture, Alignment(dict(moves), 0), first, second, working_types(first, second))
+
+
+def _judged(
+    architecture: CheckpointArchitecture,
+    alignment: Alignment,
+    first: State,
+    second: State,
+    kinds: Mapping[str, torch.dtype],
+) -> WeightComparison:
+    """Compare after one alignment, one cluster of tensors after the other."""
+    group, folds = architecture.group, architecture.folds
+    acting = frames(group, alignment.moves)
+    one, two = (folded_tensors(state, folds, kinds) for state in (first, second))
+    turned = MadeTensors(second, lambda name: moved(two, acting, [name]))
+    units = {
+        name: (max(rounding_unit(first[name].dtype), WORKED), max(rounding_unit(second[name].dtype), WORKED))
+        for name, tensor in first.items()
+        if tensor.is_floating_point()
+    }
+    shifts = _shifts(group.shifts, one, turned, units)
+    aligned = plus(turned, shifts)
+    worked, carried = computed(architecture, first, second, acting, shifts)
+    clusters = fold_clusters(first, folds)
+    sizes = [folded_tensors(state, folds, kinds, absolute=True) for state in (first, second)]
+    distances = []
+    for cluster in dict.fromkeys(clusters.values()):
+        noise: dict[str, float] | None = None
+        by: dict[AxisPlace, AxisFrame]
+        for name in cluster.names:
+            if name not in units:
+                same = torch.equal(first[name], second[name])
+                if not same and not name.endswith("num_batches_tracked"):
+                    distances.append(TensorDistance(name, inf, 0.0, inf, 0.0, exact=False, moved_only=True, size=inf))
+            elif name in carried:
+                by = {(name, (0,)): carried[name]}
+                distances.append(moved_distance(name, first[name], second[name], by, max(units[name])))
+            elif name not in worked:
+                distances.append(moved_distance(name, first[name], second[name], acting, max(units[name])))
+            else:
+                if noise is None:
+                    noise = rounding_noise(cluster, first, kinds, {}, 1)
+                    for each, more in rounding_noise(cluster, second, kinds, acting, 2).items():
+                        noise[each] += more
+                by = {place: frame for place, frame in acting.items() if place[0] == name}
+                held = sizes[0][name], sizes[1][name]
+                off = AlignedDifference(one[name], aligned[name], held, by, shifts.get(name, []), units[name])
+                distances.append(off.distance(name, noise[name]))
+        for made in (one, two, turned, aligned, *sizes):
+            if isinstance(made, MadeTensors):  # no other cluster needs them
+                made.forget(cluster.names)
+    order = {name: place for place, name in enumerate(first)}
+    distances.sort(key=lambda each: order[each.tensor])
+    if any(each.off and not each.size for each in distances):
+        distances = beside_others(distances, {name: float(first[name].norm()) for name in units})
+    acting |= {(name, (0,)): frame for name, frame in carried.items()}
+    return WeightComparison(
+        architecture, alignment, acting, shifts, tuple(distances), aligned, _conditioning(group, alignment.moves)
+    )
+
+
+def _shifts(
+    laws: tuple[SpaceLaws, ...],
+    one: Mapping[str, torch.Tensor],
+    turned: Mapping[str, torch.Tensor],
+    units: Mapping[str, tuple[float, float]],
+) -> dict[str, list[torch.Tensor]]:
+    """What has to be added to B along directions that no operation sees."""
+    touched = list(dict.fromkeys(name for each in laws for name in each.parameters))
+    apart = MadeTensors(touched, lambda name: {name: one[name] - turned[name]})
+    shifts = {}
+    parts = shift_parts(apart, laws)
+    most = max((float(piece.abs().max()) for pieces in parts.values() for piece in pieces), default=0.0)
+    for name, pieces in parts.items():
+        largest = float(torch.maximum(one[name].abs().max(), turned[name].abs().max()))
+        least = max(units[name]) * largest
+        whole = float(sum(pieces[1:], pieces[0]).abs().max())
+        if whole <= SOLVED * most and not bool(apart[name].any()):  # such as biases that are zero in both
+            continue
+        if kept := [piece for piece in pieces if float(piece.abs().max()) > least]:  # the others are rounding
+            shifts[name] = kept
+    return shifts
+
+
+def _stored_alike(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether tensors hold the same numbers, once both are stored in the fewer bits of the two."""
+    if not one.is_floating_point() or not two.is_floating_point():
+        return True
+    kind = max((one.dtype, two.dtype), key=rounding_unit)
+    return torch.equal(one.to(kind), two.to(kind))
+
+
+def _conditioning(group: OrbitGroup, moves: Mapping[int, SpaceMove]) -> float:
+    worst = 1.0
+    for number, move in moves.items():
+        space = group.spaces[number]
+        if isinstance(move, (UnitsMove, GroupsMove)):
+            units = move.slots if isinstance(move, GroupsMove) else (move,)
+            worst = max(worst, *(float(max(s.max(), 1 / s.min())) for each in units for s in each.scales.T), 1.0)
+        elif not (isinstance(space, MatrixBlock) and space.kind in ("O", "O fixing 1")):
+            given = [move.matrix] if isinstance(move, BlockMove) else [m for head in move.matrices for m in head]
+            worst = max(worst, *(float(np.linalg.cond(matrix)) for matrix in given))
+    return worst

@@ -1,0 +1,273 @@
+"""What was read of a group is tried before it is used.
+
+Permutations, signs, heads that change places, rotary phases and folds are proposals: random members of the group act on
+random weights in float64, and the outputs have to stay.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from lawful.checkpoints.align.lazy_tensors import MadeTensors, folded_tensors
+from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.group.random_members import random_member
+from lawful.checkpoints.group.spaces import GroupedUnits, HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of
+from lawful.checkpoints.group.unreached_experts import Masks, chooses, reaching, seen
+from lawful.checkpoints.rewrite.folds import Fold, State, StatisticsFold
+from lawful.errors import LawfulError, Unsupported
+
+FAILURES = 6  # spaces that look alike of which none is what was proposed, from which the others are not tried
+BESIDE = 4  # sets of spaces that are tried at a time
+FAR_OUT = 1e-5  # of the outputs' size, with large gains and biases
+
+
+def tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
+    """Drop what changes the outputs: if all together do, signs are tried on top of the rest, that space by space."""
+    probe = _Probe(given, seed)
+    notes: list[str] = []
+    if chooses(given):
+        given, notes = _reached(given, probe)
+    spaces = given.group.spaces
+    plain = [_unsigned(space) for space in spaces]
+    whole = probe.first(given.group)
+    settled: dict[int, HiddenSpace]
+    signed: dict[int, HiddenSpace] = {}
+    if whole:
+        settled = dict(enumerate(spaces))
+    elif probe.stays(given.folds, replace(given.group, spaces=tuple(plain))):
+        settled = dict(enumerate(plain))
+        turned = [number for number, space in enumerate(spaces) if plain[number] is not space]
+        signed = probe.settle({number: _signs(spaces[number]) for number in turned})
+    else:
+        if not probe.stays(given.folds, replace(given.group, spaces=())):
+            raise LawfulError("a fold changed the outputs: the graph of this module is not understood")
+        settled, signed = {}, probe.settle({number: _weaker(space) for number, space in enumerate(spaces)})
+        notes += [
+            f"{space.name}: what was read of its symmetries changed the outputs and is not used"
+            for number, space in enumerate(spaces)
+            if number not in signed
+        ]
+    settled |= signed
+    group = replace(given.group, spaces=tuple(settled[number] for number in sorted(settled)))
+    if signed and not probe.stays(given.folds, group):
+        raise LawfulError("members of the group change the outputs: the graph of this module is not understood")
+    if given.group.left_out:
+        notes.append(f"{given.group.left_out} scales that several spaces share are not used")
+    return replace(given, group=group, notes=tuple(notes))
+
+
+def _reached(given: CheckpointArchitecture, probe: _Probe) -> tuple[CheckpointArchitecture, list[str]]:
+    """Without what no trial of a module that chooses tries; if that is not known, without signs: trials decide them."""
+    unseen = probe.unseen(given.group.spaces)
+    if unseen is None:
+        kept = [_unsigned(space) for space in given.group.spaces]
+        notes = ["it chooses between its parts, and which of them a trial reaches is not known: no signs are used"]
+    else:
+        kept = [space for space in given.group.spaces if space not in unseen]
+        notes = [f"{space.name}: no trial has chosen all of it, and it is not used" for space in unseen]
+    return replace(given, group=replace(given.group, spaces=tuple(kept))), notes
+
+
+def _signature(space: HiddenSpace) -> object:
+    """What spaces of layers that look alike have in common."""
+    rows = [(each.dims, each.places.shape, each.powers, each.odd) for each in members_of(space)]
+    if isinstance(space, UnitSpace):
+        return space.size, space.scales, space.permutes, space.signed, *rows
+    if isinstance(space, GroupedUnits):
+        return space.count, *(_signature(slot) for slot in space.slots)
+    if isinstance(space, HeadSpace):
+        return len(space.heads), space.copies, *rows
+    return space.kind, space.size, *rows
+
+
+def _unsigned(space: HiddenSpace) -> HiddenSpace:
+    if isinstance(space, UnitSpace) and space.signed:
+        return replace(space, signed=False)
+    if isinstance(space, GroupedUnits) and any(slot.signed for slot in space.slots):
+        return replace(space, slots=tuple(replace(slot, signed=False) for slot in space.slots))
+    return space
+
+
+def _signs(space: HiddenSpace) -> list[HiddenSpace]:
+    """A space with its signs; of several slots with those of all, then of each alone."""
+    if not isinstance(space, GroupedUnits) or len(space.slots) == 1:
+        return [space]
+    one = [tuple(replace(slot, signed=slot.signed and n == k) for n, slot in enumerate(space.slots))
+           for k in range(len(space.slots))]  # fmt: skip
+    return [space, *(replace(space, slots=slots) for slots in one)]
+
+
+def _weaker(space: HiddenSpace) -> list[HiddenSpace]:
+    """A space, then less and less of it."""
+    if isinstance(space, GroupedUnits):
+        bare = _unsigned(space)
+        inner = replace(space, permutes=False)
+        return [*_signs(space), bare, *_signs(inner), _unsigned(inner)]
+    if isinstance(space, UnitSpace):
+        return [space, *(replace(space, signed=s, permutes=p) for p, s in ((space.permutes, False), (False, False)))]
+    if isinstance(space, HeadSpace):
+        return [space, replace(space, permutes=False)]
+    return [space]
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """Random weights and what the module computes with them; `near` is how much of that may change by rounding."""
+
+    theta: Mapping[str, torch.Tensor]
+    inputs: list[torch.Tensor]
+    outputs: list[torch.Tensor]
+    near: float
+
+    def kept(self, after: list[torch.Tensor]) -> bool:
+        gap = max(float((one - two).abs().max()) for one, two in zip(self.outputs, after, strict=True))
+        return gap <= self.near
+
+
+class _Probe:
+    """Outputs at random weights before and after.
+
+    The weights have nothing to do with those that the module has: near zero even GELU is odd. They are of ordinary size
+    once, and once with gains and biases so large that activations are seen far out. A module that chooses is tried with
+    more inputs, those that reach what the others did not.
+    """
+
+    def __init__(self, given: CheckpointArchitecture, seed: int) -> None:
+        self.given, self.seed = given, seed
+        self.many = [given.draw_inputs(seed)]
+        self.own = given.state()
+        self.numbers = {name: number for number, name in enumerate(self.own)}
+        self.noise = MadeTensors(self.own, self._noise)
+        self.trials: list[_Trial] = []
+
+    def first(self, group: OrbitGroup) -> bool:
+        """Whether the outputs stay with a group: trials and members beside each other, so that the random numbers of
+        each tensor are drawn once."""
+        given = self.given
+        usual, far_out = (self._theta(vectors) for vectors in (0.25, 30.0))
+        plans = [(usual, self.many[0], given.tolerance), (far_out, self.many[0], max(FAR_OUT, given.tolerance))]
+        plans += [(usual, inputs, given.tolerance) for inputs in self.many[1:]]
+        runs = [(theta, inputs) for theta, inputs, _ in plans]
+        runs += [(self._member(given.folds, group, theta, n), inputs) for n, (theta, inputs, _) in enumerate(plans)]
+        outputs = given.beside(runs)
+        for (theta, inputs, near), found in zip(plans, outputs, strict=False):
+            if all(bool(torch.isfinite(tensor).all()) for tensor in found):
+                size = max((float(tensor.abs().max()) for tensor in found), default=0.0)
+                self.trials.append(_Trial(theta, inputs, found, near * size))
+        if not self.trials:
+            raise LawfulError("the module computes no finite numbers with random weights")
+        if len(self.trials) < len(plans):
+            return self.stays(given.folds, group)
+        return all(trial.kept(after) for trial, after in zip(self.trials, outputs[len(plans) :], strict=True))
+
+    def unseen(self, spaces: Sequence[HiddenSpace]) -> list[HiddenSpace] | None:
+        """The spaces that no trial tries, if that is known; inputs are added for as long as they reach more."""
+        if self.given.program is None or self.given.large:
+            return None
+
+        def left(masks: Masks) -> list[HiddenSpace]:
+            return [space for space in spaces if not seen(space, masks)]
+
+        try:
+            self.many, masks = reaching(self.given, self._theta(0.25), self.seed, lambda masks: not left(masks))
+        except Unsupported:
+            return None
+        return left(masks)
+
+    def _noise(self, name: str) -> State:
+        """Random numbers for one tensor, uniform because these are drawn fastest; rows of matrices are about as long as
+        1."""
+        tensor = self.own[name]
+        random = np.random.Generator(np.random.SFC64([self.seed, self.numbers[name]]))
+        noise = torch.as_tensor(random.random(tuple(tensor.shape)))
+        width = tensor[0].numel() if tensor.ndim > 1 else 1
+        return {name: noise.sub_(0.5).mul_((12 / width) ** 0.5)}
+
+    def _theta(self, vectors: float) -> Mapping[str, torch.Tensor]:
+        """Random weights; vectors (gains, biases) vary by so much around 1."""
+        parameters = dict(self.given.module.named_parameters())
+        folds = [each for each in self.given.folds if isinstance(each, StatisticsFold)]
+        statistics = {name for each in folds for name in (each.mean, each.variance)}
+
+        def make(name: str) -> State:
+            tensor = self.own[name]
+            if not tensor.is_floating_point() or not (name in parameters or name in statistics):
+                return {name: tensor.double() if tensor.is_floating_point() else tensor}
+            if name in statistics:
+                return {name: self.noise[name].abs().mul_(0.5).add_(0.5)}
+            return {name: self.noise[name] if tensor.ndim > 1 else self.noise[name].mul(vectors).add_(1)}
+
+        return MadeTensors(self.own, make)
+
+    def _member(
+        self, folds: tuple[Fold, ...], group: OrbitGroup, theta: Mapping[str, torch.Tensor], number: int
+    ) -> Mapping[str, torch.Tensor]:
+        shifted = bool(group.spaces) or not self.given.group.spaces
+        folded = folded_tensors(theta, folds)
+        return random_member(group, folded, self.seed, shifted=shifted, trial=number % 2, mirrored=True)
+
+    def stays(self, folds: tuple[Fold, ...], group: OrbitGroup) -> bool:
+        """Whether the outputs stay after folds, members of the group that try all of it, and random shifts."""
+        for number, trial in self._each():
+            state = self._member(folds, group, trial.theta, number)
+            if not trial.kept(self.given.replays(state, [trial.inputs])[0]):
+                return False
+        return True
+
+    def _each(self) -> list[tuple[int, _Trial]]:
+        """All trials with their numbers: at least two, since two members generate the group."""
+        return [(n, self.trials[n % len(self.trials)]) for n in range(max(2, len(self.trials)))]
+
+    def settle(self, proposals: Mapping[int, list[HiddenSpace]]) -> dict[int, HiddenSpace]:
+        """Of each space by its number the first proposal that keeps the outputs, if there is one.
+
+        Layers that look alike are tried together, and one by one if that fails, until many of them have failed; those
+        of a large module are let go with the first of them.
+        """
+        settled: dict[int, HiddenSpace] = {}
+        alike: dict[object, list[int]] = defaultdict(list)
+        for number, weaker in proposals.items():
+            alike[_signature(weaker[0])].append(number)
+        wholes = [tuple(proposals[number][0] for number in numbers) for numbers in alike.values()]
+        for numbers, whole, all_kept in zip(alike.values(), wholes, self._kept(wholes), strict=True):
+            if all_kept:
+                settled.update(zip(numbers, whole, strict=True))
+                continue
+            failed = 0
+            for number in numbers:
+                left = proposals[number] if len(numbers) > 1 else proposals[number][1:]  # one alone has failed already
+                kept = self._first_kept([(space,) for space in left])
+                if kept is not None:
+                    settled[number] = kept[0]
+                failed += settled.get(number) is not proposals[number][0]
+                if failed == (1 if self.given.large else FAILURES) and failed == 1 + numbers.index(number):
+                    rest = numbers[failed:]
+                    again = self._first_kept(list(zip(*(proposals[each][1:] for each in rest), strict=True)))
+                    settled.update(zip(rest, again or (), strict=False))
+                    break
+        return settled
+
+    def _kept(self, sets: list[tuple[HiddenSpace, ...]]) -> list[bool]:
+        """Which sets of spaces keep the outputs, a few of them tried beside each other."""
+        kept = list(range(len(sets)))
+        for number, trial in self._each():
+            found: list[int] = []
+            for few in (kept[start : start + BESIDE] for start in range(0, len(kept), BESIDE)):
+                groups = [replace(self.given.group, spaces=sets[place]) for place in few]
+                states = [self._member(self.given.folds, group, trial.theta, number) for group in groups]
+                outputs = self.given.beside([(state, trial.inputs) for state in states])
+                found += [place for place, after in zip(few, outputs, strict=True) if trial.kept(after)]
+            kept = found
+        return [place in kept for place in range(len(sets))]
+
+    def _first_kept(self, proposals: list[tuple[HiddenSpace, ...]]) -> tuple[HiddenSpace, ...] | None:
+        """The first of several sets of spaces that keeps the outputs."""
+        for spaces in proposals:
+            if spaces and self.stays(self.given.folds, replace(self.given.group, spaces=spaces)):
+                return spaces
+        return None

@@ -1,0 +1,346 @@
+"""A hash that all members of an orbit share in exact arithmetic, and no other function of this architecture.
+
+Scales that are powers of two are taken out by exponents, signs and order by colours that depend on the numbers alone
+(each unit is coloured by the multiset of its weights and of the colours at their other ends, until colours split no
+more). Of a pair on which a matrix acts (queries and keys, values and outputs) the products `PᵀN` are taken, as exact
+residues modulo four primes; large ones are not multiplied out. Parameters that no output sees (biases of keys, tensors
+that are never read) are left out; shifts of several numbers at once, which LayerNorm does not see, are named as not
+covered. What is hashed in the end, by SHA-256, is the graph and the numbers in the order of the colours: so equal
+hashes mean equal numbers, whatever the colours did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.compare.finite import check_numbers
+from lawful.checkpoints.group.axis_actions import as_rows
+from lawful.checkpoints.group.spaces import (
+    AxisPlace,
+    AxisRows,
+    GroupedUnits,
+    HeadSpace,
+    HiddenSpace,
+    MatrixBlock,
+    OrbitGroup,
+    UnitSpace,
+    members_of,
+)
+from lawful.checkpoints.identity.colour_refinement import ColouredNumbers
+from lawful.checkpoints.identity.powers_of_two import take_out_scales
+from lawful.checkpoints.identity.weighted_incidence import NodeAxis, NumberTable, ProductTable, times_modulo
+from lawful.checkpoints.rewrite.folds import State, StatisticsFold
+from lawful.checkpoints.rewrite.same_program import signature
+from lawful.errors import Unsupported
+from lawful.exact.field import to_residues
+from lawful.symmetry.row_laws import SumLaws
+from lawful.types import Floats
+
+PRIMES = (8_388_593, 8_388_587, 8_388_581, 8_388_571)
+VERSION = 2  # of what is hashed: 1 was the calls of a module, 2 is the program that all its spellings share
+MOST = 3e9  # products of rotary pairs that are worth their time
+WRITTEN_OUT = 2**22  # entries of all products of a pair of tensors up to which they are multiplied out
+
+
+@dataclass(frozen=True)
+class OrbitHash:
+    """The hash, or why there is none; `ties` are spaces with units that the numbers do not tell apart.
+
+    `dead` are tensors of which some numbers are left out, `shifted` those that may be shifted without any output seeing
+    it: such members of the orbit have other hashes.
+    """
+
+    hash: str | None
+    reason: str
+    ties: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+    shifted: tuple[str, ...] = ()
+
+
+def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
+    """Hash a checkpoint; the architecture has to be read with folding="statistics".
+
+    >>> from lawful.checkpoints.read_architecture import read_architecture
+    >>> from torch import nn
+    >>> one = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> turned = {"0.weight": 4 * one[0].weight.flip(0), "0.bias": 4 * one[0].bias.flip(0),
+    ...           "2.weight": one[2].weight.flip(1) / 4, "2.bias": one[2].bias}
+    >>> found = read_architecture(one, (3,), folding="statistics")
+    >>> orbit_hash(found, one.state_dict()) == orbit_hash(found, turned)
+    True
+    """
+    check_numbers(state, "the checkpoint")
+    if architecture.program is None:
+        return OrbitHash(None, "what the module computes is not known call by call")
+    loose, groups = _loosened(architecture.group)
+    group = _raw_group(replace(architecture, group=loose))
+    turning = [space for space in group.spaces if isinstance(space, MatrixBlock) and space.kind.startswith("O")]
+    if turning:
+        words = f"rotations act on {turning[0].name}, and rounding moves every number: no exact hash is shared"
+        return OrbitHash(None, f"{words}; `lawful fingerprint --index` keeps a sketch instead")
+    cost = _cost(group)
+    if cost > MOST:
+        return OrbitHash(None, f"the products of its rotary pairs take {cost:.0e} steps, more than {MOST:.0e}")
+    wide = {
+        name: tensor.detach().double().numpy().copy() for name, tensor in state.items() if tensor.is_floating_point()
+    }
+    dead, shifted = _leave_out_dead(architecture, wide)
+    take_out_scales(group, wide)
+    try:
+        numbers = _relations(group, groups, wide)
+        numbers.settle_signs()
+        done = numbers.canonical()
+    except Unsupported as error:
+        return OrbitHash(None, str(error))
+    if done is None:
+        ties = tuple(numbers.tied_spaces())
+        return OrbitHash(None, f"units of {', '.join(ties)[:200]} are not told apart by their weights", ties)
+    total = hashlib.sha256(f"{VERSION}\n{signature(architecture.program, names=False)}".encode())
+    for name, shape in sorted((name, array.shape) for name, array in wide.items()):
+        total.update(f"{name} {shape}\n".encode())
+    total.update(done)
+    words = "all numbers in a standard place"
+    words += f"; left out, since no output sees them: numbers of {', '.join(dead)[:200]}" if dead else ""
+    words += f"; not covered: shifts of {', '.join(shifted)[:200]}" if shifted else ""
+    return OrbitHash(f"orbit:{total.hexdigest()[:32]}", words, (), dead, shifted)
+
+
+def _leave_out_dead(
+    architecture: CheckpointArchitecture, wide: dict[str, Floats]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Set to zero what nothing reads, and entries that may be anything; then the tensors with other shifts."""
+    program = architecture.program
+    read = set() if program is None else {*program.parameters, *program.buffers}
+    dead = {name: None for name in wide if name not in read}
+    for name in dead:
+        wide[name][:] = 0.0
+    shifted: dict[str, None] = {}
+    for laws in architecture.group.shifts:
+        alone = isinstance(laws, SumLaws) and len(laws.axes) == 1 and wide[laws.axes[0].parameter].ndim == 1
+        if isinstance(laws, SumLaws) and alone and bool((np.diff(laws.weights.indptr) == 1).all()):
+            name = laws.axes[0].parameter
+            wide[name][laws.picked[0][laws.weights.indices]] = 0.0
+            dead[name] = None
+        else:
+            shifted.update(dict.fromkeys(laws.parameters))
+    return tuple(dead), tuple(shifted)
+
+
+Groups = list[tuple[GroupedUnits, int]]  # and the number of its first slot among all spaces
+
+
+def _loosened(group: OrbitGroup) -> tuple[OrbitGroup, Groups]:
+    """Units in groups as units that may go anywhere; which group they belong to is a relation of its own."""
+    spaces: list[HiddenSpace] = []
+    groups: Groups = []
+    for space in group.spaces:
+        if isinstance(space, GroupedUnits):
+            groups.append((space, len(spaces)))
+            spaces += [replace(slot, permutes=True) for slot in space.slots]
+        else:
+            spaces.append(space)
+    return replace(group, spaces=tuple(spaces)), groups
+
+
+def _raw_group(architecture: CheckpointArchitecture) -> OrbitGroup:
+    """The group on tensors as they are stored: BatchNorm's vectors move with their channels, and take the scales."""
+    group = architecture.group
+    for each in architecture.folds:
+        if not isinstance(each, StatisticsFold):
+            continue
+        spaces = []
+        for space in group.spaces:
+            own = None
+            if isinstance(space, UnitSpace):
+                own = next((rows for rows in space.members if rows.place == (each.offset, (0,))), None)
+            if own is not None and isinstance(space, UnitSpace):
+                still = replace(own, powers=tuple(0.0 for _ in own.powers), odd=False)
+                written = {} if each.writer is None else {
+                    (each.writer.weight, (each.writer.axis,)): True, (str(each.writer.bias), (0,)): True
+                }  # fmt: skip
+                members = [
+                    replace(rows, powers=still.powers, odd=False) if rows.place in written else rows
+                    for rows in space.members
+                ]
+                members += [replace(own, tensor=each.gain)]
+                members += [replace(still, tensor=name) for name in (each.mean, each.variance)]
+                bias = each.writer.bias if each.writer else None
+                if bias is not None and all(rows.tensor != bias for rows in members):
+                    members.append(replace(still, tensor=bias))
+                space = replace(space, members=tuple(members), signed=False)
+            spaces.append(space)
+        group = replace(group, spaces=tuple(spaces))
+    return group
+
+
+def _cost(group: OrbitGroup) -> float:
+    total = 0.0
+    for space in group.spaces:
+        heads = space.heads if isinstance(space, HeadSpace) else ((space,),) if isinstance(space, MatrixBlock) else ()
+        for block in (block for head in heads for block in head if block.kind == "rotary"):
+            sides = [0, 0]
+            for rows in block.members:
+                columns = int(np.prod(group.shapes[rows.tensor])) // max(
+                    int(np.prod([group.shapes[rows.tensor][d] for d in rows.dims])), 1
+                )
+                sides[rows.powers[0] < 0] += columns * rows.places.shape[1]
+            total += float(block.size) * sides[0] * sides[1] * len(PRIMES)
+    return total
+
+
+# Relations
+
+
+class _Axes:
+    """The axes of tensors as nodes; those that nothing moves stand still."""
+
+    def __init__(self, numbers: ColouredNumbers, wide: Mapping[str, Floats]) -> None:
+        self.numbers, self.wide = numbers, wide
+        self.found: dict[str, dict[tuple[int, ...], NodeAxis]] = defaultdict(dict)
+        self.signed: set[AxisPlace] = set()
+
+    def at(self, name: str, dims: tuple[int, ...]) -> NodeAxis:
+        """One axis; `Unsupported` if its dimensions are grouped in another way too."""
+        own = self.found[name]
+        if dims not in own:
+            if any(set(dims) & set(other) for other in own):
+                raise Unsupported(f"{name}: its axes are regrouped in two ways")
+            count = int(np.prod([self.wide[name].shape[d] for d in dims], dtype=int))
+            own[dims] = self.numbers.axis(f"{name} {dims}", count)
+        return own[dims]
+
+    def take(self, space: UnitSpace) -> NDArray[np.int64]:
+        """The rows of a space belong to its units, the nodes that are returned."""
+        nodes = self.numbers.nodes(space.name, space.size, space.permutes, space.signed)
+        for rows in space.members:
+            axis = self.at(rows.tensor, rows.dims)
+            axis.nodes[rows.places] = nodes[:, None]
+            axis.copies[rows.places] = np.arange(rows.places.shape[1])
+            if rows.odd and space.signed:
+                self.signed.add(rows.place)
+        return nodes
+
+    def relation(self, name: str) -> NumberTable:
+        """A whole tensor."""
+        array = self.wide[name]
+        for d in range(array.ndim):
+            if not any(d in dims for dims in self.found[name]):
+                self.at(name, (d,))
+        order = sorted(self.found[name])
+        axes = [self.found[name][dims] for dims in order]
+        flat = np.transpose(array, [d for dims in order for d in dims]).reshape([len(axis.nodes) for axis in axes])
+        return NumberTable(name, flat, axes, [(name, dims) in self.signed for dims in order])
+
+
+def _relations(group: OrbitGroup, groups: Groups, wide: Mapping[str, Floats]) -> ColouredNumbers:
+    """Every tensor as numbers between nodes: units, heads, and fixed places."""
+    found = ColouredNumbers()
+    axes = _Axes(found, wide)
+    in_heads: dict[AxisPlace, NDArray[np.bool_]] = {}
+    units: dict[int, NDArray[np.int64]] = {}
+    for number, space in enumerate(group.spaces):
+        if isinstance(space, UnitSpace):
+            units[number] = axes.take(space)
+            continue
+        for rows in members_of(space):
+            count = int(np.prod([wide[rows.tensor].shape[d] for d in rows.dims], dtype=int))
+            in_heads.setdefault(rows.place, np.zeros(count, dtype=bool))[rows.places] = True
+    for (name, _), mask in in_heads.items():
+        if not mask.all():
+            raise Unsupported(f"{name}: only some of its rows belong to heads")
+    covered = {name for name, _ in in_heads}
+    if len(covered) < len(in_heads):
+        raise Unsupported("a tensor has heads along two of its axes")
+    found.relations += [axes.relation(name) for name in wide if name not in covered]
+    for space in group.spaces:
+        if isinstance(space, HeadSpace):
+            _head_relations(found, space.heads, space.copies, space.permutes, axes)
+        elif isinstance(space, MatrixBlock):
+            _head_relations(found, ((space,),), 1, False, axes)
+    for whole, first in groups:
+        _group_relations(found, whole, [units[first + number] for number in range(len(whole.slots))])
+    return found
+
+
+def _group_relations(found: ColouredNumbers, space: GroupedUnits, units: Sequence[NDArray[np.int64]]) -> None:
+    """Which units belong to which group, in every slot; and to which place in it, if they have to stay there."""
+    groups = found.nodes(f"groups of {space.name}", space.count, space.permutes, False)
+    for number, (slot, nodes) in enumerate(zip(space.slots, units, strict=True)):
+        size = slot.size // space.count
+        tables = [("group", groups, np.repeat(np.eye(space.count), size, axis=1))]
+        if not slot.permutes:
+            places = found.nodes(f"places in groups of {space.name} {number}", size, False, False)
+            tables.append(("place", places, np.tile(np.eye(size), space.count)))
+        for word, others, table in tables:
+            both = [NodeAxis(each, np.zeros(len(each), dtype=np.int64)) for each in (others, nodes)]
+            found.relations.append(NumberTable(f"{number} {word} of {space.name}", table, both, [False, False]))
+
+
+def _head_relations(
+    found: ColouredNumbers, heads: Sequence[tuple[MatrixBlock, ...]], copies: int, permutes: bool, axes: _Axes
+) -> None:
+    """For each query head the products of its pairs: its attention depends on nothing else."""
+    count = len(heads) * copies
+    nodes = NodeAxis(
+        found.nodes(f"heads of {heads[0][0].name}", count, permutes, False), np.zeros(count, dtype=np.int64)
+    )
+    for slot, first in enumerate(heads[0]):
+        for rows in first.members if first.kind == "still" else ():
+            parts = [_rows_of(head[slot], rows, copy, copies, axes.wide) for head in heads for copy in range(copies)]
+            inside, place = found.axis(f"{slot} {rows.tensor} rows", first.size), (rows.tensor, _rest(rows, axes.wide))
+            signed = [False, False, place in axes.signed]
+            named = f"{slot} {rows.tensor}"
+            found.relations.append(NumberTable(named, np.stack(parts), [nodes, inside, axes.at(*place)], signed))
+        for one in (rows for rows in first.members if rows.powers[0] > 0):
+            for two in (rows for rows in first.members if rows.powers[0] < 0):
+                sides = [
+                    [_rows_of(head[slot], rows, copy, copies, axes.wide) for head in heads for copy in range(copies)]
+                    for rows in (one, two)
+                ]
+                places = [(rows.tensor, _rest(rows, axes.wide)) for rows in (one, two)]
+                between = [nodes, *(axes.at(*place) for place in places)]
+                signed = [False, *(place in axes.signed for place in places)]
+                name = f"{slot} {one.tensor} {two.tensor}"
+                widths = [part[0].shape[1] for part in sides]
+                if first.kind == "GL" and count * widths[0] * widths[1] > WRITTEN_OUT and min(widths) >= first.size:
+                    left, right = ([to_residues(np.stack(part), prime) for prime in PRIMES] for part in sides)
+                    found.relations.append(ProductTable(name, left, right, PRIMES, between, signed))
+                    continue
+                table = np.stack([_product(first, *pair) for pair in zip(*sides, strict=True)])
+                found.relations.append(NumberTable(name, table, between, signed, _moduli(first)))
+
+
+def _rows_of(block: MatrixBlock, like: AxisRows, copy: int, copies: int, wide: Mapping[str, Floats]) -> Floats:
+    rows = next(each for each in block.members if each.place == like.place and each.powers == like.powers)
+    flat = as_rows(torch.from_numpy(wide[rows.tensor]), rows.dims).numpy()
+    return np.asarray(flat[rows.places[:, copy if rows.places.shape[1] == copies else 0]])
+
+
+def _rest(rows: AxisRows, wide: Mapping[str, Floats]) -> tuple[int, ...]:
+    return tuple(d for d in range(wide[rows.tensor].ndim) if d not in rows.dims)
+
+
+def _moduli(block: MatrixBlock) -> NDArray[np.int64]:
+    return np.repeat(np.array(PRIMES, dtype=np.int64), 1 if block.kind == "GL" else 2 * len(block.pairs))
+
+
+def _product(block: MatrixBlock, one: Floats, two: Floats) -> NDArray[np.int64]:
+    """`PᵀN` modulo the primes; of rotary pairs the real and the imaginary part of each pair."""
+    found = []
+    for prime in PRIMES:
+        left, right = (to_residues(part, prime).reshape(part.shape) for part in (one, two))
+        if block.kind == "GL":
+            found.append(times_modulo(left.T, right, prime))
+            continue
+        for a, b in block.pairs:
+            found.append((np.outer(left[a], right[a]) + np.outer(left[b], right[b])) % prime)
+            found.append((np.outer(left[b], right[a]) - np.outer(left[a], right[b])) % prime)
+    return np.stack(found, -1)

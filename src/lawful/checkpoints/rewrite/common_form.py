@@ -1,0 +1,341 @@
+"""One proposal of how the tensors of one module are made into those of another that is written differently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.group.spaces import MatrixBlock
+from lawful.checkpoints.rewrite.find_folds import find_folds
+from lawful.checkpoints.rewrite.folds import (
+    CentreFold,
+    DropFold,
+    Fold,
+    GainFold,
+    LinearReader,
+    MoveFold,
+    StatisticsFold,
+    ValueFold,
+)
+from lawful.checkpoints.rewrite.parametrised_operators import LinearLayer, OptionalSlot, Slot, Slots
+from lawful.checkpoints.rewrite.rows import among, joined_places, places_in, starts_of
+from lawful.checkpoints.rewrite.tensor_sources import TensorSource, constant, of
+
+
+@dataclass(frozen=True, eq=False)
+class Bridge:
+    """The form that two architectures share, and how the tensors of host and guest are made into it."""
+
+    architecture: CheckpointArchitecture
+    host: Mapping[str, TensorSource]
+    guest: Mapping[str, TensorSource]
+    words: tuple[str, ...]
+
+
+class NoPlace(Exception):
+    """A tensor of the guest that the host has no place for."""
+
+
+class FormMatching:
+    """One proposal."""
+
+    def __init__(
+        self,
+        host: CheckpointArchitecture,
+        guest: CheckpointArchitecture,
+        host_slots: Slots,
+        guest_slots: Slots,
+        layout: Mapping[int, tuple[tuple[int, ...], int]],
+        centred: bool,
+    ) -> None:
+        self.host, self.guest, self.layout, self.centred = host, guest, layout, centred
+        self.slots = host_slots, guest_slots
+        self.sources: dict[str, TensorSource] = {}  # of the guest
+        self.own: dict[str, TensorSource] = {}  # of the host
+        self.homes: dict[str, list[LinearLayer]] = {}  # which layers of the host hold rows of a weight of the guest
+        self.homeless: dict[str, str] = {}  # biases of the guest beside the form, by the name they have there
+        self.virtual: list[Fold] = []
+        self.words: list[str] = []
+
+    def bridge(self) -> Bridge:
+        """The form that it proposes, or `NoPlace`."""
+        for name, tensor in self.host.state().items():
+            self.own[name] = of(name)
+            if not tensor.is_floating_point():
+                self.sources[name] = TensorSource(constant=0.0, shape=tuple(tensor.shape))
+        needed = self.slots[0].needed, self.slots[1].needed
+        if len(needed[0]) != len(needed[1]):
+            raise NoPlace(f"{len(needed[0])} and {len(needed[1])} layers")
+        if len(self.slots[0].epsilons) == len(self.slots[1].epsilons):
+            for ours, theirs in zip(self.slots[0].epsilons, self.slots[1].epsilons, strict=True):
+                if ours != theirs:
+                    raise NoPlace(f"a norm has epsilon {ours} in one and {theirs} in the other")
+        for one, two in zip(*needed, strict=True):
+            self._needed(one, two)
+        self._optional()
+        self._homeless()
+        if self.slots[1].centring and not self.slots[0].centring:
+            self._centre()
+        elif self.slots[0].centring and not self.slots[1].centring:
+            raise NoPlace("RMSNorm has no place in a module with LayerNorm")
+        self._buffers()
+        missing = [name for name in self.own if name not in self.sources]
+        if missing:
+            raise NoPlace(f"nothing is there for {missing[0]}")
+        used = {name for source in self.sources.values() for name in source.names}
+        left = [name for name in dict(self.guest.module.named_parameters()) if name not in used]
+        if left:
+            raise NoPlace(f"{left[0]} has no place")
+        joined = replace(
+            self.host,
+            folds=(*self.virtual, *self.host.folds),
+            virtual=tuple(self.virtual),
+            notes=tuple(dict.fromkeys((*self.host.notes, *self.guest.notes))),
+        )
+        return Bridge(joined, self.own, self.sources, tuple(dict.fromkeys(self.words)))
+
+    # What has to be in both
+
+    def _needed(self, one: Slot, two: Slot) -> None:
+        layers = {"linear", "convolution"}  # other tensors may be looked up or added: the trial decides
+        if (one.kind != two.kind and {one.kind, two.kind} & layers) or len(one.tensors) != len(two.tensors):
+            raise NoPlace(f"{two.kind} with {', '.join(_named(two))} where the other has {one.kind}")
+        for own, other in zip(one.tensors, two.tensors, strict=True):
+            self._give(own, of(other), self._sizes(self.guest, other))
+        if one.kind == "linear":
+            self._bundle(one.layers, two.layers)
+        elif one.kind == "convolution":
+            (mine,), (theirs,) = one.layers, two.layers
+            self._give(mine.weight, of(theirs.weight), self._sizes(self.guest, theirs.weight))
+            self.homes[theirs.weight] = [mine]
+            self._biases([mine], [theirs], tuple(range(mine.outputs)))
+
+    def _bundle(self, mine: list[LinearLayer], theirs: list[LinearLayer]) -> None:
+        """Layers that read one value: rows of theirs, joined in some order, are rows of mine."""
+        rows = sum(layer.outputs for layer in mine)
+        if rows != sum(layer.outputs for layer in theirs):
+            raise NoPlace(f"{', '.join(layer.weight for layer in theirs)}: another number of outputs")
+        count = max(len(mine), len(theirs))
+        places = joined_places(mine, theirs, *self.layout.get(count, (tuple(range(count)), 0)))
+        self._rows(mine, theirs, tuple(places))
+        if len(mine) != len(theirs):
+            words = [", ".join(layer.weight for layer in layers) for layers in (theirs, mine)]
+            self.words.append(f"{words[0]} as {words[1]}")
+
+    def _rows(self, mine: list[LinearLayer], theirs: list[LinearLayer], places: tuple[int, ...]) -> None:
+        """Row i of my joined layers is row `places[i]` of theirs."""
+        starts = starts_of([layer.outputs for layer in theirs])
+        for layer, start in zip(mine, starts_of([layer.outputs for layer in mine]), strict=True):
+            wanted = places[start : start + layer.outputs]
+            parts = [k for k, each in enumerate(theirs)
+                     if any(starts[k] <= row < starts[k] + each.outputs for row in wanted)]  # fmt: skip
+            turned = {theirs[k].axis != layer.axis for k in parts}
+            if len(turned) != 1:
+                raise NoPlace(f"{layer.weight}: layers of two kinds")
+            rows = among(wanted, parts, theirs, starts)
+            out = 1 - layer.axis
+            source = TensorSource(tuple(theirs[k].weight for k in parts), out, turned.pop(), rows)
+            self._give(layer.weight, source, None)
+            for k in parts:
+                self.homes.setdefault(theirs[k].weight, []).append(layer)
+        self._biases(mine, theirs, places)
+
+    def _biases(self, mine: list[LinearLayer], theirs: list[LinearLayer], places: tuple[int, ...]) -> None:
+        starts = starts_of([layer.outputs for layer in theirs])
+        for layer, start in zip(mine, starts_of([layer.outputs for layer in mine]), strict=True):
+            wanted = places[start : start + layer.outputs]
+            parts = [k for k, each in enumerate(theirs)
+                     if any(starts[k] <= row < starts[k] + each.outputs for row in wanted)]  # fmt: skip
+            held = [theirs[k].bias for k in parts]
+            if not any(held):
+                if layer.bias is not None:
+                    self._give(layer.bias, constant(0.0, layer.outputs), None)
+                continue
+            rows = among(wanted, parts, theirs, starts)
+            pieces = tuple(theirs[k].bias or theirs[k].outputs for k in parts)
+            source = TensorSource(pieces, rows=rows)
+            if layer.bias is not None:
+                self._give(layer.bias, source, None)
+                continue
+            name = f"{layer.weight} (bias)"
+            self.sources[name], self.own[name] = source, constant(0.0, layer.outputs)
+            self.homeless[name] = layer.weight
+
+    # What may be in one alone
+
+    def _optional(self) -> None:
+        waiting = list(self.slots[0].optional)
+        folds = self._guest_folds()
+        for theirs in self.slots[1].optional:
+            mine = next((each for each in waiting if (each.kind, each.place) == (theirs.kind, theirs.place)), None)
+            if mine is not None:
+                waiting.remove(mine)
+            self._pair(mine, theirs, folds)
+        for mine in waiting:
+            self._neutral(mine)
+
+    def _pair(self, mine: OptionalSlot | None, theirs: OptionalSlot, folds: Mapping[str, Fold]) -> None:
+        if mine is not None and mine.epsilon != theirs.epsilon:
+            raise NoPlace(f"{theirs.tensors[0]} is normalised with epsilon {theirs.epsilon}, and {mine.tensors[0]} "
+                          f"with {mine.epsilon}")  # fmt: skip
+        over: list[int] = []
+        for number, name in enumerate(theirs.tensors):
+            own = None if mine is None else mine.tensors[number]
+            if name is not None and own is not None:
+                self._give(own, of(name), self._sizes(self.guest, name))
+            elif name is not None:
+                over.append(number)
+            elif own is not None:
+                self._give(own, constant(self._resting(mine, number), *self._sizes(self.host, own)), None)
+        if not over:
+            return
+        given = next((folds[str(name)] for name in theirs.tensors if name in folds), None)
+        if given is None:
+            raise NoPlace(f"{theirs.tensors[over[0]]} has no place, and no layer to be folded into")
+        beside: dict[str, str] = {}
+        for number in over:
+            name = str(theirs.tensors[number])
+            beside[name] = f"{name} (folded)"
+            self.sources[beside[name]] = of(name)
+            rest = self._resting(theirs, number)
+            self.own[beside[name]] = constant(rest, *self._sizes(self.guest, name))
+        if isinstance(given, StatisticsFold):
+            self._statistics(given, beside)
+        elif isinstance(given, GainFold):
+            self._gain(given, beside)
+
+    def _gain(self, given: GainFold, beside: Mapping[str, str]) -> None:
+        offset = None if given.offset is None else beside.get(given.offset)
+        readers = tuple(
+            LinearReader(layer.weight, layer.axis, layer.bias if offset is None else self._bias_of(layer))
+            for reader in given.readers
+            for layer in self.homes.get(reader.weight, [])
+        )
+        readers = tuple(dict.fromkeys(readers))
+        if offset is not None and not all(reader.bias for reader in readers):
+            bare = next(reader.weight for reader in readers if not reader.bias)
+            raise NoPlace(f"{given.offset} goes into a bias of {bare}, which has none")
+        gain = None if given.gain is None else beside.get(given.gain)
+        self.virtual.append(GainFold(gain, offset, given.plus if gain else 0.0, readers, centred=False))
+        self.words.append(f"{' and '.join(beside)} into {', '.join(reader.weight for reader in readers)}")
+
+    def _bias_of(self, layer: LinearLayer) -> str | None:
+        """The bias of a layer of the host, or the one beside the form that goes on from there, or is dead."""
+        beside = f"{layer.weight} (bias)"
+        return layer.bias or (beside if beside in self.homeless else None)
+
+    def _statistics(self, given: StatisticsFold, beside: Mapping[str, str]) -> None:
+        writer = None if given.writer is None else self.homes.get(given.writer.weight, [None])[0]
+        if writer is None or writer.bias is None or len(beside) < 4:
+            raise NoPlace(f"{given.gain} has no layer with a bias before it to be folded into")
+        gain, offset, mean, variance = (beside[n] for n in (given.gain, given.offset, given.mean, given.variance))
+        before = LinearReader(writer.weight, 1 - writer.axis, writer.bias)
+        self.virtual.append(StatisticsFold(gain, offset, mean, variance, given.epsilon, before))
+        self.virtual.append(MoveFold(offset, writer.bias))
+        self.words.append(f"{given.gain} and statistics into {writer.weight}")
+
+    def _neutral(self, mine: OptionalSlot) -> None:
+        """A gain or BatchNorm that the guest has not: one that does nothing; it may take the bias before it."""
+        for number, name in enumerate(mine.tensors):
+            if name is None:
+                continue
+            source = constant(self._resting(mine, number), *self._sizes(self.host, name))
+            if mine.kind == "statistics" and number == 1:
+                waiting = self.slots[0].needed[mine.place - 1].layers[:1] if mine.place else []
+                beside = f"{waiting[0].weight} (bias)" if waiting else ""
+                if beside in self.homeless:
+                    del self.homeless[beside], self.own[beside]
+                    source = self.sources.pop(beside)
+                    self.words.append(f"{', '.join(source.names)} as {name}")
+            self._give(name, source, None)
+
+    def _resting(self, slot: OptionalSlot | None, number: int) -> float:
+        """The value with which a gain, an offset, a mean or a variance does nothing."""
+        if slot is None or slot.kind == "gain":
+            own = (*self.host.folds, *self._guest_folds().values())
+            named = None if slot is None else slot.tensors[number]
+            plus = next((each.plus for each in own if isinstance(each, GainFold) and each.gain == named), 0.0)
+            return 1.0 - plus if number == 0 else 0.0
+        return (1.0, 0.0, 0.0, 1.0 - (slot.epsilon or 0.0))[number]
+
+    def _homeless(self) -> None:
+        """Biases without a place: those of values go through attention, others have to be dead."""
+        for name, weight in self.homeless.items():
+            source = self.sources[name]
+            for each in self.guest.folds:
+                if not isinstance(each, ValueFold) or each.bias not in source.names:
+                    continue
+                rows = places_in(source, each.bias, each.rows, self.guest.state())
+                out = self.homes.get(each.reader.weight, [])
+                if rows is None or len(out) != 1 or out[0].bias is None:
+                    continue
+                self.virtual.append(
+                    ValueFold(name, rows, each.columns, LinearReader(out[0].weight, out[0].axis, out[0].bias))
+                )
+                self.words.append(f"values in {each.bias} into {out[0].bias}")
+            self.virtual.append(DropFold(name))
+            self.words.append(f"{', '.join(source.names)}: dead where {weight} has no bias")
+
+    def _centre(self) -> None:
+        """Means out of all that writes into a rotated stream (and out of what reads it)."""
+        reading = {(layer.weight, layer.axis) for slot in self.slots[0].needed for layer in slot.layers}
+        name = "LayerNorm (centring)"
+        for space in self.host.group.spaces:
+            for rows in space.members if isinstance(space, MatrixBlock) and space.kind == "O" else ():
+                if len(rows.dims) == 1 and (self.centred or (rows.tensor, rows.dims[0]) not in reading):
+                    self.virtual.append(CentreFold(rows.tensor, rows.dims[0], name))
+        if not any(isinstance(each, CentreFold) for each in self.virtual):
+            raise NoPlace("LayerNorm has no place in a module without it")
+        self.sources[name], self.own[name] = constant(1.0, 1), constant(0.0, 1)
+        self.words.append("LayerNorm as RMSNorm of centred values")
+
+    def _buffers(self) -> None:
+        """Buffers are those of the same name; without one, the module's own, if no checkpoint has another."""
+        theirs, stored = dict(self.guest.module.named_buffers()), self.host.module.state_dict()
+        for name, tensor in self.host.module.named_buffers():
+            if name in self.sources and tensor.is_floating_point():
+                continue
+            if name in theirs and theirs[name].shape == tensor.shape:
+                self.sources[name] = of(name)
+            elif name in stored and self._is_read(name):
+                raise NoPlace(f"nothing is there for {name}")
+            else:
+                self.sources.pop(name, None)
+                self.own.pop(name, None)
+
+    # Helpers
+
+    def _is_read(self, name: str) -> bool:
+        return self.host.program is None or name in self.host.program.buffers
+
+    def _guest_folds(self) -> dict[str, Fold]:
+        if not hasattr(self, "_folds"):
+            self._folds: dict[str, Fold] = {}
+            program = self.guest.program
+            for each in () if program is None else find_folds(program, shared=True):
+                if isinstance(each, GainFold):
+                    self._folds |= {name: each for name in (each.gain, each.offset) if name is not None}
+                elif isinstance(each, StatisticsFold):
+                    self._folds |= dict.fromkeys((each.gain, each.offset), each)
+        return self._folds
+
+    def _sizes(self, which: CheckpointArchitecture, name: str) -> tuple[int, ...]:
+        return tuple(which.state()[name].shape)
+
+    def _give(self, name: str, source: TensorSource, sizes: Sequence[int] | None) -> None:
+        wanted = self._sizes(self.host, name)
+        if sizes is not None and tuple(sizes) != wanted:
+            raise NoPlace(f"{name} is {wanted}, and {', '.join(source.names)} is {tuple(sizes)}")
+        if self.sources.get(name, source) != source:
+            both = dict.fromkeys((*self.sources[name].names, *source.names))
+            raise NoPlace(f"{name} is used twice (tied), and stands for {' and '.join(both)}")
+        self.sources[name] = source
+        if source.parts and self.sources[name].plain != name and len(source.names) == 1 and source.rows is None:
+            tied = [own for own, other in self.sources.items() if other.plain == source.plain and own != name]
+            if tied and source.plain is not None:
+                self.words.append(f"{source.plain}, tied, as {tied[0]} and {name}")
+
+
+def _named(slot: Slot) -> list[str]:
+    return [*slot.tensors, *(layer.weight for layer in slot.layers)]

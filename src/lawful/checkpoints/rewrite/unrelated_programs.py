@@ -1,0 +1,95 @@
+"""Two modules that no rewriting brings to one form: an input may tell them apart, nothing can call them equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from lawful.checkpoints.align.lazy_tensors import folded_tensors, rounding_unit
+from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.compare.decide import FAR, REPLAY, TRIALS, OutputReplay, Word, gap_of, unread_words
+from lawful.checkpoints.compare.settings import differing_tokens, settings_of
+from lawful.checkpoints.group.random_members import random_member
+from lawful.checkpoints.opening import ApartPair
+from lawful.checkpoints.rewrite.folds import State
+from lawful.errors import InvalidNetwork
+from lawful.result import Shown, truth_of
+
+MOST_SPECIAL = 4  # tokens that are tried
+
+
+@dataclass(frozen=True, eq=False)
+class ApartVerdict(Shown):
+    """Different with an input, or undecided; `reason` says why there is no common form."""
+
+    verdict: Word
+    reason: str
+    replay: OutputReplay
+    within: None = None
+    seconds: float = 0.0
+    retraced: bool = False  # whether the steps to the outputs can be listed, for others to carry out
+
+    @property
+    def certified(self) -> bool:
+        """Whether there is something to re-check."""
+        return self.retraced
+
+    def __bool__(self) -> bool:
+        return truth_of(self.verdict, self.reason)
+
+
+def apart(pair: ApartPair, *, seed: int = 0) -> ApartVerdict:
+    """Replay both modules at random inputs in float64."""
+    one, two = pair.architectures
+    unread = tuple(dict.fromkeys((*one.unread, *two.unread)))
+    states = pair.first.state, pair.second.state
+    draws = [one.draw_inputs(seed + 100 + number) for number in range(TRIALS)] + _special_inputs(one, two, seed)
+    trials = [_trial(one, two, *states, inputs, seed) for inputs in draws]
+    replay = max(trials, key=lambda each: each.gap / each.rounding)
+    words = f"no way to write one as the other: {pair.reason}"
+    if unread:
+        return ApartVerdict("undecided", unread_words(unread), replay)
+    if replay.gap > FAR * replay.rounding and replay.gap > REPLAY * replay.error:
+        return ApartVerdict("different", words, replay)
+    words += f"; at {len(draws)} random inputs outputs differ by {replay.gap:.1e}, which rounding may explain"
+    return ApartVerdict("undecided", words, replay)
+
+
+def _special_inputs(one: CheckpointArchitecture, two: CheckpointArchitecture, seed: int) -> list[list[torch.Tensor]]:
+    """Random inputs that end with a token whose meaning differs (padding, say): few random ones have it at all."""
+    settings = settings_of(one.module) or {}, settings_of(two.module) or {}
+    found = []
+    for token in differing_tokens(*settings)[:MOST_SPECIAL]:
+        inputs = one.draw_inputs(seed + 200 + token)
+        for tensor in inputs:
+            if not tensor.is_floating_point() and tensor.ndim > 1 and token < int(settings[0].get("vocab_size") or 0):
+                tensor[..., tensor.shape[-1] // 2 :] = token
+        found.append(inputs)
+    return found
+
+
+def _trial(
+    one: CheckpointArchitecture,
+    two: CheckpointArchitecture,
+    first: State,
+    second: State,
+    inputs: Sequence[torch.Tensor],
+    seed: int,
+) -> OutputReplay:
+    outputs = one.replays(first, [inputs])[0], two.replays(second, [inputs])[0]
+    shapes = [[tuple(tensor.shape) for tensor in each] for each in outputs]
+    if shapes[0] != shapes[1]:
+        raise InvalidNetwork(f"the outputs are of different sizes: {shapes[0]} and {shapes[1]}"[:300])
+    size = max((float(tensor.abs().max()) for tensor in outputs[0]), default=0.0) or 1.0
+    gap, where, place = gap_of(*outputs)
+    error = rounding = 1e-16
+    for architecture, state, own in ((one, first, outputs[0]), (two, second, outputs[1])):
+        twin = random_member(architecture.group, folded_tensors(state, architecture.folds), seed)
+        error = max(error, gap_of(own, architecture.replays(twin, [inputs])[0])[0] / size)
+        kinds = {state[name].dtype for name in architecture.group.shapes} | {torch.float64}
+        coarse = max(kinds, key=rounding_unit)
+        rounded = {n: t.to(coarse) if t.is_floating_point() else t for n, t in twin.items()}
+        rounding = max(rounding, gap_of(own, architecture.replays(rounded, [inputs])[0])[0] / size)
+    return OutputReplay(tuple(inputs), gap / size, error, rounding, where, place)

@@ -1,0 +1,325 @@
+"""Weights of a program of channels as they change: cells leave in sweeps, and their readers take over what they said.
+
+Folded numbers are computed exactly and rounded to float64 as they come; no exact statement rests on a row that was
+rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lawful.errors import InvalidNetwork, Unsupported
+from lawful.exact.proportional_rows import ordinary, power_of_two
+from lawful.program.program import Program
+from lawful.pruning.channels.constant_values import Value, combined, is_double, is_rational, nearest
+from lawful.pruning.channels.constants_and_multiples import Facts
+from lawful.pruning.channels.groups import repeated_cells, with_whole_rows
+from lawful.pruning.channels.heads import HeadGrids
+from lawful.pruning.channels.linear_dependence import dependent_sweeps
+from lawful.pruning.channels.program import ChannelProgram, Operation
+from lawful.types import Floats
+
+# ("silent",), ("constant",), ("unscored",), ("duplicate", cell), or ("dependent", side that takes over, terms)
+Reason = tuple[Any, ...]
+LARGEST = 9_000_000  # parameters: a certificate is a text of at most 50 MB
+
+
+@dataclass(frozen=True)
+class RemovedChannel:
+    """A channel that left: the layer that wrote it, its place there, and why."""
+
+    layer: str
+    channel: int
+    kind: str
+
+
+def read_arrays(source: Program, program: ChannelProgram) -> dict[str, Floats]:
+    """The weights of all operations in float64, rows first."""
+    found: dict[str, Floats] = {}
+    for name in dict.fromkeys(name for each in program.operations for name in each.tensors.values()):
+        if name is not None:
+            held = source.tensors[name]
+            array = np.array(held.detach().cpu().numpy() if hasattr(held, "detach") else held, dtype=np.float64)
+            if not np.isfinite(array).all():
+                raise InvalidNetwork(f"a weight of {name[:60]} is not finite")
+            found[name] = np.swapaxes(array, 0, 1) if name in program.transposed else array
+    return found
+
+
+def refuse_large(program: ChannelProgram, arrays: Mapping[str, Any]) -> None:
+    """Refuse what no certificate holds: known before the work, from the sizes of the weights that operations use."""
+    used = {name for operation in program.operations for name in operation.tensors.values() if name is not None}
+    if sum(math.prod(arrays[name].shape) for name in used) > LARGEST:
+        raise Unsupported(f"a certificate holds at most {LARGEST:,} weights that the pruning touches")
+
+
+class ChannelWeights:
+    """The weights of a program as they change, and the cells that are left."""
+
+    def __init__(self, program: ChannelProgram, arrays: dict[str, Floats]) -> None:
+        self.program, self.arrays = program, with_whole_rows(program, arrays)
+        self.added: dict[str, Floats] = {}  # biases of layers that had none, by their weight's name
+        self.alive = dict.fromkeys(program.cells, True)
+        self.pinned = program.pinned
+        self.uses: dict[str, list[Operation]] = {}  # by the weight of a layer: most are used once
+        for operation in program.operations:
+            if operation.kind == "layer":
+                self.uses.setdefault(str(operation.tensors["weight"]), []).append(operation)
+        self.layers = [uses[0] for uses in self.uses.values()]
+        again = [each for uses in self.uses.values() if len(uses) > 1 for each in uses]
+        self.used_again = {
+            int(cell) for each in again for name in (each.name, each.sources[0]) for cell in program.spots[name].cells
+        }
+        self.grids = HeadGrids(program)
+        self.removed: list[RemovedChannel] = []
+        self.sweeps: list[dict[int, Reason]] = []
+        self.readers = self._readers()
+        self.pinned |= self.grids.scoring.keys() & self.readers.keys()  # read in two ways
+        self.pinned |= repeated_cells(program)
+        self._exact: dict[tuple[str, int], Value] = {}  # entries of biases that are no doubles
+        self._rounded: dict[str, NDArray[np.bool_]] = {}
+        members = [set(spot.cells.tolist()) for spot in program.spots.values()]
+        self.left = [len(cells) for cells in members]  # channels of every activation
+        self.places: dict[int, list[int]] = {}
+        for place, cells in enumerate(members):
+            for cell in cells:
+                self.places.setdefault(cell, []).append(place)
+        self.channels = sum(
+            int(cell) not in self.pinned for layer in self.layers for cell in program.spots[layer.name].cells
+        )
+
+    def weight(self, operation: Operation) -> Floats:
+        """The weight of a layer."""
+        return self.arrays[str(operation.tensors["weight"])]
+
+    def bias(self, operation: Operation) -> Floats:
+        """The bias of a layer, zeros if it has none."""
+        place = operation.tensors["bias"]
+        if place is not None:
+            return self.arrays[place]
+        weight = str(operation.tensors["weight"])
+        return self.added.get(weight, np.zeros(len(self.arrays[weight])))
+
+    def exact_bias(self, operation: Operation, row: int) -> Value:
+        """One entry of the bias, before it was rounded."""
+        found = self._exact.get((str(operation.tensors["weight"]), row))
+        return Fraction(float(self.bias(operation)[row])) if found is None else found
+
+    def rounded(self, operation: Operation) -> NDArray[np.bool_]:
+        """Rows with an entry that was rounded."""
+        weight = str(operation.tensors["weight"])
+        if weight not in self._rounded:
+            self._rounded[weight] = np.zeros(len(self.arrays[weight]), dtype=bool)
+        return self._rounded[weight]
+
+    def alive_at(self, name: str) -> NDArray[np.bool_]:
+        """For every channel of an activation whether it is left."""
+        return np.array([self.alive[int(cell)] for cell in self.program.spots[name].cells])
+
+    def sweep_all(self) -> None:
+        """Until nothing leaves any more."""
+        while self.sweep():
+            pass
+
+    def sweep(self) -> bool:
+        """Look at all cells once and remove what can be; whether anything was."""
+        facts = Facts(self)
+        gone: dict[int, Reason] = {}
+        for cell, reason in self._redundant(facts).items():
+            if any(self.left[place] <= 1 for place in self.places[cell]):  # an activation keeps one channel
+                continue
+            self._count_out(cell, str(reason[0]))
+            self._absorb(cell, reason, facts)
+            gone[cell] = reason
+        for cell in gone:
+            self.alive[cell] = False
+        if gone:
+            self.sweeps.append(gone)
+        return bool(gone) or self._sweep_dependent()
+
+    def _sweep_dependent(self) -> bool:
+        """Remove channels that others of their linear space add up to; whether there were any."""
+        found = dependent_sweeps(self)
+        for side, gone in found:
+            for cell, terms in gone.items():
+                self._take_over(side, cell, terms)
+                self._count_out(cell, "dependent")
+            for cell in gone:
+                self.alive[cell] = False
+            self.sweeps.append({cell: ("dependent", side, terms) for cell, terms in gone.items()})
+        return bool(found)
+
+    def _take_over(self, side: str, cell: int, terms: Sequence[tuple[int, Fraction]]) -> None:
+        if side == "readers":
+            for operation, places in self.readers.get(cell, []):
+                cells = self.program.spots[operation.sources[0]].cells
+                for leader, factor in terms:
+                    for mine, theirs in zip(places, np.flatnonzero(cells == leader).tolist(), strict=True):
+                        inexact = _add_multiple(self.weight(operation), mine, theirs, factor)
+                        self.rounded(operation)[inexact] = True
+                self.weight(operation)[:, places] = 0.0
+            return
+        for layer, mine, others in self.grids.rows(side, cell, dict(terms), self.layers):
+            for theirs, factor in others.items():
+                self._add_row(layer, mine, theirs, factor)
+
+    def _add_row(self, layer: Operation, mine: int, theirs: int, factor: Fraction) -> None:
+        """A row of a layer, with its bias, takes over a multiple of another."""
+        turned = np.swapaxes(self.weight(layer), 0, 1)
+        inexact = _add_multiple(turned, mine, theirs, factor).any()
+        total = combined([(factor, self.exact_bias(layer, mine))], self.exact_bias(layer, theirs))
+        bias = self.bias(layer).copy()
+        bias[theirs] = nearest(total)
+        self._set_bias(layer, bias)
+        self._exact[str(layer.tensors["weight"]), theirs] = total
+        self.rounded(layer)[theirs] |= bool(inexact) or not is_double(total)
+
+    def _count_out(self, cell: int, kind: str) -> None:
+        for place in self.places[cell]:
+            self.left[place] -= 1
+        self.removed += [
+            RemovedChannel(layer_name(operation), int(at), kind)
+            for operation in self.layers
+            for at in np.flatnonzero(self.program.spots[operation.name].cells == cell)
+        ]
+
+    def _redundant(self, facts: Facts) -> dict[int, Reason]:
+        """Cells that can leave now, each with its reason; a twin that another relies on stays."""
+        found: dict[int, Reason] = {}
+        leaders: dict[tuple[Any, ...], int] = {}
+        columns = {operation.name: self._heard(operation) for operation in self.layers}
+        kept: set[int] = set()
+        for cell in sorted(cell for cell, alive in self.alive.items() if alive and cell not in self.pinned):
+            if cell in self.grids.scoring:
+                if self.grids.unscored(cell, facts):
+                    found[cell] = ("unscored",)
+                continue
+            heard = self.readers.get(cell, [])
+            live = [(operation, places) for operation, places in heard if columns[operation.name][places].any()]
+            if not live:
+                found[cell] = ("silent",)
+            elif all(self._foldable(each, places, facts) for each, places in live):
+                found[cell] = ("constant",)
+            else:
+                key = tuple(self._seen(operation, places, facts) for operation, places in heard)
+                leader = leaders.setdefault(key, cell)
+                if leader != cell and leader not in found:
+                    found[cell] = ("duplicate", leader)
+                    kept.add(leader)
+        found = {cell: reason for cell, reason in found.items() if cell not in kept}
+        return self.grids.kept_whole(found, self.alive, self.pinned)
+
+    def _foldable(self, operation: Operation, places: Sequence[int], facts: Facts) -> bool:
+        """Whether a layer hears nothing but constants: beside a border of zeros, or without room for a bias, zeros.
+
+        One that is used several times must hear the same constants, rationals, in all its uses.
+        """
+        closed = operation.tensors["bias"] is None and operation.tensors["weight"] in self.program.closed
+        first, *others = (facts.values(each.sources[0], places) for each in self._uses(operation))
+        if any(values != first for values in others) or (others and not all(map(is_rational, first))):
+            return False
+        return all(value is not None and (value == 0 or not (operation.padded or closed)) for value in first)
+
+    def _seen(self, operation: Operation, places: Sequence[int], facts: Facts) -> tuple[Any, ...]:
+        """What a layer hears at some places, factors aside: those of its other uses only beside its own."""
+        source = operation.sources[0]
+        parts = [(facts.keys[source][at], self._block(operation, at)) for at in places]
+        others = [
+            (facts.keys[use.sources[0]][at], facts.factors[use.sources[0]][at] / facts.factors[source][at])
+            for use in self._uses(operation)[1:] for at in places
+        ]  # fmt: skip
+        return operation.name, *parts, *others
+
+    def _uses(self, operation: Operation) -> list[Operation]:
+        return self.uses[str(operation.tensors["weight"])]
+
+    def _block(self, operation: Operation, column: int) -> int:
+        """The group of a column: rows of another cannot take it over."""
+        return column * operation.groups // len(self.program.spots[operation.sources[0]].cells)
+
+    def _readers(self) -> dict[int, list[tuple[Operation, list[int]]]]:
+        """For every cell the layers that read it, and at which of their columns."""
+        found: dict[int, list[tuple[Operation, list[int]]]] = {}
+        for operation in self.layers:
+            places: dict[int, list[int]] = {}
+            for place, cell in enumerate(self.program.spots[operation.sources[0]].cells.tolist()):
+                places.setdefault(cell, []).append(place)
+            for cell, where in places.items():
+                found.setdefault(cell, []).append((operation, where))
+        return found
+
+    def _heard(self, operation: Operation) -> NDArray[np.bool_]:
+        """For every column of a layer whether a row that is left hears it."""
+        weight = self.weight(operation)
+        rows = self.alive_at(operation.name)
+        return np.asarray(weight.reshape(*weight.shape[:2], -1)[rows].any(axis=(0, 2)))
+
+    def _absorb(self, cell: int, reason: Reason, facts: Facts) -> None:
+        """Readers take over what the cell said, and no longer hear it."""
+        for operation, places in self.readers.get(cell, []):
+            weight, source = self.weight(operation), operation.sources[0]
+            if reason[0] == "constant":
+                self._fold(operation, places, facts.values(source, places))
+            elif reason[0] == "duplicate":
+                twins = np.flatnonzero(self.program.spots[source].cells == reason[1]).tolist()
+                for mine, theirs in zip(places, twins, strict=True):
+                    ratio = facts.factors[source][mine] / facts.factors[source][theirs]
+                    inexact = _add_multiple(weight, mine, theirs, ratio)
+                    self.rounded(operation)[inexact] = True
+            weight[:, places] = 0.0
+
+    def _fold(self, operation: Operation, places: Sequence[int], values: Sequence[Value | None]) -> None:
+        weight = self.weight(operation)
+        flat = weight.reshape(len(weight), weight.shape[1], -1)
+        bias = self.bias(operation).copy()
+        pairs = [(place, value) for place, value in zip(places, values, strict=True) if value is not None]
+        for row in np.flatnonzero(flat[:, [place for place, _ in pairs]].any(axis=(1, 2))).tolist():
+            terms = ((tap, value) for place, value in pairs for tap in flat[row, place].tolist())
+            total = combined(terms, self.exact_bias(operation, row))
+            bias[row] = nearest(total)
+            self._exact[str(operation.tensors["weight"]), row] = total
+            if not is_double(total):
+                self.rounded(operation)[row] = True
+        self._set_bias(operation, bias)
+
+    def _set_bias(self, operation: Operation, bias: Floats) -> None:
+        name = operation.tensors["bias"]
+        if name is not None:
+            self.arrays[name] = bias
+        elif bias.any():
+            self.added[str(operation.tensors["weight"])] = bias
+
+
+def layer_name(operation: Operation) -> str:
+    """The module that holds a layer's weight; files may have numbers for it, and a name for its bias."""
+    weight, bias = str(operation.tensors["weight"]), str(operation.tensors.get("bias"))
+    named = next((each for each in (weight, bias) if each.rpartition(".")[2] in ("weight", "bias")), None)
+    return weight if named is None else named.rpartition(".")[0]
+
+
+def _add_multiple(weight: Floats, mine: int, theirs: int, ratio: Fraction) -> NDArray[np.bool_]:
+    """`weight[:, theirs] += ratio · weight[:, mine]`, each rounded once; which rows that was needed for."""
+    own, other = weight[:, theirs], weight[:, mine]
+    if (
+        power_of_two(ratio) and ordinary(own) and ordinary(other)
+    ):  # the product is exact, and the error of a sum is a float
+        term = other * float(ratio)
+        total = own + term
+        late = total - own
+        error = (own - (total - late)) + (term - late)
+        weight[:, theirs] = total
+        return np.asarray((error != 0).reshape(len(weight), -1).any(axis=1))
+    inexact = np.zeros(len(weight), dtype=bool)
+    for at in np.argwhere(other != 0):
+        place = tuple(at.tolist())
+        exact = Fraction(float(own[place])) + ratio * Fraction(float(other[place]))
+        own[place] = float(exact)
+        inexact[place[0]] |= Fraction(float(own[place])) != exact
+    return inexact

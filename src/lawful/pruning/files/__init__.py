@@ -1,0 +1,1 @@
+"""Pruned models as files that their own runtime loads: ONNX files, exported modules, Hugging Face folders."""
