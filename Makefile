@@ -1,4 +1,5 @@
 # make demo: set up and run the main job.  make test: the whole check.  make full: with all seeds and examples.
+# make quick: lint, types and the tests of what changed since the last commit, in about a minute.
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
@@ -6,7 +7,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test full lint types pytest fuzz bench docs clean
+.PHONY: demo test quick changed full lint types pytest fuzz bench docs clean
 
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "lawful needs Python 3.11 or newer (make PYTHON=python3.11 ...)"; exit 1; }
@@ -33,6 +34,14 @@ demo: .venv/installed
 # The tests run beside types and site; they run the notebooks, examples and pages, which the site then only lays out.
 test: lint .venv/browser
 	@LAWFUL_DOCS=quick $(MAKE) --no-print-directory --jobs 2 pytest types docs
+
+# mypy keeps what it knows of unchanged files; the first run takes longer.
+quick: lint
+	@$(MAKE) --no-print-directory --jobs 2 types changed
+
+changed: .venv/developer
+	@tests=$$($(BIN)/python tests/changed.py); test -z "$$tests" && echo "nothing changed since the last commit" \
+	  || OMP_NUM_THREADS=1 $(BIN)/pytest $$tests
 
 # Property tests try a part of their seeds and examples every day; here all of them.
 full:
