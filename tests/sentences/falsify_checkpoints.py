@@ -6,14 +6,22 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import permutations
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from falsification import Trial
+from safetensors.torch import save_file
 from torch import nn
 
+import lawful
+from lawful.api.checkpoints.index import find, index_folder
 from lawful.checkpoints.compare.decide import CheckpointVerdict
 from lawful.checkpoints.pair import Aligned, align, same
 from lawful.report.checkpoints.checkpoints import aligned_text, verdict_text
+from lawful.report.checkpoints.relatives import found_json, found_text
+from lawful.report.checkpoints.representatives import representative_text
+from lawful.sentences import checkpoints as says
 
 State = dict[str, torch.Tensor]
 
@@ -128,7 +136,39 @@ def aligned() -> Iterator[Trial]:
         yield Trial(f"{about}, not written", "B in A's place" in aligned_text(found, None), _gap(a, b) < 1e-12)
 
 
+def identical() -> Iterator[Trial]:
+    """Files beside an indexed one: the same numbers, permuted ones, one weight changed, another type of numbers."""
+    with TemporaryDirectory() as folder:
+        stored = Path(folder, "stored")
+        stored.mkdir()
+        for about, a, b in _pairs():
+            for old in stored.iterdir():
+                old.unlink()
+            save_file({name: tensor.contiguous() for name, tensor in a.items()}, stored / "a.safetensors")
+            save_file({name: tensor.contiguous() for name, tensor in b.items()}, Path(folder, "b.safetensors"))
+            index = Path(folder, f"{about}.index")
+            index_folder([stored], index, model=_net(), input=(2,))
+            found = find(Path(folder, "b.safetensors"), index, model=_net(), input=(2,))
+            same_numbers = all(torch.equal(a[name].double(), b[name].double()) for name in a)
+            yield Trial(about, says.identical() in found_text(found_json(found)), same_numbers)
+
+
+def representative() -> Iterator[Trial]:
+    """The balanced member of an orbit beside the checkpoint that it was made of, by outputs in float64."""
+    for about, a, _ in _pairs():
+        if any(tensor.dtype != torch.float32 for tensor in a.values()):
+            continue
+        found = lawful.rebalance(_net(a), objective="norm", input=(2,))
+        text = representative_text(found)
+        for verdict, within in (("equal", "exactly"), ("equal", "weight by weight")):
+            said = says.representative(verdict, within, None) in text
+            gap = _gap(a, {name: tensor.double() for name, tensor in found.weights.items()})
+            yield Trial(f"{about} {within}", said, gap < (1e-15 if within == "exactly" else 1e-5))
+
+
 FALSIFIERS = {
+    "checkpoints.identical": identical,
+    "checkpoints.representative": representative,
     "checkpoints.equal": exactly,
     "checkpoints.equal-within": within,
     "checkpoints.rounded": rounded,

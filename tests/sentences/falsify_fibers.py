@@ -321,6 +321,17 @@ def functions() -> Iterator[Trial]:
             yield Trial(f"{start}", sentences.functions(4, many) in said, len(exact) <= many)
 
 
+def one_function() -> Iterator[Trial]:
+    """Networks of one input: their breakpoints, slopes and one value are the whole function."""
+    pool = [mlp(layers) for _, layers, _ in lines("1-2-1", 11)][:12]
+    for first in range(len(pool)):
+        for second in (first, (first + 1) % len(pool), (first + 5) % len(pool)):
+            some = {"a": pool[first], "b": pool[second]}
+            said = fingerprint_text(fingerprint_json(group_networks(list(some), some.__getitem__)))
+            exact = {(line_function(layers_of(Stack.of(n))), Stack.of(n).exact_outputs([-7.0])) for n in some.values()}
+            yield Trial(f"{first} {second}", sentences.one_function(["a", "b"]) in said, len(exact) == 1)
+
+
 def _cuts(layers: Layers) -> dict[Fraction, int]:
     """Where neurons of a network of one input change their sign, and how many do."""
     found: dict[Fraction, int] = {}
@@ -415,6 +426,7 @@ FALSIFIERS = {
     "fibers.hidden_shift": hidden_shift,
     "fibers.canonical": canonical_forms,
     "fibers.functions": functions,
+    "fibers.one_function": one_function,
     "fibers.regions": regions,
     "fibers.facets": facets,
     "fibers.equal": equal,

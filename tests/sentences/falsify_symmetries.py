@@ -148,6 +148,51 @@ def unlocked() -> Iterator[Trial]:
         yield Trial(about, says.unlocked(0) in said["where it can go"], locks == 1 and free)
 
 
+def advice(audit: ModuleAudit, word: str) -> str | None:
+    """What following the recommendation with this command brings, if there is one."""
+    found = [f"{each.title}; {each.benefit}" for each in audit.recommendations if word in each.command]
+    return found[0] if found else None
+
+
+def advise_dead() -> Iterator[Trial]:
+    for name, module, size, audit, _ in audited():
+        words = advice(audit, "lawful symmetries")
+        still = int((slopes(module, size).abs().amax(dim=0) < 1e-12).sum())
+        stated = int(words.split("; ")[1].split()[0].replace(",", "")) if words is not None else 1
+        yield Trial(name, words is not None, stated <= still)
+
+
+@cache
+def single_neurons() -> list[tuple[float, float, int, ModuleAudit]]:
+    """One neuron between one input and one output: both squared norms, the number of locks, and the audit."""
+    found = []
+    for inner, outer in ONE:
+        if len(inner[0]) == len(outer) == 1:
+            module = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU(), nn.Linear(1, 1, bias=False))
+            with torch.no_grad():
+                module[0].weight.copy_(torch.tensor(inner))
+                module[2].weight.copy_(torch.tensor(outer))
+            a, b = inner[0][0] ** 2, outer[0][0] ** 2
+            found.append((a, b, int(a != b), audit_module(module, (1,))))
+    return found
+
+
+def advise_unlocking() -> Iterator[Trial]:
+    """The balance `a - b` locks the larger weight, and a rescaling reaches `a = b` where neither is zero."""
+    for a, b, locks, audit in single_neurons():
+        said = advice(audit, "--balance unlock") is not None
+        yield Trial(f"{a} {b}", said, locks == 1 and a * b > 0)
+
+
+def advise_balancing() -> Iterator[Trial]:
+    """`a s² + b / s²` is least where both are `√(ab)`."""
+    for a, b, _, audit in single_neurons():
+        words = advice(audit, "--balance zero")
+        saved = 1 - 2 * math.sqrt(a * b) / (a + b) if a + b else 0.0
+        stated = float(words.split("%")[0].split()[-1]) / 100 if words is not None else 1.0
+        yield Trial(f"{a} {b}", words is not None, stated <= saved + 1e-12)
+
+
 def checked() -> Iterator[Trial]:
     for name, _, _, audit, _ in audited():
         check = audit.symmetries.checked
@@ -159,6 +204,9 @@ def checked() -> Iterator[Trial]:
 
 
 FALSIFIERS = {
+    "symmetries.advise_balancing": advise_balancing,
+    "symmetries.advise_dead": advise_dead,
+    "symmetries.advise_unlocking": advise_unlocking,
     "symmetries.checked": checked,
     "symmetries.conserved": conserved,
     "symmetries.dead": dead,

@@ -16,6 +16,7 @@ from lawful.invariant_set.module_graph import EntryGraph, entry_graph
 from lawful.invariant_set.rebalance import rebalance
 from lawful.invariant_set.singular.spectrum import Singularity, singularity
 from lawful.result import Shown
+from lawful.sentences import symmetries as says
 from lawful.symmetry import Symmetries, symmetries
 
 if TYPE_CHECKING:
@@ -102,22 +103,18 @@ def _advice(
     found: Symmetries, where: Components | None, after: int | None, norm: float | None, name: str, parameters: int
 ) -> tuple[Recommendation, ...]:
     advice = []
-    dead = sum(part.entries for part in found.dead)
-    if dead:
-        names = ", ".join(part.parameter for part in found.dead[:3]) + (", ..." if len(found.dead) > 3 else "")
-        benefit = f"{dead:,} entries ({names}) that no loss sees need no memory, gradient or optimiser state"
-        advice.append(
-            Recommendation("leave out dead parameters", f"lawful symmetries {name} --json", benefit, dead / parameters)
-        )
+    if dead := [(part.parameter, part.entries) for part in found.dead]:
+        entries = sum(count for _, count in dead)
+        title, benefit = says.advise_dead(entries, dead)
+        advice.append(Recommendation(title, f"lawful symmetries {name} --json", benefit, entries / parameters))
     if where is not None and after is not None and after < len(where.locked):
-        freed = len(where.locked) - after
+        title, benefit = says.advise_unlocking(len(where.locked), after)
         command = f"lawful rebalance {name} --balance unlock --out unlocked.safetensors"
-        benefit = "training can change their signs again; the function is the same now"
-        title = f"rescale to free {freed:,} of {len(where.locked):,} sign-locked weights"
-        advice.append(Recommendation(title, command, benefit, freed / max(len(where.dag.hidden), 1)))
+        share = (len(where.locked) - after) / max(len(where.dag.hidden), 1)
+        advice.append(Recommendation(title, command, benefit, share))
     saved = 1.0 - (1.0 if norm is None else norm)
     if saved > WORTH_IT:
+        title, benefit = says.advise_balancing(saved)
         command = f"lawful rebalance {name} --balance zero --out balanced.safetensors"
-        benefit = f"squared norm of the rescaled weights {100 * saved:.1f}% smaller, the function unchanged"
-        advice.append(Recommendation("rescale to equal norms", command, benefit, saved))
+        advice.append(Recommendation(title, command, benefit, saved))
     return tuple(sorted(advice, key=lambda each: -each.share))

@@ -43,3 +43,19 @@ def apart(outputs: tuple[float, float], gap: float) -> str:
 def aligned(out: str) -> str:
     """A file that was written."""
     return f"{out}: B in A's place, the same function as B up to the rounding of its numbers"
+
+
+@sentence("checkpoints.identical", claims="the indexed file held the same numbers under the same names")
+def identical() -> str:
+    """A file that held what the given one holds when it was indexed; it may have changed since."""
+    return "identical weights when indexed"
+
+
+@sentence("checkpoints.representative", claims="what was written is the function it was made of, within what is said")
+def representative(verdict: str, within: str | None, epsilon: float | None) -> str:
+    """Another member of an orbit beside the checkpoint that it was made of."""
+    if verdict not in ("equal", "rounded"):
+        return f"function: {verdict}"
+    how = {"exactly": " exactly", "weight by weight": " weight by weight", "copy by weights": " as a copy by weights"}
+    words = {"equal": "equal", "rounded": "a rounded copy,"}[verdict] + how.get(within or "", "")
+    return f"function: {words}" + (f" within {at_most(epsilon, 2)}" if epsilon else "")

@@ -182,6 +182,12 @@ def functions(networks: int, groups: int) -> str:
     return f"{many}, at most {groups} functions"
 
 
+@sentence("fibers.one_function", claims="the networks named are one function")
+def one_function(names: Sequence[str]) -> str:
+    """Networks that share a hash which no two functions share."""
+    return f"the same: {', '.join(names)}"
+
+
 # Regions and equality
 
 

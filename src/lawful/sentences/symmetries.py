@@ -55,6 +55,32 @@ def dead(entries: int, parameters: Sequence[tuple[str, int]]) -> str:
     return f"{are} always 0: {names}{rest}."
 
 
+@sentence("symmetries.advise_dead", claims="the gradient of so many entries is 0 at all weights: they may be left out")
+def advise_dead(entries: int, parameters: Sequence[tuple[str, int]]) -> tuple[str, str]:
+    """Entries that training never moves."""
+    names = ", ".join(name for name, _ in parameters[:3]) + (", ..." if len(parameters) > 3 else "")
+    seen = "1 entry that no loss sees needs" if entries == 1 else f"{entries:,} entries that no loss sees need"
+    return "leave out dead parameters", f"{seen} no memory, gradient or optimiser state: {names}"
+
+
+@sentence("symmetries.advise_unlocking", claims="the command's rescaling keeps the function and frees so many signs")
+def advise_unlocking(locked_now: int, left: int) -> tuple[str, str]:
+    """Signs that a rescaling of channels frees."""
+    freed, weights = locked_now - left, "sign-locked weight" if locked_now == 1 else "sign-locked weights"
+    title = f"rescale to free {freed:,} of {locked_now:,} {weights}"
+    return (
+        title,
+        f"training can change {'its sign' if freed == 1 else 'their signs'} again; the function is the same now",
+    )
+
+
+@sentence("symmetries.advise_balancing", claims="the command's rescaling keeps the function and has a smaller norm")
+def advise_balancing(saved: float) -> tuple[str, str]:
+    """Equal norms of incoming and outgoing weights of every channel that can be scaled."""
+    percent = f"{math.floor(1000 * saved) / 10:.1f}%"
+    return "rescale to equal norms", f"squared norm of the rescaled weights {percent} smaller, the function unchanged"
+
+
 @sentence("symmetries.locked", claims="so many balances are conserved, and lock the signs of exactly so many weights")
 def locked(balances: int, weights: int) -> str:
     """What the balances of the scaling graph lock; other laws may lock more."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lawful.sentences import checkpoints as says
+
 if TYPE_CHECKING:
     from lawful.api.checkpoints.index import Indexed, Relatives
     from lawful.checkpoints.relations.merge import Merged
@@ -46,7 +48,7 @@ def found_text(result: Mapping[str, Any]) -> str:
         return f"undecided: none of the {result['indexed']} checkpoints in the index has this architecture"
     lines = ["likeness  checkpoint"]
     for each in result["relatives"]:
-        same = "  (identical weights)" if each["identical"] else ""
+        same = f"  ({says.identical()})" if each["identical"] else ""
         lines.append(f"{each['likeness']:8.3f}  {each['path']}{same}")
     lines += [
         "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lawful.outward import at_most
+from lawful.sentences import checkpoints as says
 
 if TYPE_CHECKING:
     from lawful.checkpoints.representative.orbit_member import Representative
@@ -36,12 +36,8 @@ def representative_json(found: Representative, out: str | None = None) -> dict[s
 def representative_text(found: Representative, out: str | None = None) -> str:
     """What changed, what did not, and what it is worth in few bits."""
     verdict = found.verdict
-    within = {"exactly": "exactly", "weight by weight": "weight by weight", "copy by weights": "as a copy by weights"}
-    copies = {"equal": "equal", "rounded": "a rounded copy,"}
-    words = copies.get(verdict.verdict, verdict.verdict)
-    words += f" {within.get(verdict.within or '', '')}" if verdict.is_copy else ""
-    words += f" within {at_most(verdict.epsilon, 2)}" if verdict.epsilon else ""
-    lines = [f"norm of all weights: {found.norms[0]:.6g} before, {found.norms[1]:.6g} after", f"function: {words}"]
+    function = says.representative(verdict.verdict, verdict.within if verdict.is_copy else None, verdict.epsilon)
+    lines = [f"norm of all weights: {found.norms[0]:.6g} before, {found.norms[1]:.6g} after", function]
     for each in found.errors:
         lines.append(
             f"int{each.bits}: weights off by {each.weights[0]:.2%} -> {each.weights[1]:.2%}, "

@@ -331,4 +331,4 @@ def fingerprint_text(result: Mapping[str, Any]) -> str:
         lines.append("~ here equal functions may have different hashes")
     copies = [group for group in result["groups"] if len(group) > 1]
     lines.append(sentences.functions(len(result["files"]), result["distinct"]))
-    return "\n".join(lines + [line for group in copies for line in _wrapped(f"the same: {', '.join(group)}")])
+    return "\n".join(lines + [line for group in copies for line in _wrapped(sentences.one_function(group))])
