@@ -1,4 +1,13 @@
-"""Gaussian elimination modulo a prime: a rank whose inner loop is BLAS, and nullspaces by FLINT."""
+"""Gaussian elimination modulo a prime: a rank whose inner loop is BLAS, and nullspaces by FLINT.
+
+Idea: float64 products of residues are exact as long as their sums stay below 2⁵³. With residues centred around zero and
+a prime below 2²³, 256 products fit into one sum (`DEPTH`); then everything is reduced again. So matrix products modulo
+p are ordinary BLAS calls, and elimination by recursive halving of the columns (an LU decomposition without storing
+either factor) spends nearly all its time in them, as FFLAS and FLINT do.
+
+Invariant: entries of `work` are integers of size at most p/2 whenever a function returns. Cost: O(n³) for an n × n
+matrix at BLAS speed; rows are permuted in place, columns never.
+"""
 
 from __future__ import annotations
 

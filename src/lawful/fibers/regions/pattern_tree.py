@@ -1,4 +1,15 @@
-"""Regions in many dimensions: a tree of activation patterns, one linear program where no known point decides."""
+"""Regions in many dimensions: a tree of activation patterns, one linear program where no known point decides.
+
+Idea: go through the neurons layer by layer. On the region of the pattern so far each neuron is affine; both of its
+sides are continued that contain an open part of the region. Most questions are answered by the known inner point of
+the region (it is on one side for sure), the rest by a linear program for the widest ball on the other side.
+
+Invariant: a branch is dropped only when it is shown to be empty in rationals. Floats propose: a point counts as inside
+only if its values exceed their error bounds (`value_of`), and where floats find none, the supporting half-spaces are
+tested exactly (Farkas), then all of them (`common_point`). So no region is lost to rounding, and none is invented.
+
+Cost: at most one linear program for each neuron and region, warm-started, since a branch changes one row of it.
+"""
 
 from __future__ import annotations
 

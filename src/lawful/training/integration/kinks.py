@@ -1,4 +1,13 @@
-"""Crossing ReLU kinks without losing the solver's order: the pattern is held still, and changes only at events."""
+"""Crossing ReLU kinks without losing the solver's order: the pattern is held still, and changes only at events.
+
+Idea: a solver of order eight is of order one across a jump of the gradient. So every gate is frozen, which makes the
+right-hand side smooth beyond the kink as well, and the step is cut at the first time that a pre-activation changes its
+sign. There the gates are decided anew: crossed, or pinned where both sides push back (Filippov's sliding solution, with
+the gate that keeps the pre-activation at zero; a linear complementarity problem if several meet).
+
+Invariant: between events the pattern is the true one up to `tolerance`; a law is conserved on every piece and, because
+the sliding velocity is a mean of both sides' velocities, along every kink too. Cost: one root search for each kink.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""When can one truncation map collapse a cluster and leave all others alone? Decided in rationals, with evidence."""
+"""When can one truncation map collapse a cluster and leave all others alone? Decided in rationals, with evidence.
+
+Idea: a hyperplane parts two finite sets unless their convex hulls meet (P2 Section 5), and Farkas' lemma makes both
+answers short: convex weights of one common point, or the normal of a hyperplane. Floats propose a support or a normal,
+rationals confirm it in one pass over the points; only where hulls nearly touch does the exact simplex method run.
+
+Invariant: nothing is answered that was not confirmed in rationals, at any scale of the data. Cost: usually one small
+non-negative least squares problem; in the worst case an exact simplex run, bounded in steps (then *undecided*).
+"""
 
 from __future__ import annotations
 
