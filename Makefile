@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test quick changed full lint types pytest fuzz bench docs clean
+.PHONY: demo test quick changed full lint types pytest fuzz bench docs lock clean
 
 .venv/installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "lawful needs Python 3.11 or newer (make PYTHON=python3.11 ...)"; exit 1; }
@@ -70,6 +70,11 @@ bench: .venv/developer
 docs: .venv/developer
 	@$(BIN)/sphinx-build -q -W -b html docs docs/_build
 	@echo "docs/_build/index.html"
+
+# The versions that the tests ran with; `make` installs these.
+lock: .venv/developer
+	@{ echo "# The versions that the tests ran with (make lock). PyTorch is its CPU build: an unpinned one brings gigabytes of CUDA."; \
+	  $(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' | grep -v -e '^#' -e ' @ '; } > constraints.txt
 
 clean:
 	rm -rf .venv docs/_build docs/generated docs/jupyter_execute docs/_static/schemas docs/_static/notebooks docs/_static/touch build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis out
