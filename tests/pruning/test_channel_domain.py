@@ -33,8 +33,8 @@ from lawful.pruning.channels.weights import ChannelWeights
 from lawful.pruning.files.onnx_channels import prune_onnx
 from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
 from lawful.verify import verify
-from lawful.verify.channel_program import digest, read_tensor
-from lawful.verify.channel_values import bent
+from lawful.verify.channels.program import digest, read_tensor
+from lawful.verify.channels.values import bent
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 ROUNDING = 2.0**-40  # of sums of some hundred terms in float64, relative to the largest entry

@@ -13,7 +13,7 @@ from real import real
 
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify import verify
-from lawful.verify.checkpoint_files import tensors_digest
+from lawful.verify.checkpoints.files import tensors_digest
 
 
 def refuse(proof: Proof, *files: Any, match: str) -> None:

@@ -18,7 +18,7 @@ from lawful import CertificateError, NotACertificate, verify
 from lawful.network import Dag, Mlp
 from lawful.network.digest import digest
 from lawful.sources.files import FORMATS, read, write
-from lawful.verify.wiring import wiring_of
+from lawful.verify.core.dag import dag_of
 
 ROOM = Path(lawful.__file__).parent / "verify"
 
@@ -138,8 +138,8 @@ def networks() -> list[Mlp | Dag]:
 @pytest.mark.parametrize("network", networks(), ids=str)
 def test_a_digest_is_the_same_in_every_format_and_by_both_programs(network: Mlp | Dag, tmp_path: Path) -> None:
     single = network.with_theta(network.theta.astype("float32"))
-    assert digest(single) == wiring_of(single).digest() == wiring_of(single.to_dag()).digest()
-    assert digest(single, weights=False) == wiring_of(single).digest(weights=False) != digest(single)
+    assert digest(single) == dag_of(single).digest() == dag_of(single.to_dag()).digest()
+    assert digest(single, weights=False) == dag_of(single).digest(weights=False) != digest(single)
     for ending in FORMATS:
         path = tmp_path / f"network{ending}"
         try:

@@ -52,7 +52,7 @@ def verify(
     from lawful.report.verify import rejected_json, rejected_text, verified_json, verified_text
     from lawful.verify import speaks_of_files
     from lawful.verify import verify as check
-    from lawful.verify.schema import MOST_BYTES
+    from lawful.verify.core.schema import MOST_BYTES
 
     reading = {"activation": activation, "model": model, "order": order, "shape": input_shape(input_size)}
     content = read_bytes(file, MOST_BYTES)
@@ -84,7 +84,7 @@ class Names:
 
 def _named(text: str, seed: int, reading: dict[str, Any]) -> Names:
     """Read it in every way that fits; if none does, the reason is that of a network."""
-    from lawful.verify.binding import names_of
+    from lawful.verify.core.binding import names_of
 
     ways: tuple[Callable[[], Iterator[Any]], ...] = (
         lambda: _data(Path(text)),
@@ -153,7 +153,7 @@ def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
 
     from lawful.conservation.programs.digest import file_digest, program_digests
     from lawful.sources.opening import open_trained
-    from lawful.verify.channel_program import digest_of as weights_digest_of
+    from lawful.verify.channels.program import digest_of as weights_digest_of
 
     if not is_module(text) and reading["model"] is None and Path(text).suffix.lower() != ".onnx":
         return

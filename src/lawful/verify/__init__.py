@@ -10,33 +10,21 @@ from types import MappingProxyType
 from typing import Any
 
 from lawful.errors import CertificateError, LawfulError, NotACertificate
-from lawful.verify import (
-    channel_pruning,
-    checkpoint_copy,
-    components,
-    distance,
-    flow,
-    geodesic,
-    identifiable,
-    laws,
-    laws_module,
-    laws_theorem,
-    monotone,
-    outputs_differ,
-    path,
-    property,
-    pruning,
-    rebalance,
-    region_count,
-    removable,
-    same,
-    separation,
-    singular,
-    smooth_pair,
-)
-from lawful.verify.binding import matched, opened
-from lawful.verify.finding import Finding, Verified
-from lawful.verify.schema import VERSION, listed, on_the_clock, parse, printable, whole
+from lawful.verify.bounds import distance, monotone, property
+from lawful.verify.channels import pruning as channel_pruning
+from lawful.verify.checkpoints import copy as checkpoint_copy
+from lawful.verify.checkpoints import outputs_differ, smooth_pair
+from lawful.verify.conservation import laws
+from lawful.verify.conservation import module as laws_module
+from lawful.verify.conservation import theorem as laws_theorem
+from lawful.verify.core.binding import matched, opened
+from lawful.verify.core.finding import Finding, Verified
+from lawful.verify.core.schema import VERSION, listed, on_the_clock, parse, printable, whole
+from lawful.verify.fibers import identifiable, region_count, removable, same
+from lawful.verify.invariant_set import components, path, rebalance, singular
+from lawful.verify.papers import geodesic, separation
+from lawful.verify.pruning import neurons as pruning
+from lawful.verify.training import flow
 
 __all__ = ["KINDS", "Verified", "speaks_of_files", "verify"]
 
