@@ -91,7 +91,7 @@ def by_hand(middle: list[dict[str, Any]], apart: float, values: tuple[float, flo
     """A certificate of steps on one number of each file."""
     files = [{"w": np.array([value])} for value in values]
     whole = [{"kind": "parameters", "length": 1}, {"kind": "input", "length": 0}, *middle]
-    body = {"kind": "outputs-differ", "version": 1, "about": [], "steps": [whole], "tensors": [["w"]] * 2}
+    body = {"kind": "outputs-differ", "version": 2, "about": [], "steps": [whole], "tensors": [["w"]] * 2}
     about = [tensors_digest(file) for file in files]
     return json.dumps(body | {"apart": apart, "about": about}), files
 

@@ -153,7 +153,7 @@ def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
 
     from lawful.conservation.programs.digest import file_digest, program_digests
     from lawful.sources.opening import open_trained
-    from lawful.verify.channels.program import digest_of as weights_digest_of
+    from lawful.verify.core.tensors import digest_of_module
 
     if not is_module(text) and reading["model"] is None and Path(text).suffix.lower() != ".onnx":
         return
@@ -162,6 +162,6 @@ def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
             yield Names((file_digest(text),))
     module = open_trained(open_anything(text, **reading))
     if isinstance(module, nn.Module):
-        name = weights_digest_of(module)
+        name = digest_of_module(module)
         yield Names(() if name is None else (name,))
         yield Names(program_digests(module, reading["shape"]))

@@ -9,10 +9,11 @@ from math import prod
 from typing import Protocol
 
 from lawful.verify.channels.heads import check_grid
-from lawful.verify.channels.program import ChangedWeights, ChannelStep, Tensor
+from lawful.verify.channels.program import ChangedWeights, ChannelStep
 from lawful.verify.channels.values import ZERO, Value, exact, plus, size_of, times
 from lawful.verify.core.balls import ball
 from lawful.verify.core.schema import listed, need, whole, wholes
+from lawful.verify.core.tensors import Tensor
 
 ROOM = {  # of the sum of the sizes of what was added
     "float16": Fraction(1, 2**9), "bfloat16": Fraction(1, 2**6),

@@ -5,23 +5,16 @@ Weights stay the doubles they are; entries that changed are rationals (biases al
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import struct
-from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import isfinite, prod
-from typing import Any
+from math import prod
 
-from lawful.errors import NotACertificate
 from lawful.verify.channels.heads import HeadTables, read_heads
 from lawful.verify.channels.values import ZERO, Value
 from lawful.verify.core.schema import listed, need, number, record, truth, whole, wholes, word
+from lawful.verify.core.tensors import Tensor
 
-TYPES = {"float16": "f", "bfloat16": "f", "float32": "f", "float64": "d"}  # held in arrays of
 KEYS = "kind sources channels tensors padded width function arguments"
 ROLES = {
     "layer": ("weight", "bias"), "depthwise": ("weight", "bias"), "norm": ("weight", "bias", "mean", "variance"),
@@ -31,50 +24,6 @@ TWO = ("add", "sub", "mul")
 KINDS = ("input", "other", *ROLES, "same", "bend", "pool", "flat", "cat", "part", "copy", "attend", *TWO)
 SAME = ("relu", "leaky_relu", "abs", "neg", "mul number", "div number")  # commute with positive factors
 ONE = Fraction(1)
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """Numbers with their type and sizes."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    values: Any
-    line: str  # what stands for it in the digest of all weights
-
-    def turned(self) -> Tensor:
-        """The same with its first two axes exchanged."""
-        need(len(self.shape) >= 2, "what is stored with its inputs first has rows and columns")
-        rows, columns, *kernel = self.shape
-        taps = prod(kernel)
-        values = array(TYPES[self.dtype])
-        for column in range(columns):
-            for row in range(rows):
-                start = (row * columns + column) * taps
-                values.extend(self.values[start : start + taps])
-        return Tensor(self.dtype, (columns, rows, *kernel), values, self.line)
-
-
-def read_tensor(value: object) -> Tensor:
-    """A tensor written as the base64 of its little-endian bytes."""
-    given = record(value, "tensor", "dtype shape data")
-    dtype = word(given["dtype"], "dtype", *TYPES)
-    shape = tuple(wholes(given["shape"], "shape", 0, 10**7, most=8))
-    try:
-        raw = base64.b64decode(given["data"], validate=True)
-    except (binascii.Error, TypeError, ValueError):
-        raise NotACertificate("tensor: its data is not base64") from None
-    values = array(TYPES[dtype])
-    size = 2 if dtype.endswith("16") else values.itemsize
-    need(len(raw) == prod(shape) * size, "a tensor has other sizes than its data")
-    if dtype == "float16":
-        values.extend(struct.unpack(f"<{prod(shape)}e", raw))
-    elif dtype == "bfloat16":  # the upper half of a float32
-        values.frombytes(b"".join(b"\0\0" + raw[at : at + 2] for at in range(0, len(raw), 2)))
-    else:
-        values.frombytes(raw)
-    need(all(map(isfinite, values)), "a weight is not finite")
-    return Tensor(dtype, shape, values, f"{dtype} {list(shape)} {hashlib.sha256(raw).hexdigest()}")
 
 
 @dataclass(frozen=True)
@@ -278,24 +227,3 @@ class ChangedWeights:
         gain = ONE if names["weight"] is None else self.entry(str(names["weight"]), place)
         shift = ZERO if names["bias"] is None else self.entry(str(names["bias"]), place)
         return mean, variance + self.steps[at].arguments[0], gain, shift
-
-
-def digest(tensors: Mapping[str, Tensor], others: Mapping[str, str]) -> str:
-    """A name for all weights together."""
-    lines = {name: tensor.line for name, tensor in tensors.items()} | dict(others)
-    text = "\n".join(f"{name} {lines[name]}" for name in sorted(lines))
-    return "weights:" + hashlib.sha256(text.encode()).hexdigest()
-
-
-def digest_of(module: Any) -> str | None:
-    """The digest of the weights of a module given in Python; None if it has none."""
-    if not hasattr(module, "state_dict"):
-        return None
-    lines = {}
-    for name, tensor in module.state_dict().items():
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        raw = flat.view(flat[:0].byte().dtype).numpy().tobytes() if flat.numel() else b""
-        code = hashlib.sha256(raw).hexdigest()
-        lines[name] = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)} {code}"
-    text = "\n".join(f"{name} {lines[name]}" for name in sorted(lines))
-    return "weights:" + hashlib.sha256(text.encode()).hexdigest()

@@ -18,11 +18,12 @@ from lawful.verify.channels.compare import compare, read_tidied
 from lawful.verify.channels.dependent import dependent_sweep
 from lawful.verify.channels.facts import ChannelFacts
 from lawful.verify.channels.heads import joined
-from lawful.verify.channels.program import ChangedWeights, ChannelStep, Tensor, digest, read_program, read_tensor
+from lawful.verify.channels.program import ChangedWeights, ChannelStep, read_program
 from lawful.verify.channels.values import Value, exact, is_zero, plus, size_of
 from lawful.verify.core.balls import BITS
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.schema import afford, listed, need, record, wholes, word
+from lawful.verify.core.tensors import Tensor, read_tensor, weights_digest
 
 Cell = tuple[int, int]
 
@@ -39,7 +40,10 @@ def check(body: dict[str, Any]) -> Finding:
     need(not set(others) & (set(before) | set(after)), "a tensor is both read and not read")
     lost = {word(name, "lost", *others) for name in listed(given["lost"], "lost", most=len(others))}
     kept = {name: line for name, line in others.items() if name not in lost}
-    digests = digest(before, others), digest(after, kept)
+    digests = tuple(
+        weights_digest({name: tensor.line for name, tensor in tensors.items()} | rest)
+        for tensors, rest in ((before, others), (after, kept))
+    )
     steps = read_program(given["program"], before)
     turned: set[str] = set()
     for item in given["program"]:

@@ -46,9 +46,9 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     surveys = [survey(file) for file in files]
     need(len(programs) == 2 or surveys[0][0] != surveys[1][0], "the two files hold the same numbers")
     names = listed(parts["tensors"], "tensors", length=2)
-    if len(programs) == 1 and set(surveys[0][1]) == set(surveys[1][1]):
+    if len(programs) == 1:
         # One list of steps reads both files alike; in another order it would tell a file from itself.
-        need(names[0] == names[1], "one list of steps reads the tensors of the two files in different orders")
+        _need_one_order(names, surveys[0][1], surveys[1][1])
     both = programs[0], programs[-1]
     pair = [
         (steps, _numbers(file, shapes, own, steps[0].length))
@@ -79,6 +79,16 @@ def _numbers(file: Mapping[str, Array], shapes: Mapping[str, Any], names: object
         need(bool(np.isfinite(values).all()), "a number of the files is not finite")
         found += values.ravel().tolist()
     return found
+
+
+def _need_one_order(names: Sequence[Any], first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
+    """Tensors that stand at one place are of one shape, and have one name wherever both files know both names."""
+    one, two = (listed(each, "tensors", most=100_000) for each in names)
+    need(len(one) == len(two), "one list of steps reads more tensors of one file than of the other")
+    for mine, yours in zip(one, two, strict=True):
+        shared = mine == yours or (yours not in first and mine not in second)
+        need(shared, "one list of steps reads the tensors of the two files in different orders")
+        need(first.get(mine) == second.get(yours), "one list of steps reads tensors of different shapes")
 
 
 def _work(step: ReadStep) -> int:

@@ -40,7 +40,7 @@ def settings_digest(settings: Mapping[str, Any] | None) -> str | None:
     if settings is None:
         return None
     text = json.dumps(settings, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return f"settings:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    return f"settings:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def check_settings(bound: object, files: Sequence[Any]) -> str:

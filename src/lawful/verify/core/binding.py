@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from lawful.errors import CertificateError, NotACertificate
-from lawful.verify.channels import program as channel_program
 from lawful.verify.core.dag import dag_of
 from lawful.verify.core.finding import digest_of
 from lawful.verify.core.schema import MOST_BYTES
+from lawful.verify.core.tensors import digest_of_module
 
 
 def opened(certificate: Any) -> Mapping[str, Any] | str | bytes:
@@ -61,7 +61,7 @@ def names_of(thing: Any) -> tuple[str, ...]:
     if isinstance(thing, tuple) or (hasattr(thing, "shape") and not hasattr(thing, "to_dag")):
         return data_digests(*thing) if isinstance(thing, tuple) else data_digests(thing)
     if not hasattr(thing, "to_dag"):
-        name = channel_program.digest_of(thing)
+        name = digest_of_module(thing)
         if name is not None:
             return (name,)
     dag = dag_of(thing)

@@ -14,7 +14,6 @@ from typing import Any
 
 from lawful.errors import CertificateError, NotACertificate, Unsupported
 
-VERSION = 1
 MOST_BYTES = 50_000_000
 MOST_DEPTH = 12  # lists and objects inside each other
 MOST_STEPS = 1_000_000_000  # elementary operations that a re-check may take: minutes, not hours

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lawful.verify.channels.program import Tensor, read_tensor
-from lawful.verify.channels.program import digest as digest_of_weights
 from lawful.verify.core.dag import HIDDEN, INPUT, OUTPUT, CheckedDag
 from lawful.verify.core.schema import listed, need, record, truth, whole, wholes
+from lawful.verify.core.tensors import Tensor, read_tensor, weights_digest
 
 UNCHECKED = (
     "; that training keeps the balances of the entries listed (scaling them as listed leaves the module's function "
@@ -85,7 +84,7 @@ def read_entries(value: object, where: str) -> EntryWiring:
     others = {str(name): line for name, line in record_of(given["others"], f"{where}.others").items()}
     need(not set(others) & set(tensors), "a tensor is named twice")
     roles = (INPUT, *(HIDDEN,) * nodes, OUTPUT)
-    name = digest_of_weights(tensors, others)
+    name = weights_digest({name: tensor.line for name, tensor in tensors.items()} | others)
     more = truth(given["other_laws"], f"{where}.other_laws")
     ends = tuple(tails), tuple(heads)
     rest = tuple(sorted(others.items()))
