@@ -18,7 +18,7 @@ from lawful.verify.bounds.layers import Floats, Places, Plain, Shared, deepened,
 from lawful.verify.bounds.relaxation import bounds, hidden_ends
 from lawful.verify.bounds.spectral import Weights, spectral_gaps
 from lawful.verify.core.dag import CheckedDag, read_dag, read_mlp
-from lawful.verify.core.finding import Finding, digest_of, short
+from lawful.verify.core.finding import Finding, digest_of, in_full, short
 from lawful.verify.core.schema import (
     afford,
     exactly,
@@ -115,9 +115,9 @@ def around_samples(value: object, box: Sides) -> tuple[list[Sides], Fraction, tu
 
 
 def shown(box: Sides) -> str:
-    """A box in few words."""
+    """A box in words: it is part of the question, so it is repeated whole, or named by its digest where it is long."""
     sides = [f"[{low}, {high}]" for low, high in box]
-    return f"{sides[0]}^{len(sides)}" if len(set(sides)) == 1 else " x ".join(sides[:4]) + " x ..." * (len(sides) > 4)
+    return f"{sides[0]}^{len(sides)}" if len(set(sides)) == 1 else in_full(" x ".join(sides))
 
 
 # From below

@@ -14,7 +14,7 @@ from lawful.verify.core.dag import read_dag
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.regions import walked
 from lawful.verify.core.schema import afford, listed, need, rational, record, whole
-from lawful.verify.fibers.same import read_box, read_network
+from lawful.verify.fibers.same import read_box, read_network, sides_of
 from lawful.verify.fibers.steps import ZERO, CheckedStack, Rational, Row
 
 
@@ -38,7 +38,9 @@ def check(body: dict[str, Any]) -> Finding:
     many = "1 region" if regions == 1 else f"{regions} regions"
     meant = "open sets on which every hidden neuron that bends keeps its side"
     return Finding(
-        f"{short(digest)} has exactly {many} on {domain}, {meant}", {"regions": regions, "domain": domain}, (digest,)
+        f"{short(digest)} has exactly {many} on {domain}, {meant}",
+        {"regions": regions, "domain": domain, "box": sides_of(given["box"])},
+        (digest,),
     )
 
 

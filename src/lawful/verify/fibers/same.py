@@ -14,7 +14,7 @@ from flint import fmpq
 
 from lawful.outward import at_least
 from lawful.verify.core.dag import read_dag, read_mlp
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding, in_full, short
 from lawful.verify.core.regions import check_regions
 from lawful.verify.core.schema import afford, listed, need, number, numbers, rational, record, wholes, word
 from lawful.verify.fibers.steps import (
@@ -46,15 +46,16 @@ def check(body: dict[str, Any]) -> Finding:
     (first, one), (second, other) = read
     box, domain = read_box(given["box"], first.inputs)
     names, digests = f"{short(one)} and {short(other)}", (one, other)
+    asked = {"domain": domain, "box": sides_of(given["box"])}
     if word(given["verdict"], "verdict", "equal", "different") == "different":
         need(given["witness"] is None and given["within"] is None, "a witness does not go with the verdict different")
         words, facts = _different(given["counterexample"], first, second, box)
         where = f" on {domain}" if given["box"] is not None else ""
-        return Finding(f"{names} are different functions{where}: {words}", facts | {"domain": domain}, digests)
+        return Finding(f"{names} are different functions{where}: {words}", facts | asked, digests)
     need(given["counterexample"] is None, "a counterexample does not go with the verdict equal")
     kind, share = _within(given["within"])
     how = agreement(given["witness"], first, second, box, exact(share))
-    facts = {"verdict": "equal", "domain": domain, "within": (kind, Fraction(share)), "by": how}
+    facts = asked | {"verdict": "equal", "within": (kind, Fraction(share)), "by": how}
     if share:
         words = f"{names}, after steps that keep their functions on {domain}, have the same {how} within {share!r} of "
         return Finding(words + "the smaller of any two entries", facts | {"verdict": "equal weight by weight"}, digests)
@@ -79,8 +80,13 @@ def read_box(value: object, inputs: int) -> tuple[list[Span], str]:
     need(all(a < b for a, b in zip(low, high, strict=True)), "the box is empty")
     ends = list(zip(low, high, strict=True))
     words = [f"[{a!r}, {b!r}]" for a, b in ends]
-    same = f"{words[0]}^{inputs}" if len(set(words)) == 1 else " x ".join(words[:4]) + " x ..." * (inputs > 4)
+    same = f"{words[0]}^{inputs}" if len(set(words)) == 1 else in_full(" x ".join(words))
     return [(exact(a), exact(b)) for a, b in ends], same
+
+
+def sides_of(value: Any) -> list[tuple[Fraction, ...]] | None:
+    """The sides of a box that was read, as facts state them."""
+    return None if value is None else [tuple(map(Fraction, side)) for side in zip(*value, strict=True)]
 
 
 def _within(value: object) -> tuple[str, float]:

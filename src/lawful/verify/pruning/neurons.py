@@ -14,7 +14,7 @@ from typing import Any
 from flint import fmpq
 
 from lawful.verify.core.dag import CheckedDag, read_dag
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding, in_full, short
 from lawful.verify.core.schema import afford, listed, need, number, rational, record, whole, wholes, word
 from lawful.verify.pruning.rules import RULES, Evidence, Replay
 from lawful.verify.pruning.sums import (
@@ -91,9 +91,7 @@ def _statement(
 
 def _box(box: Box) -> str:
     ends = [f"[{'-inf' if low is None else float(low)}, {'inf' if high is None else float(high)}]" for low, high in box]
-    return (
-        f"{ends[0]}^{len(ends)}" if len(set(ends)) == 1 else " x ".join(ends[:4]) + (" x ..." if len(ends) > 4 else "")
-    )
+    return f"{ends[0]}^{len(ends)}" if len(set(ends)) == 1 else in_full(" x ".join(ends))
 
 
 def _up(value: Fraction) -> float:
