@@ -57,7 +57,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Re-check a saved certificate with separate code: 0 verified, 1 rejected, 2 not a certificate."""
-    from lawful.api.questions import need_balance, need_box, need_specification
+    from lawful.api.binding import need_balance, need_box, need_specification
     from lawful.cli.structure.components import read_balance
     from lawful.formats.io.reading import read_bytes
     from lawful.report.verify import rejected_json, rejected_text, verified_json, verified_text

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import lcm
 from typing import Any, NamedTuple
 
-from lawful.verify.bounds.distance import (
+from lawful.verify.bounds.boxes import (
     MOST_HALVINGS,
     Sides,
     bounded,
