@@ -66,7 +66,7 @@ def test_functions_stay_functions_whatever_is_imported() -> None:
         "assert lawful.laws('2-3-1 relu').laws == 3\n"
         "assert lawful.components('2-3-1 relu').connected in (True, False)\n"
         "assert lawful.singular('2-3-1 relu').singularity.rank == 3\n"
-        "import lawful.verify.schema\n"
+        "import lawful.verify.core.schema\n"
         "assert callable(lawful.flow) and callable(lawful.leaky) and callable(lawful.verify)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

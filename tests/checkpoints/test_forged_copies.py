@@ -11,7 +11,7 @@ import pytest
 
 from lawful.errors import CertificateError
 from lawful.verify import verify
-from lawful.verify.checkpoint_files import tensors_digest
+from lawful.verify.core.checkpoint import tensors_digest
 
 Tensors = dict[str, np.ndarray]
 RNG = np.random.default_rng(0)
@@ -30,7 +30,7 @@ def packed(values: Any) -> str:
 def checked(second: Tensors, first: Tensors = A, *, compared: tuple[str, ...] = (), **parts: list[Any]) -> Any:
     """The finding about a pair; all tensors but those `compared` up to rounding are said to be moved only."""
     body = {
-        "kind": "checkpoint-copy", "version": 1, "about": [tensors_digest(first), tensors_digest(second)],
+        "kind": "checkpoint-copy", "version": 2, "about": [tensors_digest(first), tensors_digest(second)],
         "tensors": [[name, name, name] for name in first], "folds": [], "matrices": [], "frames": [], "shifts": [],
         "moved": [name for name in first if name not in compared],
     }  # fmt: skip

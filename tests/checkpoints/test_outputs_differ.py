@@ -22,7 +22,7 @@ from lawful.checkpoints.rewrite.unrelated_programs import apart
 from lawful.errors import CertificateError, LawfulError, Unsupported
 from lawful.program.table import ATEN, Entry
 from lawful.verify import verify
-from lawful.verify.checkpoint_files import tensors_digest
+from lawful.verify.core.checkpoint import tensors_digest
 
 Files = list[dict[str, Any]]
 
@@ -91,7 +91,7 @@ def by_hand(middle: list[dict[str, Any]], apart: float, values: tuple[float, flo
     """A certificate of steps on one number of each file."""
     files = [{"w": np.array([value])} for value in values]
     whole = [{"kind": "parameters", "length": 1}, {"kind": "input", "length": 0}, *middle]
-    body = {"kind": "outputs-differ", "version": 1, "about": [], "steps": [whole], "tensors": [["w"]] * 2}
+    body = {"kind": "outputs-differ", "version": 2, "about": [], "steps": [whole], "tensors": [["w"]] * 2}
     about = [tensors_digest(file) for file in files]
     return json.dumps(body | {"apart": apart, "about": about}), files
 
@@ -149,7 +149,9 @@ def test_tensors_that_do_not_fit_are_not_turned_into_lists(monkeypatch: pytest.M
     more = [file | {"large": np.zeros(10)} for file in files]
     about = [tensors_digest(file) for file in more]
     named = json.dumps(json.loads(text) | {"tensors": [["w", "large"]] * 2, "about": about})
-    monkeypatch.setattr("lawful.verify.outputs_differ.np.isfinite", lambda values: pytest.fail("it was read"))
+    monkeypatch.setattr(
+        "lawful.verify.checkpoints.outputs_differ.np.isfinite", lambda values: pytest.fail("it was read")
+    )
     with pytest.raises(CertificateError, match="do not begin with"):
         verify(named, *more)
 

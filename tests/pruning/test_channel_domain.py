@@ -33,8 +33,8 @@ from lawful.pruning.channels.weights import ChannelWeights
 from lawful.pruning.files.onnx_channels import prune_onnx
 from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
 from lawful.verify import verify
-from lawful.verify.channel_program import digest, read_tensor
-from lawful.verify.channel_values import bent
+from lawful.verify.channels.values import bent
+from lawful.verify.core.tensors import read_tensor, weights_digest
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 ROUNDING = 2.0**-40  # of sums of some hundred terms in float64, relative to the largest entry
@@ -289,7 +289,7 @@ def test_a_forged_scale(forgery: str) -> None:
 def redigested(made: dict[str, Any]) -> str:
     """The digest of the forged weights: a forger knows how to make one."""
     tensors = {name: read_tensor(each) for name, each in made["before"].items()}
-    return digest(tensors, made["others"])
+    return weights_digest({name: tensor.line for name, tensor in tensors.items()} | made["others"])
 
 
 @pytest.mark.parametrize(("low", "high"), [("clamp_min", "clamp_max")])

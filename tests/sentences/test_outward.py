@@ -22,7 +22,7 @@ ALLOWED = {
     ("api/leaky/plan.py", "below {:.4g}"): "a limit on an option, in the message that refuses it",
     ("checkpoints/identity/orbit_hash.py", "more than {:.0e}"): "a constant",
     ("conservation/known/polynomial.py", "more than {:.0f}"): "a limit on a size, in the message that refuses more",
-    ("verify/schema.py", "than the {:.0e}"): "a constant",
+    ("verify/core/schema.py", "than the {:.0e}"): "a constant",
     (
         "reproduction/claims/fibers_composition.py",
         "<= {:.4f}",

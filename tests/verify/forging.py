@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from lawful import CertificateError, NotACertificate, Unsupported
-from lawful.verify.channel_program import digest as channels_digest
-from lawful.verify.channel_program import read_tensor
-from lawful.verify.components import read_graph
-from lawful.verify.wiring import read_tower, read_wiring
+from lawful.verify.core.dag import read_dag, read_mlp
+from lawful.verify.core.tensors import read_tensor, weights_digest
+from lawful.verify.invariant_set.entries import read_graph
 
 REFUSED = (CertificateError, NotACertificate, Unsupported)
 Proof = dict[str, Any]
@@ -27,29 +26,29 @@ def signed(proof: Proof) -> Proof:
         match proof["kind"]:
             case "same" | "distance":
                 about = [
-                    (read_wiring(network) if "roles" in network else read_tower(network).wiring()).digest()
+                    (read_dag(network) if "roles" in network else read_mlp(network).to_dag()).digest()
                     for network in proof["networks"]
                 ]
             case "pruning":
-                about = [read_wiring(proof[key]).digest() for key in ("original", "result")]
+                about = [read_dag(proof[key]).digest() for key in ("original", "result")]
             case "path":
                 about = [read_graph(proof[key]).digest() for key in ("start", "stop")]
             case "rebalance":
-                about = [read_wiring(proof[key]).digest() for key in ("before", "after")]
+                about = [read_dag(proof[key]).digest() for key in ("before", "after")]
             case "flow":
                 ends = [proof["network"] | {"weights": proof["theta"][place]} for place in (0, -1)]
-                about = [read_wiring(network).digest() for network in ends]
+                about = [read_dag(network).digest() for network in ends]
             case "channel-pruning":
                 kept = {k: v for k, v in proof["others"].items() if k not in proof.get("lost", [])}
                 about = [
-                    channels_digest({k: read_tensor(v) for k, v in proof[key].items()}, others)
+                    weights_digest({k: read_tensor(v).line for k, v in proof[key].items()} | others)
                     for key, others in (("before", proof["others"]), ("after", kept))
                 ]
             case "property" | "monotone":
                 network = proof["network"]
-                about = [(read_wiring(network) if "roles" in network else read_tower(network).wiring()).digest()]
+                about = [(read_dag(network) if "roles" in network else read_mlp(network).to_dag()).digest()]
             case "identifiable" | "regions" | "removable":
-                about = [read_tower(proof["network"]).wiring().digest()]
+                about = [read_mlp(proof["network"]).to_dag().digest()]
             case _ if "network" in proof:
                 about = [read_graph(proof["network"]).digest()]
             case _:

@@ -13,7 +13,8 @@ from real import real
 
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify import verify
-from lawful.verify.checkpoint_files import tensors_digest
+from lawful.verify.core.checkpoint import tensors_digest
+from lawful.verify.core.tensors import weights_digest
 
 
 def refuse(proof: Proof, *files: Any, match: str) -> None:
@@ -64,7 +65,7 @@ def test_a_property_says_what_is_forbidden() -> None:
 
 def copy_of(first: dict[str, Any], second: dict[str, Any], **parts: Any) -> str:
     body = {
-        "kind": "checkpoint-copy", "version": 1, "about": [tensors_digest(first), tensors_digest(second)],
+        "kind": "checkpoint-copy", "version": 2, "about": [tensors_digest(first), tensors_digest(second)],
         "tensors": [[name, name, name] for name in first], "folds": [], "matrices": [], "frames": [], "shifts": [],
         "moved": [],
     }  # fmt: skip
@@ -126,7 +127,7 @@ def differ(first: dict[str, Any], second: dict[str, Any], orders: list[list[str]
     steps = [{"kind": "parameters", "length": 2}, {"kind": "input", "length": 0},
              {"kind": "take", "sources": [0], "indices": [0]}]  # fmt: skip
     about = [tensors_digest(first), tensors_digest(second)]
-    return json.dumps({"kind": "outputs-differ", "version": 1, "about": about, "steps": [steps], "tensors": orders,
+    return json.dumps({"kind": "outputs-differ", "version": 2, "about": about, "steps": [steps], "tensors": orders,
                        "apart": 0.5})  # fmt: skip
 
 
@@ -139,3 +140,27 @@ def test_a_file_does_not_differ_from_itself() -> None:
     with pytest.raises(CertificateError, match="different orders"):
         verify(differ(file, other, [["a", "b"], ["b", "a"]]), file, other)
     assert verify(differ(file, other, [["b", "a"], ["b", "a"]]).replace("0.5", "0.125"), file, other).facts["apart"] > 0
+
+
+def test_one_list_of_steps_reads_what_belongs_together() -> None:
+    """A tensor that only one file has must not hide that the others were read in another order."""
+    file = {"a": np.array([1.0]), "b": np.array([2.0])}
+    more = file | {"c": np.array([0.0])}
+    with pytest.raises(CertificateError, match="different orders"):
+        verify(differ(file, more, [["a", "b"], ["b", "a"]]), file, more)
+    wide = {"a": np.array([1.0, 2.0]), "d": np.array([])}
+    with pytest.raises(CertificateError, match="different shapes"):
+        verify(differ(file, wide, [["a", "b"], ["a", "d"]]), file, wide)
+    named = {"x": np.array([2.0]), "y": np.array([2.0])}
+    assert verify(differ(file, named, [["a", "b"], ["x", "y"]]), file, named).facts["lists"] == 1
+
+
+def test_digests_keep_names_apart_and_whole() -> None:
+    """Without delimiters the numbers of one tensor can be the name of the next; 128 bits can be made to collide."""
+    eight = np.frombuffer(b"\n[1]\nABC", dtype="<f8")
+    one, two = {"a": np.array([1.0])}, {"a\n[1]": np.array([1.0])}
+    assert len({tensors_digest(each) for each in (one, two, {"a": eight})}) == 3
+    assert weights_digest({"w": "x\nv y"}) != weights_digest({"w": "x", "v": "y"})
+    assert weights_digest({"w x": "y"}) != weights_digest({"w": "x y"})
+    assert len(tensors_digest(one)) == len("checkpoint:") + 64
+    assert len(weights_digest({})) == len("weights:") + 64

@@ -17,9 +17,9 @@ from lawful import Architecture, CertificateError, Dag, Mlp
 from lawful.bounds.certificate import certificate
 from lawful.bounds.distance import distance
 from lawful.verify import verify
-from lawful.verify.distance import bounded
-from lawful.verify.distance_layers import Places, deepened, plain_layers, shared_layers
-from lawful.verify.wiring import wiring_of
+from lawful.verify.bounds.boxes import bounded
+from lawful.verify.bounds.layers import Places, deepened, plain_layers, shared_layers
+from lawful.verify.core.dag import dag_of
 
 
 def random_mlp(rng: np.random.Generator, widths: tuple[int, ...], slope: float = 0.0) -> Mlp:
@@ -101,7 +101,7 @@ def test_integer_bounds_hold_every_sample(seed: int) -> None:
     widths = tuple(int(n) for n in rng.integers(1, 7, size=int(rng.integers(2, 5))))
     first = random_mlp(rng, widths, [0.0, 0.3, 1.0][seed % 3])
     second = moved(first, rng, 10.0 ** rng.integers(-6, 1))
-    layers = [plain_layers(wiring_of(network)) for network in (first, second)]
+    layers = [plain_layers(dag_of(network)) for network in (first, second)]
     matches = [Places(range(n), rng.permutation(n).tolist(), [Fraction(3, 7)] * n) for n in widths[1:-1]]
     shared = shared_layers(*(deepened(each, len(layers[0]), widths[0]) for each in layers), matches, widths[0])  # type: ignore[call-arg]
     low = rng.normal(size=widths[0])

@@ -20,9 +20,10 @@ from lawful.invariant_set import components
 from lawful.invariant_set.certificate import certificate as of_components
 from lawful.network import Architecture, Mlp
 from lawful.papers.leaky import LeakyResNet
-from lawful.verify.pruning_rules import Replay
-from lawful.verify.rows import Signals, exact, sum_span
-from lawful.verify.wiring import read_wiring
+from lawful.verify.core.dag import read_dag
+from lawful.verify.core.numbers import exact
+from lawful.verify.pruning.rules import Replay
+from lawful.verify.pruning.sums import Signals, sum_span
 
 
 def test_a_tolerance_is_around_the_balance_of_the_weights_themselves() -> None:
@@ -38,7 +39,7 @@ def test_a_tolerance_is_around_the_balance_of_the_weights_themselves() -> None:
 
 def test_what_a_joined_carrier_passes_on_bounds_its_rounding() -> None:
     """A carrier that takes over a large sum may not be rounded as if it still held its small value."""
-    from lawful.verify import pruning
+    from lawful.verify.pruning import neurons as pruning
 
     graph = {
         "roles": [0, 1, 1, 2],
@@ -46,8 +47,8 @@ def test_what_a_joined_carrier_passes_on_bounds_its_rounding() -> None:
         "slopes": [1.0, 1.0],
         "weights": [1e-6, 1e6, 1.0, 1.0],
     }
-    before = Signals(read_wiring(graph), range(4))
-    joined = read_wiring(graph | {"weights": [1e6 + 1e-6, 1.0, 1.0 + 2**-9, 0.0]})
+    before = Signals(read_dag(graph), range(4))
+    joined = read_dag(graph | {"weights": [1e6 + 1e-6, 1.0, 1.0 + 2**-9, 0.0]})
     after = Signals(joined, range(4))
     stage = Replay(before, {2: exact(1.0)}, {1: (3, exact(0.0))}, {}, {}, {}, "here")
     wanted = {1: {0: exact(1e6) + exact(1e-6)}, 3: {1: exact(1.0)}}
@@ -80,17 +81,17 @@ def test_factors_that_pile_up_are_refused_before_they_hang() -> None:
 
 
 def test_a_check_stops_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lawful.verify.schema.MOST_SECONDS", -1.0)
+    monkeypatch.setattr("lawful.verify.core.schema.MOST_SECONDS", -1.0)
     with pytest.raises(Unsupported, match="processor time"):
         verify(real("components"))
 
 
 def test_a_deep_tower_is_read_in_linear_time() -> None:
-    from lawful.verify.wiring import read_tower
+    from lawful.verify.core.dag import read_mlp
 
     count = 30_000
     tower = {"weights": [[[0.5]]] * count, "biases": [None] * count, "slopes": [0.0] * (count - 1)}
-    assert len(read_tower(tower).wiring().hidden) == count - 1
+    assert len(read_mlp(tower).to_dag().hidden) == count - 1
 
 
 def test_a_residual_is_not_negative() -> None:

@@ -36,7 +36,7 @@ def certificate(found: Components) -> dict[str, Any]:
     open_answer = found.connected and bool(balance.slack or found.beyond)  # "no lock is sure" is not a yes
     return {
         "kind": "components",
-        "version": 1,
+        "version": 2,
         "about": [_digest(found.dag) if own else digest(as_dag(found.dag), weights=False)],
         "connected": None if open_answer else found.connected,
         "log2_components": found.log2_components,
@@ -84,7 +84,7 @@ def path_certificate(start: Mlp | Balanced, stop: Mlp | Balanced, found: WeightP
         raise Unsupported("frozen weights that differ are in the files themselves: there is no certificate of them")
     body: dict[str, Any] = {
         "kind": "path",
-        "version": 1,
+        "version": 2,
         "about": [_digest(first), _digest(last)],
         "start": _written(first),
         "stop": _written(last),

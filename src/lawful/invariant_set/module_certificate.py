@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,8 +38,8 @@ def written_entries(graph: EntryGraph) -> dict[str, Any]:
 def entries_digest(graph: EntryGraph) -> str:
     """The name of all weights of the module together."""
     state = graph.state()
-    text = "\n".join(f"{name} {_line(state[name])}" for name in sorted(state))
-    return "weights:" + hashlib.sha256(text.encode()).hexdigest()
+    text = "".join(f"{json.dumps([name, _line(state[name])])}\n" for name in sorted(state))
+    return "weights:" + hashlib.sha256(f"lawful weights 2\n{text}".encode()).hexdigest()
 
 
 def _tensor(graph: EntryGraph, number: int, tensor: torch.Tensor) -> dict[str, Any]:

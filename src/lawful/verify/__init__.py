@@ -1,73 +1,62 @@
 """The trust kernel: re-check a certificate with code that shares nothing with the code that made it.
 
-This room imports `lawful.errors` and nothing else of the project; rationals, integers or balls decide everything.
+This package imports `lawful.errors` and `lawful.outward` and nothing else of the project; rationals, integers or balls
+decide everything. Of a certificate only the checker of its kind is loaded, and what that needs of `core`.
+`docs/certificates` specifies every kind: what its keys mean, and why the check implies the sentence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from lawful.errors import CertificateError, LawfulError, NotACertificate
-from lawful.verify import (
-    channel_pruning,
-    checkpoint_copy,
-    components,
-    distance,
-    flow,
-    geodesic,
-    identifiable,
-    laws,
-    laws_module,
-    laws_theorem,
-    monotone,
-    outputs_differ,
-    path,
-    property,
-    pruning,
-    rebalance,
-    region_count,
-    removable,
-    same,
-    separation,
-    singular,
-    smooth_pair,
-)
-from lawful.verify.binding import matched, opened
-from lawful.verify.finding import Finding, Verified
-from lawful.verify.schema import VERSION, listed, on_the_clock, parse, printable, whole
+from lawful.verify.core.binding import matched, opened
+from lawful.verify.core.finding import Finding, Verified
+from lawful.verify.core.schema import listed, on_the_clock, parse, printable, whole
 
-__all__ = ["KINDS", "Verified", "speaks_of_files", "verify"]
+__all__ = ["KINDS", "OF_FILES", "Verified", "speaks_of_files", "verify"]
 
-KINDS: Mapping[str, Callable[[dict[str, Any]], Finding]] = MappingProxyType(
+
+class CertificateKind(NamedTuple):
+    """Where the checker of a kind stands in this package, and the version of its certificates that it reads."""
+
+    checker: str
+    version: int = 1
+
+
+KINDS: Mapping[str, CertificateKind] = MappingProxyType(
     {
-        "channel-pruning": channel_pruning.check,
-        "components": components.check,
-        "distance": distance.check,
-        "flow": flow.check,
-        "geodesic": geodesic.check,
-        "identifiable": identifiable.check,
-        "laws": laws.check,
-        "laws-by-theorem": laws_theorem.check,
-        "laws-of-module": laws_module.check,
-        "monotone": monotone.check,
-        "path": path.check,
-        "property": property.check,
-        "pruning": pruning.check,
-        "rebalance": rebalance.check,
-        "regions": region_count.check,
-        "removable": removable.check,
-        "same": same.check,
-        "singular": singular.check,
-        "truncation-separation": separation.check,
+        "channel-pruning": CertificateKind("channels.pruning", 2),
+        "components": CertificateKind("invariant_set.components", 2),
+        "distance": CertificateKind("bounds.distance"),
+        "flow": CertificateKind("training.flow"),
+        "geodesic": CertificateKind("papers.geodesic"),
+        "identifiable": CertificateKind("fibers.identifiable"),
+        "laws": CertificateKind("conservation.laws"),
+        "laws-by-theorem": CertificateKind("conservation.theorem"),
+        "laws-of-module": CertificateKind("conservation.module"),
+        "monotone": CertificateKind("bounds.monotone"),
+        "path": CertificateKind("invariant_set.path", 2),
+        "property": CertificateKind("bounds.property"),
+        "pruning": CertificateKind("pruning.neurons"),
+        "rebalance": CertificateKind("invariant_set.rebalance"),
+        "regions": CertificateKind("fibers.region_count"),
+        "removable": CertificateKind("fibers.removable"),
+        "same": CertificateKind("fibers.same"),
+        "singular": CertificateKind("invariant_set.singular"),
+        "truncation-separation": CertificateKind("papers.separation"),
     }
 )
-OF_FILES = {
-    "checkpoint-copy": checkpoint_copy.check,
-    "outputs-differ": outputs_differ.check,
-    "smooth-pair": smooth_pair.check,
-}  # kinds that speak of tensors in files: these have to be given
+OF_FILES: Mapping[str, CertificateKind] = MappingProxyType(
+    {
+        "checkpoint-copy": CertificateKind("checkpoints.copy", 2),
+        "outputs-differ": CertificateKind("checkpoints.outputs_differ", 2),
+        "smooth-pair": CertificateKind("checkpoints.smooth_pair", 2),
+    }
+)  # kinds that speak of tensors in files: these have to be given
 DAMAGE = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
 
@@ -83,7 +72,8 @@ def verify(certificate: Any, *networks: Any) -> Verified:
     Networks, data `(x, y)` or `x`, and Leaky ResNets may follow: each must be one that it is about.
 
     Raises `CertificateError` with the first fact that fails (also when a network given is none that the certificate is
-    about), `NotACertificate` if it is none at all, `Unsupported` if the check would take too long.
+    about), `NotACertificate` if it is none at all or of another version, `Unsupported` if the check would take too
+    long.
 
     >>> from lawful.invariant_set.certificate import certificate
     >>> from lawful.invariant_set import components
@@ -95,15 +85,16 @@ def verify(certificate: Any, *networks: Any) -> Verified:
     body = parse(opened(certificate))
     for key in ("kind", "version", "about"):
         if key not in body:
-            raise NotACertificate(f"not a certificate of version {VERSION}: {key!r} is missing")
+            raise NotACertificate(f"not a certificate: {key!r} is missing")
     kind, about = body.pop("kind"), listed(body.pop("about"), "about", most=16)
     if not isinstance(kind, str) or kind not in {*KINDS, *OF_FILES}:
         raise NotACertificate(f"not a certificate: its kind is none of {', '.join((*KINDS, *OF_FILES))}")
-    if whole(body.pop("version"), "version") != VERSION:
-        raise NotACertificate(f"this program reads certificates of version {VERSION} only")
+    checker = KINDS.get(kind) or OF_FILES[kind]
+    _need_version(kind, whole(body.pop("version"), "version"), checker.version)
     try:
+        check = import_module(f"lawful.verify.{checker.checker}").check
         with on_the_clock():
-            found = OF_FILES[kind](body, networks) if kind in OF_FILES else KINDS[kind](body)
+            found: Finding = check(body, networks) if kind in OF_FILES else check(body)
         if about != list(found.networks):
             raise CertificateError("the digests are not those of the networks in the certificate")
         given = tuple(range(len(networks))) if kind in OF_FILES else matched((*found.networks, *found.others), networks)
@@ -115,3 +106,13 @@ def verify(certificate: Any, *networks: Any) -> Verified:
     except DAMAGE as error:
         raise NotACertificate(f"a damaged certificate of {kind}: {type(error).__name__}") from error
     return Verified(kind, printable(found.statement), found.facts, (*found.networks, *found.others), given)
+
+
+def _need_version(kind: str, stated: int, known: int) -> None:
+    """A certificate of another version is neither right nor wrong: nothing in it is looked at."""
+    if stated != known:
+        age = "an older" if stated < known else "a newer"
+        raise NotACertificate(
+            f"a certificate of {kind} of another version ({stated}; this program reads {known}): make it again with "
+            f"this program, or check it with {age} one"
+        )

@@ -29,7 +29,7 @@ from lawful.program.frontends.export import ExportedModule, operator_name
 from lawful.symmetry.check import tensors_in
 from lawful.types import Floats
 
-KIND, VERSION = "outputs-differ", 1
+KIND, VERSION = "outputs-differ", 2
 MOST_NUMBERS = 1_000_000  # of a checkpoint that are used: every one of them is a ball in the check
 MOST_ENTRIES = 4_000_000  # of all arrays together
 FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}

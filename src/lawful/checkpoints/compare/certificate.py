@@ -27,7 +27,7 @@ from lawful.types import Floats, Indices
 
 BATCH = 2**22  # numbers that are widened together
 STILL_INVERSE = 1e-3  # what rounding may do to the product of a matrix and its inverse
-KIND, SMOOTH, VERSION = "checkpoint-copy", "smooth-pair", 1
+KIND, SMOOTH, VERSION = "checkpoint-copy", "smooth-pair", 2
 
 
 def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def settings_digest(checkpoint: OpenCheckpoint) -> str | None:
     if not config.is_file():
         return None
     text = json.dumps(read_json(config), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return f"settings:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    return f"settings:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _source_json(checkpoint: OpenCheckpoint, name: str) -> object:
@@ -114,14 +114,14 @@ def _source_json(checkpoint: OpenCheckpoint, name: str) -> object:
 
 def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
     """The digest of tensors by name."""
-    total = hashlib.sha256()
+    total = hashlib.sha256(b"lawful checkpoint 2\n")
     for key in sorted(tensors):
         tensor = tensors[key]
-        total.update(f"{key}\n{list(tensor.shape)}\n".encode())
+        total.update(f"{json.dumps([key, list(tensor.shape)])}\n".encode())
         line = tensor.detach().cpu().reshape(-1)
         for start in range(0, len(line), BATCH):
             total.update(np.ascontiguousarray(line[start : start + BATCH].double().numpy(), dtype="<f8").data)
-    return f"checkpoint:{total.hexdigest()[:32]}"
+    return f"checkpoint:{total.hexdigest()}"
 
 
 def _coarse(pair: CheckpointPair, names: set[str]) -> bool:

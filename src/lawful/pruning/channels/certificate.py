@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ def written(
     others = {name: _line(tensor) for name, tensor in before.items() if name not in used}
     return {
         "kind": "channel-pruning",
-        "version": 1,
+        "version": 2,
         "about": [weights_digest(before), weights_digest(after)],
         "program": steps,
         "results": [numbers[name] for name in program.results],
@@ -115,8 +116,8 @@ def _heads(heads: Heads) -> dict[str, Any]:
 
 def weights_digest(state: Mapping[str, torch.Tensor]) -> str:
     """A name for all weights of a module together."""
-    text = "\n".join(f"{name} {_line(state[name])}" for name in sorted(state))
-    return "weights:" + hashlib.sha256(text.encode()).hexdigest()
+    text = "".join(f"{json.dumps([name, _line(state[name])])}\n" for name in sorted(state))
+    return "weights:" + hashlib.sha256(f"lawful weights 2\n{text}".encode()).hexdigest()
 
 
 def _refuse_types(state: Mapping[str, torch.Tensor], used: set[str]) -> None:

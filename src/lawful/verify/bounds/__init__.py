@@ -1,0 +1,1 @@
+"""Checkers of bounds on boxes: distances, properties, directions."""

@@ -1,0 +1,201 @@
+"""How far apart two networks are on a box: an exact difference from below, a tree of boxes from above.
+
+The certificate holds the networks, the box, which neurons resemble which, and where boxes were halved: no slopes and no
+bounds. Each leaf is bounded here anew, in float64 with errors that `distance_bounds` accounts for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from lawful.outward import at_least, at_most
+from lawful.verify.bounds.boxes import (
+    MOST_HALVINGS,
+    Sides,
+    bounded,
+    evaluated,
+    halves,
+    leaves_of,
+    middle_of,
+    read_box,
+    read_network,
+    shown,
+    widest,
+)
+from lawful.verify.bounds.layers import Places, Plain, Shared, deepened, plain_layers, shared_layers
+from lawful.verify.bounds.relaxation import hidden_ends
+from lawful.verify.bounds.spectral import Weights, spectral_gaps
+from lawful.verify.core.finding import Finding, digest_of, short
+from lawful.verify.core.schema import (
+    afford,
+    exactly,
+    listed,
+    matrix,
+    need,
+    number,
+    numbers,
+    rational,
+    record,
+    wholes,
+    word,
+)
+
+
+def check(body: dict[str, Any]) -> Finding:
+    """The bounds that hold."""
+    given = record(body, "certificate", "networks box outputs norm upper lower matching tree spectral", "near")
+    networks = [
+        read_network(each, f"networks[{at}]") for at, each in enumerate(listed(given["networks"], "networks", length=2))
+    ]
+    inputs = len(networks[0].inputs)
+    need(inputs == len(networks[1].inputs), "the networks have different numbers of inputs")
+    count = len(networks[0].outputs)
+    need(count == len(networks[1].outputs), "the networks have different numbers of outputs")
+    need(all(each.weights is not None for each in networks), "a network has no weights")
+    box = read_box(given["box"], inputs)
+    outputs = wholes(given["outputs"], "outputs", 0, count - 1, most=count)
+    need(bool(outputs) and len(set(outputs)) == len(outputs), "the outputs are not chosen once each")
+    norm = word(given["norm"], "norm", "inf", "1", "2")
+    first, second = (plain_layers(each) for each in networks)
+    facts: dict[str, Any] = {"outputs": outputs, "norm": norm, "box": box}
+    on = shown(box)
+    near: list[Sides] | None = None
+    data: tuple[str, ...] = ()
+    if "near" in given:
+        need(given["lower"] is None and not given["tree"], "boxes around samples are bounded from above, each whole")
+        near, radius, data = around_samples(given["near"], box)
+        on = f"what of {on} is within {at_least(radius, 9)} of one of {len(near)} samples"
+        facts["near"] = {"samples": len(near), "radius": radius}
+    said = []
+    if given["lower"] is not None:
+        facts["lower"] = _lower(given["lower"], box, first, second, outputs, norm)
+        said.append(f"is more than {at_least(facts['lower'], 9)} at one input (exact)")
+    if given["upper"] is not None:
+        facts["upper"] = rational(given["upper"], "upper")
+        depth = max(len(first), len(second))
+        pair = deepened(first, depth, inputs), deepened(second, depth, inputs)
+        matches = _matching(given["matching"], depth - 1)
+        facts["leaves"] = _upper(facts["upper"], given, pair, matches, box, outputs, norm, near)
+        said.append(f"is at most {at_most(facts['upper'], 9)} on {on} ({facts['leaves']} boxes re-computed)")
+    need(bool(said), "the certificate states nothing")
+    what = {"inf": "|g - f|", "1": "the 1-norm of g - f", "2": "the 2-norm of g - f"}[norm]
+    where = "" if len(outputs) == count else f" in outputs {', '.join(map(str, outputs[:20]))}"
+    digests = tuple(each.digest() for each in networks)
+    names = f"for f = {short(digests[0])} and g = {short(digests[1])}, "
+    return Finding(f"{names}{what}{where} {', and '.join(said)}", facts, digests, data)
+
+
+def around_samples(value: object, box: Sides) -> tuple[list[Sides], Fraction, tuple[str, ...]]:
+    """The part of a box near each sample, how near, and the samples' digest."""
+    given = record(value, "near", "samples radius")
+    radius = rational(given["radius"], "near.radius")
+    need(radius >= 0, "a distance from samples is negative")
+    samples = matrix(given["samples"], "near.samples", columns=len(box))
+    need(bool(samples), "there are no samples")
+    found = []
+    for sample in samples:
+        point = exactly(sample)
+        need(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "a sample is outside the box")
+        found.append([(max(low, x - radius), min(high, x + radius)) for x, (low, high) in zip(point, box, strict=True)])
+    return found, radius, (digest_of("data", samples),)
+
+
+# From below
+
+
+def _lower(
+    value: object, box: Sides, first: list[Plain], second: list[Plain], outputs: list[int], norm: str
+) -> Fraction:
+    given = record(value, "lower", "input above")
+    point = exactly(numbers(given["input"], "lower.input", length=len(box)))
+    above = rational(given["above"], "lower.above")
+    need(above >= 0, "a bound from below is negative")
+    need(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "the input is outside the box")
+    afford(100.0 * sum(len(row) for layers in (first, second) for layer in layers for row in layer.rows))
+    ours, theirs = (evaluated(layers, point) for layers in (first, second))
+    sizes = [abs(theirs[which] - ours[which]) for which in outputs]
+    need(not within(sizes, above, norm), "the networks do not differ by more than stated at this input")
+    return above
+
+
+def within(sizes: Sequence[Fraction | float], most: Fraction, norm: str) -> bool:
+    """Whether a norm of nonnegative numbers is at most a number."""
+    if norm == "inf":
+        return max(sizes) <= most
+    if norm == "1":
+        return sum(sizes) <= most
+    return sum(size * size for size in sizes) <= most * most
+
+
+# From above
+
+
+def _matching(value: object, hidden: int) -> list[Places]:
+    found = []
+    for item in listed(value, "matching", length=hidden):
+        given = record(item, "matching", "first second scale")
+        scale = exactly([number(each, "matching.scale") for each in listed(given["scale"], "matching.scale")])
+        first, second = (wholes(given[side], f"matching.{side}", -1, length=len(scale)) for side in ("first", "second"))
+        found.append(Places(first, second, scale))
+    return found
+
+
+def _upper(
+    most: Fraction,
+    given: dict[str, Any],
+    pair: tuple[list[Plain], list[Plain]],
+    matches: list[Places],
+    box: Sides,
+    outputs: list[int],
+    norm: str,
+    near: list[Sides] | None,
+) -> int:
+    """Bound every leaf of the tree, or every box around a sample; how many there are."""
+    tree = wholes(given["tree"], "tree", 0, len(box))
+    weights = sum(len(row) for layers in pair for layer in layers for row in layer.rows)
+    afford(20.0 * weights + 0.1 * len(near or tree) * weights * max(1, len(pair[0]) - 1))
+    need(most >= 0, "a bound from above is negative")
+    layers = shared_layers(*pair, matches, len(box))
+    if all(layer.same for layer in layers):
+        return 0
+    leaves = leaves_of(tree, box) if near is None else near
+    cap = _cap(given["spectral"], layers, box, outputs)
+    open_, deeper = leaves, MOST_HALVINGS
+    while open_:
+        open_ = [
+            leaf for leaf, gaps in zip(open_, _gaps(layers, open_), strict=True)
+            if not within([min(gaps[which], top) for which, top in zip(outputs, cap, strict=True)], most, norm)
+        ]  # fmt: skip
+        need(not open_ or deeper > 0, f"{len(open_)} of the boxes are not bounded as stated")
+        open_, deeper = [half for leaf in open_ for half in halves(leaf, widest(leaf))], deeper - 1
+    return len(leaves)
+
+
+def _cap(value: object, layers: list[Shared], box: Sides, outputs: list[int]) -> list[Fraction | float]:
+    """What singular values say of the gaps on the whole box, with the weights of the certificate."""
+    if value is None:
+        return [math.inf] * len(outputs)
+    need(len(layers) > 1, "a network without hidden layers has no bilinear form")
+    given = record(value, "spectral", "rows columns")
+    below = layers[-2].W.shape
+    rows = np.array(matrix(given["rows"], "spectral.rows", rows=len(outputs), columns=1 + below[0]))
+    columns = np.array(matrix(given["columns"], "spectral.columns", rows=len(outputs), columns=1 + 2 * below[1]))
+    afford(40.0 * rows.size * columns.shape[1])
+    need(bool((rows > 0).all() and (columns > 0).all()), "a weight of the bilinear form is not positive")
+    middle = np.array([middle_of(*side) for side in box])
+    centre, radius = middle[:, 0], middle[:, 1]
+    ends = hidden_ends(layers, centre[None], radius[None])
+    found = spectral_gaps(layers, ends, (centre, radius), outputs, Weights(rows, columns))
+    return [Fraction(float(gap)) if np.isfinite(gap) else math.inf for gap in found]
+
+
+def _gaps(layers: list[Shared], boxes: list[Sides]) -> Iterator[list[Fraction | float]]:
+    """For each box an upper bound of the size of each output's difference; an infinity stays one."""
+    for low, high in bounded(layers, boxes):
+        sizes = np.maximum(np.maximum(high, -low), 0.0)
+        yield [Fraction(float(size)) if np.isfinite(size) else math.inf for size in sizes]

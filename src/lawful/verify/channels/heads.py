@@ -1,0 +1,97 @@
+"""Attention in a program of channels: which channels are queries, keys and values, and that heads leave as wholes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from lawful.verify.core.schema import listed, need, record, truth, wholes
+
+Cell = tuple[int, int]
+FLAGS = ("rotary", "fixed", "alike", "whole")
+
+
+@dataclass(frozen=True)
+class HeadTables:
+    """Channels of the three sources: `queries[group][head]`, `keys[group]`, `values[group]`.
+
+    `rotary`: something mixes the inner channels of queries and keys. `fixed`: their number must not change. `alike`:
+    all heads see one mask. `whole`: every query sees some key, so that a constant value stays one.
+    """
+
+    queries: tuple[tuple[tuple[int, ...], ...], ...]
+    keys: tuple[tuple[int, ...], ...]
+    values: tuple[tuple[int, ...], ...]
+    rotary: bool
+    fixed: bool
+    alike: bool
+    whole: bool
+
+    @property
+    def heads(self) -> int:
+        """Heads of a group."""
+        return len(self.queries[0])
+
+    @cached_property
+    def written(self) -> list[int]:
+        """The value's channel behind every channel of the result."""
+        return [place for group in self.values for _ in range(self.heads) for place in group]
+
+    def home(self, place: int) -> tuple[int, int]:
+        """The group and the head of a channel of the result."""
+        return divmod(place // len(self.values[0]), self.heads)
+
+    def products(self, group: int) -> list[tuple[int, int]]:
+        """All pairs (query, key) that scores of a group multiply."""
+        return [(query, key) for head in self.queries[group] for query, key in zip(head, self.keys[group], strict=True)]
+
+
+def read_heads(value: object, channels: Sequence[int], made: int) -> HeadTables:
+    """Tables that fit the channels of the three sources and of the result."""
+    given = record(value, "heads", "queries keys values " + " ".join(FLAGS))
+    keys, values = (
+        tuple(tuple(wholes(row, name, 0, count - 1)) for row in listed(given[name], name))
+        for name, count in (("keys", channels[1]), ("values", channels[2]))
+    )
+    queries = tuple(
+        tuple(tuple(wholes(row, "queries", 0, channels[0] - 1)) for row in listed(group, "queries"))
+        for group in listed(given["queries"], "queries")
+    )
+    groups = len(keys)
+    need(groups > 0 and len(values) == len(queries) == groups, "an attention has other groups")
+    need(len({len(row) for row in keys}) == len({len(row) for row in values}) == 1, "heads have other sizes")
+    need(len({len(group) for group in queries}) == 1 and len(queries[0]) > 0, "groups have other numbers of heads")
+    need(all(len(row) == len(keys[0]) for group in queries for row in group), "queries do not fit their keys")
+    need(bool(keys[0]) and bool(values[0]), "an attention without channels")
+    for table in (keys, values, tuple(row for group in queries for row in group)):
+        flat = [place for row in table for place in row]
+        need(len(set(flat)) == len(flat), "an attention takes a channel twice")
+    need(made == groups * len(queries[0]) * len(values[0]), "an attention makes another number of channels")
+    flags = [truth(given[name], name) for name in FLAGS]
+    need(flags[1] or not flags[0], "mixed channels must stay")
+    return HeadTables(queries, keys, values, *flags)
+
+
+def joined(
+    heads: HeadTables, queries: Sequence[Cell], keys: Sequence[Cell], join: Callable[[Cell, Cell], None]
+) -> None:
+    """A key's channel and the queries that it meets are one cell; all of a group, where something mixes them."""
+    for group, row in enumerate(heads.keys):
+        for place, key in enumerate(row):
+            if heads.rotary:
+                join(keys[row[0]], keys[key])
+            for head in heads.queries[group]:
+                join(keys[key], queries[head[place]])
+
+
+def check_grid(heads: HeadTables, keys: Sequence[Cell], values: Sequence[Cell], alive: Collection[Cell]) -> None:
+    """What is left of an attention is one: groups leave with all their channels, the others keep equally many."""
+    left = [
+        (sum(keys[key] in alive for key in heads.keys[group]), sum(values[place] in alive for place in row))
+        for group, row in enumerate(heads.values)
+    ]
+    staying = {both for both in left if both != (0, 0)}
+    need(len(staying) == 1 and all(min(both) > 0 for both in staying), "what is left of the heads has other sizes")
+    need(heads.alike or (0, 0) not in left, "a head leaves, and others see another mask")
+    need(not heads.fixed or staying.pop()[0] == len(heads.keys[0]), "inner channels leave that must stay")

@@ -1,0 +1,229 @@
+"""Operations on channels with their weights, as a certificate writes them.
+
+Weights stay the doubles they are; entries that changed are rationals (biases also balls) in a table beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import prod
+
+from lawful.verify.channels.heads import HeadTables, read_heads
+from lawful.verify.channels.values import ZERO, Value
+from lawful.verify.core.schema import listed, need, number, record, truth, whole, wholes, word
+from lawful.verify.core.tensors import Tensor
+
+KEYS = "kind sources channels tensors padded width function arguments"
+ROLES = {
+    "layer": ("weight", "bias"), "depthwise": ("weight", "bias"), "norm": ("weight", "bias", "mean", "variance"),
+    "slopes": ("weight",), "instance": ("weight", "bias"), "scale": ("weight", "bias"),
+}  # fmt: skip
+TWO = ("add", "sub", "mul")
+KINDS = ("input", "other", *ROLES, "same", "bend", "pool", "flat", "cat", "part", "copy", "attend", *TWO)
+SAME = ("relu", "leaky_relu", "abs", "neg", "mul number", "div number")  # commute with positive factors
+ONE = Fraction(1)
+
+
+@dataclass(frozen=True)
+class ChannelStep:
+    """An operation and the channels it makes."""
+
+    kind: str
+    sources: tuple[int, ...]
+    channels: int
+    tensors: Mapping[str, str | None]
+    padded: bool
+    width: int
+    function: str
+    arguments: tuple[Fraction | str, ...]
+    heads: HeadTables | None = None
+    groups: int = 1
+    first: int | None = None  # the step whose layer this one uses again
+
+    @property
+    def start(self) -> int:
+        """Where a part of the channels starts."""
+        return int(self.arguments[0])
+
+    def group(self, row: int) -> int:
+        """The group of a row of a layer."""
+        return row // (self.channels // self.groups)
+
+
+def read_program(value: object, tensors: dict[str, Tensor]) -> list[ChannelStep]:
+    """Operations in order; each must fit what it reads. Weights that are stored with inputs first are turned."""
+    found: list[ChannelStep] = []
+    used: dict[str, int] = {}
+    turned: set[int] = set()
+    for item in listed(value, "program", most=100_000):
+        given = record(item, "program", KEYS, "heads transposed groups")
+        kind = word(given["kind"], "program.kind", *KINDS)
+        sources = tuple(wholes(given["sources"], "sources", 0, len(found) - 1, most=1000))
+        roles = ROLES.get(kind, ())
+        names = record(given["tensors"], "tensors", " ".join(roles))
+        for name in names.values():
+            need(name is None or (isinstance(name, str) and name in tensors), "an operation uses an unknown tensor")
+        function = given["function"]
+        need(isinstance(function, str) and len(function) < 40, "a function has no name")
+        need(kind != "same" or function in SAME, "a function that does not commute with factors")
+        arguments = tuple(
+            part if isinstance(part, str) else Fraction(number(part, "arguments"))
+            for part in listed(given["arguments"], "arguments", most=8)
+        )
+        owners = {used.get(name) for name in names.values() if name is not None}
+        need(len(owners) < 2, "two operations share a tensor, and not all")
+        first = owners.pop() if owners else None
+        used |= {name: len(found) for name in names.values() if name is not None and first is None}
+        if "transposed" in given:
+            need(kind == "layer" and truth(given["transposed"], "transposed"), "only a layer is transposed")
+        if "transposed" in given and first is None:
+            turned.add(len(found))
+            tensors[str(names["weight"])] = tensors[str(names["weight"])].turned()
+        channels, heads = whole(given["channels"], "channels", 1, 10**7), None
+        need(("heads" in given) is (kind == "attend"), "an attention has heads, and nothing else has")
+        if kind == "attend":
+            need(len(sources) == 3, "an attention has three sources")
+            heads = read_heads(given["heads"], [found[source].channels for source in sources], channels)
+        groups = whole(given.get("groups", 1), "groups", 1, channels)
+        step = ChannelStep(
+            kind, sources, channels, names, truth(given["padded"], "padded"),
+            whole(given["width"], "width", 1, 10**7), function, arguments, heads, groups, first,
+        )  # fmt: skip
+        if first is not None:
+            need(_same_layer(step, found[first]), "two operations share a tensor and are not one layer")
+            need(("transposed" in given) is (first in turned), "a layer is stored in two ways")
+        _check_fit(step, found, tensors)
+        found.append(step)
+    need(set(used) == set(tensors), "a tensor is used nowhere")
+    return found
+
+
+def _same_layer(one: ChannelStep, two: ChannelStep) -> bool:
+    """Whether two steps are the same but for what they read."""
+    return replace(one, sources=two.sources, first=None) == two
+
+
+def _check_fit(step: ChannelStep, before: list[ChannelStep], tensors: Mapping[str, Tensor]) -> None:
+    below = [before[source].channels for source in step.sources]
+    count = {"input": 0, "cat": len(below), "other": len(below), "attend": 3}.get(
+        step.kind, 2 if step.kind in TWO else 1
+    )
+    need(len(below) == count, f"a {step.kind} has another number of sources")
+    need(step.groups == 1 or step.kind == "layer", "only a layer has groups")
+    shapes = {role: tensors[name].shape for role, name in step.tensors.items() if name is not None}
+    if step.kind in ("layer", "depthwise"):
+        weight = shapes.get("weight", ())
+        need(len(weight) >= 2 and weight[0] == step.channels, f"a {step.kind} has other rows than channels")
+        need(step.channels % step.groups == 0, "groups of a layer have other sizes")
+        read = below[0] if step.kind == "layer" else 1
+        need(weight[1] * step.groups == read, f"a {step.kind} does not fit what it reads")
+        need(step.kind == "layer" or step.channels == below[0], "a depthwise layer does not fit what it reads")
+        need(shapes.get("bias", (step.channels,)) == (step.channels,), f"a {step.kind} has another bias")
+    elif step.kind == "norm":
+        need("mean" in shapes and "variance" in shapes, "a normalisation lacks its statistics")
+        need(all(shape == (step.channels,) for shape in shapes.values()), "a normalisation does not fit")
+        need(len(step.arguments) == 1 and isinstance(step.arguments[0], Fraction), "a normalisation lacks its epsilon")
+        need(step.channels == below[0], "a normalisation does not fit what it reads")
+        spread = tensors[str(step.tensors["variance"])].values
+        need(
+            Fraction(min(spread)) + Fraction(step.arguments[0]) > 0,
+            "a normalisation divides by the root of no positive number",
+        )
+    elif step.kind in ("slopes", "instance", "scale"):
+        need(step.channels == below[0], f"{step.kind} do not fit what they read")
+        flat = all(prod(shape) == shape[0] == step.channels for shape in shapes.values() if shape)
+        need(flat and () not in shapes.values(), f"{step.kind} have another number of weights")
+        if step.kind == "slopes":
+            need("weight" in shapes, "slopes are missing")
+        elif step.kind == "scale":
+            need(bool(shapes), "a scale has neither weights nor biases")
+        else:
+            given = step.arguments[0] if len(step.arguments) == 1 else ""
+            need(isinstance(given, Fraction) and given > 0, "a normalisation lacks its epsilon")
+    elif step.kind == "cat":
+        need(step.channels == sum(below), "a concatenation does not fit")
+    elif step.kind == "part":
+        given = step.arguments[0] if len(step.arguments) == 1 else ""
+        need(isinstance(given, Fraction) and given.denominator == 1, "a part does not say where it starts")
+        need(step.start >= 0, "a part starts before the first channel")
+        need(step.start + step.channels <= below[0], "a part is not in what it reads")
+    elif step.kind not in ("input", "other", "attend"):
+        need(all(step.channels == each * step.width for each in below), f"a {step.kind} does not fit what it reads")
+        need(step.width == 1 or step.kind == "flat", "only a flattening widens")
+
+
+@dataclass
+class ChangedWeights:
+    """The weights of a program as they change: `changed` maps (tensor, place) to its exact value and size of terms."""
+
+    steps: list[ChannelStep]
+    tensors: Mapping[str, Tensor]
+    changed: dict[tuple[str, int], tuple[Value, Fraction]] = field(default_factory=dict)
+    added: dict[tuple[int, int], tuple[Value, Fraction]] = field(default_factory=dict)  # biases that were not there
+
+    def taps(self, at: int) -> int:
+        """How many numbers a kernel has."""
+        return prod(self.tensors[str(self.steps[at].tensors["weight"])].shape[2:])
+
+    def entry(self, name: str, place: int) -> Value:
+        """One number, exactly."""
+        found = self.changed.get((name, place))
+        return Fraction(self.tensors[name].values[place]) if found is None else found[0]
+
+    def columns(self, at: int, row: int) -> range:
+        """The channels that a row reads: all, or those of its group."""
+        step = self.steps[at]
+        width = self.tensors[str(step.tensors["weight"])].shape[1]
+        start = step.group(row) * width if step.groups > 1 else 0
+        return range(start, start + width)
+
+    def places(self, at: int, row: int, column: int) -> range:
+        """Where the taps from one channel to another are stored: nowhere between two groups."""
+        mine, taps = self.columns(at, row), self.taps(at)
+        if column not in mine:
+            return range(0)
+        start = (row * len(mine) + column - mine.start) * taps
+        return range(start, start + taps)
+
+    def kernel(self, at: int, row: int, column: int) -> list[Fraction]:
+        """The taps from one channel to another."""
+        name, places = str(self.steps[at].tensors["weight"]), self.places(at, row, column)
+        return [self.entry(name, place) for place in places] or [ZERO] * self.taps(at)
+
+    def hears(self, at: int, row: int, column: int) -> bool:
+        """Whether any tap is not 0."""
+        places = self.places(at, row, column)
+        if not self.changed:
+            return any(self.tensors[str(self.steps[at].tensors["weight"])].values[places.start : places.stop])
+        return any(self.kernel(at, row, column))
+
+    def sized(self, name: str, place: int) -> tuple[Value, Fraction]:
+        """One number with the sum of the sizes of what it was added from."""
+        value = self.entry(name, place)
+        return self.changed.get((name, place), (value, abs(value) if isinstance(value, Fraction) else ZERO))
+
+    def sized_bias(self, at: int, row: int) -> tuple[Value, Fraction]:
+        """The bias of a row, with its size."""
+        step = self.steps[at]
+        name, at = step.tensors["bias"], at if step.first is None else step.first
+        return self.added.get((at, row), (ZERO, ZERO)) if name is None else self.sized(name, row)
+
+    def bias(self, at: int, row: int) -> Value:
+        """The bias of a row."""
+        return self.sized_bias(at, row)[0]
+
+    def gains(self, at: int, place: int) -> list[Value]:
+        """Gain and shift of a normalisation."""
+        names = self.steps[at].tensors
+        pairs = zip((names["weight"], names["bias"]), (ONE, ZERO), strict=True)
+        return [default if name is None else self.entry(name, place) for name, default in pairs]
+
+    def of_norm(self, at: int, place: int) -> tuple[Fraction, Fraction, Fraction, Fraction]:
+        """Mean, variance with epsilon, gain and shift."""
+        names = self.steps[at].tensors
+        mean, variance = (self.entry(str(names[role]), place) for role in ("mean", "variance"))
+        gain = ONE if names["weight"] is None else self.entry(str(names["weight"]), place)
+        shift = ZERO if names["bias"] is None else self.entry(str(names["bias"]), place)
+        return mean, variance + self.steps[at].arguments[0], gain, shift

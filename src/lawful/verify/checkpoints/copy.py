@@ -1,0 +1,319 @@
+"""That the numbers of one checkpoint are those of another, moved, scaled and mixed as listed.
+
+The certificate lists folds (a gain into the layer that reads it, a BatchNorm into the layer before it, a bias of values
+into the output of attention), then for every axis of every tensor of B a permutation, factors and matrices, then
+constants that are added. All of it is carried out here on the tensors of the two files in float64, and each entry is
+compared, one cluster of tensors that folds join after the other. What is left has to be no more than rounding of the
+stored numbers explains. Every matrix has to be orthogonal or the inverse transposed of another one. That what is listed
+leaves the function alone is a statement about the architecture, which is not in the files: it is not checked here, and
+the statement says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lawful.errors import CertificateError
+from lawful.outward import at_most
+from lawful.verify.checkpoints.element import (
+    ListedFrame,
+    acted,
+    acted_on,
+    read_frames,
+    read_matrices,
+    read_shifts,
+    spread,
+    terms_of,
+)
+from lawful.verify.checkpoints.files import FormTensors, read_sources
+from lawful.verify.checkpoints.folds import KINDS, FoldedTensors, clusters, name_of
+from lawful.verify.checkpoints.own import need_partners, own_numbers
+from lawful.verify.checkpoints.settings import check_settings
+from lawful.verify.core.checkpoint import Array, survey
+from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.schema import grant, listed, need, record
+
+ULP = 2.0**-53
+CHAIN = 8  # roundings of one entry besides those of its sums
+SECONDS = 2e-6  # that a number of the files may take; each axis is mixed once, so it is their size that counts
+SLAB = 2**24  # numbers that are compared together
+EXPLAINED = 12.5  # units of rounding, times the root of the squared terms of a line, that may be left of it
+WHOLE = 2.5  # and of a whole tensor, where single ones are lost among many
+WORKED = 2.0**-44  # the least unit: whoever found the certificate has rounded too
+TINY = 2.0**-500  # of the largest number: the square of less is none
+CONSISTENT = 1e-9  # what two ways of adding up the same numbers may differ by
+
+
+def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Finding:
+    """Check the certificate against the tensors of two files, by their names there; each is asked for when needed."""
+    parts = record(dict(body), "certificate", "tensors folds matrices frames shifts moved", optional="settings")
+    if len(files) != 2:
+        raise CertificateError("it is about the numbers of two checkpoints: give both files, A and then B")
+    settings = check_settings(parts.get("settings"), files)
+    (digest_one, stored_one), (digest_two, stored_two) = (survey(file) for file in files)
+    digests = digest_one, digest_two
+    sources = read_sources(parts["tensors"])
+    numbers = sum(math.prod(shape) for stored in (stored_one, stored_two) for shape in stored.values())
+    grant(SECONDS * numbers)
+    first, second = (
+        FormTensors(file, stored, {name: pair[place] for name, pair in sources.items()})
+        for place, (file, stored) in enumerate(zip(files, (stored_one, stored_two), strict=True))
+    )
+    need(first.shapes == second.shapes, "tensors of A and B are of different sizes")
+    shapes = second.shapes
+    folds = listed(parts["folds"], "folds", most=100_000)
+    matrices, partners, off = read_matrices(parts["matrices"], numbers)
+    frames = read_frames(parts["frames"], matrices, partners, shapes)
+    shifts = read_shifts(parts["shifts"], shapes)
+    made_up = first.constants | second.constants
+    own = own_numbers(frames, shifts, shapes, made_up)
+    moved_only = {name_of(each, shapes, "moved") for each in listed(parts["moved"], "moved", most=1_000_000)}
+    found = _Comparison(frames, shifts, moved_only)
+    for names, joining in clusters(shapes, folds):
+        one, two = ({name: each.made(name) for name in names} for each in (first, second))
+        found.compare(one, two, joining)
+    need_partners(frames, matrices, partners, found.mixed)
+    need(found.left(own) > 0, "nothing that is listed is compared")
+    statement = _statement(digests, found, found.left(own), folds, len(shapes))
+    if shifts:
+        added = sum(piece.size for pieces in shifts.values() for piece in pieces)
+        statement += f". {added:,} constants are added to {len(shifts)} tensors"
+    if own:
+        statement += (
+            f". {sum(own.values()):,} numbers have a constant or a factor of their own, with which any numbers "
+        )
+        statement += f"would pass: {_names(own)}"
+    if matrices:
+        statement += f". The {len(matrices)} matrices are orthogonal or pairs of inverses up to {at_most(off, 1)}"
+    statement += _listed_parts(parts["tensors"], found)
+    statement += settings
+    statement += ". Not checked: that what is listed leaves the function of this architecture as it is"
+    facts = {"tensors": len(shapes), "numbers": found.total, "moved_only": found.exact, "entry": found.worst,
+             "tensor": found.where, "relative": found.furthest, "folds": len(folds), "matrices": len(matrices),
+             "inverse": off, "dropped": sum(found.dropped.values()), "means": found.means,
+             "own": sum(own.values())}  # fmt: skip
+    return Finding(statement, facts, digests)
+
+
+class _Comparison:
+    """What was found so far: how many numbers, how many of them merely moved, and the largest differences."""
+
+    def __init__(
+        self, frames: Mapping[str, list[ListedFrame]], shifts: Mapping[str, list[Array]], moved_only: set[str]
+    ) -> None:
+        self.frames, self.shifts, self.moved_only = frames, shifts, moved_only
+        self.total, self.exact, self.worst, self.where, self.furthest = 0, 0, 0.0, "", 0.0
+        self.dropped: dict[str, int] = {}
+        self.means, self.epsilon, self.apart = 0, 0.0, 0
+        self.mixed: dict[int, int] = {}  # on how many numbers other than zero each matrix acts
+
+    def left(self, own: Mapping[str, int]) -> int:
+        """How many numbers are told: not those that were left out, nor means, nor what has a number of its own, nor
+        entries that are off by half of their terms, however small these are beside others of their line."""
+        return self.total - sum(self.dropped.values()) - self.means - sum(own.values()) - self.apart
+
+    def compare(self, one: dict[str, Array], two: dict[str, Array], folds: list[Any]) -> None:
+        """The tensors of one cluster, as they are stored in A and B."""
+        first, second = FoldedTensors(one, folds), FoldedTensors(two, folds)
+        for name in {*first.dropped, *second.dropped}:
+            self.dropped[name] = max(each.dropped.get(name, 0) for each in (first, second))
+        self.means += max(first.means, second.means)
+        self.epsilon = max(self.epsilon, first.epsilon)
+        for name in list(one):
+            terms = first.terms[name] + second.terms[name] + terms_of(self.frames.get(name, []))
+            held = (one, two, first.state, second.state, first.sizes, second.sizes)
+            self._entries(name, [each.pop(name) for each in held], terms)
+
+    def _entries(self, name: str, six: list[Array], terms: int) -> None:
+        """One tensor of both: as stored, after folds, and the sizes of its terms."""
+        self.total += six[0].size
+        by = self.frames.get(name, [])
+        plain, share, off, length = name in self.moved_only and name not in self.shifts, 0.0, 0.0, 0.0
+        kinds = {(kind, side) for kind in range(len(STORED)) for side in (0, 1)} if plain else set()
+        # near 1 no square is too large or too small
+        exponent = max(int(np.frexp(size.max(initial=0.0))[1]) for size in six[4:])
+        lines = _Lines(by, name in self.shifts, six[0], six[1], exponent)
+        for number, count in acted_on(six[3], by):
+            self.mixed[number] = self.mixed.get(number, 0) + count
+        for along, where in _slabs(six[0].shape, by):
+            raw_one, raw_two, *folded = (_cut(each, along, where) for each in six)
+            one, two, size, mixed = (np.ldexp(each, -exponent) for each in folded)
+            sizes, turned = np.maximum(acted(mixed, by, absolute=True), size), acted(two, by)
+            for piece in self.shifts.get(name, ()):
+                part = np.ldexp(_cut(piece, along, where), -exponent)
+                turned, sizes = turned + part, sizes + np.abs(part)
+            gap = np.abs(turned - one)
+            need(bool(np.isfinite(gap).all()), "an entry is not finite")
+            need(not bool((gap[sizes == 0] > 0).any()), "an entry differs where nothing was added up")
+            self.apart += int(np.count_nonzero(gap > sizes / 2))
+            share = max(share, float((gap / np.where(sizes > 0, sizes, 1.0)).max(initial=0.0)))
+            if not plain:
+                need(
+                    not bool(((gap > 0) & (gap < TINY)).any()),
+                    f"the numbers of {name} are too far apart to be compared",
+                )
+                lines.add(gap, size, spread(mixed**2, by), along)
+            off, length = math.hypot(off, float(np.linalg.norm(gap))), math.hypot(length, float(np.linalg.norm(one)))
+            if kinds:
+                pair = raw_one, acted(raw_two, by)
+                kinds = {(kind, side) for kind, side in kinds if _stored_in(STORED[kind], pair[side], pair[1 - side])}
+        need(not plain or bool(kinds), "a tensor that is said to be moved only is another one")
+        need(lines.explained(), f"{name} differs by more than rounding of its numbers explains")
+        need(lines.tells(), f"{name} is mixed so that rounding of its numbers explains any others")
+        share += 4 * (terms + CHAIN) * ULP
+        if (0, 0) in kinds:
+            need(share < CONSISTENT, "what is folded into a tensor was not moved with it")
+            self.exact += six[0].size
+            return
+        self.furthest = max(self.furthest, off / length if length else 0.0)
+        if share > self.worst:
+            self.worst, self.where = share, name
+
+
+class _Lines:
+    """Squares of differences and of terms, added up along axes that are rotated (all axes if constants were added).
+
+    Independent roundings of stored numbers make no more of a line than a few units times the root of its squared terms,
+    and of all lines together fewer: a unit if every rounding is as large as can be. Where matrices that are no
+    rotations make that more than there is, nothing is told. All numbers are taken times 2 to the power −`exponent`.
+    """
+
+    def __init__(self, by: list[ListedFrame], shifted: bool, one: Array, two: Array, exponent: int) -> None:
+        self.together = (
+            range(one.ndim) if shifted else sorted({d for frame in by if frame.rotations for d in frame.dims})
+        )
+        units = [_unit(each) for each in (one, two)]
+        self.unit = max(WORKED, *(unit for unit, _ in units))
+        self.least = math.ldexp(max(least for _, least in units), -exponent)
+        self.stretched = any(len(frame.rotations) < len(frame.blocks) for frame in by)
+        self.whole: list[list[Array]] = []
+        self.apart = True
+
+    def add(self, gap: Array, first: Array, second: Array, along: int) -> None:
+        """A slab: differences, sizes of the terms of A, squares of those of B after they were moved."""
+        axes = tuple(self.together)
+        floor = self.least**2
+        three = [np.sum(each, axis=axes) for each in (gap**2, first**2 + floor, second + floor)]
+        self.whole.append(three)
+        self.apart = self.apart and along not in axes
+
+    def explained(self) -> bool:
+        """Whether no line, nor the whole tensor, is further off than that."""
+        if not self.whole:
+            return True
+        slabs = self.whole if self.apart else [[np.sum(each, axis=0) for each in zip(*self.whole, strict=True)]]
+        return self._within(WHOLE, self._together()) and all(self._within(EXPLAINED, slab) for slab in slabs)
+
+    def tells(self) -> bool:
+        """Whether zeros would be told from the numbers of A."""
+        gap, first, second = map(math.sqrt, self._together() if self.whole else (0.0, 0.0, 0.0))
+        return not self.stretched or not gap or WHOLE * self.unit * second < first
+
+    def _together(self) -> list[Array]:
+        return [np.array(sum(float(np.sum(slab[number])) for slab in self.whole)) for number in range(3)]
+
+    def _within(self, units: float, squares: list[Array]) -> bool:
+        gap, first, second = map(np.sqrt, squares)
+        return bool((gap <= units * self.unit * (first + second)).all())
+
+
+def _unit(values: Array) -> tuple[float, float]:
+    """The rounding and the smallest normal number of the coarsest type that holds all of some numbers."""
+    single = _single(values)
+    if not np.array_equal(single, values):
+        return 2.0**-53, 2.0**-1022
+    if not bool((np.ascontiguousarray(single).view(np.uint32) & 0xFFFF).any()):
+        return 2.0**-8, 2.0**-126
+    return (2.0**-11, 2.0**-14) if np.array_equal(_half(values), values) else (2.0**-24, 2.0**-126)
+
+
+def _slabs(shape: tuple[int, ...], by: list[ListedFrame]) -> Iterator[tuple[int, slice]]:
+    """Parts of a large tensor along a dimension that nothing acts on."""
+    still = set(range(len(shape))) - {d for frame in by for d in frame.dims}
+    parts = -(-math.prod(shape) // SLAB)
+    if parts < 2 or not still:
+        yield 0, slice(None)
+        return
+    along = max(still, key=lambda d: shape[d])
+    step = -(-shape[along] // parts)
+    for start in range(0, shape[along], step):
+        yield along, slice(start, start + step)
+
+
+def _cut(array: Array, along: int, where: slice) -> Array:
+    """A part along one dimension, unless it is of size 1 there."""
+    if where == slice(None) or array.shape[along] == 1:
+        return array
+    places: list[Any] = [slice(None)] * array.ndim
+    places[along] = where
+    found: Array = array[tuple(places)]
+    return found
+
+
+def _statement(digests: tuple[str, ...], found: _Comparison, left: int, folds: list[Any], tensors: int) -> str:
+    count = f"the {left:,}" if left == found.total else f"{left:,} of the {found.total:,}"
+    words = f"{short(digests[1])} holds {count} floating-point numbers of {short(digests[0])} in {tensors} tensors, "
+    words += "permuted, scaled and mixed as the certificate lists"
+    if folds:
+        kinds = [(sum(each["fold"] == kind for each in folds), kind) for kind in KINDS]
+        words += f" after {len(folds)} folds ({', '.join(f'{count} {kind}' for count, kind in kinds if count)})"
+    if found.exact == found.total:
+        return f"{words}: every number exactly"
+    words += f": {found.exact:,} of them are equal then, each other entry is within {at_most(found.worst)} of the sum "
+    words += f"of the absolute values of its terms, no tensor is off by more than {at_most(found.furthest)} of its size"
+    return words
+
+
+def _listed_parts(names: list[Any], found: _Comparison) -> str:
+    """What was not simply read from the files, and what is not compared."""
+    words = ""
+    made = sum(isinstance(source, dict) and "parts" in source for _, *sources in names for source in sources)
+    constant = sum(isinstance(source, dict) and "constant" in source for _, *sources in names for source in sources)
+    if made:
+        words += f". {made} tensors are joined or cut from those of a file"
+    if constant:
+        words += f". {constant} tensors that a file lacks are constants"
+    if found.apart:
+        words += f". {found.apart:,} entries are off by more than half of the sum of their terms"
+    if count := sum(found.dropped.values()):
+        words += f". {count:,} numbers that are not zero are left out as dead: {_names(found.dropped)}"
+    if found.means:
+        words += f". The means of {found.means:,} lines are left out as unseen"
+    if found.epsilon:
+        words += f". Variances are taken with ε up to {at_most(found.epsilon, 2)}"
+    return words
+
+
+def _names(given: Mapping[str, int]) -> str:
+    return ", ".join(sorted(name for name, count in given.items() if count))[:160]
+
+
+def _as_it_is(values: Array) -> Array:
+    return values
+
+
+def _single(values: Array) -> np.ndarray[Any, Any]:
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
+
+
+def _half(values: Array) -> np.ndarray[Any, Any]:
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16)
+
+
+def _bfloat16(values: Array) -> np.ndarray[Any, Any]:
+    bits = np.ascontiguousarray(_single(values)).view(np.uint32).astype(np.uint64)
+    return ((((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16) & 0xFFFFFFFF).astype(np.uint32).view(np.float32)
+
+
+STORED = (_as_it_is, _single, _half, _bfloat16)  # in what numbers that were merely moved may be stored
+
+
+def _stored_in(kind: Callable[[Array], np.ndarray[Any, Any]], coarse: Array, fine: Array) -> bool:
+    """Whether numbers are others, rounded to a type that holds them."""
+    return np.array_equal(kind(fine), coarse)

@@ -1,0 +1,179 @@
+"""The group element of a certificate: matrices with their partners, what happens to each axis, what is added."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lawful.errors import NotACertificate
+from lawful.verify.checkpoints.folds import name_of
+from lawful.verify.core.checkpoint import Array, Shapes
+from lawful.verify.core.schema import listed, need, record, whole, wholes
+
+INVERSE = 1e-6
+Places = np.ndarray[Any, Any]
+
+
+class ListedFrame(NamedTuple):
+    """What happens along some dimensions of a tensor: rows permuted, multiplied, then mixed by matrices."""
+
+    dims: tuple[int, ...]
+    source: Places
+    factor: Array
+    blocks: list[tuple[Places, Array]]
+    rotations: set[int]  # which of the blocks are orthogonal
+    numbers: list[tuple[int, Places]]  # the number of the matrix of each block, and its rows
+
+
+def read_matrices(value: object, most: int) -> tuple[list[Array], list[int], float]:
+    """Matrices, each with a partner that is its inverse transposed (orthogonal ones are their own); and how far their
+    products with these are from 1 at most."""
+    found, partners = [], []
+    numbers = 0
+    for each in listed(value, "matrices", most=1_000_000):
+        parts = record(each, "matrices", "size values partner")
+        size = whole(parts["size"], "matrices", 1, 100_000)
+        numbers += size * size
+        # A matrix explains something only if it acts on more numbers than it has: before anything is unpacked.
+        need(numbers <= most, "the matrices hold more numbers than the files")
+        found.append(_unpacked(parts["values"], "matrices", size * size).reshape(size, size))
+        partners.append(whole(parts["partner"], "matrices", 0))
+    off = relative = 0.0
+    for matrix, partner in zip(found, partners, strict=True):
+        need(partner < len(found) and found[partner].shape == matrix.shape, "a matrix has no partner")
+        gap = np.abs(matrix @ found[partner].T - np.eye(len(matrix)))
+        need(float(gap.sum(1).max()) < 0.5, "a matrix is not inverse to its partner")  # so it has one: Neumann's series
+        off = max(off, float(gap.max(initial=0.0)))
+        gap /= np.maximum(np.abs(matrix) @ np.abs(found[partner]).T, 1.0)
+        relative = max(relative, float(gap.max()))
+    need(relative <= INVERSE, "a matrix is neither orthogonal nor inverse to its partner")
+    return found, partners, off
+
+
+def read_frames(
+    value: object, matrices: list[Array], partners: list[int], shapes: Shapes
+) -> dict[str, list[ListedFrame]]:
+    """For each tensor what happens to its axes, each at most once."""
+    found: dict[str, list[ListedFrame]] = {}
+    for each in listed(value, "frames", most=1_000_000):
+        parts = record(each, "frames", "tensor dims source factor blocks")
+        name = name_of(parts["tensor"], shapes, "frames")
+        own = found.setdefault(name, [])
+        own.append(_frame(parts, matrices, partners, shapes[name]))
+        dims = [d for frame in own for d in frame.dims]
+        need(len(set(dims)) == len(dims), "an axis is moved twice")
+    return found
+
+
+def _frame(parts: dict[str, Any], matrices: list[Array], partners: list[int], shape: tuple[int, ...]) -> ListedFrame:
+    dims = tuple(wholes(parts["dims"], "frames", 0, len(shape) - 1, most=len(shape)))
+    need(len(set(dims)) == len(dims), "a dimension is named twice")
+    count = int(np.prod([shape[d] for d in dims], dtype=int))
+    source = np.array(wholes(parts["source"], "frames", 0, count - 1, length=count))
+    need(len(np.unique(source)) == count, "the rows of an axis are not permuted")
+    factor = _unpacked(parts["factor"], "frames", count)
+    need(bool((factor != 0).all()), "a row is multiplied by zero")
+    blocks: list[tuple[Places, Array]] = []
+    numbers: list[tuple[int, Places]] = []
+    used = np.zeros(count, dtype=bool)
+    for each in listed(parts["blocks"], "frames", most=1_000_000):
+        entry = record(each, "blocks", "rows matrix")
+        number = whole(entry["matrix"], "blocks", 0, len(matrices) - 1)
+        matrix = matrices[number]
+        rows = np.array([_line(line, count, len(matrix)) for line in listed(entry["rows"], "blocks", most=count)])
+        need(rows.ndim == 2 and len(np.unique(rows)) == rows.size and not used[rows].any(), "rows are mixed twice")
+        used[rows.reshape(-1)] = True
+        blocks.append((rows, matrix))
+        numbers.append((number, rows))
+    rotations = {place for place, (number, _) in enumerate(numbers) if partners[number] == number}
+    return ListedFrame(dims, source, factor, blocks, rotations, numbers)
+
+
+def _line(value: object, count: int, size: int) -> list[int]:
+    """Rows of a block: all of them, or the first of some that follow one another."""
+    if isinstance(value, list):
+        return wholes(value, "blocks", 0, count - 1, length=size)
+    start = whole(value, "blocks", 0, count - size)
+    return list(range(start, start + size))
+
+
+def read_shifts(value: object, shapes: Shapes) -> dict[str, list[Array]]:
+    """For each tensor the constants that are added to it, of size 1 where they do not change."""
+    found: dict[str, list[Array]] = {}
+    for each in listed(value, "shifts", most=1_000_000):
+        parts = record(each, "shifts", "tensor shape values")
+        name = name_of(parts["tensor"], shapes, "shifts")
+        shape = tuple(wholes(parts["shape"], "shifts", 1, 10**9, length=len(shapes[name])))
+        need(all(s in (1, t) for s, t in zip(shape, shapes[name], strict=True)), "a shift does not fit")
+        piece = _unpacked(parts["values"], "shifts", int(np.prod(shape, dtype=int))).reshape(shape)
+        found.setdefault(name, []).append(piece)
+    return found
+
+
+def _unpacked(value: object, where: str, count: int) -> Array:
+    """So many numbers of eight bytes, or of four; after `z:` they are compressed."""
+    if not isinstance(value, str):
+        raise NotACertificate(f"{where}: expected packed numbers")
+    try:
+        raw = base64.b64decode(value.removeprefix("z:"), validate=True)
+        if value.startswith("z:"):
+            raw = zlib.decompressobj().decompress(raw, 8 * count + 1)
+    except (binascii.Error, ValueError, zlib.error):
+        raise NotACertificate(f"{where}: packed numbers are damaged") from None
+    if len(raw) not in (4 * count, 8 * count):
+        raise NotACertificate(f"{where}: expected {count} packed numbers")
+    found = np.frombuffer(raw, dtype="<f8" if len(raw) == 8 * count else "<f4").astype(np.float64)
+    need(bool(np.isfinite(found).all()), "a number of the certificate is not finite")
+    return found
+
+
+def acted(tensor: Array, frames: list[ListedFrame], *, absolute: bool = False) -> Array:
+    """A tensor after all that happens to its axes (`absolute`: with the absolute values of all numbers)."""
+    for frame in frames:
+        tensor = _along(tensor, frame, np.abs if absolute else _as_it_is, set())
+    return tensor
+
+
+def spread(squares: Array, frames: list[ListedFrame]) -> Array:
+    """Squares of independent errors after all that happens to their axes, but for rotations: these keep sums along
+    their axis, which is all that is meant."""
+    for frame in frames:
+        squares = _along(squares, frame, np.square, frame.rotations)
+    return squares
+
+
+def _as_it_is(values: Array) -> Array:
+    return values
+
+
+def _along(tensor: Array, frame: ListedFrame, seen: Callable[[Array], Array], without: set[int]) -> Array:
+    shape, dims = tensor.shape, frame.dims
+    order = [*dims, *(d for d in range(tensor.ndim) if d not in dims)]
+    rows = np.transpose(tensor, order).reshape(len(frame.source), -1)[frame.source]
+    rows *= seen(frame.factor)[:, None]
+    for number, (table, matrix) in enumerate(frame.blocks):
+        for line in table if number not in without else ():
+            rows[line] = seen(matrix) @ rows[line]
+    return np.transpose(rows.reshape([shape[d] for d in order]), np.argsort(order))
+
+
+def acted_on(tensor: Array, frames: list[ListedFrame]) -> Iterator[tuple[int, int]]:
+    """Each matrix by its number, with how many numbers other than zero of a tensor it acts on."""
+    for frame in frames:
+        if frame.numbers:
+            others = tuple(d for d in range(tensor.ndim) if d not in frame.dims)
+            counts = np.count_nonzero(
+                np.transpose(tensor, (*frame.dims, *others)).reshape(len(frame.source), -1), axis=1
+            )
+            for number, rows in frame.numbers:
+                yield number, int(counts[frame.source][rows].sum())
+
+
+def terms_of(frames: list[ListedFrame]) -> int:
+    """How many terms an entry has after them."""
+    return sum(max((len(matrix) for _, matrix in frame.blocks), default=1) for frame in frames)

@@ -1,0 +1,184 @@
+"""That two checkpoints are different functions: steps from the numbers of their files to one output of each.
+
+The steps are carried out here in balls that surely hold every number, with more and more bits until the two outputs
+are surely as far apart as is claimed. That these steps are what the architecture computes, at some input, is a
+statement about the architecture, which is not in the files: it is not checked here, and the statement says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from flint import arb, arb_mat, ctx
+
+from lawful.errors import CertificateError, Unsupported
+from lawful.outward import at_least
+from lawful.verify.core.checkpoint import Array, survey
+from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.program import ReadStep, read_steps
+from lawful.verify.core.schema import afford, listed, need, number, record
+
+MOST_ENTRIES = 6_000_000  # of all arrays of a list of steps: each is a ball
+PRECISIONS = (64, 128, 256, 512, 1024, 2048)
+Balls = list[Any]
+
+
+def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Finding:
+    """Check the certificate against the tensors of two files, by their names there."""
+    parts = record(dict(body), "certificate", "steps tensors apart")
+    if len(files) != 2:
+        raise CertificateError("it is about the numbers of two checkpoints: give both files, A and then B")
+    least = number(parts["apart"], "apart")
+    need(least > 0, "outputs that are nothing apart are no difference")
+    programs = [read_steps(each) for each in listed(parts["steps"], "steps", most=2)]
+    need(bool(programs), "no steps are listed")
+    for steps in programs:
+        need(steps[1].length == 0, "an input that is not in the certificate")
+        need(steps[-1].length == 1, "the steps do not end with one output")
+        afford(20.0 * sum(_work(step) for step in steps))
+        if sum(step.length for step in steps) > MOST_ENTRIES:
+            raise Unsupported(f"the steps of this certificate have more than {MOST_ENTRIES:,} numbers")
+    surveys = [survey(file) for file in files]
+    need(len(programs) == 2 or surveys[0][0] != surveys[1][0], "the two files hold the same numbers")
+    names = listed(parts["tensors"], "tensors", length=2)
+    if len(programs) == 1:
+        # One list of steps reads both files alike; in another order it would tell a file from itself.
+        _need_one_order(names, surveys[0][1], surveys[1][1])
+    both = programs[0], programs[-1]
+    pair = [
+        (steps, _numbers(file, shapes, own, steps[0].length))
+        for steps, file, (_, shapes), own in zip(both, files, surveys, names, strict=True)
+    ]
+    _need_apart(pair, least)
+    digests = surveys[0][0], surveys[1][0]
+    words = "one list of" if len(programs) == 1 else "two lists of"
+    count = max(len(steps) for steps in programs)
+    statement = (
+        f"{words} {count:,} steps in the certificate, carried out on the numbers of {short(digests[0])} and of "
+        f"{short(digests[1])}, end in outputs that are more than {at_least(Fraction(least))} apart. "
+        "Not checked: that these steps are what the architecture computes"
+    )
+    return Finding(statement, {"apart": least, "steps": count, "lists": len(programs)}, digests)
+
+
+def _numbers(file: Mapping[str, Array], shapes: Mapping[str, Any], names: object, count: int) -> list[float]:
+    """The numbers of some tensors of a file, laid end to end: so many; no tensor twice."""
+    tensors = listed(names, "tensors", most=100_000)
+    need(all(isinstance(name, str) and name in shapes for name in tensors), "a tensor that is not in its file")
+    need(len(set(tensors)) == len(tensors), "a tensor is named twice")
+    fits = sum(math.prod(shapes[name]) for name in tensors) == count
+    need(fits, "the steps do not begin with the numbers of the tensors")
+    found: list[float] = []
+    for name in tensors:
+        values = np.asarray(file[name], dtype=np.float64)
+        need(bool(np.isfinite(values).all()), "a number of the files is not finite")
+        found += values.ravel().tolist()
+    return found
+
+
+def _need_one_order(names: Sequence[Any], first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
+    """Tensors that stand at one place are of one shape, and have one name wherever both files know both names."""
+    one, two = (listed(each, "tensors", most=100_000) for each in names)
+    need(len(one) == len(two), "one list of steps reads more tensors of one file than of the other")
+    for mine, yours in zip(one, two, strict=True):
+        shared = mine == yours or (yours not in first and mine not in second)
+        need(shared, "one list of steps reads the tensors of the two files in different orders")
+        need(first.get(mine) == second.get(yours), "one list of steps reads tensors of different shapes")
+
+
+def _work(step: ReadStep) -> int:
+    return step.length * (step.extra[2] if step.kind == "matmul" else 1)
+
+
+def _need_apart(pair: Sequence[tuple[list[ReadStep], list[float]]], least: float) -> None:
+    before = ctx.prec
+    try:
+        for bits in PRECISIONS:
+            ctx.prec = bits
+            one, two = (_output(steps, numbers) for steps, numbers in pair)
+            gap = abs(one - two)
+            if gap > arb(least):
+                return
+            need(not gap <= arb(least), "the outputs are not as far apart as stated")
+    finally:
+        ctx.prec = before
+    raise CertificateError(f"balls of {PRECISIONS[-1]} bits do not tell the outputs apart")
+
+
+def _output(steps: Sequence[ReadStep], numbers: Sequence[float]) -> Any:
+    """A ball that holds the output; arrays are let go after their last use."""
+    last = {source: place for place, step in enumerate(steps) for source in step.sources}
+    values: dict[int, Balls] = {}
+    for place, step in enumerate(steps):
+        need(True, "")  # in time
+        if step.kind == "parameters":
+            values[place] = [arb(value) for value in numbers]
+        elif step.kind == "input":
+            values[place] = []
+        elif step.kind == "constant":
+            values[place] = [arb(value) for value in step.values]
+        else:
+            values[place] = _value(step, [values[source] for source in step.sources])
+        for source in set(step.sources):
+            if last[source] == place:
+                del values[source]
+    return values[len(steps) - 1][0]
+
+
+def _value(step: ReadStep, given: Sequence[Balls]) -> Balls:
+    match step.kind:
+        case "take":
+            whole = [value for part in given for value in part]
+            whole.append(arb(0))  # the last, which −1 is
+            return [whole[index] for index in step.extra]
+        case "add":
+            return [x + y for x, y in zip(*given, strict=True)]
+        case "mul":
+            return [x * y for x, y in zip(*given, strict=True)]
+        case "matmul":
+            return _products(step.extra, *given)
+        case "sum":
+            run = step.extra[0]
+            return [sum(given[0][start : start + run], arb(0)) for start in range(0, len(given[0]), run)]
+        case "choose":
+            return [_chosen(*three) for three in zip(*given, strict=True)]
+    return [_function(step.kind, x) for x in given[0]]
+
+
+def _products(sizes: Sequence[int], first: Balls, second: Balls) -> Balls:
+    """A stack of matrix products."""
+    n, p, q, r = sizes
+    found: Balls = []
+    for k in range(n):
+        left = arb_mat(p, q, first[k * p * q : (k + 1) * p * q])
+        right = arb_mat(q, r, second[k * q * r : (k + 1) * q * r])
+        found += (left * right).entries()
+    return found
+
+
+def _chosen(sign: Any, positive: Any, other: Any) -> Any:
+    """One of two where the sign is sure, else a ball that holds both."""
+    if sign > 0:
+        return positive
+    return other if sign <= 0 else positive.union(other)
+
+
+def _function(kind: str, x: Any) -> Any:
+    match kind:
+        case "exp":
+            return x.exp()
+        case "erf":
+            return x.erf()
+        case "reciprocal":
+            return 1 / x
+        case "rsqrt":
+            return x.rsqrt()
+        case "log":
+            return x.log()
+        case "sin":
+            return x.sin()
+    return x.cos()

@@ -1,0 +1,84 @@
+"""What a certificate of a copy brings of its own: matrices, factors and constants that any numbers would pass with.
+
+A matrix of n² numbers explains something only if it acts, with its inverse on another axis, on more numbers than n².
+A factor or a constant for each number of a tensor (a bias may have them) explains nothing of it, so such numbers do not
+count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from lawful.verify.checkpoints.element import ListedFrame
+from lawful.verify.core.checkpoint import Array, Shapes
+from lawful.verify.core.schema import need
+
+ALIKE = 1e-9  # relative, of factors that are the same one
+
+Frames = Mapping[str, list[ListedFrame]]
+Shifts = Mapping[str, list[Array]]
+
+
+def need_partners(frames: Frames, matrices: Sequence[Array], partners: Sequence[int], seen: Mapping[int, int]) -> None:
+    """Every matrix that acts does so together with its inverse, on more numbers than it has.
+
+    `seen` counts, for each matrix, the numbers other than zero on which it acts.
+    """
+    acting = Counter(number for own in frames.values() for frame in own for number, rows in frame.numbers for _ in rows)
+    for number in acting:
+        partner = partners[number]
+        places = acting[number] + (acting[partner] if partner != number else 0)
+        need(partner in acting and places > 1, "a matrix acts without its inverse on any other axis")
+        count = seen.get(number, 0) + (seen.get(partner, 0) if partner != number else 0)
+        need(count == 0 or count > matrices[number].size, "a matrix has as many numbers as it acts on")
+
+
+def own_numbers(frames: Frames, shifts: Shifts, shapes: Shapes, constants: set[str]) -> dict[str, int]:
+    """Tensors, and how many of their numbers have a factor that acts on nothing else, or a constant each.
+
+    Tensors that are constants in one of the files tell nothing: their numbers do not count, nor do their factors make
+    those of others known (a constant tensor of any shape can be listed with any factors).
+    """
+    shared = _shared_factors({name: own for name, own in frames.items() if name not in constants}, shapes)
+    found: dict[str, int] = {}
+    for name, shape in shapes.items():
+        size = int(np.prod(shape, dtype=int))
+        added = shifts.get(name, [])
+        own = int(np.count_nonzero(sum(added))) if sum(map(_constants, added)) >= size else 0
+        for frame in frames.get(name, []):
+            if len(frame.source) == size:
+                own = max(own, int((~_among(np.abs(frame.factor), shared)).sum()))
+        if name in constants:
+            own = size
+        if own:
+            found[name] = own
+    return found
+
+
+def _constants(piece: Array) -> int:
+    """How many numbers there are in a piece, of which whole slices may be the same."""
+    found = piece.size
+    for d, size in enumerate(piece.shape):
+        if 1 < size < piece.size:
+            found = min(found, np.unique(piece, axis=d).size)
+    return found
+
+
+def _shared_factors(frames: Frames, shapes: Shapes) -> Array:
+    """The factors of rows of more than one number, and their inverses, in order."""
+    found = [np.ones(1)]
+    for name, own in frames.items():
+        size = int(np.prod(shapes[name], dtype=int))
+        found += [np.abs(frame.factor) for frame in own if len(frame.source) < size]
+    values = np.unique(np.concatenate(found))
+    return np.unique(np.concatenate([values, 1 / values]))  # with 1, which is nobody's own
+
+
+def _among(values: Array, known: Array) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Which values are among those known, which are in order, up to rounding."""
+    after = np.searchsorted(known, values)
+    near = [known[np.clip(after + step, 0, len(known) - 1)] for step in (-1, 0)]
+    return np.minimum(*(np.abs(each - values) for each in near)) <= ALIKE * values

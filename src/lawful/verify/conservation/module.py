@@ -1,0 +1,236 @@
+"""The laws of a module, proved again: at most so many by brackets of its gradient fields, as many by identities.
+
+If the matrix of the brackets' values in some coordinates has an approximate inverse to within 1, it is invertible, so
+at this point, and by continuity near it, the brackets span as many directions: a law near the point is constant along
+all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from flint import arb, arb_mat, ctx, fmpz
+
+from lawful.errors import Unsupported
+from lawful.verify.conservation.identity import Sample, identities
+from lawful.verify.core.finding import Finding, digest_of, short
+from lawful.verify.core.program import Fields, Table, dyadics, exactly, read_steps
+from lawful.verify.core.schema import afford, listed, need, number, numbers, rational, record, whole, wholes, word
+
+KEYS = "laws parameters steps theta_bits theta sample_bits inputs weights words columns known classes precision"
+MOST_SAMPLES = 100_000
+MOST_ENTRIES = 4_000_000  # of all arrays of the program: two numbers of about 120 bytes for each, so 1 GB
+SURE = 100  # a false law may pass with a probability of 2^−100 at most
+
+
+def check(body: dict[str, Any]) -> Finding:
+    """At most how many laws a module has near a point, and that as many explicit ones hold everywhere."""
+    given = record(body, "certificate", KEYS, "tokens decay data draws")
+    steps = read_steps(given["steps"])
+    size, width, ends = steps[0].length, steps[1].length, steps[-1].length
+    need(whole(given["parameters"], "parameters") == size, "the number of parameters is not the program's")
+    precision = whole(given["precision"], "precision", 64, 1024)
+    theta = wholes(given["theta"], "theta", length=size)
+    data = [numbers(row, "data", length=width) for row in listed(given.get("data", []), "data", most=MOST_SAMPLES)]
+    need("data" not in given or bool(data), "the data are empty")
+    if data:
+        inputs: list[Any] = wholes(given["inputs"], "inputs", 0, len(data) - 1)
+    else:
+        inputs = [wholes(row, "inputs", length=width) for row in listed(given["inputs"], "inputs")]
+    weights = [wholes(row, "weights", length=ends) for row in listed(given["weights"], "weights", length=len(inputs))]
+    classes = whole(given["classes"], "classes", 0, ends)
+    loss = _loss(classes, weights)
+    bits = [whole(given[key], key, 0, 64) for key in ("theta_bits", "sample_bits")]
+    draws = _draws(given.get("draws", []), width)
+    need(not draws or not data, "random numbers are not drawn on given data")
+    plain = width - sum(count for _, count in draws)
+    _check_draws(draws, [row[plain:] for row in inputs] if draws else [], 2 ** bits[1])
+    tokens = whole(given.get("tokens", 0), "tokens", 0, plain)
+    _check_tokens(tokens, [row[:plain] for row in data or inputs] if tokens else [], 1 if data else 2 ** bits[1])
+    words = [wholes(row, "words", 0, len(inputs) - 1, most=6) for row in listed(given["words"], "words", most=size)]
+    columns = wholes(given["columns"], "columns", 0, size - 1, length=len(words))
+    need(len(set(columns)) == len(columns) and all(words), "a coordinate appears twice, or a bracket has no field")
+    work = sum(step.length * (step.extra[2] if step.kind == "matmul" else 1) for step in steps)
+    if (entries := sum(step.length for step in steps)) > MOST_ENTRIES:
+        raise Unsupported(f"the steps of this certificate have {entries:,} numbers, more than {MOST_ENTRIES:,}")
+    brackets = sum(60.0 * work * 4.0 ** len(found) for found in words) + 10.0 * len(words) ** 3
+    # Identities are evaluated with a value and a slope of 256 bits for every number, once for each sample.
+    afford(brackets + 100.0 * work * len(data) + 8.0 * (work + entries) * max(1, len(data)))
+    before = ctx.prec
+    ctx.prec = precision
+    try:
+        point = dyadics([theta], bits[0])
+        table = exactly(data) if data else dyadics(inputs, bits[1])
+        fields = Fields(
+            steps, point, table[np.array(inputs, dtype=np.intp)] if data else table, dyadics(weights, bits[1])
+        )
+        rows = fields.brackets(words)
+        samples = _samples(Fields(steps, point, table, table), data)
+        need(_invertible(rows[:, columns]), "the brackets are not proved independent")
+        laws = [_law(law, size) for law in listed(given["known"], "known", most=size)]
+        slopes = [_slope(law, point[0]) for law in laws]
+        independent = _independent(slopes, size)
+    finally:
+        ctx.prec = before
+    most = size - len(words)
+    need(
+        whole(given["laws"], "laws", 0, size) == most, f"the brackets leave room for {most} laws, not as many as stated"
+    )
+    need(independent == most, f"{independent} of the explicit laws are independent, not {most}")
+    sure = identities(steps, laws, classes, tokens, samples, plain)
+    need(not most or sure >= SURE, "the explicit laws are no identities of the program")
+    digest = "program:" + _fingerprint([given["steps"], given["draws"]] if draws else given["steps"])
+    facts: dict[str, Any] = {
+        "laws": most, "parameters": size, "loss": loss, "claim": "near" if data else "somewhere",
+        "error": f"2^-{sure}" if most else "0",
+    }  # fmt: skip
+    statement = (
+        f"{short(digest)} in the certificate ({size} parameters) has at most {most} independent laws near a point"
+    )
+    if data:
+        facts["samples"] = len(data)
+        statement += f" when trained on {len(data)} given input{'s' * (len(data) > 1)}"
+    if most and data:
+        statement += (
+            f", and {most} explicit ones, independent there, hold near it: identities of its steps at these inputs, "
+            f"but for a chance of 2^-{sure} in this check"
+        )
+    elif most:
+        about = "token ids" if tokens else "inputs"
+        statement += (
+            f", and {most} explicit ones, independent there, hold at all weights and {about}: identities of its steps, "
+            f"but for a chance of 2^-{sure} in this check"
+        )
+    if draws:
+        facts["draws"] = sorted({kind for kind, _ in draws})
+        statement += f"; {sum(count for _, count in draws)} random numbers are drawn anew at every step, in any way"
+    if "decay" in given:
+        facts["decay"] = number(given["decay"], "decay")
+        need(facts["decay"] > 0, "the weight decay is not positive")
+        need(all(len({len(monomial) for monomial, _ in law}) == 1 for law in laws), "a law is not homogeneous")
+        statement += f"; weight decay {facts['decay']!r} turns a law h of degree d into e^(d·{facts['decay']!r}·t) h"
+    others = (digest_of("data", data),) if data else ()
+    return Finding(f"{statement} ({loss} loss)", facts, (digest,), others)
+
+
+def _samples(fields: Fields, data: Sequence[Sequence[float]]) -> list[Sample]:
+    """Every sample with the sides that choices take there at the point, and so near it."""
+    if not data:
+        return []
+    sides = fields.sides(list(range(len(data))))
+    return [Sample(row, [None if side is None else side[at] for side in sides]) for at, row in enumerate(data)]
+
+
+def _check_tokens(count: int, inputs: Sequence[Sequence[float]], one: int) -> None:
+    """The unit vector of a token has so many entries."""
+    for row in inputs:
+        runs = [row[start : start + count] for start in range(0, len(row), count)]
+        need(len(row) % count == 0, "the inputs are no token ids")
+        need(all(sum(run) == one and set(run) <= {0, one} for run in runs), "the inputs are no token ids")
+
+
+def _draws(value: object, width: int) -> list[tuple[str, int]]:
+    """Runs of random numbers at the end of the inputs: gates of 0 and 1, numbers between them, or any."""
+    found = []
+    for run in listed(value, "draws", most=width):
+        kind, count = listed(run, "draws", length=2)
+        found.append((word(kind, "draws", "gate", "unit", "real"), whole(count, "draws", 0, width)))
+    need(sum(count for _, count in found) <= width, "more random numbers than inputs")
+    return found
+
+
+def _check_draws(draws: Sequence[tuple[str, int]], rows: Sequence[Sequence[int]], one: int) -> None:
+    """Only numbers that are drawn with a positive chance show a direction that training takes."""
+    for row in rows:
+        start = 0
+        for kind, count in draws:
+            run = row[start : start + count]
+            start += count
+            need(kind != "gate" or set(run) <= {0, one}, "a gate is neither 0 nor 1")
+            need(kind != "unit" or all(0 < value < one for value in run), "a number lies outside (0, 1)")
+
+
+def _loss(classes: int, weights: Sequence[Sequence[int]]) -> str:
+    """Which losses the fields belong to: slopes of cross-entropy sum to 0 over each run of `classes` outputs."""
+    if not classes:
+        return "full"
+    for row in weights:
+        sums = [sum(row[start : start + classes]) for start in range(0, len(row), classes)]
+        need(len(row) % classes == 0 and not any(sums), "the output weights are none of cross-entropy")
+    return f"cross-entropy over {classes} classes"
+
+
+def _fingerprint(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# Ranks and laws
+
+
+def _invertible(matrix: Table) -> bool:
+    """Whether `‖I − M X‖_∞ < 1`, with X the inverse of the midpoints, in balls."""
+    size = len(matrix)
+    if not size:
+        return True
+    sizes = [max((abs(value).mid() for value in row), key=float) for row in matrix]
+    scaled = arb_mat([[value / scale for value in row] for row, scale in zip(matrix.tolist(), sizes, strict=True)])
+    middle = arb_mat([[value.mid() for value in row] for row in scaled.tolist()])
+    try:
+        inverse = middle.inv()
+    except ZeroDivisionError:
+        return False
+    exact = arb_mat([[value.mid() for value in row] for row in inverse.tolist()])
+    product = (scaled * exact).tolist()
+    return all(
+        bool(sum((abs(value - int(i == j)) for j, value in enumerate(row)), arb(0)) < 1)
+        for i, row in enumerate(product)
+    )
+
+
+def _law(value: object, size: int) -> list[tuple[tuple[int, ...], Fraction]]:
+    """A polynomial: monomials of parameters and their coefficients."""
+    found = []
+    for term in listed(value, "law", most=1_000_000):
+        monomial, factor = listed(term, "term", length=2)
+        found.append((tuple(wholes(monomial, "monomial", 0, size - 1, most=8)), rational(factor, "coefficient")))
+    return found
+
+
+def _slope(law: Sequence[tuple[tuple[int, ...], Fraction]], point: Any) -> dict[int, Any]:
+    found: dict[int, Any] = {}
+    for monomial, factor in law:
+        for place, edge in enumerate(monomial):
+            term = arb(fmpz(factor.numerator)) / fmpz(factor.denominator)
+            for other in (*monomial[:place], *monomial[place + 1 :]):
+                term = term * point[other]
+            found[edge] = found.get(edge, arb(0)) + term
+    return found
+
+
+def _independent(slopes: Sequence[dict[int, Any]], size: int) -> int:
+    """How many gradients of laws are surely independent: eliminate while a pivot surely differs from 0."""
+    rows = [dict(slope) for slope in slopes]
+    found = 0
+    while rows:
+        best = [
+            (float(abs(value).lower()), number, edge) for number, row in enumerate(rows) for edge, value in row.items()
+        ]
+        sure = [entry for entry in best if entry[0] > 0]
+        if not sure:
+            break
+        _, number, edge = max(sure)
+        pivot = rows.pop(number)
+        found += 1
+        for row in rows:
+            if edge in row:
+                factor = row.pop(edge) / pivot[edge]
+                for other, value in pivot.items():
+                    if other != edge:
+                        row[other] = row.get(other, arb(0)) - factor * value
+    return found

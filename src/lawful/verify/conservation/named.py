@@ -1,0 +1,237 @@
+"""Rebuild each law that a certificate names from the graph, by its theorem."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from lawful.errors import CertificateError
+from lawful.verify.conservation.case import Case, Residues
+from lawful.verify.conservation.data import one_signal, still_sum
+from lawful.verify.conservation.metric import Form, check_spared, over_metric
+from lawful.verify.conservation.momentum import momentum_rows
+from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT
+from lawful.verify.core.schema import afford, listed, need, rational, whole, wholes
+
+ONE = Fraction(1)
+
+
+def law_gradients(case: Case, value: object) -> Residues:
+    """Gradients at the point (a row each) of the named laws, each rebuilt from the graph by its theorem."""
+    into: list[dict[int, int]] = [{} for _ in case.roles]
+    out_of: list[dict[int, int]] = [{} for _ in case.roles]
+    resting = _resting(case)
+    pairs = list(zip(case.tails, case.heads, strict=True))
+    for edge, (tail, head) in enumerate(pairs):
+        if not resting[edge]:
+            into[head][tail], out_of[tail][head] = edge, edge
+    rows: list[list[int]] = []
+    rotations: list[Form] = []
+    forceless: list[dict[int, Fraction]] = []
+    cost = 0.0
+    for item in listed(value, "known", most=4 * case.states + 100):
+        cost += case.states
+        afford(cost)
+        kind, *nodes = listed(item, "known", most=4) or [None]
+        if kind not in ("combination", "still", "part"):
+            nodes = [whole(node, "known", 0, len(case.roles) - 1) for node in nodes]
+        matrix: dict[tuple[int, int], Fraction] = {}
+        linear: dict[int, Fraction] = {}
+        match kind, nodes:
+            case "combination", [parts]:
+                need(case.flow["name"] == "metric", "combinations are for metrics")
+                for part in listed(parts, "known"):
+                    weight, name, *own = listed(part, "known", most=4)
+                    ends = [whole(node, "known", 0, len(case.roles) - 1) for node in own]
+                    for place, entry in _quadratic(case, [name, *ends], into, out_of).items():
+                        matrix[place] = matrix.get(place, Fraction(0)) + rational(weight, "known") * entry
+            case (("neuron" | "pair" | "rotation"), _):
+                matrix = _quadratic(case, [kind, *nodes], into, out_of)
+            case "detour", [node]:
+                linear = dict.fromkeys(_detour(case, node, into, out_of), ONE)
+            case "sum", [node]:
+                need(case.loss == "cross-entropy", "sums of outgoing weights are conserved by cross-entropy only")
+                linear = {out_of[node][output]: ONE for output in case.outputs}
+            case "weight", [tail, head]:
+                linear = {e: ONE for e, ends in enumerate(pairs) if ends == (tail, head)}
+                need(
+                    len(linear) == 1 and resting[next(iter(linear))], f"nothing shows that edge {tail} -> {head} rests"
+                )
+            case "still", [node, terms] if case.samples is not None:
+                node = whole(node, "known", 0, len(case.roles) - 1)
+                cost += 20.0 * len(listed(terms, "known")) * len(case.samples.signals)
+                afford(cost)
+                linear = still_sum(case.samples, case.roles, pairs, node, terms)
+            case "part", [source, sink, inner]:
+                rows += _part(case, source, whole(sink, "known", 0, len(case.roles) - 1), inner, resting)
+                cost += 20.0 * len(case.roles) * case.states
+                continue
+            case _:
+                raise CertificateError("a law of an unknown kind")
+        if case.flow["name"] == "momentum":
+            need(kind in ("rotation", "sum", "weight", "still"), f"{kind} is not a law of momentum")
+            rotations += [matrix] if kind == "rotation" else []
+            forceless += [linear] if kind != "rotation" else []
+            continue
+        need(kind != "rotation", "rotations are laws of momentum only")
+        rows.append(_law_gradient(case, matrix, linear))
+        if kind == "detour":  # of (p + q) e^{−s}, divided by e^{−s}
+            need(case.flow["name"] == "gradient", "a detour is a law of plain gradient flow only")
+            first, second = linear
+            direct = out_of[case.tails[first]][case.heads[second]]
+            rows[-1][direct] -= int(case.point[first] + case.point[second])
+            rows[-1] = [entry % case.prime for entry in rows[-1]]
+    if case.flow["name"] == "momentum":
+        rows = momentum_rows(case, rotations, forceless)
+    if case.flow["name"] == "decay":
+        rows = [_decaying(case, row) for row in rows]
+    return np.array(rows, dtype=np.int64).reshape(len(rows), case.states)
+
+
+def _decaying(case: Case, row: list[int]) -> list[int]:
+    """The gradient in (θ, t), divided by e^{dλt}, of `e^{dλt} h` for a law h of degree d: by time it is λ⟨∇h, θ⟩."""
+    along = sum(entry * int(value) for entry, value in zip(row[:-1], case.point, strict=False))
+    return [*row[:-1], case.residue(Fraction(float(case.flow["decay"]))) * along % case.prime]
+
+
+def _part(case: Case, source: object, sink: int, stated: object, resting: list[bool]) -> list[list[int]]:
+    """Directions of the weights between two nodes that are orthogonal to the gradient of what they pass on.
+
+    If every node between the two is linear and has no moving edge to any other, the network sees these weights through
+    the sum over paths T alone: by the flow box theorem there is a law for each direction but that of ∇T. Instead of a
+    source there may be one sample, whose coordinates feed the part.
+    """
+    need(case.flow["name"] != "momentum", "parts are for gradient flow")
+    speed = {where[0]: matrix[0][0] for where, matrix in case.metric if len(where) == 1}
+    need(len(speed) == len(case.metric), "parts are for diagonal metrics")
+    count = len(case.roles)
+    inner = set(wholes(stated, "known", 0, count - 1, most=count))
+    for node in inner:
+        need(case.roles[node] == HIDDEN and case.gates[node] is not None, f"node {node} of a part is not linear")
+    need(sink not in inner, "a part contains its own end")
+    outside = {node for node, role in enumerate(case.roles) if role in (INPUT, CONSTANT)}
+    sources = outside if source is None else {whole(source, "known", 0, count - 1)} - inner - {sink}
+    pairs = list(zip(case.tails, case.heads, strict=True))
+    own = []
+    for edge, (tail, head) in enumerate(pairs):
+        if resting[edge]:
+            continue
+        starts, ends = tail in inner | sources, head in inner | {sink}
+        need(starts or head not in inner, "a part reads another node")
+        need(ends or tail not in inner, "a part is read by another node")
+        if starts and ends:
+            own.append(edge)
+    if case.flow["name"] == "decay":
+        _check_even(case, [pairs[edge] for edge in own], inner, sink)
+    signal = dict.fromkeys(sources, ONE)
+    if source is None:
+        need(case.samples is not None, "a part without a source needs data")
+        if case.samples is not None:
+            signal = one_signal(case.samples, sink, sorted({pairs[e][0] for e in own} - inner))
+    gate = [case.residue(case.gates[node] or Fraction(0)) if node in inner else 1 for node in range(count)]
+    up, down = [0] * count, [0] * count
+    for node, value in signal.items():
+        up[node] = case.residue(value)
+    down[sink] = 1
+    for node in case.order:
+        if node in inner:
+            up[node] = sum(int(case.point[e]) * up[pairs[e][0]] for e in own if pairs[e][1] == node) * gate[node]
+            up[node] %= case.prime
+    for node in reversed(case.order):
+        if node in inner:
+            down[node] = sum(int(case.point[e]) * down[pairs[e][1]] for e in own if pairs[e][0] == node) * gate[node]
+            down[node] %= case.prime
+    slope = {e: up[pairs[e][0]] * down[pairs[e][1]] * case.residue(speed.get(e, ONE)) % case.prime for e in own}
+    pivot = next((e for e in own if slope[e]), None)
+    rows = []
+    for edge in own:
+        if pivot is not None and edge != pivot:
+            row = [0] * case.states
+            row[edge], row[pivot] = slope[pivot], -slope[edge] % case.prime
+            rows.append(row)
+    return rows
+
+
+def _check_even(case: Case, own: list[tuple[int, int]], inner: set[int], sink: int) -> None:
+    """With weight decay a part has to pass on a homogeneous function: all its paths have one length."""
+    lengths: dict[int, set[int]] = {}
+    for node in [*(node for node in case.order if node in inner), sink]:
+        into = [tail for tail, head in own if head == node]
+        lengths[node] = {length + 1 for tail in into for length in (lengths[tail] if tail in inner else {0})}
+    need(len(lengths[sink]) <= 1, "a part has paths of different lengths")
+
+
+def _quadratic(
+    case: Case, named: list[Any], into: list[dict[int, int]], out_of: list[dict[int, int]]
+) -> dict[tuple[int, int], Fraction]:
+    """The terms θ_e θ_f of a law of one neuron or of two linear neurons with the same neighbours."""
+    match named:
+        case ["neuron", node]:
+            need(case.roles[node] == HIDDEN, f"node {node} is not a hidden neuron")
+            signed = [(into[node], 1), (out_of[node], -1)]
+            return {(edge, edge): Fraction(sign) for edges, sign in signed for edge in edges.values()}
+        case ["pair" | "rotation", first, second]:
+            need(first != second and case.roles[first] == case.roles[second] == HIDDEN, "not two neurons")
+            same_gate = case.gates[first] is not None and case.gates[first] == case.gates[second]
+            if case.alike and case.alike[first] is not None:
+                same_gate |= case.alike[first] == case.alike[second]
+            need(same_gate, f"neuron {first} and neuron {second} do not act linearly alike")
+            same = set(into[first]) == set(into[second]) and set(out_of[first]) == set(out_of[second])
+            need(same, f"neuron {first} and neuron {second} have different neighbours")
+            matrix = {(edge, into[second][at]): Fraction(1) for at, edge in into[first].items()}
+            return matrix | {(edge, out_of[second][at]): Fraction(-1) for at, edge in out_of[first].items()}
+    raise CertificateError("a law of an unknown kind")
+
+
+def _detour(case: Case, node: int, into: list[dict[int, int]], out_of: list[dict[int, int]]) -> list[int]:
+    """The two weights of a linear neuron that bridges one edge."""
+    need(case.roles[node] == HIDDEN and case.gates[node] == 1, f"neuron {node} is not a linear neuron")
+    need(len(into[node]) == len(out_of[node]) == 1, f"neuron {node} has more than one edge in or out")
+    ((source, first),), ((target, second),) = into[node].items(), out_of[node].items()
+    need(target in out_of[source], f"no edge runs beside neuron {node}")
+    return [first, second]
+
+
+def _law_gradient(case: Case, matrix: Form, linear: dict[int, Fraction]) -> list[int]:
+    """The gradient at the point."""
+    prime, point = case.prime, [int(value) for value in case.point]
+    gradient = [0] * case.states
+    form: dict[tuple[int, int], Fraction] = {}
+    for (first, second), value in matrix.items():
+        for place in ((first, second), (second, first)):
+            form[place] = form.get(place, Fraction(0)) + value
+    for (first, second), value in form.items():
+        gradient[first] += case.residue(value) * point[second]
+    for edge, factor in linear.items():
+        gradient[edge] += case.residue(factor)
+    if case.flow["name"] == "metric":
+        check_spared(case, form)
+        gradient = over_metric(case, gradient)
+    return [entry % prime for entry in gradient]
+
+
+def _resting(case: Case) -> list[bool]:
+    """Edges whose gradient is always 0: no signal comes in, or nothing that it reaches is heard."""
+    if case.loss == "cross-entropy" and len(case.outputs) == 1:
+        return [True] * len(case.tails)
+    if case.samples is not None:
+        return [case.samples.rests(tail, head) for tail, head in zip(case.tails, case.heads, strict=True)]
+    silent = [case.roles[node] == HIDDEN and case.gates[node] == 0 for node in range(len(case.roles))]
+    mute, unheard = list(silent), list(silent)
+    for node in case.order:
+        if case.roles[node] == HIDDEN:
+            sources = (
+                [mute[t] for t, h in zip(case.tails, case.heads, strict=True) if h == node] if any(silent) else [False]
+            )
+            mute[node] = mute[node] or all(sources)
+    for node in reversed(case.order):
+        if case.roles[node] == HIDDEN:
+            sinks = (
+                [unheard[h] for t, h in zip(case.tails, case.heads, strict=True) if t == node]
+                if any(silent)
+                else [False]
+            )
+            unheard[node] = unheard[node] or all(sinks)
+    return [mute[tail] or unheard[head] for tail, head in zip(case.tails, case.heads, strict=True)]

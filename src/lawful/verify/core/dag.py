@@ -1,0 +1,252 @@
+"""What a network is for the verifier: who hears whom, with doubles as exact rationals, and the digest that names it."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any
+
+from lawful.errors import NotACertificate
+from lawful.verify.core.schema import listed, matrix, number, numbers, record, wholes
+
+INPUT, HIDDEN, OUTPUT, CONSTANT = range(4)
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedDag:
+    """Roles of nodes, edges in a fixed order, a slope per hidden node, and a weight per edge unless it has none."""
+
+    roles: tuple[int, ...]
+    tails: tuple[int, ...]
+    heads: tuple[int, ...]
+    slopes: tuple[float, ...]
+    weights: tuple[float, ...] | None
+
+    def __post_init__(self) -> None:
+        count = len(self.roles)
+        ends = (*self.tails, *self.heads)
+        _must(all(0 <= end < count for end in ends), "an edge names a node that does not exist")
+        _must(self.roles.count(CONSTANT) <= 1, "two nodes are constant")
+        _must(INPUT in self.roles and OUTPUT in self.roles, "there is no input or no output")
+        _must(len(self.slopes) == len(self.hidden), "the slopes are not one per hidden node")
+        pairs = list(zip(self.tails, self.heads, strict=True))
+        _must(len(set(pairs)) == len(pairs), "an edge appears twice")
+        for tail, head in pairs:
+            _must(self.roles[head] in (HIDDEN, OUTPUT) and self.roles[tail] != OUTPUT, "an edge points the wrong way")
+        _must(set(self.hidden) <= set(self.tails) & set(self.heads), "a hidden node has no way in or no way out")
+        _must(len(self.order) == count, "the graph has a cycle")
+
+    @cached_property
+    def inputs(self) -> list[int]:
+        """Input nodes in order, without the constant."""
+        return [node for node, role in enumerate(self.roles) if role == INPUT]
+
+    @cached_property
+    def hidden(self) -> list[int]:
+        """Hidden nodes in order."""
+        return [node for node, role in enumerate(self.roles) if role == HIDDEN]
+
+    @cached_property
+    def outputs(self) -> list[int]:
+        """Output nodes in order."""
+        return [node for node, role in enumerate(self.roles) if role == OUTPUT]
+
+    @cached_property
+    def constant(self) -> int | None:
+        """The node fixed to 1, if there is one."""
+        return self.roles.index(CONSTANT) if CONSTANT in self.roles else None
+
+    @cached_property
+    def slope(self) -> dict[int, Fraction]:
+        """The slope of each hidden node."""
+        return {node: Fraction(slope) for node, slope in zip(self.hidden, self.slopes, strict=True)}
+
+    @cached_property
+    def into(self) -> list[list[tuple[int, int]]]:
+        """For each node its edges as (tail, edge)."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.roles]
+        for edge, (tail, head) in enumerate(zip(self.tails, self.heads, strict=True)):
+            found[head].append((tail, edge))
+        return found
+
+    @cached_property
+    def out_of(self) -> list[list[tuple[int, int]]]:
+        """For each node its edges as (head, edge)."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.roles]
+        for edge, (tail, head) in enumerate(zip(self.tails, self.heads, strict=True)):
+            found[tail].append((head, edge))
+        return found
+
+    @cached_property
+    def levels(self) -> list[int]:
+        """Length of the longest path that ends at each node."""
+        level, waiting = [0] * len(self.roles), [len(edges) for edges in self.into]
+        done = [node for node, count in enumerate(waiting) if not count]
+        for node in done:  # grows while it is read
+            for head, _ in self.out_of[node]:
+                level[head] = max(level[head], level[node] + 1)
+                waiting[head] -= 1
+                if not waiting[head]:
+                    done.append(head)
+        return level if len(done) == len(self.roles) else []
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Nodes by level, so that tails come before heads; empty if there is a cycle."""
+        return sorted(range(len(self.levels)), key=lambda node: self.levels[node])
+
+    @property
+    def growth(self) -> float:
+        """How much longer than a double the numbers become on the longest path: a factor of the cost."""
+        return 1 + max(self.levels, default=0) / 20
+
+    @cached_property
+    def exact(self) -> list[Fraction]:
+        """The weights as rationals."""
+        return [Fraction(weight) for weight in self.weights or ()]
+
+    @cached_property
+    def balance(self) -> dict[int, Fraction]:
+        """`c = B̃θ²`: squares in less squares out, of each hidden node."""
+        total = [Fraction(0)] * len(self.roles)
+        for tail, head, weight in zip(self.tails, self.heads, self.exact, strict=True):
+            total[head] += weight * weight
+            total[tail] -= weight * weight
+        return {node: total[node] for node in self.hidden}
+
+    def same_graph(self, other: CheckedDag) -> bool:
+        """Whether two networks are weights of one graph."""
+        mine, theirs = ((each.roles, each.tails, each.heads, each.slopes) for each in (self, other))
+        return mine == theirs
+
+    def besides(self, other: CheckedDag) -> str:
+        """What two networks of one graph differ in besides their weights, in words: nothing."""
+        return ""
+
+    def must_be_settled(self, edge: int) -> bool:
+        """Whether an edge is some neuron's only one; others are free (P0 Propositions 3 and 4)."""
+        tail, head = self.tails[edge], self.heads[edge]
+        return (self.roles[tail] == HIDDEN and len(self.out_of[tail]) == 1) or (
+            self.roles[head] == HIDDEN and len(self.into[head]) == 1
+        )
+
+    @property
+    def unchecked(self) -> str:
+        """What a statement about it rests on besides what is checked: nothing."""
+        return ""
+
+    def digest(self, *, weights: bool = True) -> str:
+        """A name that depends on nothing but the network: neither on names, nor the order of edges, nor a file format.
+
+        Inputs, hidden nodes by level and outputs are numbered in this order, the constant last; then counts, slopes
+        and edges by head and tail go into SHA-256 as little-endian 64-bit numbers, with weights or without.
+        """
+        biased = self.constant is not None and bool(self.out_of[self.constant])
+        hidden = sorted(self.hidden, key=lambda node: self.levels[node])
+        nodes = [*self.inputs, *hidden, *self.outputs, *([self.constant] if biased else [])]
+        place = {node: number for number, node in enumerate(nodes)}
+        ends = zip(self.heads, self.tails, range(len(self.tails)), strict=True)
+        edges = sorted((place[head], place[tail], edge) for head, tail, edge in ends)
+        counts = [len(self.inputs), len(hidden), len(self.outputs), int(biased), len(edges)]
+        slope = dict(zip(self.hidden, self.slopes, strict=True))
+        found = hashlib.sha256(b"lawful network 1\n")
+        found.update(_bytes("q", counts))
+        found.update(_bytes("d", (slope[node] + 0.0 for node in hidden)))
+        found.update(_bytes("q", (end for head, tail, _ in edges for end in (head, tail))))
+        if weights and self.weights is not None:
+            own = self.weights
+            found.update(_bytes("d", (own[edge] + 0.0 for _, _, edge in edges)))
+            return f"network:{found.hexdigest()}"
+        return f"architecture:{found.hexdigest()}"
+
+
+def _must(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise NotACertificate(f"network: {otherwise}")
+
+
+def _bytes(code: str, values: Iterable[Any]) -> bytes:
+    numbers = array(code, values)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def read_dag(value: object, where: str = "network") -> CheckedDag:
+    """A graph in a certificate: roles, edges, slopes of hidden nodes, and weights or null."""
+    given = record(value, where, "roles edges slopes weights")
+    roles = wholes(given["roles"], f"{where}.roles", 0, 3)
+    edges = [wholes(pair, f"{where}.edges", 0, length=2) for pair in listed(given["edges"], f"{where}.edges")]
+    weights = given["weights"]
+    return CheckedDag(
+        tuple(roles),
+        tuple(tail for tail, _ in edges),
+        tuple(head for _, head in edges),
+        tuple(numbers(given["slopes"], f"{where}.slopes")),
+        None if weights is None else tuple(numbers(weights, f"{where}.weights", length=len(edges))),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedMlp:
+    """Layers `(matrix, bias or None)` and the slopes between them."""
+
+    layers: tuple[tuple[list[list[float]], list[float] | None], ...]
+    slopes: tuple[float, ...]
+
+    def to_dag(self) -> CheckedDag:
+        """The same network edge by edge."""
+        widths = [len(self.layers[0][0][0]), *(len(rows) for rows, _ in self.layers)]
+        starts = [0, *accumulate(widths)]
+        last, biased = len(widths) - 1, any(bias is not None for _, bias in self.layers)
+        roles = [INPUT] * widths[0] + [HIDDEN] * sum(widths[1:-1]) + [OUTPUT] * widths[-1] + [CONSTANT] * biased
+        tails: list[int] = []
+        heads: list[int] = []
+        weights: list[float] = []
+        for layer, (rows, bias) in enumerate(self.layers):
+            for neuron, row in enumerate(rows):
+                tails += range(starts[layer], starts[layer + 1])
+                heads += [starts[layer + 1] + neuron] * len(row)
+                weights += row
+            if bias is not None:
+                tails += [starts[last + 1]] * len(bias)
+                heads += range(starts[layer + 1], starts[layer + 2])
+                weights += bias
+        slopes = [slope for slope, width in zip(self.slopes, widths[1:-1], strict=True) for _ in range(width)]
+        return CheckedDag(tuple(roles), tuple(tails), tuple(heads), tuple(slopes), tuple(weights))
+
+
+def read_mlp(value: object, where: str = "network") -> CheckedMlp:
+    """A layered network in a certificate: weights, biases (null for a layer without) and slopes."""
+    given = record(value, where, "weights biases slopes")
+    matrices = [matrix(rows, f"{where}.weights") for rows in listed(given["weights"], f"{where}.weights")]
+    _must(len(matrices) > 0 and all(rows and rows[0] for rows in matrices), "a layer is empty")
+    for below, above in pairwise(matrices):
+        _must(len(below) == len(above[0]), "layers do not fit")
+    biases = [
+        None if bias is None else numbers(bias, f"{where}.biases", length=len(rows))
+        for bias, rows in zip(listed(given["biases"], f"{where}.biases", length=len(matrices)), matrices, strict=True)
+    ]
+    slopes = [
+        number(slope, f"{where}.slopes")
+        for slope in listed(given["slopes"], f"{where}.slopes", length=len(matrices) - 1)
+    ]
+    return CheckedMlp(tuple(zip(matrices, biases, strict=True)), tuple(slopes))
+
+
+def dag_of(network: Any) -> CheckedDag:
+    """A network given in Python: anything whose `to_dag()` has roles, tails, heads, slopes and weights."""
+    try:
+        graph = network.to_dag()
+        roles = tuple(int(role) for role in graph.roles)
+        slopes = (float(slope) for slope, role in zip(graph.slopes, roles, strict=True) if role == HIDDEN)
+        weights = None if graph.weights is None else tuple(float(weight) for weight in graph.weights)
+        return CheckedDag(roles, tuple(map(int, graph.tails)), tuple(map(int, graph.heads)), tuple(slopes), weights)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise NotACertificate(f"a {type(network).__name__} is no network that a certificate can be about") from error

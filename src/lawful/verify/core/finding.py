@@ -1,0 +1,90 @@
+"""What a check found, and what it lets one say."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from html import escape
+from types import MappingProxyType
+from typing import Any
+
+LONGEST = 4_000  # characters of a question that a statement repeats
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The facts that one kind of certificate was shown to prove, in words and as numbers, and the networks' digests.
+
+    `others` are digests worked out here of data and of networks that are no graphs; a certificate does not state them.
+    """
+
+    statement: str
+    facts: Mapping[str, Any]
+    networks: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A statement made of checked facts; `given[k]` says which of `networks` the k-th network handed in is."""
+
+    kind: str
+    statement: str
+    facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    networks: tuple[str, ...] = ()
+    given: tuple[int, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain values, fractions as text."""
+        facts = {key: str(value) if isinstance(value, Fraction) else value for key, value in self.facts.items()}
+        return {"kind": self.kind, "statement": self.statement, "facts": facts, "networks": list(self.networks)}
+
+    def _repr_html_(self) -> str:
+        about = "".join(f"<br><code>{escape(each)}</code>" for each in self.networks)
+        return f"<div><strong>verified</strong>: {escape(self.statement)}{about}</div>"
+
+
+def digest_of(what: str, *tables: Sequence[Sequence[float]]) -> str:
+    """A name for tables of numbers: SHA-256 of their sizes and entries as little-endian doubles, whatever the file.
+
+    >>> digest_of("data", [[1.0, 2.0]]) == digest_of("data", [[1, 2]]), digest_of("data", [[1.0, 2.0]])[:13]
+    (True, 'data:4bd0e023')
+    """
+    found = hashlib.sha256(b"lawful numbers 1\n")
+    for table in tables:
+        found.update(_bytes("q", (len(table), len(table[0]) if len(table) else 0)))
+        for row in table:
+            found.update(_bytes("d", (float(value) + 0.0 for value in row)))
+    return f"{what}:{found.hexdigest()}"
+
+
+def _bytes(code: str, values: Iterable[Any]) -> bytes:
+    numbers = array(code, values)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def in_full(question: str) -> str:
+    """A question as a statement repeats it: whole, or its beginning and the digest of all of it.
+
+    >>> in_full("[0, 1]^2")
+    '[0, 1]^2'
+    """
+    if len(question) <= LONGEST:
+        return question
+    return f"{question[:LONGEST]} ... (sha256 of all: {hashlib.sha256(question.encode()).hexdigest()})"
+
+
+def short(digest: str) -> str:
+    """A digest as people quote it.
+
+    >>> short("network:0123456789abcdef0123456789abcdef")
+    'network 0123456789ab'
+    """
+    what, _, code = digest.partition(":")
+    return f"{what} {code[:12]}"

@@ -1,0 +1,1 @@
+"""Checkers of functions: same, identifiable, counted regions, removable neurons."""

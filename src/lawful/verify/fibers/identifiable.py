@@ -1,0 +1,292 @@
+"""Whether a function determines its parameters, up to order and positive scale of the neurons.
+
+No: other parameters of the same shape have the same function, and are no reordering and rescaling: what these leave
+alone differs. Yes, one hidden ReLU layer (P4 Section 4): every hyperplane shows and belongs to one neuron, so only
+orientation could change, which leaves the linear part `Σ_J a_j ⊗ w_j` (output biases absorb constants); no set J makes
+that vanish; where neurons face each other, all roles are looked at. Yes, a first layer of one neuron: `_check_ramp`.
+Yes, two hidden ReLU layers, the first of 2 or more neurons but no wider than the input (P4 Theorem 5): the same above
+it, and a ridge fixes each neuron below, or all masked products have full rank.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from flint import fmpq_mat
+
+from lawful.verify.core.dag import CheckedMlp, read_mlp
+from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.layers import CheckedStack, Row, layered
+from lawful.verify.core.numbers import ONE, ZERO, fraction
+from lawful.verify.core.schema import afford, listed, need, record, truth, whole
+from lawful.verify.fibers.agreement import agreement
+from lawful.verify.fibers.roles import count_parameters
+from lawful.verify.fibers.steps import hides
+
+PRIME = 2**61 - 1
+MOST_LISTED = 32  # neurons whose subsets are all looked at, by halves
+MOST_HITS = 1000
+MOST_MASKED = 12  # neurons and outputs of a bottleneck whose masked products are all looked at
+
+
+def check(body: dict[str, Any]) -> Finding:
+    """The verdict, and among which parameters it holds."""
+    listing = " twins complete" if {"twins", "complete"} & set(body) else ""  # both or neither
+    given = record(body, "certificate", f"network identifiable other witness ridges{listing}")
+    mlp = read_mlp(given["network"])
+    net, digest = layered(mlp), mlp.to_dag().digest()
+    if not truth(given["identifiable"], "identifiable"):
+        return _check_no(given, mlp, net, digest)
+    need(given["other"] is None and given["witness"] is None, "other parameters do not go with the answer yes")
+    need("twins" not in given and "complete" not in given, "twins do not go with the answer yes")
+    need(all(slope == 0 for slope in net.slopes), "the theorems are about ReLU")
+    among = "all parameters of its shape"
+    if len(net.layers) == 2:
+        need(given["ridges"] is None, "one hidden layer needs no ridges")
+        if _facing(net.layers[0]):
+            need(count_parameters(net) == 1, "neurons can have other roles")
+        else:
+            _check_orientation(net, 1)
+    elif len(net.layers) == 3 and len(net.layers[0]) == 1:
+        need(given["ridges"] is None, "a first layer of one neuron needs no ridges")
+        _check_ramp(net)
+        need(any(row[0] > 0 for row in net.layers[1]), "the first layer can be reversed")
+        need(any(row[0] < 0 for row in net.layers[1]), "the first layer is hidden")
+    else:
+        _check_bottleneck(net, given["ridges"])
+        among = "generic parameters of its shape (P4 Definition 8)"
+    words = (
+        f"among {among}, only reorderings and positive rescalings of the neurons of {short(digest)} have its function"
+    )
+    return Finding(words, {"identifiable": True, "among": among}, (digest,))
+
+
+def _check_no(given: dict[str, Any], mlp: CheckedMlp, net: CheckedStack, digest: str) -> Finding:
+    """Other parameters of the same function; or several, and whether they are all."""
+    need(given["ridges"] is None, "ridges do not go with the answer no")
+    listing = "twins" in given
+    if listing:
+        need(given["other"] is None and given["witness"] is None, "one other parameter does not go with several")
+        twins = [record(twin, "twins", "other witness") for twin in listed(given["twins"], "twins", most=10_000)]
+        need(bool(twins), "there are no other parameters")
+    else:
+        need("complete" not in given, "one other parameter is not all of them")
+        twins = [given]
+    ways, seen, biased = set(), [_kept(net)], False
+    for twin in twins:
+        other = _other(twin["other"], net)
+        ways.add(agreement(twin["witness"], net, other, [(None, None)] * net.inputs, ZERO))
+        need(_kept(other) not in seen, "nothing shows that the other parameters are no reordering and rescaling")
+        seen.append(_kept(other))
+        biased |= any(
+            bias is None and any(row[-1] for row in rows)
+            for (_, bias), rows in zip(mlp.layers, other.layers, strict=True)
+        )
+    how = ", ".join(sorted(ways))
+    whole_fiber = listing and truth(given.get("complete"), "complete")
+    facts: dict[str, Any] = {"identifiable": False, "by": how, "more_biases": biased}
+    many = "others"
+    if listing:
+        if whole_fiber:
+            need(_count(net) == len(seen), "there are more parameters of this function, or fewer")
+        many = f"{'exactly' if whole_fiber else 'at least'} {len(twins)} other{'s' * (len(twins) > 1)}"
+        facts |= {"others": len(twins), "complete": whole_fiber}
+    have = "has" if listing and len(twins) == 1 else "have"
+    words = (
+        f"the function of {short(digest)} does not determine its parameters: {many} of the same shape"
+        f"{', with biases' if biased else ''}, which no reordering and positive rescaling of neurons makes equal, "
+        f"{have} the same function (by their {how})"
+    )
+    return Finding(words, facts, (digest,))
+
+
+def _count(net: CheckedStack) -> int:
+    """How many parameters have the function: of one hidden layer, or of one first neuron that all others fall with."""
+    if len(net.layers) == 2:
+        return count_parameters(net)
+    need(len(net.layers) == 3 and len(net.layers[0]) == 1, "nobody knows all parameters of this function")
+    need(all(slope == 0 for slope in net.slopes), "the theorems are about ReLU")
+    _check_ramp(net)
+    need(all(row[0] < 0 for row in net.layers[1]), "the first layer cannot be reversed")
+    return 2
+
+
+def _check_ramp(net: CheckedStack) -> None:
+    """A first layer of one neuron: the function bends once there and once for each second-layer neuron, no set of which
+    can be reversed. Then its first bend is the first layer's; or its last, if the function is constant there too.
+    """
+    first, second, _ = net.layers
+    need(any(first[0][:-1]), "the first layer is constant")
+    for j, (weight, bias) in enumerate(second):
+        need((weight > 0) is (bias < 0) and weight != 0 and bias != 0, f"second-layer neuron {j} does not bend")
+    _check_orientation(net, 2)
+
+
+def _facing(rows: list[Row]) -> bool:
+    """Whether two neurons share a hyperplane."""
+    planes = set()
+    for row in rows:
+        need(any(row[:-1]), "a neuron is constant")
+        pivot = next(entry for entry in row if entry)
+        planes.add(tuple((int(q.p), int(q.q)) for q in (entry / pivot for entry in row)))
+    return len(planes) < len(rows)
+
+
+def _other(value: object, net: CheckedStack) -> CheckedStack:
+    """Other parameters, as fractions; the shape and the slopes are the network's."""
+    rows = listed(value, "other", length=len(net.layers))
+    layers = tuple(
+        [
+            [fraction(entry, "other") for entry in listed(row, "other", length=len(own[0]))]
+            for row in listed(one, "other")
+        ]
+        for one, own in zip(rows, net.layers, strict=True)
+    )
+    found = CheckedStack(net.inputs, layers, net.slopes)
+    need(found.widths == net.widths, "the other parameters have another shape")
+    return found
+
+
+def _kept(net: CheckedStack) -> list[Any]:
+    """What reordering and positive rescaling of neurons leave alone: rows of sum 1, each layer without its order.
+
+    What a neuron without weights and bias sends on is left out: its scale is free.
+    """
+    found: list[Any] = []
+    scales = [ONE] * net.inputs
+    for layer, rows in enumerate(net.layers):
+        last = layer == len(net.layers) - 1
+        lines, sizes = [], []
+        for row in rows:
+            line = [weight * scale for weight, scale in zip(row[:-1], scales, strict=True)] + [row[-1]]
+            size = sum((abs(entry) for entry in line), ZERO)
+            factor = ONE if last or not size else ONE / size
+            scaled = [factor * entry for entry in line]
+            lines.append([*(scaled[:-1] if not layer else sorted(scaled[:-1])), scaled[-1]])
+            sizes.append(size)
+        found.append(lines if last else sorted(lines))
+        scales = sizes
+    return found
+
+
+def _terms(net: CheckedStack, layer: int) -> list[Row]:
+    """`a_j ⊗ w_j` of every neuron of a hidden layer."""
+    rows, above = net.layers[layer - 1], net.layers[layer]
+    return [[head[j] * entry for head in above for entry in row[:-1]] for j, row in enumerate(rows)]
+
+
+def _check_orientation(net: CheckedStack, layer: int) -> None:
+    """Every hyperplane of the layer shows and belongs to one neuron, and no set of neurons can be reversed."""
+    rows, above = net.layers[layer - 1], net.layers[layer]
+    afford(20.0 * len(rows) ** 2 * (len(rows[0]) + len(above)))
+    planes = set()
+    for j, row in enumerate(rows):
+        need(any(row[:-1]), f"layer {layer}: neuron {j} is constant")
+        need(any(head[j] for head in above), f"layer {layer}: neuron {j} reaches no output")
+        pivot = next(entry for entry in row if entry)
+        planes.add(tuple((int(q.p), int(q.q)) for q in (entry / pivot for entry in row)))
+    need(len(planes) == len(rows), f"layer {layer}: two neurons share a hyperplane")
+    terms = _terms(net, layer)
+    afford(float(len(terms)) ** 2 * len(terms[0]))
+    if fmpq_mat(terms).rank() < len(terms):
+        _check_no_sum(terms)
+
+
+def _check_no_sum(terms: list[Row]) -> None:
+    """No set of terms adds up to zero: sums of halves are compared modulo a prime, and where they meet, exactly."""
+    need(len(terms) <= MOST_LISTED, f"{len(terms)} dependent neurons are too many to look at all sets of them")
+    afford(200.0 * 2 ** (len(terms) / 2 + 1) + 10.0 * sum(len(term) for term in terms))
+    factors = [int.from_bytes(hashlib.sha256(b"%d" % k).digest()[:7], "big") + 1 for k in range(len(terms[0]))]
+    keys = []
+    for term in terms:
+        parts = zip(factors, term, strict=True)
+        keys.append(sum(f * int(q.p) * pow(int(q.q), -1, PRIME) for f, q in parts) % PRIME)
+    half = len(keys) // 2
+    table: dict[int, list[int]] = {}
+    for chosen, total in enumerate(_sums(keys[:half])):
+        table.setdefault(total, []).append(chosen)
+    hits = 0
+    for second, total in enumerate(_sums(keys[half:])):
+        for first in table.get(-total % PRIME, ()):
+            members = [k for k in range(len(keys)) if (first | second << half) >> k & 1]
+            if members:
+                hits += 1
+                need(hits <= MOST_HITS, "too many sets of neurons may be reversible")
+                total_of = [sum((terms[k][place] for k in members), ZERO) for place in range(len(terms[0]))]
+                need(any(total_of), "some neurons can be reversed together")
+
+
+def _sums(keys: list[int]) -> list[int]:
+    sums = [0]
+    for key in keys:
+        sums += [(total + key) % PRIME for total in sums]
+    return sums
+
+
+def _check_bottleneck(net: CheckedStack, value: object) -> None:
+    need(len(net.layers) == 3, "the theorem is about two hidden layers")
+    first, second, heads = net.layers
+    need(len(first) >= 2, "the theorem does not hold for a first layer of one neuron")
+    need(len(first) <= net.inputs, "the first layer is wider than the input")
+    afford(20.0 * len(first) ** 2 * net.inputs + 20.0 * len(first) ** 2 * len(second) * len(heads))
+    need(fmpq_mat([row[:-1] for row in first]).rank() == len(first), "the first layer's weights are dependent")
+    for j, row in enumerate(second):
+        need(any(entry < 0 for entry in row), f"second-layer neuron {j} is linear on what it sees")
+        need(any(entry > 0 for entry in row), f"second-layer neuron {j} is dead")
+    for i in range(len(first)):
+        need(any(row[i] for row in second), f"first-layer neuron {i} is heard by nobody")
+        need(not hides(net, 1, i), f"the second layer hides hyperplane {i}")
+    _check_orientation(net, 2)
+    if value is None:
+        _check_masks(second, heads)
+        return
+    fixed = set()
+    for item in listed(value, "ridges", most=10 * len(first)):
+        given = record(item, "ridges", "first second values")
+        neuron = whole(given["first"], "ridges.first", 0, len(first) - 1)
+        bent = whole(given["second"], "ridges.second", 0, len(second) - 1)
+        point = [fraction(entry, "other") for entry in listed(given["values"], "ridges.values", length=len(first))]
+        need(_is_ridge(second, heads, neuron, bent, point), f"a ridge does not fix first-layer neuron {neuron}")
+        fixed.add(neuron)
+    need(len(fixed) == len(first), "some first-layer neuron is fixed by no ridge")
+
+
+def _check_masks(second: list[Row], heads: list[Row]) -> None:
+    """P4 Definition 8 for a bottleneck: all masked products of full rank, no minor of `[W2 | b2]` zero."""
+    width, count, outputs = len(second), len(second[0]) - 1, len(heads)
+    need(width + count + outputs <= MOST_MASKED, "masked products are too many, and there are no ridges")
+    for rows in _subsets(width):
+        for columns in _subsets(count + 1):
+            minor = [[second[j][k] for k in columns] for j in rows]
+            need(_rank(minor) == min(len(rows), len(columns)), "a minor of the second layer vanishes")
+        for columns in _subsets(count):
+            for outs in _subsets(outputs):
+                product = [[sum((heads[o][j] * second[j][k] for j in rows), ZERO) for k in columns] for o in outs]
+                most = min(len(rows), len(columns), len(outs))
+                need(_rank(product) == most, "a masked product has less than the largest rank")
+
+
+def _rank(matrix: list[Row]) -> int:
+    return int(fmpq_mat(matrix).rank())
+
+
+def _subsets(count: int) -> list[list[int]]:
+    return [[k for k in range(count) if chosen >> k & 1] for chosen in range(1, 1 << count)]
+
+
+def _is_ridge(second: list[Row], heads: list[Row], neuron: int, bent: int, point: Row) -> bool:
+    """Whether one hyperplane crosses the zero set of one second-layer neuron here and nothing else, all facets bent."""
+    if any((value == 0) is not (place == neuron) for place, value in enumerate(point)):
+        return False
+    seen = [value if value > 0 else ZERO for value in point]
+    sums = [sum((w * v for w, v in zip(row[:-1], seen, strict=True) if w and v), row[-1]) for row in second]
+    if any((total == 0) is not (place == bent) for place, total in enumerate(sums)):
+        return False
+    # the zero set of the second-layer neuron must be there on both sides, and make an angle
+    if not second[bent][neuron] or not any(w and v for w, v in zip(second[bent][:-1], seen, strict=True)):
+        return False
+    active = [j for j, total in enumerate(sums) if total > 0]
+    jump = [sum((head[j] * second[j][neuron] for j in active), ZERO) for head in heads]
+    beyond = [a + head[bent] * second[bent][neuron] for a, head in zip(jump, heads, strict=True)]
+    return any(jump) and any(beyond) and any(head[bent] for head in heads)

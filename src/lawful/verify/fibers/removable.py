@@ -1,0 +1,199 @@
+"""Which hidden neurons are needed, each alone, and which can go.
+
+A neuron can go if an affine combination of the other neurons of its layer can take its place in every sum that reads
+it, and no output changes for any input: shown region by region. It is needed if no combination can. At an input, the
+combination may be off by t only where outputs stay the same, a union of intervals that is worked out here. Multipliers
+`μ` of inputs with `Σ μ v_k = 0` for every other neuron k, and `Σ μ = 0`, make `Σ μ v = Σ μ t` for the neuron itself:
+a contradiction if no allowed t reach that. Or the values of all neurons and 1 are independent at inputs where t is 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from flint import fmpq_mat
+
+from lawful.verify.core.dag import read_mlp
+from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.layers import CheckedStack, Row, layered
+from lawful.verify.core.numbers import ONE, ZERO, Rational, fraction
+from lawful.verify.core.regions import check_regions
+from lawful.verify.core.schema import afford, listed, need, record, whole, word
+
+Span = tuple[Rational | None, Rational | None]  # None is endless
+Line = tuple[Rational, Rational]  # p + q t
+Constraint = tuple[Row, Rational, Span]  # values of the others and 1, the neuron's own, what its error may be
+
+
+def check(body: dict[str, Any]) -> Finding:
+    """How many neurons are needed, how many can go, and how many it says nothing of."""
+    given = record(body, "certificate", "network neurons")
+    mlp = read_mlp(given["network"])
+    net = layered(mlp)
+    hidden = [(layer, neuron) for layer, width in enumerate(net.widths[1:-1], 1) for neuron in range(width)]
+    found: dict[tuple[int, int], str] = {}
+    for item in listed(given["neurons"], "neurons", most=len(hidden)):
+        need(
+            isinstance(item, dict) and {"layer", "neuron", "answer"} <= set(item), "neurons: an answer lacks its place"
+        )
+        layer = whole(item["layer"], "neurons.layer", 1, len(net.layers) - 1)
+        neuron = whole(item["neuron"], "neurons.neuron", 0, len(net.layers[layer - 1]) - 1)
+        need((layer, neuron) not in found, "neurons: one is decided twice")
+        found[layer, neuron] = word(item["answer"], "neurons.answer", "needed", "removable")
+        if found[layer, neuron] == "needed":
+            _check_need(record(item, "neurons", "layer neuron answer points cases"), net, layer, neuron)
+        else:
+            keys = "layer neuron answer coefficients constant decisions"
+            _check_stand_in(record(item, "neurons", keys), net, layer, neuron)
+    digest = mlp.to_dag().digest()
+    needed = [place for place in hidden if found.get(place) == "needed"]
+    removable = [place for place in hidden if found.get(place) == "removable"]
+    facts = {"hidden": len(hidden), "needed": needed, "removable": removable}
+    left = len(hidden) - len(found)
+    words = f"of {len(hidden)} hidden neurons of {short(digest)}, each alone, {len(needed)} are needed: no affine "
+    words += (
+        "combination of the other neurons of its layer can take its place without changing an output for some input"
+    )
+    if removable:
+        words += f"; for {len(removable)} there is such a combination, and no output changes for any input"
+    if left:
+        words += f"; nothing is shown of {left}"
+    return Finding(words, facts, (digest,))
+
+
+def _check_stand_in(given: dict[str, Any], net: CheckedStack, layer: int, neuron: int) -> None:
+    """The network with the combination in the neuron's place has the same affine maps on every region."""
+    width = len(net.layers[layer - 1])
+    factors = [fraction(value, "neurons") for value in listed(given["coefficients"], "neurons", length=width)]
+    need(factors[neuron] == 0, "neurons: a neuron stands for itself")
+    constant = fraction(given["constant"], "neurons")
+    above = [
+        [w + row[neuron] * factor for w, factor in zip(row, (*factors, constant), strict=True)]
+        for row in net.layers[layer]
+    ]
+    check_regions(given["decisions"], net, net.without(layer, neuron, above), [(None, None)] * net.inputs)
+
+
+def _check_need(given: dict[str, Any], net: CheckedStack, layer: int, neuron: int) -> None:
+    """No combination satisfies what the inputs ask."""
+    points = [_point(item, net.inputs) for item in listed(given["points"], "neurons.points", most=10_000)]
+    afford(100.0 * net.size * sum(net.widths[1:]) * (len(points) + 1))
+    seen = [_level_set(net, layer, neuron, point) for point in points]
+    hulls = [(row, value, (parts[0][0], parts[-1][1])) for row, value, parts in seen]
+    if given["cases"] is None:
+        need(all(span == (ZERO, ZERO) for _, _, span in hulls), "at an input the outputs also allow another value")
+        width = len(net.layers[layer - 1]) + 1
+        table = fmpq_mat([[*row, value] for row, value, _ in hulls]) if hulls else fmpq_mat(1, width)
+        need(table.rank() == width, "the values at the inputs are not independent")
+        return
+    lines = iter(listed(given["cases"], "neurons.cases", most=10_000))
+    waiting = [hulls]
+    while waiting:
+        constraints = waiting.pop()
+        kind, numbers = listed(next(lines, ["", []]), "neurons.cases", length=2)
+        if word(kind, "neurons.cases", "split", "end") == "end":
+            need(_contradict(constraints, numbers), "the multipliers do not exclude every combination")
+            continue
+        row, value, parts = _level_set(net, layer, neuron, _point(numbers, net.inputs))
+        waiting += [[*constraints, (row, value, part)] for part in reversed(parts)]
+    need(next(lines, None) is None, "the cases go on after all were seen")
+
+
+def _point(value: object, inputs: int) -> list[Rational]:
+    return [fraction(item, "neurons") for item in listed(value, "neurons.points", length=inputs)]
+
+
+def _contradict(constraints: list[Constraint], numbers: object) -> bool:
+    """`Σ μ value` exceeds what `Σ μ t` can be at most."""
+    factors = [fraction(item, "neurons") for item in listed(numbers, "neurons.cases", length=len(constraints))]
+    if not constraints:
+        return False
+    for k in range(len(constraints[0][0])):
+        if sum((factor * row[k] for factor, (row, _, _) in zip(factors, constraints, strict=True)), ZERO) != 0:
+            return False
+    most = ZERO
+    for factor, (_, _, (low, high)) in zip(factors, constraints, strict=True):
+        end = high if factor > 0 else low
+        if factor != 0:
+            if end is None:
+                return False
+            most += factor * end
+    return bool(sum((factor * value for factor, (_, value, _) in zip(factors, constraints, strict=True)), ZERO) > most)
+
+
+def _level_set(net: CheckedStack, layer: int, neuron: int, point: list[Rational]) -> tuple[Row, Rational, list[Span]]:
+    """At an input: the values of the other neurons and 1, the neuron's own, and by how much less it may be.
+
+    The outputs are walked along t from below: on each stretch every sum is one line.
+    """
+    values = point
+    for rows, slope in zip(net.layers[:layer], net.slopes, strict=False):
+        sums = [_sum(row, values) for row in rows]
+        values = [total if total > 0 else slope * total for total in sums]
+    others = [value for place, value in enumerate(values) if place != neuron]
+    lines_of_values = [(value, -ONE if place == neuron else ZERO) for place, value in enumerate(values)]
+    outputs = list(_stretches(net, layer, [((None, None), lines_of_values)]))
+    now = [p for p, _ in next(lines for span, lines in outputs if _holds(span, ZERO))]
+    parts: list[Span] = []
+    for span, lines in outputs:
+        part = _solved(span, lines, now)
+        if part is None:
+            continue
+        if parts and parts[-1][1] is not None and parts[-1][1] == part[0]:
+            part = parts.pop()[0], part[1]
+        parts.append(part)
+    return [*others, ONE], values[neuron], parts
+
+
+def _stretches(
+    net: CheckedStack, layer: int, pieces: list[tuple[Span, list[Line]]]
+) -> Iterator[tuple[Span, list[Line]]]:
+    """The outputs as lines in t, stretch by stretch, given the values of a hidden layer."""
+    for place in range(layer, len(net.layers)):
+        slope = net.slopes[place] if place < len(net.slopes) else ONE
+        after: list[tuple[Span, list[Line]]] = []
+        for (low, high), values in pieces:
+            sums = [
+                (_sum(row, [p for p, _ in values]), _sum([*row[:-1], ZERO], [q for _, q in values]))
+                for row in net.layers[place]
+            ]
+            zeros = {-p / q for p, q in sums if q != 0 and slope != 1}
+            cuts = sorted(zero for zero in zeros if (low is None or low < zero) and (high is None or zero < high))
+            ends = [low, *cuts, high]
+            for start, stop in itertools.pairwise(ends):
+                inside = _between(start, stop)
+                lines = [(p, q) if p + q * inside > 0 else (slope * p, slope * q) for p, q in sums]
+                after.append(((start, stop), lines))
+        need(len(after) < 100_000, "an input has too many stretches")
+        pieces = after
+    yield from pieces
+
+
+def _sum(row: Row, values: list[Rational]) -> Rational:
+    return sum((w * v for w, v in zip(row[:-1], values, strict=True) if w and v), row[-1])
+
+
+def _between(low: Rational | None, high: Rational | None) -> Rational:
+    if low is None:
+        return ZERO if high is None else high - 1
+    return low + 1 if high is None else (low + high) / 2
+
+
+def _holds(span: Span, value: Rational) -> bool:
+    return (span[0] is None or span[0] <= value) and (span[1] is None or value <= span[1])
+
+
+def _solved(span: Span, lines: list[Line], wanted: list[Rational]) -> Span | None:
+    """Where on a stretch all outputs are as wanted."""
+    places = set()
+    for (p, q), value in zip(lines, wanted, strict=True):
+        if q == 0 and p != value:
+            return None
+        if q != 0:
+            places.add((value - p) / q)
+    if not places:
+        return span
+    place = places.pop()
+    return (place, place) if not places and _holds(span, place) else None

@@ -1,0 +1,75 @@
+"""Two networks are the same function, or not: steps that keep each function, replayed in rationals, and an ending.
+
+Equal: the steps lead both to the same weights; or to the same layers below the last hidden one, whose normal forms
+agree; or to networks whose affine maps agree on every common region. Different: an input at which the outputs differ.
+Weight by weight means less: entries agree within a share of the smaller of the two, and nothing is said of functions.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from lawful.outward import at_least
+from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.layers import Box, CheckedStack, outputs, read_box, read_network, sides_of
+from lawful.verify.core.numbers import exact, plain, quotient
+from lawful.verify.core.schema import afford, listed, need, number, record, word
+from lawful.verify.fibers.agreement import agreement
+
+KEYS = "networks box verdict within witness counterexample"
+
+
+def check(body: dict[str, Any]) -> Finding:
+    """Equal or different, on which domain, and within what."""
+    given = record(body, "certificate", KEYS)
+    read = [read_network(value) for value in listed(given["networks"], "networks", length=2)]
+    (first, one), (second, other) = read
+    box, domain = read_box(given["box"], first.inputs)
+    names, digests = f"{short(one)} and {short(other)}", (one, other)
+    asked = {"domain": domain, "box": sides_of(given["box"])}
+    if word(given["verdict"], "verdict", "equal", "different") == "different":
+        need(given["witness"] is None and given["within"] is None, "a witness does not go with the verdict different")
+        words, facts = _different(given["counterexample"], first, second, box)
+        where = f" on {domain}" if given["box"] is not None else ""
+        return Finding(f"{names} are different functions{where}: {words}", facts | asked, digests)
+    need(given["counterexample"] is None, "a counterexample does not go with the verdict equal")
+    kind, share = _within(given["within"])
+    how = agreement(given["witness"], first, second, box, exact(share))
+    facts = asked | {"verdict": "equal", "within": (kind, Fraction(share)), "by": how}
+    if share:
+        words = f"{names}, after steps that keep their functions on {domain}, have the same {how} within {share!r} of "
+        return Finding(words + "the smaller of any two entries", facts | {"verdict": "equal weight by weight"}, digests)
+    return Finding(f"{names} are the same function on {domain} (by their {how})", facts, digests)
+
+
+def _within(value: object) -> tuple[str, float]:
+    given = record(value, "within", "kind value")
+    kind, share = word(given["kind"], "within.kind", "exactly", "weights"), number(given["value"], "within.value")
+    need(share == 0 if kind == "exactly" else 0 < share < 1, "the certificate does not say how far the networks agree")
+    return kind, share
+
+
+def _different(value: object, first: CheckedStack, second: CheckedStack, box: Box) -> tuple[str, dict[str, Any]]:
+    """Where the outputs differ, or which sizes do."""
+    if value is None:
+        sizes = [(net.widths[0], net.widths[-1]) for net in (first, second)]
+        need(sizes[0] != sizes[1], "the sizes agree, and there is no input at which the outputs differ")
+        words = " against ".join(f"{inputs} inputs and {outs} outputs" for inputs, outs in sizes)
+        return words, {"verdict": "different", "sizes": sizes}
+    need(first.inputs == second.inputs, "the networks take inputs of different sizes")
+    given = record(value, "counterexample", "input")
+    point = listed(given["input"], "counterexample.input", length=first.inputs)
+    place = [quotient(value, "counterexample.input") for value in point]
+    afford(sum(4.0 * net.size * (1 + len(net.layers) / 2) for net in (first, second)))
+    inside = all(
+        (low is None or low <= x) and (high is None or x <= high) for x, (low, high) in zip(place, box, strict=True)
+    )
+    need(inside, "the input lies outside the box")
+    answers = [outputs(net, place) for net in (first, second)]
+    apart = [k for k, (a, b) in enumerate(zip(*answers, strict=True)) if a != b]
+    need(bool(apart), "the outputs do not differ at the input")
+    ours, theirs = (plain(values[apart[0]]) for values in answers)
+    facts = {"verdict": "different", "input": point, "outputs": [[str(v) for v in values] for values in answers]}
+    low, high = sorted((ours, theirs))
+    return f"at one input output {apart[0]} differs by at least {at_least(high - low)}", facts

@@ -1,0 +1,1 @@
+"""Checkers of invariant sets: components, paths, rebalanced weights, singular points."""

@@ -1,0 +1,106 @@
+"""Two weight vectors of one graph that training could join without leaving an invariant set, or that it cannot.
+
+Joined: between waypoints the squares move linearly and no sign changes; where signs change the weights are zero. The
+balance is linear in the squares, so it is furthest from the start's at a waypoint. Apart: the balances differ, or an
+edge that is locked at every balance between them has two signs.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+from lawful.errors import CertificateError
+from lawful.outward import at_least, at_most
+from lawful.verify.core.dag import CheckedDag
+from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.schema import afford, listed, need, rational, record, whole, wholes
+from lawful.verify.invariant_set.entries import EntryWiring, read_graph
+from lawful.verify.invariant_set.locks import check_locks
+
+Squares = dict[int, Fraction]
+
+
+def check(body: dict[str, Any]) -> Finding:
+    """Whether a path joins the two, and how far from the start's balance it strays; or why there is none."""
+    given = record(body, "certificate", "start stop joined signs waypoints drift locked")
+    start, stop = read_graph(given["start"], "start"), read_graph(given["stop"], "stop")
+    need(start.weights is not None and stop.weights is not None, "a network has no weights")
+    need(start.same_graph(stop), "the two are not weights of one graph")
+    digests = start.digest(), stop.digest()
+    facts: dict[str, Any]
+    names = f"{short(digests[0])} to {short(digests[1])}"
+    if given["joined"] is True:
+        need(given["locked"] is None, "a path needs no locks")
+        need(not (isinstance(start, EntryWiring) and start.others), "other laws of the module are not looked at")
+        pieces, drift = _joined(given, start, stop)
+        where = "inside one invariant set" if not drift else f"nowhere further than {at_most(drift)} from its balance"
+        words = f"a path of {pieces} pieces leads from {names} {where}"
+        facts = {"joined": True, "pieces": pieces, "drift": drift}
+        return Finding(words + start.besides(stop) + start.unchecked, facts, digests)
+    if given["joined"] is not False:
+        raise CertificateError("a certificate of a path says that it exists, or that none does")
+    need(given["signs"] is None and given["waypoints"] is None and given["drift"] is None, "no path has no pieces")
+    apart = sum((abs(value - stop.balance[node]) for node, value in start.balance.items()), Fraction(0))
+    facts = {"joined": False, "balances_differ_by": apart}
+    if given["locked"] is None:
+        need(apart > 0, "the balances are equal, and no lock is named")
+        words = (
+            f"no path leads from {names} inside one invariant set: their balances differ by at least {at_least(apart)}"
+        )
+        return Finding(words + start.unchecked, facts, digests)
+    locked = check_locks(given["locked"], start, start.balance, apart)
+    need(bool(locked), "no locked edge is named")
+    for edge in locked:
+        need(start.exact[edge] * stop.exact[edge] < 0, f"edge {edge} has the same sign at both ends")
+    within = "" if not apart else f" that stays within {at_least(apart)} of its balance"
+    edges = "1 locked edge has" if len(locked) == 1 else f"{len(locked)} locked edges have"
+    words = f"no path{within} leads from {names} inside the invariant set: {edges} different signs"
+    return Finding(words + start.unchecked, facts | {"locked": sorted(locked)}, digests)
+
+
+def _joined(given: dict[str, Any], start: CheckedDag, stop: CheckedDag) -> tuple[int, Fraction]:
+    """The number of pieces, and how far the balance strays."""
+    edges = range(len(start.tails))
+    signs = [wholes(piece, "signs", -1, 1, length=len(edges)) for piece in listed(given["signs"], "signs")]
+    need(bool(signs) and all(all(piece) for piece in signs), "a sign is 1 or -1")
+    between = listed(given["waypoints"], "waypoints", length=len(signs) - 1)
+    afford(20.0 * (len(signs) + 1) * len(edges))
+    points = [_squares(start), *(_waypoint(point, len(edges)) for point in between), _squares(stop)]
+    for piece, dag in ((signs[0], start), (signs[-1], stop)):
+        need(all(piece[edge] * dag.exact[edge] >= 0 for edge in edges), "an end of the path has other signs")
+    for place, (before, after) in enumerate(pairwise(signs)):
+        turned = [edge for edge in edges if before[edge] != after[edge]]
+        need(not any(points[place + 1].get(edge) for edge in turned), f"a weight jumps at waypoint {place}")
+    drift = rational(given["drift"], "drift")
+    for point in points:
+        need(_distance(start, point) <= drift, "the balance strays further than stated")
+    return len(signs), drift
+
+
+def _squares(dag: CheckedDag) -> Squares:
+    return {edge: weight * weight for edge, weight in enumerate(dag.exact)}
+
+
+def _waypoint(value: object, edges: int) -> Squares:
+    found: Squares = {}
+    for item in listed(value, "waypoints", most=edges):
+        number, amount = listed(item, "waypoints", length=2)
+        edge = whole(number, "waypoints", 0, edges - 1)
+        need(edge not in found, f"edge {edge} appears twice")
+        found[edge] = rational(amount, "waypoints")
+        need(found[edge] >= 0, f"edge {edge} has a negative square")
+    return found
+
+
+def _distance(dag: CheckedDag, squares: Squares) -> Fraction:
+    """`Σ_v |(B̃x)_v − c_v|`."""
+    missing = dict(dag.balance)
+    for edge, amount in squares.items():
+        head, tail = dag.heads[edge], dag.tails[edge]
+        if head in missing:
+            missing[head] -= amount
+        if tail in missing:
+            missing[tail] += amount
+    return sum(map(abs, missing.values()), Fraction(0))

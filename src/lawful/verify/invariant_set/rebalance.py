@@ -1,0 +1,48 @@
+"""A network whose neurons were rescaled: the same function up to stated rounding of weights, with a stated balance.
+
+Neuron v times `f_v > 0`: edge i→j becomes `θ f_j / f_i`, which changes no output (inputs and outputs have factor 1).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from lawful.verify.core.dag import read_dag
+from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.schema import need, number, numbers, record, wholes
+
+
+def check(body: dict[str, Any]) -> Finding:
+    """How far the weights are from rescaled ones, and the balance from the one asked for."""
+    given = record(body, "certificate", "before after factors rounding target except residual")
+    before, after = read_dag(given["before"], "before"), read_dag(given["after"], "after")
+    need(before.weights is not None and after.weights is not None, "a network has no weights")
+    same = (before.roles, before.tails, before.heads) == (after.roles, after.tails, after.heads)
+    need(same and before.slopes == after.slopes, "the two are not weights of one graph")
+    scales = [Fraction(1)] * len(before.roles)
+    for node, value in zip(before.hidden, numbers(given["factors"], "factors", length=len(before.hidden)), strict=True):
+        need(value > 0, "a factor is not positive")
+        scales[node] = Fraction(value)
+    rounding = number(given["rounding"], "rounding")
+    need(0 <= rounding < 1, "the rounding is no share of a weight")
+    for edge, (tail, head) in enumerate(zip(before.tails, before.heads, strict=True)):
+        wanted = before.exact[edge] * scales[head] / scales[tail]
+        close = abs(after.exact[edge] - wanted) <= Fraction(rounding) * abs(wanted)
+        need(close, f"edge {edge} is not its weight rescaled, within the stated rounding")
+    target = numbers(given["target"], "target", length=len(before.hidden))
+    left = set(wholes(given["except"], "except", 0, len(before.hidden) - 1))
+    residual = number(given["residual"], "residual")
+    need(residual >= 0, "the residual is negative")
+    for place, (node, wanted_balance) in enumerate(zip(before.hidden, target, strict=True)):
+        gap = abs(after.balance[node] - Fraction(wanted_balance))
+        need(place in left or gap <= Fraction(residual), f"the balance of node {node} is further off than stated")
+    digests = before.digest(), after.digest()
+    asked = f"{target[0]!r}" if len(set(target)) == 1 else "the one asked for"
+    most = "" if not left else " but for 1 neuron" if len(left) == 1 else f" but for {len(left)} neurons"
+    words = (
+        f"{short(digests[1])} is {short(digests[0])} with its neurons rescaled, every weight within a relative "
+        f"{rounding!r}, and its balance is {asked} within {residual!r}{most}"
+    )
+    facts = {"rounding": rounding, "residual": residual, "target": target, "except": sorted(left)}
+    return Finding(words, facts, digests)

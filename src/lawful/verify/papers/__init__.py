@@ -1,0 +1,1 @@
+"""Checkers of what only a paper needs."""

@@ -1,0 +1,148 @@
+"""How stationary a Leaky ResNet is, and its Hamiltonians, layer by layer, enclosed in balls.
+
+Forward by definition; backward by the chain rule written out: `B_l = -(1/λ) ∂C/∂A_l`; the gap is
+`Σ ρ ‖W − L̃ B σ(A)ᵀ‖²` over `Σ ρ ‖W‖²`, under a root; the rank estimate of a layer is `-2H/L̃ = 2⟨B, A⟩ − ‖B σ(A)ᵀ‖²`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median_high, median_low
+from typing import Any
+
+from flint import arb, ctx
+
+from lawful.verify.core.balls import BITS, Ball, Table, ball, interval, lies_in, product, shown, squares, turned
+from lawful.verify.core.finding import Finding, digest_of, short
+from lawful.verify.core.schema import afford, listed, matrix, need, number, numbers, record
+
+KEYS = "effective_depth softness ridge steps weights into out inputs targets stationarity ranks"
+
+
+def check(body: dict[str, Any]) -> Finding:
+    """The stationarity and the rank estimates lie in the stated intervals."""
+    given = record(body, "certificate", KEYS)
+    steps = numbers(given["steps"], "steps")
+    need(bool(steps) and all(step > 0 for step in steps), "the steps are not positive")
+    weights = [matrix(layer, "weights") for layer in listed(given["weights"], "weights", length=len(steps))]
+    width = len(weights[0])
+    need(width > 0 and all(len(layer) == width for layer in weights), "the layers differ in width")
+    need(all(len(row) == width + 1 for layer in weights for row in layer), "a layer does not fit its width and bias")
+    inputs = matrix(given["inputs"], "inputs")
+    targets = matrix(given["targets"], "targets", rows=len(inputs))
+    need(bool(inputs) and bool(inputs[0]) and bool(targets[0]), "there are no data")
+    into, out = (None if given[key] is None else matrix(given[key], key) for key in ("into", "out"))
+    need(_fits(into, width, len(inputs[0])) and _fits(out, len(targets[0]), width), "the data do not fit the network")
+    depth, soft, ridge = (number(given[key], key) for key in ("effective_depth", "softness", "ridge"))
+    need(soft >= 0 and ridge > 0 and depth >= 0, "depth, softness or ridge is negative")
+    need(any(value for layer in weights for row in layer for value in row), "all weights are zero: nothing is relative")
+    afford(40.0 * len(steps) * width * (width + 1) * len(inputs))
+    stated = interval(given["stationarity"], "stationarity")
+    ranks = [interval(value, "ranks") for value in listed(given["ranks"], "ranks", length=len(steps))]
+    with ctx.workprec(BITS):
+        path = _Path(
+            [ball(step) for step in steps], [_balls(layer) for layer in weights],
+            None if out is None else _balls(out), ball(depth), ball(soft), ball(ridge),
+        )  # fmt: skip
+        start = turned(_balls(inputs))
+        gap, found = path.measured(start if into is None else product(_balls(into), start), turned(_balls(targets)))
+        need(lies_in(gap, stated), "the stationarity is not in its interval")
+        for layer, (rank, ends) in enumerate(zip(found, ranks, strict=True)):
+            need(lies_in(rank, ends), f"the Hamiltonian of layer {layer} is not in its interval")
+    whole = min(low for low, _ in ranks), max(high for _, high in ranks)
+    middle = median_low([low for low, _ in ranks]), median_high([high for _, high in ranks])
+    network = digest_of("leaky", [[depth, soft]], [steps], *weights, into or [], out or [])
+    data = digest_of("data", inputs, targets)
+    words = (
+        f"the Leaky ResNet {network[6:18]} of {len(steps)} layers, effective depth {depth!r}, softness {soft!r} "
+        f"and ridge {ridge!r} on {len(inputs)} data ({short(data)}) "
+        f"has stationarity in {shown(stated)} and rank estimates -2H/L of median in {shown(middle)}, "
+        f"all in {shown(whole)}"
+    )
+    facts = {
+        "stationarity": stated,
+        "ranks": ranks,
+        "effective_depth": depth,
+        "ridge": ridge,
+        "softness": soft,
+        "network": network,
+        "data": data,
+    }
+    return Finding(words, facts, others=(network, data))
+
+
+def _balls(rows: list[list[float]]) -> Table:
+    return [[ball(value) for value in row] for row in rows]
+
+
+def _fits(rows: list[list[float]] | None, height: int, width: int) -> bool:
+    return height == width if rows is None else len(rows) == height and len(rows[0]) == width
+
+
+@dataclass(frozen=True)
+class _Path:
+    steps: list[Ball]
+    weights: list[Table]
+    out: Table | None
+    depth: Ball
+    soft: Ball
+    ridge: Ball
+
+    def measured(self, start: Table, targets: Table) -> tuple[Ball, list[Ball]]:
+        """The stationarity, and a rank estimate for each layer."""
+        states, lifts = [start], []
+        for step, weight in zip(self.steps, self.weights, strict=True):
+            state = states[-1]
+            lift = [[self.rectified(a) for a in row] for row in state] + [[arb(1)] * len(state[0])]
+            pushed = product(weight, lift)
+            keep = 1 - step * self.depth
+            states.append(
+                [[keep * a + step * b for a, b in zip(*rows, strict=True)] for rows in zip(state, pushed, strict=True)]
+            )
+            lifts.append(lift)
+        result = states[-1] if self.out is None else product(self.out, states[-1])
+        share = arb(2) / len(start[0])
+        slope = [[share * (a - b) for a, b in zip(*rows, strict=True)] for rows in zip(result, targets, strict=True)]
+        if self.out is not None:
+            slope = product(turned(self.out), slope)
+        gap = size = arb(0)
+        ranks = []
+        for layer in reversed(range(len(self.steps))):
+            step, weight, lift, before = self.steps[layer], self.weights[layer], lifts[layer], states[layer]
+            momentum = [[-entry / self.ridge for entry in row] for row in slope]
+            moved = product(momentum, turned(lift))
+            gap += step * squares(
+                [[w - self.depth * m for w, m in zip(*rows, strict=True)] for rows in zip(weight, moved, strict=True)]
+            )
+            size += step * squares(weight)
+            inner = sum(
+                (m * a for rows in zip(momentum, before, strict=True) for m, a in zip(*rows, strict=True)), arb(0)
+            )
+            ranks.append(2 * inner - squares(moved))
+            slope = self.pulled_back(slope, step, weight, before)
+        return (gap / size).sqrt(), ranks[::-1]
+
+    def pulled_back(self, slope: Table, step: Ball, weight: Table, before: Table) -> Table:
+        """The gradient one layer below."""
+        keep = 1 - step * self.depth
+        back = product(turned([row[:-1] for row in weight]), slope)
+        return [
+            [keep * g + step * b * self.gate(a) for g, b, a in zip(*rows, strict=True)]
+            for rows in zip(slope, back, before, strict=True)
+        ]
+
+    def rectified(self, value: Ball) -> Ball:
+        """`max(a, 0)`, or a parabola where |a| is below the softness."""
+        if not self.soft > 0:
+            return value.max(arb(0))
+        inner = (value + self.soft) * (value + self.soft) / (4 * self.soft)
+        if abs(value) < self.soft:
+            return inner
+        outer = value.max(arb(0))
+        return outer if abs(value) >= self.soft else outer.union(inner)
+
+    def gate(self, value: Ball) -> Ball:
+        """The derivative of `rectified`; at a kink anything between its two sides."""
+        if self.soft > 0:
+            return ((value + self.soft) / (2 * self.soft)).max(arb(0)).min(arb(1))
+        return arb(1) if value > 0 else arb(0) if value < 0 else arb(0).union(arb(1))

@@ -1,0 +1,123 @@
+"""Clusters parted by hyperplanes or frames, or shown to be inseparable, by exact comparisons of rationals.
+
+A hyperplane parts if `max w·x < min w·y`. A common point is one convex combination of the cluster and one of the rest
+that are the same point. A frame is any basis; made orthogonal here, each vector must part: an orthant opens between.
+Inside an orthant all angles are acute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+from lawful.verify.core.finding import Finding, digest_of, short
+from lawful.verify.core.schema import (
+    afford,
+    exactly,
+    listed,
+    matrix,
+    need,
+    rational,
+    record,
+    wholes,
+    word,
+)
+
+Vector = list[Fraction]
+Points = list[Vector]
+SAYS = {
+    "hyperplane": "is strictly parted from the rest by a hyperplane",
+    "common point": "shares a point with the convex hull of the rest: no hyperplane parts them",
+    "frame": "is strictly parted from the rest by every vector of an orthogonal basis",
+    "obtuse pair": "has two differences to the rest at no acute angle: no right-angled cone parts them",
+    "undecided": "is left undecided",
+}
+
+
+def check(body: dict[str, Any]) -> Finding:
+    """What is known of each cluster."""
+    given = record(body, "certificate", "points labels answers")
+    points = [exactly(row) for row in matrix(given["points"], "points")]
+    need(bool(points) and bool(points[0]), "there are no points")
+    answers = listed(given["answers"], "answers", most=len(points))
+    labels = wholes(given["labels"], "labels", 0, length=len(points))
+    need(sorted(set(labels)) == list(range(len(answers))), "the answers are not one for each cluster")
+    need(len(answers) > 1, "one cluster alone: there is nothing to part")
+    frames = sum(isinstance(item, dict) and item.get("answer") == "frame" for item in answers)
+    afford(20.0 * len(points) * len(points[0]) * (len(answers) + frames * len(points[0])))
+    kinds = []
+    for number, item in enumerate(answers):
+        sides = [
+            [p for p, label in zip(points, labels, strict=True) if (label == number) is own] for own in (True, False)
+        ]
+        kinds.append(_answer(item, f"cluster {number}", *sides))
+    lines = [f"cluster {number} {SAYS[kind]}" for number, kind in enumerate(kinds)]
+    if len(set(kinds)) == 1:
+        lines = [f"each of the {len(kinds)} clusters {SAYS[kinds[0]]}"]
+    data = digest_of("data", matrix(given["points"], "points"), [[label] for label in labels])
+    words = f"in the {len(points)} points of {short(data)}, " + "; ".join(lines)
+    facts = {"data": data, "answers": tuple(kinds), "points": len(points), "dimension": len(points[0])}
+    return Finding(words, facts, others=(data,))
+
+
+def _answer(item: object, where: str, inside: Points, outside: Points) -> str:
+    kind = word(item.get("answer") if isinstance(item, dict) else None, "answers.answer", *SAYS)
+    keys, test = EVIDENCE[kind]
+    test(record(item, "answers", f"answer {keys}"), where, inside, outside)
+    return kind
+
+
+def _dot(left: Sequence[Fraction], right: Sequence[Fraction]) -> Fraction:
+    return sum((a * b for a, b in zip(left, right, strict=True)), Fraction(0))
+
+
+def _parts(normal: Vector, inside: Points, outside: Points) -> bool:
+    return max(_dot(normal, row) for row in inside) < min(_dot(normal, row) for row in outside)
+
+
+def _hyperplane(answer: dict[str, Any], where: str, inside: Points, outside: Points) -> None:
+    given = listed(answer["normal"], "answers.normal", length=len(inside[0]))
+    normal = [rational(value, "answers.normal") for value in given]
+    need(_parts(normal, inside, outside), f"{where}: the hyperplane does not part it from the rest")
+
+
+def _common(answer: dict[str, Any], where: str, inside: Points, outside: Points) -> None:
+    combined = []
+    for key, rows in (("inside", inside), ("outside", outside)):
+        shares = [rational(v, f"answers.{key}") for v in listed(answer[key], f"answers.{key}", length=len(rows))]
+        need(min(shares) >= 0 and sum(shares) == 1, f"{where}: not the coefficients of a convex combination")
+        combined.append([_dot(shares, column) for column in zip(*rows, strict=True)])
+    need(combined[0] == combined[1], f"{where}: the two convex combinations are different points")
+
+
+def _frame(answer: dict[str, Any], where: str, inside: Points, outside: Points) -> None:
+    width = len(inside[0])
+    found: Points = []
+    for row in matrix(answer["rotation"], "answers.rotation", rows=width, columns=width):
+        vector = exactly(row)
+        for other in found:
+            share = _dot(vector, other) / _dot(other, other)
+            vector = [a - share * b for a, b in zip(vector, other, strict=True)]
+        need(any(vector), f"{where}: the frame is not a basis")
+        need(_parts(vector, inside, outside), f"{where}: direction {len(found)} does not part it from the rest")
+        found.append(vector)
+
+
+def _obtuse(answer: dict[str, Any], where: str, inside: Points, outside: Points) -> None:
+    near = wholes(answer["inside"], "answers.inside", 0, len(inside) - 1, length=2)
+    far = wholes(answer["outside"], "answers.outside", 0, len(outside) - 1, length=2)
+    first, second = (
+        [b - a for a, b in zip(inside[i], outside[j], strict=True)] for i, j in zip(near, far, strict=True)
+    )
+    need(_dot(first, second) <= 0, f"{where}: the two differences make an acute angle")
+
+
+Test = Callable[[dict[str, Any], str, Points, Points], None]
+EVIDENCE: dict[str, tuple[str, Test]] = {
+    "hyperplane": ("normal", _hyperplane),
+    "common point": ("inside outside", _common),
+    "frame": ("rotation", _frame),
+    "obtuse pair": ("inside outside", _obtuse),
+    "undecided": ("", lambda *_: None),
+}
