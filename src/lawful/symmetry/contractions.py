@@ -16,7 +16,7 @@ from lawful.symmetry.shifts import Shift
 from lawful.symmetry.sums import multiply_fields
 
 
-class _Letters:
+class SumLetters:
     """The axes of an Einstein sum: those of both factors and the result, of x alone, of y alone, and summed ones."""
 
     def __init__(self, spec: str, x: Shape, y: Shape) -> None:
@@ -33,6 +33,7 @@ class _Letters:
         self.line = list(range(self.rank, len(self.order)))
 
     def axes(self, letters: Sequence[str]) -> list[int]:
+        """Where letters stand in the axes of the sum."""
         return [self.order.index(c) for c in letters]
 
     def placed(self, labels: torch.Tensor, own: Sequence[str]) -> torch.Tensor:
@@ -59,7 +60,7 @@ def contract(follower: Follower, node: Node, x: Motion, y: Motion) -> Motion:
     if x.zero or y.zero:
         return Motion(node.shape, zero=True)
     x, y = _rows_alike(follower, x, y)
-    letters = _Letters(node["spec"], x.shape, y.shape)
+    letters = SumLetters(node["spec"], x.shape, y.shape)
     gauges, line = follower.gauges, letters.line
     left = [letters.placed(field, letters.x) for field in x.gauges]
     right = [letters.placed(field, letters.y) for field in y.gauges]
@@ -97,7 +98,7 @@ def contract(follower: Follower, node: Node, x: Motion, y: Motion) -> Motion:
     return product
 
 
-def _end_attention(follower: Follower, letters: _Letters, x: Motion, y: Motion) -> bool:
+def _end_attention(follower: Follower, letters: SumLetters, x: Motion, y: Motion) -> bool:
     """Whether a product is that of attention's weights with values, whose heads are noted then."""
     for weights, own, values, their in ((x, letters.x, y, letters.y), (y, letters.y, x, letters.x)):
         scores = weights.scores
@@ -170,7 +171,7 @@ def _one_wide(
         return
 
 
-def _contract_shifts(follower: Follower, node: Node, letters: _Letters, x: Motion, y: Motion) -> tuple[Shift, ...]:
+def _contract_shifts(follower: Follower, node: Node, letters: SumLetters, x: Motion, y: Motion) -> tuple[Shift, ...]:
     found: list[Shift] = []
     shifts = follower.shifts
     sides = ((x, letters.x, y, letters.y, 1), (y, letters.y, x, letters.x, 0))

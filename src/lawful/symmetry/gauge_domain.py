@@ -14,6 +14,7 @@ import torch
 
 from lawful.program.arrays import NUMPY
 from lawful.program.domains.interpret import AbstractDomain
+from lawful.program.index_map import IndexMap
 from lawful.program.passes.patterns import find_centring
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
@@ -103,7 +104,7 @@ class GaugeDomain(Follower, AbstractDomain[Motion]):
             return self._with_scores(node, operands, still)  # scores that no gauge moves are scores
         if not (node.family is OperatorFamily.REDUCTION and node.traits.linear):
             operands = tuple(self.closed(each) for each in operands)
-        if node.family is not OperatorFamily.MOVEMENT:
+        if node.family is not OperatorFamily.MOVEMENT and not _is_known_lookup(node, operands):
             self.read.update(
                 {
                     str(each["name"]): None
@@ -169,16 +170,16 @@ class GaugeDomain(Follower, AbstractDomain[Motion]):
 
     def follow_movement(self, node: Node, *sources: Motion) -> Motion:
         """Labels move like entries."""
-        index = node["map"]
-        if len(sources) > 1:
-            return self._side_by_side(node, sources)
-        found = self.regrouped(sources[0], node.shape, lambda labels: move_labels(labels, index))
-        self._note_read(sources[0], found.gauges)
+        return self._side_by_side(node, sources) if len(sources) > 1 else self._moved(node, sources[0], node["map"])
+
+    def _moved(self, node: Node, source: Motion, index: IndexMap) -> Motion:
+        found = self.regrouped(source, node.shape, lambda labels: move_labels(labels, index))
+        self._note_read(source, found.gauges)
         single = index.first_along(index.repeated_axes())
         if single.keeps_order and single.size == node.inputs[0].size:  # repeated at most
-            found = replace(found, absorber=sources[0].absorber)
-        if sources[0].scores is not None and node.size == node.inputs[0].size:
-            found = replace(found, scores=sources[0].scores.moved(lambda labels: move_labels(labels, index)))
+            found = replace(found, absorber=source.absorber)
+        if source.scores is not None and node.size == node.inputs[0].size:
+            found = replace(found, scores=source.scores.moved(lambda labels: move_labels(labels, index)))
         return found
 
     def _note_read(self, source: Motion, picked: Sequence[torch.Tensor]) -> None:
@@ -298,9 +299,10 @@ class GaugeDomain(Follower, AbstractDomain[Motion]):
         return homogeneous(self, node.shape, x, float(traits.degree))
 
     def _seen(self, node: Node, *operands: Motion) -> Motion:
-        """An operator that every gauge and shift changes; permutations pass if it has one operand of its own size."""
+        """An operator that every gauge and shift changes; permutations pass if it has one operand of its own size and
+        works entry by entry (along an axis of its own, as a sort does, nothing passes)."""
         moving = [each for each in operands if each.moves]
-        alone = len(moving) == 1 and moving[0].shape == node.shape
+        alone = len(moving) == 1 and moving[0].shape == node.shape and "axis" not in node.attributes
         others = all(each is moving[0] or torch.Size(each.shape).numel() == 1 for each in operands) if moving else True
         self.pin(node.op, *moving, permutes=alone and others)
         return Motion(node.shape, moving[0].gauges if alone and others else ())
@@ -376,7 +378,8 @@ class GaugeDomain(Follower, AbstractDomain[Motion]):
             self.pin(node.op, x)
             return Motion(node.shape)
         x = self.settled(x)
-        shifts = self._constant_along(x.shifts, axes, node.shape) if traits.shift == 1 else ()
+        asks_infinity = traits.shift == 1 and self._asks_infinity(node)  # which no shift makes or ends
+        shifts = self._constant_along(x.shifts, axes, node.shape) if traits.shift == 1 and not asks_infinity else ()
         if traits.shift is None:
             self.shifts.drop(x.shifts)
         elif traits.shift == 0:
@@ -387,6 +390,15 @@ class GaugeDomain(Follower, AbstractDomain[Motion]):
         if traits.degree == 0:
             return Motion(node.shape)
         return Motion(node.shape, level, shifts, zero=x.zero)
+
+    def _asks_infinity(self, node: Node) -> bool:
+        """Whether a value is only compared with infinity, as attention asks of scores that a mask may have left out."""
+        return node not in self.program.outputs and all(
+            user.family is OperatorFamily.COMPARISON
+            and all(each is node or (each.op == "constant" and bool(np.isinf(each["value"]).all()))
+                    for each in user.inputs)
+            for user in self.users[node]
+        )  # fmt: skip
 
     def _constant_along(self, shifts: Sequence[Shift], axes: Sequence[int], shape: Shape) -> tuple[Shift, ...]:
         """Shifts that must be constant along axes, with size 1 there."""
@@ -494,7 +506,14 @@ class GaugeDomain(Follower, AbstractDomain[Motion]):
     # Positions that are data
 
     def follow_lookup(self, node: Node, table: Motion, index: Motion, *rest: Motion) -> Motion:
-        """`z[s] = W[ids[s]]`: what acts on all slices alike passes, and what acts along the positions is pinned."""
+        """`z[s] = W[ids[s]]`: what acts on all slices alike passes, and what acts along the positions is pinned.
+
+        Positions that are numbers (a buffer's) make it a movement: which one is seen by looking positions up.
+        """
+        if _is_known_lookup(node, (table, index, *rest)):
+            where: Any = np.arange(node.inputs[0].size).reshape(node.inputs[0].shape)
+            at = node.operator.meaning(NUMPY, node.attributes, where, NUMPY.cast(index.known, "i"))
+            return self._moved(node, table, IndexMap.of(np.asarray(at)))
         if rest or node.shape == node.inputs[1].shape:
             return self.opaque_call(node, table, index, *rest)
         axis, count = int(node["axis"]), node.inputs[1].rank
@@ -578,6 +597,11 @@ def _blind_nodes(program: Program, users: Any) -> set[Node]:
         if not node.traits.gradient or (kept and node not in program.outputs):
             found.add(node)
     return found
+
+
+def _is_known_lookup(node: Node, operands: Sequence[Motion]) -> bool:
+    """Whether a lookup reads positions that are numbers: a movement, whose positions are seen by looking them up."""
+    return node.family is OperatorFamily.LOOKUP and len(operands) == 2 and operands[1].known is not None
 
 
 def _masks(node: Node, source: Node, start: int) -> bool:

@@ -49,14 +49,14 @@ class Logarithms:
         return labels
 
     def total(
-        self, one: torch.Tensor, other: torch.Tensor, factor: float = 1.0, summed: int | None = None
+        self, one: torch.Tensor, other: torch.Tensor, factor: float = 1.0, summed: Sequence[int] = ()
     ) -> torch.Tensor:
-        """Labels of `t_one + factor · t_other`, broadcast; along `summed` they must be one number."""
+        """Labels of `t_one + factor · t_other`, broadcast; along `summed` they must be one number, with size 1 then."""
         shape = torch.broadcast_shapes(one.shape, other.shape)  # type: ignore[no-untyped-call]
         (left, right), kept = squeezed(one.expand(shape), other.expand(shape))
         if left.numel() > MOST_ROWS:
             raise MemoryError
-        inside = [d for d in kept if d != summed]
+        inside = [d for d in kept if d not in summed]
         size = int(np.prod([shape[d] for d in inside], dtype=int))
         result = on(inside, shape, self.fresh(size))
         wide = result
@@ -65,7 +65,9 @@ class Logarithms:
                 wide = wide.select(d, 0)
         rows, first, second = (part.reshape(-1).numpy() for part in (wide.expand(left.shape), left, right))
         self.relations.append(Relation(rows, first, second, factor))
-        return result if summed is None else result.narrow(summed, 0, 1)
+        for d in summed:
+            result = result.narrow(d, 0, 1)
+        return result
 
     def solved(self) -> tuple[Residues, Nullspace]:
         """The label that stands for each label, and all solutions."""

@@ -116,7 +116,7 @@ def summarise(
     means = mean_spaces(exported, program, frozen, dead)
     spaces = [*matrix_spaces(sides, solution, ones), *scale_spaces(sides, solution), *means, *shifted]
     trained = {name: tuple(tensor.shape) for name, tensor in named.items() if tensor.requires_grad}
-    spaces += torus_spaces(exported, trained, spaces, dead)
+    spaces += torus_spaces(program, trained, spaces, dead)
     places = {name: number for number, name in enumerate(trained)}
     spaces.sort(key=lambda space: (min(places.get(name, 0) for name in space.parameters), space.group))
     return Symmetries(

@@ -1,10 +1,10 @@
 """All diagonal symmetries of a small module: one logarithm of a scale for each entry of each parameter.
 
 Gauges (`reading.py`) follow whole axes, and ask of a product of activations that it stands still. Here every entry e of
-a parameter is multiplied by `exp t_e`, every entry of every value by `exp` of some t as well, and each call says which
-sums of these must agree: `z = Σ_c x_c y_c` scales if `t_x(c) + t_y(c)` is one number for all c. What is not understood
-has t = 0. The solutions are all diagonal symmetries that these rules can see, among them the free number of each head
-of an attention without softmax; what gauges do not have is added to them.
+a parameter is multiplied by `exp t_e`, every entry of every value by `exp` of some t as well, and each operator says
+which sums of these must agree: `z = Σ_c x_c y_c` scales if `t_x(c) + t_y(c)` is one number for all c. What is not
+understood has t = 0. The solutions are all diagonal symmetries that these rules can see, among them the free number of
+each head of an attention without softmax; what gauges do not have is added to them.
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ import numpy as np
 import scipy.sparse as sparse
 import torch
 
-from lawful.program.frontends.export import ExportedModule, operator_name
+from lawful.program.program import Node, Program
+from lawful.program.table import OperatorFamily
 from lawful.symmetry.families import Axis, MatrixLaws
 from lawful.symmetry.nullspace import independent
 from lawful.symmetry.result import Space
 from lawful.symmetry.row_laws import ScaleLaws
-from lawful.symmetry.torus_rules import read_logarithms
+from lawful.symmetry.torus_domain import read_logarithms
 from lawful.types import Mask, Residues
 
 LARGEST = 20_000  # entries of all parameters
 
 
 def torus_spaces(
-    exported: ExportedModule,
+    program: Program,
     shapes: Mapping[str, tuple[int, ...]],
     known: Sequence[Space],
     dead: Mapping[str, Mask],
 ) -> list[Space]:
     """Diagonal symmetries that the spaces already known do not have, for a module of few parameters."""
-    if sum(int(np.prod(shape, dtype=int)) for shape in shapes.values()) > LARGEST or not _has_products(exported):
+    if sum(int(np.prod(shape, dtype=int)) for shape in shapes.values()) > LARGEST or not _has_products(program):
         return []
     try:
-        entries, torus = read_logarithms(exported, shapes)
+        entries, torus = read_logarithms(program, shapes)
     except MemoryError:
         return []
     root, solutions = torus.solved()
@@ -117,11 +118,13 @@ def _diagonals(known: Sequence[Space], shapes: Mapping[str, tuple[int, ...]], al
     return found
 
 
-def _has_products(exported: ExportedModule) -> bool:
+def _has_products(program: Program) -> bool:
     """Whether two values that are no parameters are multiplied and summed."""
-    held = {node.name for node in exported.graph.nodes if node.op == "placeholder"}
-    return any(
-        operator_name(call.target) in ("matmul", "bmm")
-        and all(each.name not in held for each in call.all_input_nodes[:2])
-        for call in exported.calls
-    )
+    return any("spec" in node.attributes and not any(map(_is_held, node.inputs)) for node in program.nodes)
+
+
+def _is_held(node: Node) -> bool:
+    """Whether a value is a leaf, or the entries of one in another order."""
+    while node.family is OperatorFamily.MOVEMENT and len(node.inputs) == 1:
+        (node,) = node.inputs
+    return node.family is OperatorFamily.LEAF
