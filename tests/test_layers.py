@@ -44,7 +44,7 @@ MAY_IMPORT["cli"] = MAY_IMPORT["report"] | {"report"}
 MAY_IMPORT["__main__"] = {"cli"}
 MAY_IMPORT[""] = MAY_IMPORT["cli"]  # the package gives names to the outside, and results their views: nobody imports it
 # Claims are outside the wheel. Who runs them imports them where they are needed, and does without where they are not.
-LARGE = {"symmetry", "verify"}  # folders that wait to be cut by idea
+LARGE = {"verify"}  # folders that wait to be cut by idea
 RUN_CLAIMS = {
     "lawful",
     "lawful.api.sweeps.jobs",

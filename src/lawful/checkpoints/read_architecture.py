@@ -19,8 +19,8 @@ from lawful.program.frontends.torch_export import KNOWN_CALLS, padded_tables
 from lawful.program.passes.fold import LayerReader, factors, substitute
 from lawful.program.program import Program
 from lawful.symmetry.check import casts
+from lawful.symmetry.demands.reading import read_demands, trained_names
 from lawful.symmetry.inputs import Input, examples
-from lawful.symmetry.reading import read_demands, trained_names
 
 AGREE, AGREE_SINGLE = 1e-8, 1e-3  # of the outputs' size, in float64 and where the module itself computes in less
 NO_PROGRAM = "its calls cannot be carried out one by one: no symmetries are read"

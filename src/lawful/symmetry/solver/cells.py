@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from lawful.symmetry.gauges import Link
-from lawful.symmetry.labels import numbered, occurrences
+from lawful.symmetry.demands.gauges import Link
+from lawful.symmetry.demands.labels import numbered, occurrences
 from lawful.types import Residues
 
 

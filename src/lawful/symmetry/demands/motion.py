@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from lawful.program.index_map import IndexMap
-from lawful.symmetry.gauges import Gauges
-from lawful.symmetry.labels import align, compact, flat, narrowed, on, varying
-from lawful.symmetry.scores import Scores
-from lawful.symmetry.shifts import LARGEST, Shift, Shifts
+from lawful.symmetry.demands.gauges import Gauges
+from lawful.symmetry.demands.labels import align, compact, flat, narrowed, on, varying
+from lawful.symmetry.demands.scores import Scores
+from lawful.symmetry.demands.shifts import LARGEST, Shift, Shifts
 
 Shape = tuple[int, ...]
 Array = NDArray[np.generic]

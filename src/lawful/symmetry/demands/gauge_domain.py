@@ -18,13 +18,13 @@ from lawful.program.index_map import IndexMap
 from lawful.program.passes.patterns import find_centring
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
-from lawful.symmetry.contractions import contract, convolve
-from lawful.symmetry.gauges import PINNED, Gauges
-from lawful.symmetry.labels import compact, flat, varying
-from lawful.symmetry.motion import Array, Follower, Motion, Shape, index_fields, move_labels
-from lawful.symmetry.parameter_axes import parameter_fields, picks_matrices, users_of
-from lawful.symmetry.shifts import ZERO, Shift
-from lawful.symmetry.sums import add_constant, add_values, homogeneous, multiply, one_of, scale
+from lawful.symmetry.demands.contractions import contract, convolve
+from lawful.symmetry.demands.gauges import PINNED, Gauges
+from lawful.symmetry.demands.labels import compact, flat, varying
+from lawful.symmetry.demands.motion import Array, Follower, Motion, Shape, index_fields, move_labels
+from lawful.symmetry.demands.parameter_axes import parameter_fields, picks_matrices, users_of
+from lawful.symmetry.demands.shifts import ZERO, Shift
+from lawful.symmetry.demands.sums import add_constant, add_values, homogeneous, multiply, one_of, scale
 from lawful.types import Floats, Mask, Residues
 
 KNOWN = 4_000_000  # entries of a constant that is worked out while reading

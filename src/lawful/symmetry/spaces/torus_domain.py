@@ -16,10 +16,10 @@ from lawful.program.arrays import NUMPY
 from lawful.program.domains.interpret import AbstractDomain, interpret
 from lawful.program.index_map import IndexMap
 from lawful.program.program import Node, Program
-from lawful.symmetry.contractions import SumLetters
-from lawful.symmetry.labels import align, compact
-from lawful.symmetry.logarithms import Logarithms
-from lawful.symmetry.motion import Shape, move_labels
+from lawful.symmetry.demands.contractions import SumLetters
+from lawful.symmetry.demands.labels import align, compact
+from lawful.symmetry.demands.motion import Shape, move_labels
+from lawful.symmetry.solver.logarithms import Logarithms
 from lawful.types import Residues
 
 

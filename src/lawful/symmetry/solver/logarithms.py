@@ -9,9 +9,9 @@ import scipy.sparse as sparse
 import torch
 from scipy.sparse.csgraph import connected_components
 
-from lawful.symmetry.gauges import Relation
-from lawful.symmetry.labels import on, squeezed, varying
-from lawful.symmetry.nullspace import Nullspace, nullspace
+from lawful.symmetry.demands.gauges import Relation
+from lawful.symmetry.demands.labels import on, squeezed, varying
+from lawful.symmetry.solver.nullspace import Nullspace, nullspace
 from lawful.types import Residues
 
 MOST_ROWS = 500_000  # equations of one call

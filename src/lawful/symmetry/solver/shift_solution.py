@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lawful.symmetry.labels import flat
-from lawful.symmetry.nullspace import Nullspace, nullspace
-from lawful.symmetry.shifts import ZERO, Direction, Shifts
+from lawful.symmetry.demands.labels import flat
+from lawful.symmetry.demands.shifts import ZERO, Direction, Shifts
+from lawful.symmetry.solver.nullspace import Nullspace, nullspace
 from lawful.types import Mask, Residues
 
 

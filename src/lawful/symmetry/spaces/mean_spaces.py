@@ -14,13 +14,13 @@ import numpy as np
 from lawful.program.frontends.export import ExportedModule
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
-from lawful.symmetry.families import MatrixLaws, MeanLaw
-from lawful.symmetry.gauges import Link
-from lawful.symmetry.parameter_axes import users_of
-from lawful.symmetry.reading import read_graph
+from lawful.symmetry.demands.gauges import Link
+from lawful.symmetry.demands.parameter_axes import users_of
+from lawful.symmetry.demands.reading import read_graph
+from lawful.symmetry.laws.families import MatrixLaws, MeanLaw
 from lawful.symmetry.result import Space
-from lawful.symmetry.solve import GaugeSolution, solve
-from lawful.symmetry.spaces import matrix_spaces, parameter_sides
+from lawful.symmetry.solver.gauge_solution import GaugeSolution, solve
+from lawful.symmetry.spaces.parameter_spaces import matrix_spaces, parameter_sides
 from lawful.types import Mask, Residues
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
-from lawful.symmetry.gauges import Relation
+from lawful.symmetry.demands.gauges import Relation
 from lawful.types import Mask, Residues
 
 Row = dict[int, Fraction]

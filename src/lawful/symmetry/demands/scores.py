@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from lawful.symmetry.gauges import AttentionLabels, Gauges
-from lawful.symmetry.labels import compact, on, varying
+from lawful.symmetry.demands.gauges import AttentionLabels, Gauges
+from lawful.symmetry.demands.labels import compact, on, varying
 from lawful.types import Residues
 
 MOST_ROWS = 100_000  # positions and heads of one product

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sparse
 import torch
 
-from lawful.symmetry.families import Axis, Parameters, SpaceLaws
+from lawful.symmetry.laws.families import Axis, Parameters, SpaceLaws
 from lawful.types import Floats, Indices
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
-from lawful.symmetry.gauges import PINNED, Gauges
-from lawful.symmetry.solve import GaugeSolution
+from lawful.symmetry.demands.gauges import PINNED, Gauges
+from lawful.symmetry.solver.gauge_solution import GaugeSolution
 from lawful.types import Mask, Residues
 
 Parts = list[list[Residues]]  # classes of parts that can change places; a part is its labels in matching order

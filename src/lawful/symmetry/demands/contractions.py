@@ -9,11 +9,11 @@ from dataclasses import replace
 import torch
 
 from lawful.program.program import Node
-from lawful.symmetry.labels import on, varying
-from lawful.symmetry.motion import Follower, Motion, Shape, index_fields
-from lawful.symmetry.scores import end_attention, read_scores
-from lawful.symmetry.shifts import Shift
-from lawful.symmetry.sums import multiply_fields
+from lawful.symmetry.demands.labels import on, varying
+from lawful.symmetry.demands.motion import Follower, Motion, Shape, index_fields
+from lawful.symmetry.demands.scores import end_attention, read_scores
+from lawful.symmetry.demands.shifts import Shift
+from lawful.symmetry.demands.sums import multiply_fields
 
 
 class SumLetters:

@@ -19,17 +19,17 @@ from lawful.sources.modules.convert import to_module
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.modules.trained_field import refuse_hooks_of_parameters
 from lawful.symmetry.check import CHECKED_SIZE, check_symmetries
-from lawful.symmetry.discrete import log10_permutations
+from lawful.symmetry.demands.labels import flat
+from lawful.symmetry.demands.reading import Demands, read_graph
 from lawful.symmetry.inputs import Input, examples
-from lawful.symmetry.labels import flat
-from lawful.symmetry.means import mean_spaces
-from lawful.symmetry.reading import Demands, read_graph
 from lawful.symmetry.result import Mode, Pinned, Symmetries
-from lawful.symmetry.shift_solution import solve_shifts
-from lawful.symmetry.shift_spaces import dead_parameters, shift_spaces, unused_parameters
-from lawful.symmetry.solve import link_components, solve
-from lawful.symmetry.spaces import matrix_spaces, parameter_sides, scale_spaces
-from lawful.symmetry.torus import torus_spaces
+from lawful.symmetry.solver.gauge_solution import link_components, solve
+from lawful.symmetry.solver.shift_solution import solve_shifts
+from lawful.symmetry.spaces.mean_spaces import mean_spaces
+from lawful.symmetry.spaces.parameter_spaces import matrix_spaces, parameter_sides, scale_spaces
+from lawful.symmetry.spaces.permutations import log10_permutations
+from lawful.symmetry.spaces.shift_spaces import dead_parameters, shift_spaces, unused_parameters
+from lawful.symmetry.spaces.torus_spaces import torus_spaces
 
 
 def symmetries(

@@ -10,13 +10,13 @@ from math import prod
 import numpy as np
 import scipy.sparse as sparse
 
-from lawful.symmetry.families import Axis
-from lawful.symmetry.labels import flat, varying
+from lawful.symmetry.demands.labels import flat, varying
+from lawful.symmetry.demands.shifts import Direction
+from lawful.symmetry.laws.families import Axis
+from lawful.symmetry.laws.row_laws import ColumnLaws, SumLaws
 from lawful.symmetry.result import Dead, Space
-from lawful.symmetry.row_laws import ColumnLaws, SumLaws
-from lawful.symmetry.shift_solution import ShiftSolution
-from lawful.symmetry.shifts import Direction
-from lawful.symmetry.spaces import alike
+from lawful.symmetry.solver.shift_solution import ShiftSolution
+from lawful.symmetry.spaces.parameter_spaces import alike
 from lawful.types import Mask, Residues
 
 

@@ -11,9 +11,9 @@ import torch
 from lawful.program.index_map import IndexMap
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
-from lawful.symmetry.gauges import Gauges
-from lawful.symmetry.labels import compact, on, varying
-from lawful.symmetry.motion import Shape, index_fields, move_labels
+from lawful.symmetry.demands.gauges import Gauges
+from lawful.symmetry.demands.labels import compact, on, varying
+from lawful.symmetry.demands.motion import Shape, index_fields, move_labels
 
 Users = Mapping[Node, Sequence[Node]]
 

@@ -1,6 +1,6 @@
 """All diagonal symmetries of a small module: one logarithm of a scale for each entry of each parameter.
 
-Gauges (`reading.py`) follow whole axes, and ask of a product of activations that it stands still. Here every entry e of
+Gauges (`demands/gauge_domain.py`) follow whole axes, and ask of a product of activations that it stands still. Here every entry e of
 a parameter is multiplied by `exp t_e`, every entry of every value by `exp` of some t as well, and each operator says
 which sums of these must agree: `z = Σ_c x_c y_c` scales if `t_x(c) + t_y(c)` is one number for all c. What is not
 understood has t = 0. The solutions are all diagonal symmetries that these rules can see, among them the free number of
@@ -17,11 +17,11 @@ import torch
 
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
-from lawful.symmetry.families import Axis, MatrixLaws
-from lawful.symmetry.nullspace import independent
+from lawful.symmetry.laws.families import Axis, MatrixLaws
+from lawful.symmetry.laws.row_laws import ScaleLaws
 from lawful.symmetry.result import Space
-from lawful.symmetry.row_laws import ScaleLaws
-from lawful.symmetry.torus_domain import read_logarithms
+from lawful.symmetry.solver.nullspace import independent
+from lawful.symmetry.spaces.torus_domain import read_logarithms
 from lawful.types import Mask, Residues
 
 LARGEST = 20_000  # entries of all parameters

@@ -19,8 +19,8 @@ import scipy.sparse as sparse
 import torch
 from scipy.sparse.csgraph import connected_components
 
-from lawful.symmetry.gauges import Relation
-from lawful.symmetry.labels import compact, flat, narrowed, numbered, on, squeezed, varying
+from lawful.symmetry.demands.gauges import Relation
+from lawful.symmetry.demands.labels import compact, flat, narrowed, numbered, on, squeezed, varying
 from lawful.types import Residues
 
 ZERO = 0  # the label of what does not move

@@ -11,10 +11,10 @@ from lawful.program.domains.interpret import interpret
 from lawful.program.frontends.export import ExportedModule
 from lawful.program.frontends.torch_export import padded_tables, read_exported
 from lawful.program.program import Program
-from lawful.symmetry.gauge_domain import GaugeDomain
-from lawful.symmetry.gauges import Gauges
-from lawful.symmetry.motion import Shape
-from lawful.symmetry.shifts import Shifts
+from lawful.symmetry.demands.gauge_domain import GaugeDomain
+from lawful.symmetry.demands.gauges import Gauges
+from lawful.symmetry.demands.motion import Shape
+from lawful.symmetry.demands.shifts import Shifts
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from lawful.symmetry.labels import varying
-from lawful.symmetry.motion import Array, Follower, Motion, Shape
-from lawful.symmetry.shifts import LARGEST, Shift
+from lawful.symmetry.demands.labels import varying
+from lawful.symmetry.demands.motion import Array, Follower, Motion, Shape
+from lawful.symmetry.demands.shifts import LARGEST, Shift
 
 
 def add_values(follower: Follower, shape: Shape, x: Motion, y: Motion) -> Motion:

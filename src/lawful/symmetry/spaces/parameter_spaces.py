@@ -11,13 +11,13 @@ from math import prod
 import numpy as np
 import scipy.sparse as sparse
 
-from lawful.symmetry.families import Axis, MatrixLaws, Member
-from lawful.symmetry.labels import flat, occurrences, varying
-from lawful.symmetry.nullspace import independent
-from lawful.symmetry.reading import Demands
+from lawful.symmetry.demands.labels import flat, occurrences, varying
+from lawful.symmetry.demands.reading import Demands
+from lawful.symmetry.laws.families import Axis, MatrixLaws, Member
+from lawful.symmetry.laws.row_laws import ScaleLaws
 from lawful.symmetry.result import Space
-from lawful.symmetry.row_laws import ScaleLaws
-from lawful.symmetry.solve import GaugeSolution
+from lawful.symmetry.solver.gauge_solution import GaugeSolution
+from lawful.symmetry.solver.nullspace import independent
 from lawful.types import Indices, Mask, Residues
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
-from lawful.symmetry.cells import Cells
-from lawful.symmetry.gauges import PINNED, Gauges
-from lawful.symmetry.nullspace import Nullspace, nullspace
+from lawful.symmetry.demands.gauges import PINNED, Gauges
+from lawful.symmetry.solver.cells import Cells
+from lawful.symmetry.solver.nullspace import Nullspace, nullspace
 from lawful.types import Mask, Residues
 
 

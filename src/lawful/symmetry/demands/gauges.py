@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from lawful.symmetry.labels import broadcast, flat, numbered, occurrences, on, squeezed, varying
+from lawful.symmetry.demands.labels import broadcast, flat, numbered, occurrences, on, squeezed, varying
 from lawful.types import Floats, Residues
 
 PINNED = 0  # the label whose gauge is the identity
