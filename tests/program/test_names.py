@@ -13,7 +13,6 @@ SOURCE = Path(operators.__file__).parents[2]
 MOST = 5  # names of operators that are words of other things too: "linear", "relu" and "tanh" are activations
 # Files that list calls, and why. Nothing may be added; a file that no longer does has to go from here.
 STEPS = "names of a certificate's steps"
-GRAPHS = "reads the traced graphs of checkpoints, which a program does not replace yet"
 LISTED: dict[str, str] = {
     "training/problems/piecewise.py": "intercepts functions of PyTorch while they run",
     "conservation/programs/module_function.py": "guesses from names whether a module has kinks, to choose samples",
@@ -23,11 +22,6 @@ LISTED: dict[str, str] = {
     "sources/modules/randomness.py": "intercepts functions of PyTorch while they run",
     "pruning/channels/domain.py": STEPS,
     "pruning/channels/constant_values.py": STEPS,
-    "symmetry/graphs/patterns.py": GRAPHS,
-    "symmetry/graphs/reading.py": GRAPHS,
-    "symmetry/graphs/rules/__init__.py": GRAPHS,
-    "symmetry/graphs/uses.py": GRAPHS,
-    "symmetry/torus_rules.py": GRAPHS,
 }
 
 

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from lawful.errors import LawfulError
-from lawful.program.backends.traced_graph import with_numbers
 from lawful.program.domains import streamed
 from lawful.program.domains.streamed import StreamedRun as Run
 from lawful.program.domains.streamed import evaluate_beside
 from lawful.program.frontends.export import export_module
 from lawful.program.frontends.torch_export import read_exported, read_module
+from lawful.program.passes.fold import substitute
 
 
 class Noted(Mapping[str, torch.Tensor]):
@@ -97,14 +97,13 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
         evaluate_beside(program, [Run(dict(net.named_parameters()), [torch.zeros(5, 2)])])
 
 
-def test_a_graph_with_numbers_computes_what_the_module_does_with_them() -> None:
-    """Scales of 1, shifts of 0 and statistics that do nothing are no calls any more."""
+def test_a_program_with_numbers_computes_what_the_module_does_with_them() -> None:
+    """Scales of 1, shifts of 0 and statistics that do nothing are no operators any more."""
     net = nn.Sequential(nn.Conv1d(2, 3, 1), nn.BatchNorm1d(3), nn.Flatten(), nn.LayerNorm(12), nn.Linear(12, 2)).eval()
     resting = {"0.bias": 0.0, "1.weight": 1.0, "1.running_mean": 0.0, "1.running_var": 1 - 1e-5}
-    traced = with_numbers(export_module(net, [(2, 2, 4)]), {**resting, "3.weight": 1.0, "3.bias": 0.0})
-    read = {traced.names[each.name] for node in traced.calls for each in node.all_input_nodes
-            if each.name in traced.names}  # fmt: skip
-    assert read == {"0.weight", "1.bias", "4.weight", "4.bias"}
+    whole = read_exported(export_module(net, [(2, 2, 4)]), held=net.state_dict())
+    program = substitute(whole, {**resting, "3.weight": 1.0, "3.bias": 0.0})
+    assert set(program.parameters) == {"0.weight", "1.bias", "4.weight", "4.bias"}
     with torch.no_grad():
         for name, tensor in (*net.named_parameters(), *net.named_buffers()):
             if name in resting:
@@ -112,4 +111,4 @@ def test_a_graph_with_numbers_computes_what_the_module_does_with_them() -> None:
         net[1].bias.fill_(0.5)
     x = torch.randn(2, 2, 4)
     tensors = {**dict(net.named_parameters()), **dict(net.named_buffers())}
-    assert torch.allclose(evaluate_beside(read_exported(traced), [Run(tensors, [x])])[0][0].float(), net(x), atol=1e-5)
+    assert torch.allclose(evaluate_beside(program, [Run(tensors, [x])])[0][0].float(), net(x), atol=1e-5)

@@ -253,3 +253,52 @@ def test_scales_change_nothing(scale: float) -> None:
         module[0].weight *= scale
         module[2].weight /= scale
     assert len(symmetries(module, (3,)).laws) == expected
+
+
+class Gram(nn.Module):
+    """Products of two values, and a layer that nothing reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.unread = nn.Linear(4, 5, bias=False), nn.Linear(4, 5, bias=False), nn.Linear(2, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.a(x)) @ self.b(x).transpose(-1, -2)
+
+
+def test_entries_that_nothing_reads_are_counted_once_beside_products_of_values() -> None:
+    """`relu(A x) · B y`: 5 scales move A against B; each of the 9 numbers that nothing reads is a law of its own."""
+    found = symmetries(Gram(), (5, 4))
+    assert found.checked is not None
+    assert len(found.laws) == 5 + 9
+
+
+def test_attention_with_a_table_of_biases_does_not_see_biases_of_keys() -> None:
+    """Scores that a mask may leave out are compared with −∞, which no shift of all scores of a row changes."""
+
+    class Biased(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key, self.value = (nn.Linear(4, 4) for _ in range(3))
+            self.places = nn.Parameter(torch.randn(2, 5, 5))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = (f(x).unflatten(-1, (2, 2)).transpose(1, 2) for f in (self.query, self.key, self.value))
+            return functional.scaled_dot_product_attention(q, k, v, self.places).transpose(1, 2)
+
+    found = symmetries(Biased(), (5, 4))
+    assert [(part.parameter, part.entries) for part in found.dead] == [("key.bias", 4)]
+
+
+def test_a_sort_passes_no_permutations() -> None:
+    """The order of what is sorted is gone: the columns that read it must not be permuted with the rows before it."""
+
+    class Sorted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.down(self.up(x).sort(-1).values)
+
+    assert symmetries(Sorted(), (3,)).log10_discrete == 0

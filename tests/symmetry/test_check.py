@@ -14,11 +14,11 @@ from lawful.errors import LawfulError
 from lawful.program.frontends.export import export_module
 from lawful.symmetry import symmetries
 from lawful.symmetry.check import FalseSymmetry, check_symmetries
-from lawful.symmetry.families import MatrixLaws
 from lawful.symmetry.inputs import examples
+from lawful.symmetry.laws.families import MatrixLaws
+from lawful.symmetry.laws.row_laws import ColumnLaws, ScaleLaws, SumLaws
 from lawful.symmetry.orbit import disguise
 from lawful.symmetry.result import Space
-from lawful.symmetry.row_laws import ColumnLaws, ScaleLaws, SumLaws
 
 SMALL = {**THEORY, **RULES}
 

@@ -17,12 +17,12 @@ from torch.nn import functional
 
 from lawful.program.frontends.export import export_module
 from lawful.symmetry import symmetries
-from lawful.symmetry.discrete import interchangeable, shuffle
+from lawful.symmetry.demands.labels import occurrences
+from lawful.symmetry.demands.reading import read_graph
 from lawful.symmetry.inputs import examples
-from lawful.symmetry.labels import occurrences
 from lawful.symmetry.orbit import output_difference
-from lawful.symmetry.reading import read_graph
-from lawful.symmetry.solve import solve
+from lawful.symmetry.solver.gauge_solution import solve
+from lawful.symmetry.spaces.permutations import interchangeable, shuffle
 
 
 def shuffled(module: nn.Module, given: Any, seed: int) -> tuple[nn.Module, int, float]:

@@ -11,7 +11,7 @@ from lawful.invariant_set import components
 from lawful.symmetry import symmetries
 from lawful.symmetry.check import FalseSymmetry, check_symmetries, random_point
 from lawful.symmetry.inputs import examples
-from lawful.symmetry.read import exported_for
+from lawful.symmetry.module_symmetries import exported_for
 
 
 @pytest.mark.parametrize("width", [1, 2])

@@ -13,17 +13,17 @@ from lawful.checkpoints.group.trials import tried
 from lawful.checkpoints.rewrite.find_folds import Folding, find_folds, numbers_after
 from lawful.checkpoints.rewrite.folds import DropFold, Fold, LinearReader, ValueFold
 from lawful.errors import LawfulError
-from lawful.program.backends.traced_graph import with_numbers
 from lawful.program.domains.dependence import read_entries
 from lawful.program.frontends.export import copied, export_module
+from lawful.program.frontends.torch_export import KNOWN_CALLS, padded_tables
 from lawful.program.passes.fold import LayerReader, factors, substitute
 from lawful.program.program import Program
 from lawful.symmetry.check import casts
-from lawful.symmetry.graphs.reading import read_graph
-from lawful.symmetry.graphs.rules import RULES
+from lawful.symmetry.demands.reading import read_demands, trained_names
 from lawful.symmetry.inputs import Input, examples
 
 AGREE, AGREE_SINGLE = 1e-8, 1e-3  # of the outputs' size, in float64 and where the module itself computes in less
+NO_PROGRAM = "its calls cannot be carried out one by one: no symmetries are read"
 
 
 def read_architecture(
@@ -39,17 +39,23 @@ def read_architecture(
     inputs = tuple(examples(module, input))
     if any(tensor.is_meta for tensor in module.parameters()):
         raise LawfulError("a module on the meta device has no weights to compare")
-    exported = export_module(module, list(inputs), known=RULES)
+    exported = export_module(module, list(inputs), known=KNOWN_CALLS)
     program = read_program(module, exported)
-    folds: tuple[Fold, ...] = () if program is None else find_folds(program, kinds=folding)
-    left = exported if program is None else with_numbers(exported, numbers_after(folds))
-    readers = {} if program is None else _readers(program)
+    if program is None:  # nothing to read a group from: tensors are compared as they are
+        shapes = {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
+        tolerance = AGREE_SINGLE if casts(exported) else AGREE
+        return CheckpointArchitecture(
+            module, exported, None, inputs, (), OrbitGroup((), (), shapes, 0), tolerance, (NO_PROGRAM,)
+        )
+    folds: tuple[Fold, ...] = find_folds(program, kinds=folding)
+    readers = _readers(program)
     biases = {name: reader.bias for name, reader in readers.items() if reader.bias is not None}
-    gains = set() if program is None else set(factors(substitute(program, numbers_after(folds))))
-    group = read_group(read_graph(left), gains, biases)
+    left = substitute(program, numbers_after(folds))  # without what was folded, in normal form again
+    demands = read_demands(left, trained_names(exported), padded=padded_tables(exported))
+    group = read_group(demands, set(factors(left)), biases)
     folds += _value_folds(group, readers) if folding == "all" else ()
-    folds += _never_read(module, program) if folding == "all" and program is not None else ()
-    tolerance = AGREE_SINGLE if casts(exported) and program is None else AGREE
+    folds += _never_read(module, program) if folding == "all" else ()
+    tolerance = AGREE
     found = CheckpointArchitecture(module, exported, program, inputs, folds, group, tolerance, ())
     return tried(found, seed)
 

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from lawful.errors import Unsupported
 from lawful.program.frontends.export import ExportedModule, operator_name, twin_of
 from lawful.sources.modules.trained_field import follows_gradient
-from lawful.symmetry.families import MatrixLaws, Parameters
+from lawful.symmetry.laws.families import MatrixLaws, Parameters
 from lawful.symmetry.result import Space, Symmetries, SymmetryCheck
 
 CHECKED_SIZE = 5_000_000

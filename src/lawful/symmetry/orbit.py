@@ -13,10 +13,10 @@ from torch import nn
 from lawful.errors import LawfulError, Unsupported
 from lawful.program.frontends.export import ExportedModule, export_module, operator_name, twin_of
 from lawful.symmetry.check import FalseSymmetry, casts, random_inputs, tensors_in
-from lawful.symmetry.families import MatrixLaws, MeanLaw
 from lawful.symmetry.inputs import Input, examples
+from lawful.symmetry.laws.families import MatrixLaws, MeanLaw
+from lawful.symmetry.laws.row_laws import ColumnLaws, ScaleLaws, SumLaws
 from lawful.symmetry.result import Mode, Space, Symmetries
-from lawful.symmetry.row_laws import ColumnLaws, ScaleLaws, SumLaws
 from lawful.types import Floats
 
 SPREAD = 0.3  # of the logarithm of a scale

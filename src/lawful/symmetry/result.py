@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from lawful.result import Shown
-from lawful.symmetry.families import Parameters, SpaceLaws
+from lawful.symmetry.laws.families import Parameters, SpaceLaws
 from lawful.types import Floats
 
 Mode = Literal["train", "eval"]

@@ -33,15 +33,15 @@ from lawful.symmetry.check import (
     random_point,
     refuse_other_training,
 )
-from lawful.symmetry.families import Parameters
+from lawful.symmetry.demands.labels import align, flat, narrowed
+from lawful.symmetry.demands.reading import Demands, read_graph
 from lawful.symmetry.inputs import Input, examples
-from lawful.symmetry.labels import align, flat, narrowed
-from lawful.symmetry.read import exported_for, module_of, summarise
-from lawful.symmetry.reading import Demands, read_graph
+from lawful.symmetry.laws.families import Parameters
+from lawful.symmetry.module_symmetries import exported_for, module_of, summarise
 from lawful.symmetry.result import Mode, Symmetries
-from lawful.symmetry.shift_solution import solve_shifts
-from lawful.symmetry.shift_spaces import shift_spaces
-from lawful.symmetry.solve import GaugeSolution, solve
+from lawful.symmetry.solver.gauge_solution import GaugeSolution, solve
+from lawful.symmetry.solver.shift_solution import solve_shifts
+from lawful.symmetry.spaces.shift_spaces import shift_spaces
 from lawful.types import Floats, Indices, Mask
 
 GROUND = -1  # inputs, outputs, and whatever cannot be scaled

@@ -12,7 +12,7 @@ from torch import nn
 from lawful.errors import LawfulError
 from lawful.symmetry import symmetries
 from lawful.symmetry.check import LOOSE, LOOSE_FLOOR, space_error
-from lawful.symmetry.families import SpaceLaws
+from lawful.symmetry.laws.families import SpaceLaws
 from lawful.training.monitor.gradient_check import Tensors, slopes_in_training
 from lawful.training.monitor.parts import Joint, understand
 from lawful.training.quantities import Quantities

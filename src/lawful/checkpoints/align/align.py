@@ -19,8 +19,8 @@ from lawful.checkpoints.align.lazy_tensors import MadeTensors
 from lawful.checkpoints.group.axis_actions import frames, moved
 from lawful.checkpoints.group.element import GroupsMove, HeadsMove, SpaceMove, UnitsMove, identity, then
 from lawful.checkpoints.group.spaces import AxisPlace, AxisRows, OrbitGroup, members_of
-from lawful.symmetry.families import SpaceLaws
-from lawful.symmetry.row_laws import ColumnLaws, SumLaws
+from lawful.symmetry.laws.families import SpaceLaws
+from lawful.symmetry.laws.row_laws import ColumnLaws, SumLaws
 from lawful.types import Floats
 
 PASSES = 8

@@ -37,7 +37,7 @@ from lawful.checkpoints.group.axis_actions import AxisFrame, frames, moved
 from lawful.checkpoints.group.element import BlockMove, GroupsMove, SpaceMove, UnitsMove, identity
 from lawful.checkpoints.group.spaces import AxisPlace, MatrixBlock, OrbitGroup
 from lawful.checkpoints.rewrite.folds import State
-from lawful.symmetry.families import SpaceLaws
+from lawful.symmetry.laws.families import SpaceLaws
 
 SOLVED = 1e-9  # of the largest constant that is added: less, where nothing is missing, is an error of solving
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from lawful.checkpoints.group.spaces import AxisRows, HeadSpace, MatrixBlock
-from lawful.symmetry.gauges import PINNED, AttentionLabels
-from lawful.symmetry.reading import Demands
-from lawful.symmetry.solve import GaugeSolution
-from lawful.symmetry.spaces import ParameterSide
+from lawful.symmetry.demands.gauges import PINNED, AttentionLabels
+from lawful.symmetry.demands.reading import Demands
+from lawful.symmetry.solver.gauge_solution import GaugeSolution
+from lawful.symmetry.spaces.parameter_spaces import ParameterSide
 from lawful.types import Indices, Residues
 
 Slots = list[tuple[MatrixBlock, set[int]]]  # blocks, and the numbers of the blocks and units that are in them

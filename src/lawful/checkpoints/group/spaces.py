@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from lawful.symmetry.families import SpaceLaws
+from lawful.symmetry.laws.families import SpaceLaws
 from lawful.types import Indices
 
 Kind = Literal["GL", "O", "O fixing 1", "rotary", "still"]

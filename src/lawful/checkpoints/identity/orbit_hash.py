@@ -41,7 +41,7 @@ from lawful.checkpoints.rewrite.folds import State, StatisticsFold
 from lawful.checkpoints.rewrite.same_program import signature
 from lawful.errors import Unsupported
 from lawful.exact.field import to_residues
-from lawful.symmetry.row_laws import SumLaws
+from lawful.symmetry.laws.row_laws import SumLaws
 from lawful.types import Floats
 
 PRIMES = (8_388_593, 8_388_587, 8_388_581, 8_388_571)

@@ -12,8 +12,8 @@ from lawful.conservation.known.law import Law, Monomial
 from lawful.conservation.programs.module_function import Probe
 from lawful.errors import Unsupported
 from lawful.symmetry import Symmetries, symmetries
-from lawful.symmetry.families import Axis, MatrixLaws, MeanLaw, SpaceLaws
-from lawful.symmetry.row_laws import ColumnLaws, ScaleLaws, SumLaws
+from lawful.symmetry.laws.families import Axis, MatrixLaws, MeanLaw, SpaceLaws
+from lawful.symmetry.laws.row_laws import ColumnLaws, ScaleLaws, SumLaws
 from lawful.types import Floats, Indices
 
 ONE = Fraction(1)

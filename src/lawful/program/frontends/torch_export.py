@@ -104,16 +104,6 @@ def padded_tables(exported: ExportedModule) -> frozenset[str]:
     return frozenset(found)
 
 
-def graph_values(b: Builder, exported: ExportedModule, constants: Mapping[fx.Node, Node]) -> dict[fx.Node, Any]:
-    """The value of every node of a traced graph, with constants for some of its tensors."""
-    values: dict[fx.Node, Any] = {}
-    for place in exported.graph.nodes:
-        if place.op == "placeholder":
-            values[place] = constants[place] if place in constants else _leaf(b, place, exported, ())
-    _Walk(b).graph(exported.graph, values)
-    return values
-
-
 def _leaf(b: Builder, place: fx.Node, exported: ExportedModule, held: Container[str]) -> Any:
     if place.name in exported.inputs:
         example = place.meta.get("val")

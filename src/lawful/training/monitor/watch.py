@@ -15,7 +15,7 @@ from torch import nn
 from lawful.errors import LawfulError
 from lawful.symmetry import symmetries
 from lawful.symmetry.check import CHECKED_SIZE, LOOSE, LOOSE_FLOOR, space_error
-from lawful.symmetry.families import SpaceLaws
+from lawful.symmetry.laws.families import SpaceLaws
 from lawful.training.monitor.gradient_check import are_finite, slopes_in_training
 from lawful.training.monitor.wrappers import FlatCall, batch_of, exact_arithmetic, is_plain_call
 from lawful.types import Floats

@@ -1,0 +1,130 @@
+"""All diagonal symmetries of a small module: one logarithm of a scale for each entry of each parameter.
+
+Gauges (`demands/gauge_domain.py`) follow whole axes, and ask of a product of activations that it stands still. Here every entry e of
+a parameter is multiplied by `exp t_e`, every entry of every value by `exp` of some t as well, and each operator says
+which sums of these must agree: `z = Σ_c x_c y_c` scales if `t_x(c) + t_y(c)` is one number for all c. What is not
+understood has t = 0. The solutions are all diagonal symmetries that these rules can see, among them the free number of
+each head of an attention without softmax; what gauges do not have is added to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import scipy.sparse as sparse
+import torch
+
+from lawful.program.program import Node, Program
+from lawful.program.table import OperatorFamily
+from lawful.symmetry.laws.families import Axis, MatrixLaws
+from lawful.symmetry.laws.row_laws import ScaleLaws
+from lawful.symmetry.result import Space
+from lawful.symmetry.solver.nullspace import independent
+from lawful.symmetry.spaces.torus_domain import read_logarithms
+from lawful.types import Mask, Residues
+
+LARGEST = 20_000  # entries of all parameters
+
+
+def torus_spaces(
+    program: Program,
+    shapes: Mapping[str, tuple[int, ...]],
+    known: Sequence[Space],
+    dead: Mapping[str, Mask],
+) -> list[Space]:
+    """Diagonal symmetries that the spaces already known do not have, for a module of few parameters."""
+    if sum(int(np.prod(shape, dtype=int)) for shape in shapes.values()) > LARGEST or not _has_products(program):
+        return []
+    try:
+        entries, torus = read_logarithms(program, shapes)
+    except MemoryError:
+        return []
+    root, solutions = torus.solved()
+    place = np.full(torus.count, -1)
+    place[solutions.coordinates] = np.arange(len(solutions.coordinates))
+    columns = np.concatenate([place[root[entries[name]]] for name in shapes])
+    alive = ~np.concatenate(
+        [np.broadcast_to(dead.get(name, False), shape).reshape(-1) for name, shape in shapes.items()]
+    )
+    kept = np.flatnonzero((columns >= 0) & alive)
+    pick = sparse.csr_array(
+        (np.ones(len(kept)), (kept, columns[kept])), shape=(len(columns), len(solutions.coordinates))
+    )
+    own = (pick @ solutions.basis).tocsc()
+    others = _diagonals(known, shapes, alive)
+    basis = sparse.hstack([others, own]).tocsc()
+    new = [number - others.shape[1] for number in independent(basis) if number >= others.shape[1]]
+    return [_space(own[:, [number]], shapes) for number in new]
+
+
+def _space(column: sparse.csc_array, shapes: Mapping[str, tuple[int, ...]]) -> Space:
+    weights = np.zeros(column.shape[0])
+    weights[column.indices] = column.data
+    axes, picked, used, start = [], [], [], 0
+    for name, shape in shapes.items():
+        size = int(np.prod(shape, dtype=int))
+        here = np.flatnonzero(weights[start : start + size])
+        if len(here):
+            axes.append(Axis(name, tuple(range(len(shape)))))
+            picked.append(here.astype(np.intp))
+            used.append(weights[start + here])
+        start += size
+    laws = ScaleLaws(tuple(axes), tuple(picked), sparse.csr_array(np.concatenate(used)[None, :]), 1)
+    return Space(axes[0].parameter, 1, "scales", 1, tuple(f"{axis.parameter} (entries)" for axis in axes), laws)
+
+
+def _diagonals(known: Sequence[Space], shapes: Mapping[str, tuple[int, ...]], alive: Mask) -> sparse.csc_array:
+    """The diagonal generators of spaces, entry by entry: of scales all, of GL(m) its m coordinates."""
+    starts, before = {}, 0
+    for name, shape in shapes.items():
+        starts[name], before = before, before + int(np.prod(shape, dtype=int))
+    rows, columns, data, count = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)], 0
+
+    def places(axis: Axis) -> Residues:
+        shape = shapes[axis.parameter]
+        table = torch.arange(int(np.prod(shape, dtype=int)), dtype=torch.float64).reshape(shape)
+        return np.asarray(axis.rows(table).numpy()).astype(np.int64) + starts[axis.parameter]
+
+    for space in known:
+        laws = space.laws
+        if isinstance(laws, ScaleLaws):
+            table = laws.weights.tocoo()
+            lines = np.concatenate([np.empty((0, 2), int), *(
+                np.stack([np.full(len(chosen), number), chosen], axis=1)
+                for number, chosen in enumerate(laws.picked)
+            )])  # fmt: skip
+            at = [places(axis) for axis in laws.axes]
+            for law, line, weight in zip(*table.coords, table.data, strict=True):
+                entries = at[lines[line, 0]][lines[line, 1]]
+                rows.append(entries)
+                columns.append(np.full(len(entries), count + law))
+                data.append(np.full(len(entries), weight))
+            count += laws.weights.shape[0]
+        elif isinstance(laws, MatrixLaws) and space.group.startswith("GL"):
+            for member in laws.members:
+                at_rows = places(member.axis)
+                for copy in member.places:
+                    for coordinate, row in enumerate(copy.tolist()):
+                        rows.append(at_rows[row])
+                        columns.append(np.full(at_rows.shape[1], count + coordinate))
+                        data.append(np.full(at_rows.shape[1], float(member.sign)))
+            count += laws.size
+    row, column, value = np.concatenate(rows), np.concatenate(columns), np.concatenate(data)
+    kept = alive[row]
+    found = sparse.csc_array((value[kept], (row[kept], column[kept])), shape=(len(alive), count))
+    found.sum_duplicates()
+    found.eliminate_zeros()
+    return found
+
+
+def _has_products(program: Program) -> bool:
+    """Whether two values that are no parameters are multiplied and summed."""
+    return any("spec" in node.attributes and not any(map(_is_held, node.inputs)) for node in program.nodes)
+
+
+def _is_held(node: Node) -> bool:
+    """Whether a value is a leaf, or the entries of one in another order."""
+    while node.family is OperatorFamily.MOVEMENT and len(node.inputs) == 1:
+        (node,) = node.inputs
+    return node.family is OperatorFamily.LEAF
