@@ -192,7 +192,9 @@ def _check_program(
 ) -> None:
     """Refuse a smaller module that is not the program of what is left: its code may look at its widths."""
     try:
-        same = same_program(cut_program(reading, state, tidied), read_program_of(small, examples, reading.source.buffers))
+        same = same_program(
+            cut_program(reading, state, tidied), read_program_of(small, examples, reading.source.buffers)
+        )
     except Unsupported as refusal:
         raise FixedSizes(str(refusal)) from None
     if not same:

@@ -15,7 +15,7 @@ import torch
 from scipy import stats
 
 from lawful.errors import LawfulError
-from lawful.types import Floats, Indices
+from lawful.types import Indices
 
 CONFIDENCE = 0.95
 OUTLIERS = 0.01  # the share of inputs that the bound on changes leaves out

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
+from lawful.network import Dag, Mlp
 from lawful.program.backends.torch_module import ProgramModule
 from lawful.pruning.channels.domain import ChannelReading, read_channels
 from lawful.pruning.channels.prune import ChannelPruning
@@ -32,7 +33,7 @@ from lawful.types import Floats
 BATCH = 64  # samples that a program is read for and run with
 CALIBRATION = 2048  # samples that statistics and repair use at most: 512 lose 0.2 point on a CNN, 128 lose 0.6
 HELD_OUT = 0.2  # the share of samples that choose nothing, unless they are given
-MARGIN = 0.7  # the order goes on to this share of the target, so that sizes can be rounded either way
+MARGIN = 0.9  # the order goes on to this share of the target: costs are counted again when it is cut
 STEPS = 7  # of a bisection: sizes within 1% of the order
 Tune = Callable[[nn.Module, nn.Module, torch.Tensor, torch.Tensor | None], nn.Module | None]
 Tick = Callable[[str], None]
@@ -67,9 +68,10 @@ class SiteSize:
 class PruningJob(Shown):
     """The smaller network, and what is known of it.
 
-    `exact` is the lossless pruning of the silenced and repaired network: that nothing more changed than the
+    `pruned` is the lossless pruning of the silenced and repaired network: that nothing more changed than the
     least-squares repair is algebra, and can be certified. What the repair changed is measured: `held_out` are samples
-    that chose nothing, `calibration` those that did.
+    that chose nothing, `calibration` those that did. `module` is the smaller module; `network` the same as a network of
+    layers, where that is what was opened.
     """
 
     target: Target
@@ -85,6 +87,8 @@ class PruningJob(Shown):
     tuned: bool = False
     notes: tuple[str, ...] = ()
     module: nn.Module | None = field(default=None, repr=False)
+    network: Mlp | Dag | None = field(default=None, repr=False)
+    example: torch.Tensor = field(default_factory=lambda: torch.zeros(0), repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +131,9 @@ def prune_to_target(
     if not case.sites.units:
         raise Unsupported("no layer of this network has channels or heads that could leave")
     calibration = samples.take(slice(0, CALIBRATION))
-    order = _order(case, calibration, target, criterion, plan, seed, tick)
+    by_cost = target.kind in ("params", "flops") and multiple == 1  # blocks of units may lie anywhere in the order
+    until = MARGIN * target.share if by_cost else 0.0
+    order = _order(case, calibration, target.cost, criterion, until, plan, seed, tick)
     tick("choosing sizes")
     gone = _choose(case, order, target, multiple, calibration, choosing, mend, tick)
     pruned, small = _cut(case, gone, calibration, mend, tick)
@@ -144,6 +150,7 @@ def prune_to_target(
         target, criterion, pruned, _sizes(case, gone), (costs[0], costs[1]), (before, now), len(calibration),
         len(choosing), agreement, _latency(subject, small, outside), tuned, (*notes, *pruned.notes),
         small.module if isinstance(small, ModuleSubject) else None,
+        example=small.example(case.size, 2) if isinstance(small, ModuleSubject) else torch.zeros(0),
     )  # fmt: skip
 
 
@@ -184,10 +191,16 @@ def _read(subject: Subject, samples: Samples) -> _Case:
 
 
 def _order(
-    case: _Case, samples: Samples, target: Target, criterion: Criterion, path: Path | None, seed: int, tick: Tick
+    case: _Case,
+    samples: Samples,
+    cost: str,
+    criterion: Criterion,
+    until: float,
+    path: Path | None,
+    seed: int,
+    tick: Tick,
 ) -> list[Removal]:
-    until = MARGIN * target.share if target.kind in ("params", "flops") else 0.0
-    made = Plan.of(case.network, case.sites, samples.x, target.cost, criterion, seed)
+    made = Plan.of(case.network, case.sites, samples.x, cost, criterion, seed)
     if path is not None and path.exists():
         return read_plan(path, made, until)
     tick("scoring")
@@ -197,9 +210,7 @@ def _order(
         if samples.labels is None:
             raise LawfulError("the Taylor score needs labels: `y` in the data")
         taylor = taylor_scores(case.network, case.sites, samples.x, samples.labels)
-    order = order_removals(
-        case.sites, case.costs(target.cost), case.state, statistics, criterion, until, taylor, tick
-    )
+    order = order_removals(case.sites, case.costs(cost), case.state, statistics, criterion, until, taylor, tick)
     if path is not None:
         write_plan(path, made, order)
     return order
@@ -296,12 +307,20 @@ def _to_share(case: _Case, order: list[Removal], cost: str, share: float, multip
             at, size = at + size, multiple
     for unit in taken:
         costs.remove(unit)
-    for _, _, units in sorted(blocks, key=lambda block: block[0]):
+    cut: list[tuple[int, list[int]]] = []
+    for _, number, units in sorted(blocks, key=lambda block: block[0]):
         if costs.now <= share * costs.total:
             break
-        taken.update(units)
+        cut.append((number, units))
         for unit in units:
             costs.remove(unit)
+    # The last block may have saved far more than was missing: sites get blocks back, the most needed first.
+    for number, units in reversed(cut[:-1]):
+        last = [block for block in cut if block[0] == number][-1]
+        if last[1] is units and costs.now + costs.regained(units) <= share * costs.total:
+            cut.remove(last)
+            costs.restore(units)
+    taken.update(unit for _, units in cut for unit in units)
     if costs.now > share * costs.total:
         raise LawfulError(
             f"sizes in multiples of {multiple} leave {100 * costs.now / costs.total:.0f}%: ask for a smaller multiple"
@@ -382,9 +401,7 @@ def _sizes(case: _Case, gone: Collection[int]) -> tuple[SiteSize, ...]:
     )
 
 
-def _latency(
-    before: Subject, after: Subject, samples: Samples
-) -> dict[str, tuple[float | None, float | None]]:
+def _latency(before: Subject, after: Subject, samples: Samples) -> dict[str, tuple[float | None, float | None]]:
     """Milliseconds of one sample and of a batch."""
     found: dict[str, tuple[float | None, float | None]] = {}
     for count in (1, BATCH):

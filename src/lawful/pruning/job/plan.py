@@ -1,4 +1,4 @@
-"""The order in which units leave, as a file: what a job that was stopped, or that is asked for another size, goes on from."""
+"""The order in which units leave, as a file: a job that was stopped, or is asked for another size, goes on from it."""
 
 from __future__ import annotations
 
@@ -33,17 +33,13 @@ class Plan:
     units: tuple[str, ...]
 
     @classmethod
-    def of(
-        cls, network: RunnableProgram, sites: Sites, x: Floats, cost: str, criterion: str, seed: int
-    ) -> Plan:
+    def of(cls, network: RunnableProgram, sites: Sites, x: Floats, cost: str, criterion: str, seed: int) -> Plan:
         """Digests of the program and its numbers, and of the samples in their order."""
         whole = hashlib.sha256(network.program.digest().encode())
         for name in sorted(network.tensors):
             whole.update(name.encode() + network.tensors[name].numpy().tobytes())
         data = hashlib.sha256(np.ascontiguousarray(x).tobytes() + str(seed).encode())
-        return cls(
-            whole.hexdigest(), data.hexdigest(), cost, criterion, tuple(unit.name for unit in sites.units)
-        )
+        return cls(whole.hexdigest(), data.hexdigest(), cost, criterion, tuple(unit.name for unit in sites.units))
 
 
 def write_plan(path: Path, plan: Plan, order: Sequence[Removal]) -> None:

@@ -6,7 +6,7 @@ also absorbs the errors of those before it. The ridge is on the *change*: where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np

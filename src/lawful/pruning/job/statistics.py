@@ -127,7 +127,9 @@ def taylor_scores(network: RunnableProgram, sites: Sites, x: Floats, labels: Lab
         for number, unit in enumerate(sites.units):
             total = torch.zeros(len(given))
             for node, places in {
-                data_operand(node): places for weight, places in unit.places.items() for node in sites.readers[weight].nodes
+                data_operand(node): places
+                for weight, places in unit.places.items()
+                for node in sites.readers[weight].nodes
             }.items():
                 if node in sums:
                     total = total + sums[node][:, list(places)].sum(1).detach()

@@ -31,7 +31,9 @@ class Subject(Protocol):
     def read(self, size: tuple[int, ...], batch: int) -> Program:
         """Its program for a batch of samples of a size."""
 
-    def cut(self, tensors: Mapping[str, torch.Tensor], size: tuple[int, ...]) -> tuple[ChannelPruning | OnnxPruning, Subject]:
+    def cut(
+        self, tensors: Mapping[str, torch.Tensor], size: tuple[int, ...]
+    ) -> tuple[ChannelPruning | OnnxPruning, Subject]:
         """Put new numbers in, and remove what is silent then: the pruning, and the smaller network."""
 
     def latency(self, given: torch.Tensor) -> dict[str, float | None]:
@@ -53,7 +55,8 @@ class ModuleSubject:
         without_caches(plain)
         return cls(plain, whole)
 
-    def _example(self, size: tuple[int, ...], batch: int) -> torch.Tensor:
+    def example(self, size: tuple[int, ...], batch: int) -> torch.Tensor:
+        """Zeros that it takes."""
         if self.whole:
             return torch.zeros((batch, *size), dtype=torch.int64)
         kind = next((each.dtype for each in self.module.parameters() if each.is_floating_point()), torch.float32)
@@ -61,24 +64,22 @@ class ModuleSubject:
 
     def read(self, size: tuple[int, ...], batch: int) -> Program:
         """As exact pruning reads it, so that both know the same channels."""
-        return read_program_of(self.module, [self._example(size, batch)])
+        return read_program_of(self.module, [self.example(size, batch)])
 
-    def cut(
-        self, tensors: Mapping[str, torch.Tensor], size: tuple[int, ...]
-    ) -> tuple[ChannelPruning, ModuleSubject]:
+    def cut(self, tensors: Mapping[str, torch.Tensor], size: tuple[int, ...]) -> tuple[ChannelPruning, ModuleSubject]:
         """A copy with new weights, without what is silent in it."""
         changed = copy.deepcopy(self.module)
         held = {**dict(changed.named_parameters()), **dict(changed.named_buffers())}
         with torch.no_grad():
             for name, tensor in tensors.items():
                 held[name].copy_(tensor.reshape(held[name].shape))
-        example = self._example(size, 2)
+        example = self.example(size, 2)
         found = prune_channels(changed, [example if self.whole else tuple(example.shape)])
         return found, ModuleSubject(found.module.eval(), self.whole)
 
     def latency(self, given: torch.Tensor) -> dict[str, float | None]:
         """PyTorch, and ONNX Runtime where the module can be exported."""
-        example = given if self.whole else given.to(self._example((1,), 1).dtype)
+        example = given if self.whole else given.to(self.example((1,), 1).dtype)
         found: dict[str, float | None] = {"PyTorch": torch_latency(self.module, [example])}
         try:
             found["ONNX Runtime"] = runtime_latency(graph_bytes(self.module, [example], ".onnx"), [example])
@@ -104,9 +105,7 @@ class OnnxSubject:
             raise Unsupported("its input has no axis of samples")
         return read_onnx(self.model, {inputs[0].name: ((stated[0] if stated and stated[0] > 0 else batch), *size)})
 
-    def cut(
-        self, tensors: Mapping[str, torch.Tensor], size: tuple[int, ...]
-    ) -> tuple[OnnxPruning, OnnxSubject]:
+    def cut(self, tensors: Mapping[str, torch.Tensor], size: tuple[int, ...]) -> tuple[OnnxPruning, OnnxSubject]:
         """The file with new numbers, without what is silent in it."""
         changed = onnx.ModelProto()
         changed.CopyFrom(self.model)
@@ -127,5 +126,3 @@ class OnnxSubject:
     def latency(self, given: torch.Tensor) -> dict[str, float | None]:
         """ONNX Runtime."""
         return {"ONNX Runtime": runtime_latency(self.model.SerializeToString(), [given])}
-
-

@@ -110,7 +110,9 @@ def find_sites(reading: ChannelReading, state: ChannelWeights, *, heads_stay: bo
         group = _heads(scores, values, places_of, len(sites))
         if group:
             units += group
-            sites.append(Site(group[0].name.rpartition(" ")[0], tuple(range(len(units) - len(group), len(units))), True))
+            sites.append(
+                Site(group[0].name.rpartition(" ")[0], tuple(range(len(units) - len(group), len(units))), True)
+            )
     by_writers: dict[tuple[str, ...], list[int]] = {}
     for cell in sorted(writers.keys() - taken):
         by_writers.setdefault(tuple(sorted(writers[cell])), []).append(cell)
@@ -121,7 +123,9 @@ def find_sites(reading: ChannelReading, state: ChannelWeights, *, heads_stay: bo
             units += [Unit(len(sites), f"{names[0]} {k}", (cell,), places) for k, (cell, places) in enumerate(found)]
             sites.append(Site(", ".join(names), tuple(range(start, len(units)))))
     used = {weight for unit in units for weight in unit.places}
-    notes = [f"channels that {len(refused)} grouped, transposed or three-dimensional layers read stay"] if refused else []
+    notes = (
+        [f"channels that {len(refused)} grouped, transposed or three-dimensional layers read stay"] if refused else []
+    )
     return Sites(tuple(units), tuple(sites), {w: each for w, each in readers.items() if w in used}, tuple(notes))
 
 
@@ -260,3 +264,20 @@ class Costs:
         for name, (rows, columns) in self.touches[unit].items():
             self.rows[name] -= rows
             self.columns[name] -= columns
+
+    def restore(self, units: Sequence[int]) -> None:
+        """Count units in again."""
+        for unit in units:
+            for name, (rows, columns) in self.touches[unit].items():
+                self.rows[name] += rows
+                self.columns[name] += columns
+            self.now += self.saved(unit)
+
+    def regained(self, units: Sequence[int]) -> float:
+        """What units that left would cost if they came back."""
+        before = self.now
+        self.restore(units)
+        found = self.now - before
+        for unit in reversed(units):
+            self.remove(unit)
+        return found
