@@ -164,7 +164,7 @@ def _run(path: Path) -> Iterator[Any]:
 
 def _channels(path: Path) -> Iterator[Any]:
     """An ONNX file as the weights of its channels."""
-    from lawful.api.prune import channel_file, convolutional_file
+    from lawful.api.by_channels import channel_file, convolutional_file
 
     if (model := convolutional_file(path) or channel_file(path)) is not None:
         import torch

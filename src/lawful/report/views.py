@@ -20,7 +20,17 @@ from lawful.report.checkpoints import diff, relatives, representatives
 from lawful.report.page import charts, explorer, notebook
 from lawful.report.plain import plain
 from lawful.report.reading import readings_json
-from lawful.report.structure import components, distance, fibers, laws, network, pruning, singular, symmetries
+from lawful.report.structure import (
+    components,
+    distance,
+    fibers,
+    laws,
+    network,
+    pruning,
+    pruning_job,
+    singular,
+    symmetries,
+)
 from lawful.report.training import flow, leaky, truncation, truncation_json
 
 
@@ -89,6 +99,7 @@ VIEWS: Mapping[str, View] = {
     "ChannelPruning": View(
         lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
     ),
+    "PruningJob": View(pruning_job.job_json, pruning_job.job_text, "sizes"),
     "OnnxPruning": View(
         lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
     ),

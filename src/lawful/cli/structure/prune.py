@@ -60,7 +60,26 @@ def prune(
         str, typer.Option(help="Largest change of any output allowed on the box; 2% is relative to its range.")
     ] = "0",
     keep: Annotated[
-        int | None, typer.Option(help="Leave so many hidden neurons, with the smallest bound found.", min=0)
+        str | None,
+        typer.Option(help="Leave so many hidden neurons, with the smallest bound found; or accuracy:99% with --data."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Prune and repair to a size, with --data: params:0.5, flops:40% or latency:0.7."),
+    ] = None,
+    criterion: Annotated[
+        str, typer.Option(help="With --target: score units as replaced, dropped, magnitude or taylor.")
+    ] = "replaced",
+    multiple: Annotated[int, typer.Option(help="With --target: numbers of channels are multiples of this.", min=1)] = 1,
+    held_out: Annotated[
+        Path | None, typer.Option(help="With --target: samples that only measure [default: a fifth of --data].")
+    ] = None,
+    tune: Annotated[
+        str | None, typer.Option(help="With --target: module:function(small, original, x, y) that trains the result.")
+    ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="With --target: file that keeps the order of removal, and is read if it is there."),
     ] = None,
     curve: Annotated[bool, typer.Option("--curve", help="Bounds at sizes from all to one neuron a layer.")] = False,
     box: Annotated[
@@ -95,7 +114,24 @@ def prune(
     as_json: JsonOption = False,
 ) -> None:
     """Remove neurons: by default only what changes nothing for any input, with a certified bound otherwise."""
-    from lawful.api.prune import CHANNELS_ONLY, NEURONS_ONLY, ByChannels, by_channels, needed_certificate, smallest_of
+    if target is not None or (keep is not None and ":" in keep):
+        from lawful.cli.structure.prune_job import run_job
+
+        if target is not None and keep is not None:
+            raise LawfulError("--target and --keep both say how small: give one")
+        unused = {
+            "--curve": curve, "--box": box, "--around": around, "--fold": fold, "--smallest": smallest,
+            "--needed": needed, "--plot": plot, "--tolerance": tolerance if tolerance != "0" else None,
+        }  # fmt: skip
+        if wrong := [name for name, value in unused.items() if value]:
+            raise LawfulError(f"{', '.join(wrong)}: not with --target")
+        run_job(named, str(target or keep), data, held_out, out, certificate, certify, as_json,
+                criterion=criterion, multiple=multiple, tune=tune, plan=plan)  # fmt: skip
+        return
+    if held_out is not None or tune is not None or plan is not None or multiple != 1 or criterion != "replaced":
+        raise LawfulError("--criterion, --multiple, --held-out, --tune and --plan go with --target")
+    from lawful.api.by_channels import ByChannels, by_channels
+    from lawful.api.prune import CHANNELS_ONLY, NEURONS_ONLY, needed_certificate, smallest_of
     from lawful.formats.queries.box import box_of
     from lawful.formats.queries.data import read_data
     from lawful.pruning.neurons.measure import measure
@@ -122,7 +158,13 @@ def prune(
     if curve:
         _curve(found, {"box": region, "data": batch, "around": around}, plot, as_json)
         return
-    options: dict[str, Any] = {"tolerance": number, "relative": relative, "keep": keep, "box": region, "data": batch}
+    options: dict[str, Any] = {
+        "tolerance": number,
+        "relative": relative,
+        "keep": read_count(keep),
+        "box": region,
+        "data": batch,
+    }
     dtype = None
     if out is not None:
         from lawful.sources.files import stored_type, write
@@ -178,6 +220,19 @@ def _curve(found: Any, options: dict[str, Any], plot: Path | None, as_json: bool
         print_json(curve_json(points))
     else:
         typer.echo(curve_text(points))
+
+
+def read_count(text: str | None) -> int | None:
+    """How many neurons to leave.
+
+    >>> read_count("12")
+    12
+    """
+    if text is None:
+        return None
+    if not text.isdecimal() or len(text) > 9:
+        raise LawfulError(f"--keep takes a number of neurons, or accuracy:99%, not {text[:40]!r}")
+    return int(text)
 
 
 def read_tolerance(text: str) -> tuple[float, bool]:

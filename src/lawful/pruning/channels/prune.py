@@ -95,7 +95,7 @@ def prune_channels(
     cached = without_caches(plain)
     double = copy.deepcopy(plain).double()
     examples = [_example(entry, seed + place) for place, entry in enumerate(inputs)]
-    case = _Case(module, plain, double, _read(double, examples), examples, notes, fold, certified)
+    case = _Case(module, plain, double, read_program_of(double, examples), examples, notes, fold, certified)
     found = _first_that_fits(case)
     for each in (found.original, found.module):
         with_caches(each, cached)
@@ -116,7 +116,7 @@ class _Case:
     certified: bool
 
 
-def _read(module: nn.Module, examples: Sequence[torch.Tensor], held: Collection[str] = ()) -> Program:
+def read_program_of(module: nn.Module, examples: Sequence[torch.Tensor], held: Collection[str] = ()) -> Program:
     """The program of a module; masks that it holds have the sizes that they have in it, also where heads repeat.
 
     Buffers that are `held` are no constants: statistics of one channel that is left would be taken for a number.
@@ -192,7 +192,9 @@ def _check_program(
 ) -> None:
     """Refuse a smaller module that is not the program of what is left: its code may look at its widths."""
     try:
-        same = same_program(cut_program(reading, state, tidied), _read(small, examples, reading.source.buffers))
+        same = same_program(
+            cut_program(reading, state, tidied), read_program_of(small, examples, reading.source.buffers)
+        )
     except Unsupported as refusal:
         raise FixedSizes(str(refusal)) from None
     if not same:

@@ -6,7 +6,7 @@ import copy
 import io
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,10 @@ def same_nodes(source: Path, module: nn.Module, examples: Sequence[torch.Tensor 
     return resized(source, module, given)
 
 
-def graph_bytes(module: nn.Module, examples: Sequence[torch.Tensor | tuple[int, ...]], suffix: str) -> bytes:
-    """`.pt2` (an exported program) or `.onnx`, for inputs like the examples."""
+def graph_bytes(
+    module: nn.Module, examples: Sequence[torch.Tensor | tuple[int, ...]], suffix: str, *, any_batch: bool = False
+) -> bytes:
+    """`.pt2` (an exported program) or `.onnx`, for inputs like the examples; for `any_batch` where that can be said."""
     kind = next((tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()), torch.float32)
     given = tuple(each if isinstance(each, torch.Tensor) else torch.zeros(each, dtype=kind) for each in examples)
     whole = copy.deepcopy(module).eval()
@@ -41,7 +43,7 @@ def graph_bytes(module: nn.Module, examples: Sequence[torch.Tensor | tuple[int, 
     buffer = io.BytesIO()
     try:
         with _quiet(), torch.no_grad():
-            program = torch.export.export(whole, given, strict=False)
+            program = _exported(whole, given, any_batch=any_batch)
             if suffix == ".onnx":
                 return _onnx(program)
             torch.export.save(program, buffer)
@@ -49,6 +51,14 @@ def graph_bytes(module: nn.Module, examples: Sequence[torch.Tensor | tuple[int, 
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise Unsupported(f"PyTorch cannot write this module as {suffix}: {lines[0][:160]}") from None
     return buffer.getvalue()
+
+
+def _exported(module: nn.Module, given: tuple[torch.Tensor, ...], *, any_batch: bool) -> Any:
+    if any_batch:
+        batch = torch.export.Dim("batch", min=1)
+        with suppress(Exception):  # code that looks at the number of samples: a graph for this one is left
+            return torch.export.export(module, given, dynamic_shapes=tuple({0: batch} for _ in given), strict=False)
+    return torch.export.export(module, given, strict=False)
 
 
 def _onnx(program: Any) -> bytes:

@@ -1,0 +1,137 @@
+"""Prune whatever a user has to a size: data and target read, the network opened as a job takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lawful.api.by_channels import channel_file, convolutional_file, entangled_module
+from lawful.errors import LawfulError, Unsupported
+from lawful.formats.queries.data import Data, read_data
+from lawful.network import Mlp
+from lawful.sources.modules.module_network import ModuleNetwork
+from lawful.sources.opening import Source
+from lawful.sources.provenance import Opened
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from lawful.pruning.job.job import PruningJob, Samples, Tune
+    from lawful.pruning.job.subject import Subject
+
+
+def prune_to(
+    network: Source,
+    opened: Callable[[], Opened],
+    target: str,
+    data: Any,
+    *,
+    given: Any = None,
+    held_out: Any = None,
+    tune: str | Tune | None = None,
+    plan: str | Path | None = None,
+    **options: Any,
+) -> PruningJob:
+    """Run a pruning job; `data` is a file or `(x, labels)`, `tune` a function or `module:function`."""
+    from lawful.pruning.job.job import prune_to_target
+    from lawful.pruning.job.target import read_target
+
+    wanted = read_target(target)
+    subject, size, layered = _subject(network, opened, given)
+    samples = _samples(data, size)
+    outside = None if held_out is None else _samples(held_out, tuple(samples.x.shape[1:]))
+    function = _function(tune) if isinstance(tune, str) else tune
+    found = prune_to_target(
+        subject, samples, wanted, held_out=outside, tune=function,
+        plan=None if plan is None else Path(plan), **options,
+    )  # fmt: skip
+    if layered and found.module is not None:
+        from lawful.sources.modules.convert import from_module
+
+        found = replace(found, network=from_module(found.module))
+    return found
+
+
+def _subject(network: Source, opened: Callable[[], Opened], given: Any) -> tuple[Subject, tuple[int, ...] | None, bool]:
+    """What is pruned, the size of its samples if that is stated, and whether it is a network of layers."""
+    from lawful.pruning.job.subject import ModuleSubject, OnnxSubject
+
+    file = convolutional_file(network)
+    if file is None:
+        file = channel_file(network)
+    if file is not None:
+        return OnnxSubject(file), _size(given), False
+    found = opened()
+    if isinstance(found, Mlp) and entangled_module(found) is None:
+        held = None if found.reading is None else found.reading.module
+        if held is not None:
+            return ModuleSubject.of(held), _size(given), False
+        return ModuleSubject.of(_float_module(found)), (found.widths[0],), True
+    module = found.module if isinstance(found, ModuleNetwork) else entangled_module(found)
+    if module is None and found.reading is not None:
+        module = found.reading.module
+    if module is None:
+        raise Unsupported("a graph of single neurons is pruned by --tolerance or --keep; a target is for layers")
+    whole = isinstance(given, str) and given.strip().endswith(":int")
+    size = _size(given.strip().removesuffix(":int") if whole else given)
+    return ModuleSubject.of(module, whole), size or getattr(found, "input_shape", None), False
+
+
+def _float_module(network: Mlp) -> nn.Module:
+    """A network of layers in PyTorch, in float64, as it is held."""
+    from lawful.sources.modules.convert import to_module
+
+    return to_module(network)
+
+
+def _size(given: Any) -> tuple[int, ...] | None:
+    if isinstance(given, str):
+        parts = given.split(",")
+        return tuple(map(int, parts)) if all(part.strip().isdigit() for part in parts) else None
+    if hasattr(given, "shape"):
+        return tuple(given.shape[1:])
+    return tuple(given) if isinstance(given, tuple) and all(isinstance(each, int) for each in given) else None
+
+
+def _samples(data: Any, size: tuple[int, ...] | None) -> Samples:
+    """Samples in the size that the network takes: as stated, or as they came."""
+    from lawful.pruning.job.job import Samples
+
+    if data is None:
+        raise LawfulError("a target needs data: samples of what the network is for (.npz with x and perhaps y, .csv)")
+    if isinstance(data, (str, Path)):
+        read = read_data(Path(data))
+    else:
+        x, y = data if isinstance(data, tuple) else (data, None)
+        rows = np.asarray(x, dtype=np.float64)
+        if rows.ndim < 2 or not len(rows) or not np.isfinite(rows).all():
+            raise LawfulError("data are finite numbers, a row for each sample")
+        labels = None if y is None else np.asarray(y, dtype=np.float64)
+        if labels is not None and len(labels) != len(rows):
+            raise LawfulError(f"{len(rows)} samples, but {len(labels)} labels")
+        read = Data(rows.reshape(len(rows), -1), labels, sample=rows.shape[1:] if rows.ndim > 2 else None)
+    return Samples(read.sized(size), read.classes)
+
+
+def _function(name: str) -> Tune:
+    """A function by `module:function`; the current folder counts."""
+    import importlib
+    import os
+    import sys
+
+    where, _, what = name.partition(":")
+    if not what or not where:
+        raise LawfulError(f"a function for tuning is named module:function, not {name[:60]!r}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(where), what)
+    except (ImportError, AttributeError) as error:
+        raise LawfulError(f"{name[:60]} cannot be imported: {str(error)[:120]}") from None
+    if not callable(found):
+        raise LawfulError(f"{name[:60]} is no function")
+    return found  # type: ignore[no-any-return]
