@@ -362,7 +362,50 @@ def newer_payload(path: Path) -> str:
 @hostile("old payload.pt")
 def old_payload(path: Path) -> str:
     path.write_bytes(pickle.dumps({"0.weight": Payload(path.with_name("executed"))}, protocol=2))
-    return "not a zip archive"
+    return "is a pickle of Python objects"
+
+
+def older_pt(path: Path, state: bytes) -> None:
+    """A file as PyTorch 1.5 wrote it: a number that says so, a version, facts of the machine, the object."""
+    start = (0x1950A86A20F9469CFC6C, 1001, {"protocol_version": 1001, "little_endian": True, "type_sizes": {}})
+    path.write_bytes(b"".join(pickle.dumps(each, protocol=2) for each in start) + state)
+
+
+@hostile("payload behind the older mark.pt")
+def marked_payload(path: Path) -> str:
+    older_pt(path, pickle.dumps({"0.weight": Payload(path.with_name("executed"))}, protocol=2))
+    return "its pickle asks for"
+
+
+@hostile("payload in the older list of keys.pt")
+def payload_in_keys(path: Path) -> str:
+    older_pt(path, pickle.dumps({}, 2) + pickle.dumps([Payload(path.with_name("executed"))], protocol=2))
+    return "its pickle asks for"
+
+
+@hostile("older and cut.pt")
+def older_cut(path: Path) -> str:
+    import torch
+
+    torch.save({"0.weight": torch.zeros(100, 100)}, path, _use_new_zipfile_serialization=False)
+    path.write_bytes(path.read_bytes()[:2_000])
+    return "PyTorch cannot load it as weights"
+
+
+@hostile("older with few pickles.pt")
+def older_short(path: Path) -> str:
+    older_pt(path, b"")
+    return "its pickle is broken"
+
+
+@hostile("older with a huge claim.pt")
+def older_huge(path: Path) -> str:
+    import torch
+
+    torch.save({"0.weight": torch.zeros(70_001)}, path, _use_new_zipfile_serialization=False)
+    small, huge = (b"J" + (70_001).to_bytes(4, "little"), b"J" + (2**31 - 1).to_bytes(4, "little"))
+    path.write_bytes(path.read_bytes().replace(small, huge))
+    return "PyTorch cannot load it as weights"
 
 
 @hostile("bytearray.pt")

@@ -1,7 +1,11 @@
-"""`.pt` state dicts: the archive and the names its pickle asks for are checked before PyTorch loads weights only."""
+"""`.pt` state dicts: the archive and the names its pickle asks for are checked before PyTorch loads weights only.
+
+Files from before PyTorch 1.6 are five pickles and raw numbers instead of an archive; their pickles are checked alike.
+"""
 
 from __future__ import annotations
 
+import io
 import pickletools
 import tempfile
 from collections import OrderedDict
@@ -25,6 +29,7 @@ MAX_PICKLE = 8 * 2**20
 NUMBERS = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
 ALLOWED = {
     "collections OrderedDict",
+    "torch._utils _rebuild_tensor",
     "torch._utils _rebuild_tensor_v2",
     "torch._utils _rebuild_parameter",
     "torch Size",
@@ -40,6 +45,9 @@ INERT = {  # settings that trainers store beside the weights: read as objects wi
     "collections defaultdict",
 }
 WRAPPERS = ("state_dict", "model_state_dict", "model")  # the usual keys of checkpoints
+MAX_WRAPPERS = 4  # dicts around the state dict
+MAGIC = 0x1950A86A20F9469CFC6C  # the number that the older format begins with
+OLDER_PICKLES = 5  # that number, a version, facts of the machine, the object, the keys of its storages
 WAY_OUT = "save its weights with torch.save(module.state_dict(), 'weights.pt')"
 
 
@@ -74,19 +82,44 @@ def load_tensors(path: Path, limit: int = MAX_BYTES) -> tuple[dict[str, torch.Te
     except Exception as error:  # whatever a broken pickle makes of PyTorch
         first = str(error).strip().splitlines() or [type(error).__name__]
         raise InvalidNetwork(f"PyTorch cannot load it as weights: {first[0][:160]}") from None
-    wrapper = next((key for key in WRAPPERS if key in loaded), None) if isinstance(loaded, dict) else None
-    state = loaded if wrapper is None or isinstance(loaded[wrapper], torch.Tensor) else loaded[wrapper]
-    if not isinstance(state, dict) or isinstance(state, Inert):
-        raise Unsupported(f"holds a {type(state).__name__}, not a state dict: {WAY_OUT}")
+    state, others = _find_state(loaded)
     check_entries(len(state))
     for name, tensor in state.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
             raise Unsupported(f"entry {str(name)[:80]!r} is a {type(tensor).__name__}, not a tensor: {WAY_OUT}")
-    others = [] if state is loaded else [key for key in loaded if key != wrapper]
     check_names([*state, *map(str, others)])
-    twins = [name for name in others if isinstance(loaded[name], dict) and loaded[name].keys() == state.keys()]
+    twins = [name for name, each in others.items() if isinstance(each, dict) and each.keys() == state.keys()]
     words = {name: "other weights of the same names" if name in twins else "beside the weights" for name in others}
     return state, tuple(f"{str(name)[:80]} ({word})" for name, word in words.items())
+
+
+def _find_state(loaded: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The state dict of a checkpoint, under a usual key or the only one that holds tensors; and what lies beside it."""
+    import torch
+
+    others: dict[str, Any] = {}
+    for _ in range(MAX_WRAPPERS):
+        if not isinstance(loaded, dict) or isinstance(loaded, Inert):
+            raise Unsupported(f"holds a {type(loaded).__name__}, not a state dict: {WAY_OUT}")
+        if any(isinstance(each, torch.Tensor) for each in loaded.values()):
+            break
+        held = {key: each for key, each in loaded.items() if isinstance(each, dict) and not isinstance(each, Inert)}
+        states = [key for key, each in held.items() if _holds_tensors(each)]
+        key = next((key for key in WRAPPERS if key in held), states[0] if len(states) == 1 else None)
+        if key is None:
+            if not states:
+                break
+            names = ", ".join(str(each)[:40] for each in states[:4])
+            raise Unsupported(f"holds several state dicts ({names}), and does not say which is meant: save that one")
+        others |= {str(name): each for name, each in loaded.items() if name != key}
+        loaded = loaded[key]
+    return loaded, others
+
+
+def _holds_tensors(held: Mapping[Any, Any]) -> bool:
+    import torch
+
+    return bool(held) and all(isinstance(n, str) and isinstance(each, torch.Tensor) for n, each in held.items())
 
 
 def dump(
@@ -107,11 +140,16 @@ def dump(
 
 
 def _check_archive(path: Path, limit: int) -> list[str]:
-    """Refuse bombs, old pickles, and pickles that ask for anything but tensors; which inert settings it asks for."""
+    """Refuse bombs, other people's pickles, and those that ask for anything but tensors; which inert settings it
+    asks for."""
     with path.open("rb") as stream:
-        if stream.read(2) != b"PK":
+        start = stream.read(2)
+        if start[:1] == b"\x80":
+            return _check_older(start + stream.read(MAX_PICKLE))
+        if start != b"PK":
             raise InvalidNetwork(
-                "not a zip archive: a pickle is not read; load it in PyTorch (1.6 or later) yourself and " + WAY_OUT
+                "is neither an archive nor a pickle of PyTorch: if it holds weights of another library, give the ONNX "
+                "file, or the .safetensors file, that this library writes"
             )
     with open_zip(path, limit) as archive:
         members = archive.infolist()
@@ -131,21 +169,45 @@ def _check_archive(path: Path, limit: int) -> list[str]:
     return _check_pickle(code)
 
 
+def _check_older(start: bytes) -> list[str]:
+    """Check the pickles of a file from before PyTorch 1.6; storages follow them as raw numbers."""
+    stream = io.BytesIO(start)
+    first = _operations(stream)
+    if not any(operation.name.startswith("LONG") and argument == MAGIC for operation, argument, _ in first):
+        asked = next((str(argument) for operation, argument, _ in first if operation.name == "GLOBAL"), "")
+        what = f" (it asks for {asked[:60]!r})" if asked else ""
+        raise InvalidNetwork(f"is a pickle of Python objects{what}, which is not read; where you trust it, {WAY_OUT}")
+    found = set()
+    for _ in range(OLDER_PICKLES - 1):
+        found |= set(_check_operations(_operations(stream)))
+    return sorted(found)
+
+
+def _operations(stream: io.BytesIO) -> list[Any]:
+    """The operations of the pickle that begins here; the stream is then behind it."""
+    try:
+        return list(pickletools.genops(stream))
+    except (ValueError, UnicodeError, EOFError, IndexError) as error:
+        raise InvalidNetwork(f"its pickle is broken, or too large: {str(error)[:120]}") from None
+
+
 def _check_pickle(code: bytes) -> list[str]:
+    """Check the one pickle of an archive."""
+    return _check_operations(_operations(io.BytesIO(code)))
+
+
+def _check_operations(operations: list[Any]) -> list[str]:
     """Every name that the pickle would import must be a tensor's or a dict's; the inert ones it also names."""
     inert = set()
-    try:
-        for operation, argument, _ in pickletools.genops(code):
-            if operation.name == "GLOBAL" and argument in INERT:
-                inert.add(str(argument).replace(" ", "."))
-            elif operation.name == "GLOBAL" and argument not in ALLOWED:
-                raise InvalidNetwork(
-                    f"its pickle asks for {str(argument)[:80]!r}: only tensors are read. Where you trust it, {WAY_OUT}"
-                )
-            if operation.name in ("STACK_GLOBAL", "INST", "OBJ", "EXT1", "EXT2", "EXT4"):
-                raise InvalidNetwork(f"its pickle uses {operation.name}, as PyTorch never does: only tensors are read")
-    except (ValueError, UnicodeError, EOFError, IndexError) as error:
-        raise InvalidNetwork(f"its pickle is broken: {str(error)[:120]}") from None
+    for operation, argument, _ in operations:
+        if operation.name == "GLOBAL" and argument in INERT:
+            inert.add(str(argument).replace(" ", "."))
+        elif operation.name == "GLOBAL" and argument not in ALLOWED:
+            raise InvalidNetwork(
+                f"its pickle asks for {str(argument)[:80]!r}: only tensors are read. Where you trust it, {WAY_OUT}"
+            )
+        if operation.name in ("STACK_GLOBAL", "INST", "OBJ", "EXT1", "EXT2", "EXT4"):
+            raise InvalidNetwork(f"its pickle uses {operation.name}, as PyTorch never does: only tensors are read")
     return sorted(inert)
 
 

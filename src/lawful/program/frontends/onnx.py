@@ -47,10 +47,13 @@ def read_onnx(
 
 
 def read_statements(
-    model: Any, sizes: Mapping[str, Sequence[int]] | None = None, **settings: Any
+    model: Any,
+    sizes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Any] | None = None,
+    **settings: Any,
 ) -> tuple[Program, list[SizeStatement]]:
     """What the nodes of a file state of sizes, and a program in which the values that they speak of are outputs."""
-    walk, _ = _walk(model, sizes, None, OnnxSettings(**settings))
+    walk, _ = _walk(model, sizes, values, OnnxSettings(**settings))
     nodes = [node for each in walk.statements for node in (each.source, *each.results)]
     return walk.b.finish(nodes), walk.statements
 

@@ -32,7 +32,7 @@ class OnnxGraph:
         graph = model.graph
         if graph.sparse_initializer:
             raise Unsupported("sparse initializers are not supported")
-        self.model, self.load = model, partial(onnx_file.array, folder=folder)
+        self.model, self.folder, self.load = model, folder, partial(onnx_file.array, folder=folder)
         held = {each.name for each in graph.initializer}
         self.inputs = tuple(entry.name for entry in graph.input if entry.name not in held)
         self.outputs, self.left_out = real_outputs(graph)
@@ -48,7 +48,8 @@ class OnnxModule(nn.Module):
 
     The first axis of an input counts samples. `alone` runs the graph on one sample after another, for graphs whose
     sizes are written for one; `bare` graphs know no samples at all. `input_sizes` are those of the inputs without the
-    samples, where the file states them; `8:int` is for whole numbers. Normalisations keep their stored statistics.
+    samples, as the file states them or as they were chosen; `8:int` is for whole numbers. Inputs in `values` are
+    constants: a sampling rate, a scale. Normalisations keep their stored statistics.
     `told` is how the file was read. `sizes` replace what nodes state of sizes, by their first outputs: channels may
     have left.
     """
@@ -67,6 +68,7 @@ class OnnxModule(nn.Module):
             numbers = torch.from_numpy(self.graph.load(self.graph.tensors[name]).copy())
             self._hold(name, numbers, name in weights.trained)
         self.sizes: dict[str, tuple[int, ...]] = {}
+        self.values: dict[str, Any] = {}
         self.programs: dict[Any, TorchProgram] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -75,8 +77,8 @@ class OnnxModule(nn.Module):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The names of the inputs."""
-        return self.graph.inputs
+        """The names of the inputs that are no constants."""
+        return tuple(name for name in self.graph.inputs if name not in self.values)
 
     @property
     def casts(self) -> set[str]:
@@ -113,9 +115,11 @@ class OnnxModule(nn.Module):
     def _program(self, shapes: Sequence[tuple[int, ...]]) -> TorchProgram:
         """The program for inputs of these sizes and weights of today's."""
         own = [self._tensor(path).shape for path in self.names]
-        key = (tuple(shapes), tuple(own), tuple(sorted(self.sizes.items())))
+        values = tuple((name, value.item()) for name, value in self.values.items())
+        key = (tuple(shapes), tuple(own), tuple(sorted(self.sizes.items())), values)
         if key not in self.programs:
-            program = read_onnx(self.graph.model, dict(zip(self.inputs, shapes, strict=True)), **self._settings(shapes))
+            sizes = dict(zip(self.inputs, shapes, strict=True))
+            program = read_onnx(self.graph.model, sizes, self.values, **self._settings(shapes))
             self._check(program)
             self.programs[key] = TorchProgram(program)
         return self.programs[key]
@@ -124,7 +128,8 @@ class OnnxModule(nn.Module):
         """What the file's nodes state of sizes, for such inputs, and the program of the values that they speak of."""
         one = 0 if self.bare else slice(0, 1) if self.alone else slice(None)
         shapes = [tuple(each[one].shape) for each in inputs]
-        return read_statements(self.graph.model, dict(zip(self.inputs, shapes, strict=True)), **self._settings(shapes))
+        sizes = dict(zip(self.inputs, shapes, strict=True))
+        return read_statements(self.graph.model, sizes, self.values, **self._settings(shapes))
 
     def _settings(self, shapes: Sequence[tuple[int, ...]]) -> dict[str, Any]:
         samples = shapes[0][0] if shapes and shapes[0] and self.fixed and not (self.alone or self.bare) else 0

@@ -15,13 +15,21 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.formats.graphs import onnx_file, onnx_graph
 from lawful.formats.io.limits import check_numbers
 from lawful.network.reading import Reading, TensorReading, assumed_in_training, rounded_inside
+from lawful.program.operators.factory import ONNX_KINDS
 from lawful.sources.modules.module_network import ModuleNetwork
+from lawful.sources.onnx import open_sizes
 from lawful.sources.onnx.module import OnnxModule
 
 SAMPLES = 2  # for which a graph is tried
 MAX_CHECKED = 5_000_000  # weights up to which a graph is compared with ONNX's own reference
 NEWER = 15  # the version from which that reference can be trusted: it has no older softmax or batch normalisation
+MIXED = "the first axis of its input counts no samples: what stands along it is mixed"
 Size = tuple[int, ...]
+Sizes = list[int | None]
+
+
+class Mixed(Unsupported):
+    """A graph in which the entries along the first axis are not samples."""
 
 
 def load(path: Path, obstacle: str, input_shape: Size | None = None) -> ModuleNetwork:
@@ -33,28 +41,48 @@ def network_of(model: Any, folder: Path, obstacle: str, input_shape: Size | None
     """The module of an ONNX model; tensors in other files lie in the folder."""
     module = OnnxModule(model, folder).eval()
     entries = {entry.name: entry for entry in model.graph.input}
-    sizes = [_sizes(entries[name]) for name in module.inputs]
-    if not sizes:
+    if not module.inputs:
         raise Unsupported("it has no input")
-    fixed = {size[0] for size in sizes if size}
-    module.fixed = fixed.pop() or 0 if len(fixed) == 1 else 0
-    module.bare = any(len(size) == 1 for size in sizes)
-    samples = [_filled(size if module.bare else size[1:], input_shape if len(sizes) == 1 else None) for size in sizes]
-    if all(sample is not None for sample in samples):
-        examples = [
-            _example(entries[name], sample)
-            for name, sample in zip(module.inputs, samples, strict=True)
-            if sample is not None
-        ]
-        _choose(module, examples)
-        _check(module, model, folder, examples)
-        module.input_sizes = tuple(
-            _said(entries[name], size) for name, size in zip(module.inputs, samples, strict=True)
-        )
+    stated = {name: _sizes(entries[name], input_shape) for name in module.inputs}
+    first = {size[0] for size in stated.values() if size}
+    module.fixed = first.copy().pop() or 0 if len(first) == 1 else 0
+    # Inputs of one axis have no samples; nor has a graph whose inputs begin with axes of different meanings.
+    module.bare = any(len(size) == 1 for size in stated.values()) or len(first) > 1
+    chosen = _open(module, entries, stated, input_shape)
     only = module.input_sizes[0] if len(module.input_sizes) == 1 else None
-    reading = _reading(module, model)
+    reading = _reading(module, model).assuming(*chosen)
     module.told = replace(reading, module=None, template=None)
     return ModuleNetwork(module, obstacle, reading, only if isinstance(only, tuple) else None)
+
+
+def _open(module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Sizes], given: Size | None) -> list[str]:
+    """Try the module at the sizes that the file states, or else at usual ones; what was chosen, in words."""
+    asked = {}
+    for name, stated_size in stated.items():
+        size = stated_size if module.bare else stated_size[1:]
+        size = _filled(size, given) if given is not None and len(stated) == 1 else list(size)
+        if module.bare and len(stated) > 1 and None in size:  # the first open axis counts samples, wherever it stands
+            size[size.index(None)] = 1
+        axes = _axis_names(entries[name])
+        asked[name] = (size, _kind(entries[name]), axes[len(axes) - len(size) :])
+    errors: list[tuple[Mapping[str, Size], LawfulError]] = []
+    for sizes, values in open_sizes.candidates(asked):
+        module.values = values
+        examples = [_example(entries[name], sizes[name]) for name in module.inputs]
+        try:
+            _choose(module, examples)
+        except LawfulError as error:
+            if isinstance(error, Mixed) and not module.bare:
+                module.alone, module.bare, module.fixed = False, True, 0
+                return [MIXED, *_open(module, entries, stated, given)]
+            errors.append((sizes, error))
+            if len(errors) > 1 and str(errors[-1][1]) == str(errors[-2][1]):  # no size will change that
+                break
+            continue
+        _check(module, module.graph.model, module.graph.folder, examples)
+        module.input_sizes = tuple(_said(entries[name], sizes[name]) for name in module.inputs)
+        return open_sizes.words(asked, sizes, values)
+    raise open_sizes.refuse(errors)
 
 
 def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) -> bytes | None:
@@ -145,19 +173,30 @@ def _is_whole(entry: Any) -> bool:
     return entry.type.tensor_type.elem_type in (TensorProto.INT64, TensorProto.INT32)
 
 
-def _sizes(entry: Any) -> list[int | None]:
+def _sizes(entry: Any, given: Size | None) -> Sizes:
     if not entry.type.tensor_type.HasField("shape"):
-        raise Unsupported("its input size is unknown")
+        if given is None:
+            raise Unsupported("its input size is unknown: give it without the batch, like --input 3,8,8")
+        return [None, *given]
     dims = entry.type.tensor_type.shape.dim
     return [dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in dims]
 
 
-def _filled(stated: list[int | None], given: Size | None) -> Size | None:
-    if given is not None:
-        if len(given) != len(stated) or any(own not in (None, size) for own, size in zip(stated, given, strict=True)):
-            raise LawfulError(f"its input is {'×'.join(str(own or '?') for own in stated)}, not {given}")
-        return given
-    return None if None in stated else tuple(size for size in stated if size is not None)
+def _axis_names(entry: Any) -> list[str]:
+    return [dim.dim_param for dim in entry.type.tensor_type.shape.dim]
+
+
+def _kind(entry: Any) -> str:
+    kind = ONNX_KINDS.get(entry.type.tensor_type.elem_type)
+    if kind not in ("f", "i", "b"):
+        raise Unsupported(f"its input {entry.name[:60]!r} holds no numbers that are read")
+    return kind
+
+
+def _filled(stated: Sequence[int | None], given: Size) -> Sizes:
+    if len(given) != len(stated) or any(own not in (None, size) for own, size in zip(stated, given, strict=True)):
+        raise LawfulError(f"its input is {'×'.join(str(own or '?') for own in stated)}, not {given}")
+    return list(given)
 
 
 def _example(entry: Any, sample: Size) -> torch.Tensor:
@@ -190,7 +229,7 @@ def _choose(module: OnnxModule, examples: list[torch.Tensor]) -> None:
         apart = module(*given)
         module.alone = together is None or not _close(together, apart)
         if module.alone and not module.fixed:
-            raise Unsupported("its samples are not kept apart")
+            raise Mixed("its samples are not kept apart")
 
 
 def _tensors(found: Any) -> list[torch.Tensor]:
@@ -222,7 +261,8 @@ def _check(module: OnnxModule, model: Any, folder: Path, examples: list[torch.Te
         runner = ReferenceEvaluator(onnx_file.complete(model, folder))
         wanted = runner.run(list(module.graph.outputs), {
             name: each.numpy().astype(kind) for name, each, kind in zip(module.inputs, given, kinds, strict=True)
-        })  # fmt: skip
+        } | {name: value.astype(helper.tensor_dtype_to_np_dtype(entries[name].type.tensor_type.elem_type))
+             for name, value in module.values.items()})  # fmt: skip
     except Exception:  # the reference has not every operator
         return
     own = next((each.dtype for each in module.parameters()), torch.float32)
