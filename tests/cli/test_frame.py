@@ -13,7 +13,7 @@ HEAVY = ("torch", "scipy", "numpy", "onnx", "flint", "matplotlib", "sympy", "rus
 
 
 def test_help_names_every_verb_and_the_exit_codes(lawful) -> None:  # type: ignore[no-untyped-def]
-    text = lawful("--help").stdout
+    text = lawful("help", "all").stdout
     assert "3 undecided" in text
     for verb in ("show", "convert", "verify", "reproduce"):
         assert f"\n  {verb}" in text

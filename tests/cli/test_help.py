@@ -14,7 +14,8 @@ import typer
 from lawful import Architecture
 from lawful.api.checkpoints.index import index_folder
 from lawful.cli import app
-from lawful.cli.help import EXAMPLES, GROUPS, sentence
+from lawful.cli.help import EXAMPLES, FIRST, GROUPS, sentence
+from lawful.cli.words import understood
 from lawful.sources.files import write
 
 COMMAND: Any = typer.main.get_command(app)
@@ -38,7 +39,19 @@ def test_every_verb_stands_in_one_group_and_has_two_examples() -> None:
     assert sorted(named) == VERBS
     assert sorted(EXAMPLES) == VERBS
     assert all(len(lines) == 2 for lines in EXAMPLES.values())
-    assert [heading.split()[0].strip(",") for heading in GROUPS] == ["Ask", "Change", "Train", "Trust", "Many"]
+    assert len(GROUPS[FIRST]) == 8
+
+
+def test_the_first_screen_has_eight_and_help_all_has_every_one(lawful: Any) -> None:
+    first, every = lawful("--help").stdout, lawful("help", "all").stdout
+    assert [line.split()[0] for line in first.splitlines() if line.startswith("  ") and line.split()[0] in VERBS] == [
+        *GROUPS[FIRST]
+    ]
+    assert len(first.splitlines()) <= 45
+    assert all(f"\n  {verb} " in every for verb in VERBS)
+    assert all(f"\n{title}:" in every for title in GROUPS)
+    assert lawful("help", "laws").stdout == lawful("laws", "--help").stdout
+    assert lawful("help").stdout == first
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -55,7 +68,8 @@ def test_help_is_whole_sentences_and_ends_with_the_examples(lawful: Any, verb: s
 def test_examples_parse(verb: str, line: str) -> None:
     program, name, *arguments = shlex.split(line)
     assert (program, name) == ("lawful", verb)
-    COMMAND.commands[verb].make_context(verb, arguments)
+    command = COMMAND.get_command(None, verb)
+    command.make_context(verb, understood(command, arguments))
 
 
 @pytest.fixture(scope="module")

@@ -151,7 +151,6 @@ def test_the_command_line(lawful: Callable[..., Any], tmp_path: Path) -> None:
     ("options", "words"),
     [
         ([], "one of the two"),
-        (["--monotone=+0"], "--monotone needs --box"),
         (["--monotone=+5", "--box=-1,1"], "inputs 0 to 1, not 5"),
         (["--monotone=up", "--box=-1,1"], "+0,-2"),
         (["--monotone=+0,-0", "--box=-1,1"], "twice"),

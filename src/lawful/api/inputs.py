@@ -7,6 +7,9 @@ from typing import Any
 
 from lawful.errors import LawfulError
 
+BOX = "-1,1"  # where a question that needs a box is asked if nobody says where
+BOX_ASSUMED = "every input between -1 and 1 (say where with --box)"
+
 
 def input_size(input: Any) -> tuple[int, ...] | None:
     """The size of one input of real numbers, if that is what was given: as a size, as text or as an example."""

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from lawful.api.audit import Audit
 from lawful.api.audit import audit as audit_network
 from lawful.api.checks import check_network
-from lawful.api.inputs import input_shape, input_size, read_by
+from lawful.api.inputs import BOX, BOX_ASSUMED, input_shape, input_size, read_by
 from lawful.api.two_networks import TwoNetworks
 from lawful.bounds.distance import distance as bounded
 from lawful.bounds.property import PropertyCheck
@@ -166,7 +166,7 @@ def regions(
 def distance(
     first: Source,
     second: Source,
-    box: str | tuple[ArrayLike, ArrayLike],
+    box: str | tuple[ArrayLike, ArrayLike] | None = None,
     *,
     model: Any = None,
     input: Any = None,
@@ -175,14 +175,16 @@ def distance(
     seed: int = 0,
     **question: Any,
 ) -> Distance:
-    """Bounds of the largest difference of two networks on a box: `lawful.bounds.distance` of any sources.
+    """Bounds of the largest difference of two networks on a box (every input in [-1, 1] if none is given).
 
     >>> distance("2-3-1 relu", "2-3-1 relu", "-1,1", within=0.1).status
     'proved'
     """
     two = TwoNetworks(first, second, model, input=input, activation=activation, order=order)
     networks = two.graphs(seed=seed, drop_useless=True)
-    return bounded(*networks, box_of(box, networks[0]) if isinstance(box, str) else box, seed=seed, **question)
+    where = BOX if box is None else box
+    found = bounded(*networks, box_of(where, networks[0]) if isinstance(where, str) else where, seed=seed, **question)
+    return found if box is not None else read_as(found, *(each.assuming(BOX_ASSUMED) for each in found.readings))
 
 
 def canonical(network: Source, *, model: Any = None, input: Any = None) -> Canonical | Representative:
@@ -264,10 +266,21 @@ def check(
     'holds'
     """
     found = _reduced(network, **reading)
-    answer = check_network(
-        found, specification, monotone=monotone, box=box, output=output, seconds=seconds, scheduler=None, seed=seed
+    where = BOX if box is None and monotone is not None else box
+    answer = answered(
+        check_network(
+            found,
+            specification,
+            monotone=monotone,
+            box=where,
+            output=output,
+            seconds=seconds,
+            scheduler=None,
+            seed=seed,
+        ),
+        found,
     )
-    return answered(answer, found)
+    return answer if where == box else read_as(answer, *(each.assuming(BOX_ASSUMED) for each in answer.readings))
 
 
 def symmetries(network: Source, input: Any = None, **options: Any) -> Symmetries:

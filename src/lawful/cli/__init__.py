@@ -15,10 +15,11 @@ from lawful.cli import audit, demo, reproduce, verify
 from lawful.cli.checkpoints import align, find
 from lawful.cli.evidence import evidence_json, say_evidence
 from lawful.cli.failure import Failure, failure_of
-from lawful.cli.help import ABOUT, Verbs
+from lawful.cli.help import ABOUT, ALL, Verbs, arguments_of_help
 from lawful.cli.output import Out, speaking
 from lawful.cli.structure import components, convert, distance, explore, fibers, laws, prune, show, symmetries
 from lawful.cli.training import bottleneck, flow, leaky, sweep, truncation
+from lawful.cli.words import without_verbose
 
 app = typer.Typer(
     name="lawful",
@@ -63,24 +64,39 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _print_all(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        context.meta[ALL] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+    every: bool = typer.Option(
+        False, "--help-all", callback=_print_all, is_eager=True, help="List every subcommand, as lawful help all."
+    ),
 ) -> None:
-    """Options that stand before the verb."""
+    """Options that stand before the subcommand."""
 
 
 def main() -> None:
     """Run the command line: an answer, or one line and an exit code, never a traceback."""
     if "_LAWFUL_COMPLETE" in os.environ:
         app(prog_name="lawful")
-    arguments = sys.argv[1:]
-    with speaking("--json" in arguments) as out, warnings.catch_warnings():
+    arguments, verbose = without_verbose(arguments_of_help(sys.argv[1:]))
+    with speaking(_wants_json(arguments)) as out, warnings.catch_warnings():
         if not sys.warnoptions:
             warnings.simplefilter("ignore")
+        out.verbose = verbose
         out.verb = next((word for word in arguments if not word.startswith("-")), "")
         code = _run(arguments, out)
     sys.exit(code)
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    return "--json" in arguments or "-j" in arguments
 
 
 def _run(arguments: list[str], out: Out) -> int:
@@ -114,7 +130,7 @@ def _invoke(arguments: list[str], out: Out) -> int:
     try:
         with command.make_context("lawful", list(arguments)) as context:
             command.invoke(context)
-            if "--json" not in arguments:
+            if not _wants_json(arguments):
                 say_evidence(verb)
     except typer.Exit as stop:
         return int(stop.exit_code)

@@ -108,7 +108,7 @@ def diff(
         str, typer.Option(help="With data that have y: mse, bce (logistic) or ce (cross-entropy).")
     ] = "mse",
     seconds: Annotated[
-        float, typer.Option("--time", help="Seconds before the comparison of the functions gives up.")
+        float, typer.Option("--seconds", help="Seconds before the comparison of the functions gives up.")
     ] = 10.0,
     activation: ActivationOption = None,
     model: ModelOption = None,

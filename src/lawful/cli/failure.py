@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lawful.cli.output import Out, harmless, print_json
+from lawful.cli.words import hint_for
 from lawful.errors import LawfulError
 from lawful.extras import missing
 
@@ -68,7 +69,9 @@ def _usage(error: Any) -> str:
 
     text = io.StringIO()
     error.show(file=text)
-    return text.getvalue()
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    hint = "" if command is None else hint_for(error.format_message(), command)
+    return f"{text.getvalue()}{hint}\n" if hint else text.getvalue()
 
 
 def _place(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What `lawful --help` says: the verbs by what they are for, in whole sentences, and two examples of each."""
+"""What `lawful --help` says: subcommands by what a person wants, in whole sentences, and two examples of each."""
 
 from __future__ import annotations
 
@@ -6,29 +6,36 @@ from typing import Any
 
 from typer.core import TyperGroup
 
-ABOUT = """The exact mechanics of neural-network training, with proofs.
+from lawful.cli.words import add_short_forms, understood
+
+ALL = "lawful.cli.help.all"  # in the context: every subcommand is listed
+
+ABOUT = """Ask a neural network what it is, and get an answer with a proof.
 
 A NETWORK is a file (.safetensors, .pt, .onnx, .json, .npz), a "module:factory", or an architecture such as
-"3-4-2 relu bias". Exit codes: 0 yes or done, 1 a definite no, 2 bad input, 3 undecided, 4 a defect of lawful,
-130 interrupted, 141 the reader of a pipe has left. With --json an error is one object with error, hint and exit."""
+"3-4-2 relu bias"."""
 
+END = """With -v any subcommand also says how it read each file. Exit codes: 0 yes or done, 1 a definite no, 2 bad
+input, 3 undecided, 4 a defect of lawful, 130 interrupted, 141 the reader of a pipe has left. With --json an error is
+one object with error, hint and exit."""
+
+FIRST = "Start here"
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Ask what a network is, and what its training can do": (
-        "audit", "explore", "show", "laws", "symmetries", "components", "path", "singular", "same", "align", "distance",
-        "check", "diff", "identifiable", "fiber", "regions", "bottleneck", "truncate", "separate",
-    ),
-    "Change a network, and keep its function": ("convert", "rebalance", "prune", "canonical", "merge"),
-    "Train, and watch how training moves": ("flow", "compare", "drift", "truncation-flow", "leaky"),
-    "Trust nothing unseen": ("verify", "reproduce", "demo"),
-    "Many networks at once": ("sweep", "fingerprint", "find"),
-}  # fmt: skip
+    FIRST: ("audit", "same", "prune", "laws", "symmetries", "check", "explore", "verify"),
+    "Compare two networks": ("distance", "diff", "align", "merge", "path"),
+    "Look inside one": ("show", "components", "singular", "identifiable", "fiber", "regions", "bottleneck", "truncate"),
+    "Change it and keep its function": ("convert", "rebalance", "canonical"),
+    "Watch training": ("flow", "compare", "drift", "separate", "truncation-flow", "leaky"),
+    "Search among many": ("sweep", "fingerprint", "find"),
+    "See for yourself": ("demo", "reproduce"),
+}
 
 # The tests run these in a folder with small files of these names.
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "audit": ("lawful audit model.safetensors --html audit.html", "lawful audit model.onnx --data data.csv --json"),
     "explore": (
         'lawful explore "2-4-4-1 relu bias" --html page.html',
-        "lawful explore model.safetensors --data data.csv --html page.html",
+        "lawful explore model.safetensors data.csv --html page.html",
     ),
     "show": ('lawful show "3-4-2 relu bias"', "lawful show model.safetensors --svg model.svg"),
     "laws": ('lawful laws "6-5-6 linear"', "lawful laws model.safetensors --near --certificate laws.json"),
@@ -59,12 +66,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "lawful find model.safetensors --index checkpoints.sqlite --top 3 --json",
     ),
     "distance": (
-        "lawful distance model.safetensors later.safetensors --box=-1,1 --time 2",
+        "lawful distance model.safetensors later.safetensors --seconds 2",
         "lawful distance model.safetensors later.safetensors --box=-1,1 --within 100 --json",
     ),
     "check": (
         "lawful check model.safetensors specification.vnnlib",
-        "lawful check model.safetensors --monotone=+0,-1 --box=-1,1 --time 5 --json",
+        "lawful check model.safetensors --monotone=+0,-1 --box=-1,1 --seconds 5 --json",
     ),
     "diff": (
         "lawful diff model.safetensors later.safetensors",
@@ -77,7 +84,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "regions": (
         "lawful regions model.safetensors --box=-1,1",
-        "lawful regions model.safetensors --box=-1,1 --time 10",
+        "lawful regions model.safetensors --box=-1,1 --seconds 10",
     ),
     "bottleneck": (
         "lawful bottleneck model.safetensors --data data.csv",
@@ -88,7 +95,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         'lawful truncate "4-3-3 relu" --data iris',
     ),
     "separate": (
-        "lawful separate --data labels.csv --network parted.safetensors",
+        "lawful separate labels.csv --network parted.safetensors",
         "lawful separate --clusters 3,50,0.1",
     ),
     "convert": (
@@ -100,7 +107,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "lawful rebalance model.safetensors --objective range --out even.safetensors",
     ),
     "prune": (
-        "lawful prune model.safetensors --out small.safetensors",
+        "lawful prune model.safetensors -o small.safetensors",
         "lawful prune model.safetensors --tolerance 0.01 --box=-1,1 --certificate pruned.json",
     ),
     "canonical": (
@@ -112,7 +119,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         'lawful flow "3-4-1 relu" --dynamics heavy-ball --friction 2 --until 3',
     ),
     "compare": (
-        "lawful compare model.safetensors --data data.csv --optimizers flow,sgd:0.1,adam:0.001",
+        "lawful compare model.safetensors flow,sgd:0.1,adam:0.001 --data data.csv",
         'lawful compare "3-4-1 relu" --until 0.2 --plot drift.svg',
     ),
     "drift": ("lawful drift run", "lawful drift run --html run.html --tolerance 1e-6"),
@@ -135,6 +142,19 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 }
 
 
+# The first screen says what is gained; a subcommand's own help says what it does.
+SHORT_SENTENCES = {
+    "audit": "Everything about a network on one page, most useful first.",
+    "same": "Are two networks the same function? A proof, or an input that tells them apart.",
+    "prune": "Remove neurons, heads and channels that change nothing, with a proof.",
+    "laws": "What training can never change: count, find and prove its conservation laws.",
+    "symmetries": "Changes of the weights that no input can see, in any PyTorch module.",
+    "check": "Does a property hold for every input? VNN-LIB files, monotonicity.",
+    "explore": "A page on which you drag weights and watch the function.",
+    "verify": "Check a certificate again, with code that shares nothing with its maker.",
+}
+
+
 def epilog(verb: str) -> str | None:
     """The lines that end a verb's help."""
     examples = EXAMPLES.get(verb)
@@ -142,25 +162,54 @@ def epilog(verb: str) -> str | None:
 
 
 class Verbs(TyperGroup):
-    """The verbs, grouped; a verb that no group names comes last."""
+    """The subcommands: eight on the first screen, all of them, grouped, with `lawful help all`."""
 
     def get_command(self, context: Any, name: str) -> Any:
-        """A verb, with its examples."""
+        """A subcommand, with its short forms and its examples."""
         found = super().get_command(context, name)
-        if found is not None:
+        if found is not None and found.epilog is None:
             found.epilog = epilog(name)
+            add_short_forms(found)
         return found
 
+    def resolve_command(self, context: Any, args: list[str]) -> Any:
+        """The subcommand, and the words after it with their names of today."""
+        name, command, rest = super().resolve_command(context, args)
+        return name, command, rest if command is None else understood(command, rest)
+
     def format_commands(self, context: Any, formatter: Any) -> None:
-        """One section per group."""
+        """One section per group; a subcommand that no group names comes last."""
+        every = bool(context.meta.get(ALL))
         named = {name for names in GROUPS.values() for name in names}
         groups = {**GROUPS, "More": tuple(name for name in self.list_commands(context) if name not in named)}
-        for title, names in groups.items():
-            found = [(name, self.get_command(context, name)) for name in names]
-            rows = [(name, sentence(command.help)) for name, command in found if command is not None]
+        for title, names in groups.items() if every else [(FIRST, GROUPS[FIRST])]:
+            commands = [(name, self.get_command(context, name)) for name in names]
+            rows = [(name, SHORT_SENTENCES.get(name) or sentence(each.help)) for name, each in commands if each]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
+        if not every:
+            rest = [name for title, names in GROUPS.items() if title != FIRST for name in names]
+            formatter.write_paragraph()
+            formatter.write_text(f"{len(rest)} more, by what you want (lawful help all): {', '.join(rest)}.")
+            formatter.write_paragraph()
+            formatter.write_text("Options and examples of one: lawful help laws.")
+
+    def format_epilog(self, context: Any, formatter: Any) -> None:
+        """What the exit codes mean, after everything else."""
+        formatter.write_paragraph()
+        formatter.write_text(END)
+
+
+def arguments_of_help(words: list[str]) -> list[str]:
+    """`lawful help`, `lawful help all` and `lawful help laws` as the options that they stand for.
+
+    >>> arguments_of_help(["help", "laws"]), arguments_of_help(["help", "all"]), arguments_of_help(["laws", "help"])
+    (['laws', '--help'], ['--help-all'], ['laws', 'help'])
+    """
+    if words[:1] != ["help"]:
+        return words
+    return ["--help"] if len(words) == 1 else ["--help-all"] if words[1] == "all" else [*words[1:], "--help"]
 
 
 def sentence(text: str | None) -> str:

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -35,6 +36,25 @@ def harmless(text: str) -> str:
     return UNUSUAL.sub(lambda found: _shown(found[0]), text)
 
 
+def fit(text: str, width: int | None) -> str:
+    """The text with longer lines broken between words, and what follows indented by two more.
+
+    >>> print(fit("  one two three four", 14))
+      one two
+        three four
+    """
+    if width is None or width < 20 or all(len(line) <= width for line in text.split("\n")):
+        return text
+    lines = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip(" "))]
+        parts = textwrap.wrap(
+            line, width, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False
+        )
+        lines += parts if len(line) > width and parts else [line]
+    return "\n".join(lines)
+
+
 def _shown(letter: str) -> str:
     if letter.isprintable() or unicodedata.category(letter) == "Zs":
         return letter
@@ -55,6 +75,7 @@ class Out(io.TextIOBase):
         self.readings: list[Reading] = []  # of the networks that the command has opened
         self.said = False
         self.verb = ""  # that is speaking
+        self.verbose = False  # -v: also how each network was read
         self.evidence: Mapping[str, Any] = {}  # how the command's answer can be re-checked, or why it cannot
 
     def write(self, text: str, /) -> int:
@@ -62,15 +83,31 @@ class Out(io.TextIOBase):
         if not isinstance(text, str):
             raise TypeError("text is written here, not bytes")
         self.say_assumed()
-        (sys.stderr if self.as_json else self.stream).write(harmless(text))
+        (sys.stderr if self.as_json else self.stream).write(fit(harmless(text), self.width))
         return len(text)
 
     def say_assumed(self) -> None:
         """One line before the first answer for people, if anything was assumed."""
         sentences = list(dict.fromkeys(sentence for each in self.readings for sentence in each.assumed))
-        if sentences and not self.said and not self.as_json:
-            self.said = True
-            self.stream.write(harmless(f"assumed: {'; '.join(sentences)}\n"))
+        if self.said or self.as_json or not (sentences or (self.verbose and self.readings)):
+            return
+        self.said = True
+        if self.verbose:
+            from lawful.report.reading import reading_lines
+
+            self.stream.write(harmless("".join(f"{line}\n" for each in self.readings for line in reading_lines(each))))
+        if sentences:
+            self.stream.write(fit(harmless(f"assumed: {'; '.join(sentences)}\n"), self.width))
+
+    @property
+    def width(self) -> int | None:
+        """How many letters fit on a line: what COLUMNS says, or the terminal; no limit in a pipe or a file."""
+        stated = os.environ.get("COLUMNS", "")
+        if stated.isdecimal() and int(stated) > 0:
+            return int(stated)
+        with suppress(OSError, ValueError):
+            return os.get_terminal_size(self.stream.fileno()).columns if self.stream.isatty() else None
+        return None
 
     def answer(self, text: str) -> None:
         """The one JSON object."""

@@ -28,3 +28,10 @@ def readings_json(readings: Sequence[Reading]) -> dict[str, Any]:
     ignored = list(dict.fromkeys(part for each in readings for part in each.ignored))
     both = {"format": [each.format for each in readings], "assumed": assumed, "ignored": ignored}
     return {"reading": both, "readings": [reading_json(each) for each in readings]}
+
+
+def reading_lines(reading: Reading) -> list[str]:
+    """The same for people who asked for more: every tensor with its type, and what was left out."""
+    head = f"read: {reading.source or 'a network'} ({reading.format or 'made in Python'})"
+    tensors = [f"  {each.name}  {each.dtype}  {'×'.join(map(str, each.shape)) or '1'}" for each in reading.layers]
+    return [head, *tensors, *(f"  ignored: {part}" for part in reading.ignored)]

@@ -18,6 +18,7 @@ from lawful.formats.io.limits import MAX_BYTES, check_bytes
 from lawful.formats.io.reading import naming, open_file, read_bytes
 from lawful.formats.io.writing import check_target, write_bytes
 from lawful.formats.tensors import arrays
+from lawful.formats.tensors.matrices import layers_of
 from lawful.formats.tensors.shards import refuse_lone_shard, weight_map, weights_in, write_folder
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
@@ -137,7 +138,12 @@ def _load_file(path: Path, kind: str) -> arrays.StoredArrays:
         from lawful.formats.tensors.npz import load as load_npz
 
         found, slopes = load_npz(path)
-        return arrays.StoredArrays(found, slopes=slopes)
+        plain = None if "dag.names" in found else layers_of(found)
+        return (
+            arrays.StoredArrays(found, slopes=slopes)
+            if plain is None
+            else arrays.StoredArrays(plain[0], slopes=slopes, assumed=plain[1])
+        )
     if kind == "safetensors":
         from lawful.formats.tensors.safetensors import load
     else:

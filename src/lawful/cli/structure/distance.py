@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from lawful.cli.evidence import save_evidence
-from lawful.cli.output import print_json, will_write, write_certificate
+from lawful.cli.output import note_assumed, print_json, will_write, write_certificate
 from lawful.cli.progress import bar
 from lawful.cli.source import (
     BOX_HELP,
@@ -42,9 +42,9 @@ def add_to(app: typer.Typer) -> None:
 def distance(
     first: Annotated[str, typer.Argument(metavar="A", help="File, module:factory, or architecture.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The network to compare it with.")],
-    box: Annotated[str, typer.Option("--box", help=f"Where: {BOX_HELP}")],
+    box: Annotated[str | None, typer.Option("--box", help=f"Where: {BOX_HELP} [default: -1,1]")] = None,
     within: Annotated[str | None, typer.Option(help="Ask only whether the distance is at most this.")] = None,
-    time: Annotated[float, typer.Option("--time", help="Seconds before the search gives up.")] = 60.0,
+    time: Annotated[float, typer.Option("--seconds", help="Seconds before the search gives up.")] = 60.0,
     norm: Annotated[str, typer.Option(help="Of the outputs' differences: inf, 1 or 2.")] = "inf",
     output: Annotated[int | None, typer.Option(help="Look at this output only, counted from 0.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that bounds the boxes.")] = None,
@@ -57,8 +57,10 @@ def distance(
     as_json: JsonOption = False,
 ) -> None:
     """Bound the largest difference of two networks on a box. Exit 0 proved, 1 violated, 3 neither."""
+    from lawful.api.inputs import BOX, BOX_ASSUMED
     from lawful.bounds.distance import distance as measure
     from lawful.formats.queries.box import box_of
+    from lawful.network.reading import Reading
     from lawful.report.structure.distance import distance_json, distance_text
 
     if norm not in NORMS:
@@ -66,6 +68,7 @@ def distance(
     will_write(certificate)
     question = None if within is None else _fraction(within)
     understood: str | None = None
+    asked, box = box, BOX if box is None else box
     if question is None and box.lower().endswith(".vnnlib"):
         question, understood = _asked(Path(box))
     shape = input_shape(input_size)
@@ -74,6 +77,8 @@ def distance(
         for text in (first, second)
     ]
     corners = box_of(box, networks[0])
+    if asked is None:
+        note_assumed(Reading("", ()), [BOX_ASSUMED])
     started = clock.monotonic()
     with bar("distance") as tell:
         found = measure(
@@ -113,20 +118,25 @@ def check(
     ] = None,
     box: Annotated[str | None, typer.Option("--box", help="Where it must be monotone, as for `distance`.")] = None,
     output: Annotated[int | None, typer.Option(help="With --monotone: this output only, counted from 0.")] = None,
-    time: Annotated[float, typer.Option("--time", help="Seconds before the search gives up.")] = 60.0,
+    time: Annotated[float, typer.Option("--seconds", help="Seconds before the search gives up.")] = 60.0,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that bounds the boxes.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a VNN-LIB specification of one network, or that it is monotone on a box. Exit 0, 1 (violated) or 3."""
     from lawful.api.checks import certificate_of_check, check_network
+    from lawful.api.inputs import BOX, BOX_ASSUMED
     from lawful.bounds.property import PropertyCheck
+    from lawful.network.reading import Reading
     from lawful.report.structure.distance import monotone_json, monotone_text, property_json, property_text
 
     if not time >= 0:
-        raise LawfulError(f"--time takes a number of seconds, at least 0, not {time}")
+        raise LawfulError(f"--seconds takes a number of seconds, at least 0, not {time}")
     will_write(certificate)
     opened = replace(named, drop_useless=True).network()
+    if monotone is not None and file is None and box is None:
+        box = BOX
+        note_assumed(Reading("", ()), [BOX_ASSUMED])
     found = check_network(
         opened, file, monotone=monotone, box=box, output=output, seconds=time, scheduler=scheduler, seed=named.seed
     )

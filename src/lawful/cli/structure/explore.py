@@ -21,7 +21,7 @@ def explore(
     named: Named,
     html: Annotated[Path, typer.Option(help="Write the page to this file.")] = Path("explorer.html"),
     data: Annotated[Path | None, typer.Option(help="Samples to train on: .npz with x and y, or .csv.")] = None,
-    other: Annotated[str | None, typer.Option("--with", help="A second network to lay over the first.")] = None,
+    other: Annotated[str | None, typer.Option("--other", help="A second network to lay over the first.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a page that trains, rescales and draws a network in the browser: laws, locks, regions, fiber."""

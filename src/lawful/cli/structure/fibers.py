@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lawful.network import Dag, Mlp
 
 CertificateOption = Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")]
-TimeOption = Annotated[float, typer.Option("--time", help="Seconds before a search gives up.")]
+TimeOption = Annotated[float, typer.Option("--seconds", help="Seconds before a search gives up.")]
 
 
 def add_to(app: typer.Typer) -> None:

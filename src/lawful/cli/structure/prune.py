@@ -101,7 +101,9 @@ def prune(
     smallest: Annotated[
         bool, typer.Option("--smallest", help="How many neurons any network of this depth needs for the function.")
     ] = False,
-    seconds: Annotated[float, typer.Option("--time", help="Seconds after which the search takes what it has.")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="Seconds after which the search takes what it has.")
+    ] = 60.0,
     plot: Annotated[Path | None, typer.Option(help="With --curve: draw it to this .svg, .png or .pdf file.")] = None,
     certificate: Annotated[
         Path | None, typer.Option(help="File for the proof, which `lawful verify` re-checks.")

@@ -58,7 +58,7 @@ def certificate(
     try:
         walk.layer(_Place(0, 0, _inputs(stack), None), walls(domain), _rationals(domain.centre()))
     except OutOfTime:
-        raise Unsupported("no certificate: the time limit ended the proof; give --time") from None
+        raise Unsupported("no certificate: the time limit ended the proof; give --seconds") from None
     if len(walk.points) != regions:
         raise Unsupported(f"no certificate: {len(walk.points)} regions were proved where {regions} were counted")
     return {

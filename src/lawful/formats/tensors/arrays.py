@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.io.limits import check_numbers
+from lawful.formats.tensors.matrices import KEYS
 from lawful.network.architecture import activation_name, parse_activation
 from lawful.network.dag import Dag, useful_dag
 from lawful.network.mlp import Mlp
@@ -41,6 +42,7 @@ class StoredArrays:
     slopes: Sequence[float] | None = None
     ignored: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
 
     def layer(self, name: str) -> TensorReading:
         """How a tensor is stored."""
@@ -135,7 +137,7 @@ def network_of(
     reading = Reading(
         kind,
         tuple(stored.layer(name) for name in parts if name in arrays),
-        tuple(assumed),
+        (*stored.assumed, *assumed),
         stored.ignored,
         _tied({name: arrays[name] for name in parts if name in arrays}),
         states_activations=stored.slopes is not None,
@@ -176,13 +178,14 @@ def chain_of(stored: StoredArrays, order: Sequence[str] | None) -> list[str]:
 def layer_prefixes(arrays: Arrays) -> list[str]:
     """What stands before `weight` in the names of Linear layers; anything else in the file is refused."""
     prefixes = [name.removesuffix("weight") for name in arrays if re.fullmatch(r"(.*\.)?weight", name, re.DOTALL)]
+    if not prefixes:
+        held = listed(f"{name[:40]} {tuple(array.shape)}" for name, array in arrays.items()) if arrays else "nothing"
+        raise Unsupported(f"holds {held}, and no layers by a name that is read: {KEYS}; or {REMEDY}")
     used = {f"{prefix}{kind}" for prefix in prefixes for kind in ("weight", "bias")}
     for name, array in arrays.items():
         expected = 2 if name.endswith("weight") else 1
         if name not in used or array.ndim != expected:
             raise Unsupported(f"tensor {name[:80]!r} of shape {tuple(array.shape)}: {REMEDY}")
-    if not prefixes:
-        raise InvalidNetwork("holds no tensor called '*.weight'")
     return prefixes
 
 

@@ -275,7 +275,7 @@ def regions_text(result: Mapping[str, Any]) -> str:
     head = sentences.regions(result["regions"], result["complete"], result["domain"])
     lines = [f"{head} ({result['seconds']:.2f} s, {result['per_second']:,.0f} a second)"]
     if not result["complete"]:
-        lines.append("  The time limit ended the count: give --time")
+        lines.append("  The time limit ended the count: give --seconds")
     if "facets" in result:
         lines.append(f"  {sentences.facets(result['facets'], result['visible_facets'])}")
         lines.append(f"  {result['ridges']:,} ridges; jumps balance up to {at_most(result['worst_imbalance'], 2)}")
