@@ -35,7 +35,7 @@ def test_one_input_against_exact_kinks(seed: int) -> None:
     values = [exact_value(network, kink) for kink in exact_kinks(network, Fraction(-2), Fraction(2))]
     for direction, sign in ((UP, 1), (DOWN, -1)):
         truth = all(sign * (b - a) >= 0 for one, two in pairwise(values) for a, b in zip(one, two, strict=True))
-        found = check_monotone(network, ([-2.0], [2.0]), [direction], seconds=0.5)
+        found = check_monotone(network, ([-2.0], [2.0]), [direction], seconds=2.0)
         assert found.status == ("holds" if truth else "violated")
         verify(json.dumps(certificate_of_monotone(found, network)), network)
 
@@ -54,7 +54,7 @@ def test_weights_without_negative_signs_are_monotone_at_any_scale() -> None:
 
 def test_a_slope_that_underflows_is_not_called_nonnegative() -> None:
     network = Mlp([[[1e-200]], [[-1e-200]]])  # the slope -1e-400 is no float, and negative
-    found = check_monotone(network, ([1.0], [2.0]), [UP], seconds=0.5)
+    found = check_monotone(network, ([1.0], [2.0]), [UP], seconds=2.0)
     assert found.status == "violated"
 
 
@@ -69,7 +69,7 @@ FLAT = {  # slopes that are zero by cancellation, on a side of a kink, or everyw
 @pytest.mark.parametrize("name", FLAT)
 def test_flat_slopes_and_kinks_are_decided_region_by_region(name: str) -> None:
     network = FLAT[name]
-    found = check_monotone(network, ([-1.0, -0.25], [1.0, 1.0]), [UP], seconds=2.0)
+    found = check_monotone(network, ([-1.0, -0.25], [1.0, 1.0]), [UP], seconds=8.0)
     assert found.status == "holds"
     certificate = certificate_of_monotone(found, network)
     assert "never falls as input 0 grows" in verify(json.dumps(certificate), network).statement
