@@ -72,6 +72,7 @@ def read_entries(value: object, where: str) -> EntryWiring:
         weights += [float(values[spot]) for spot in spots]
     others = {str(name): line for name, line in record_of(given["others"], f"{where}.others").items()}
     need(not set(others) & set(tensors), "a tensor is named twice")
+    need(nodes <= 2 * len(tails) + 1000, "there are more nodes than ends of edges")
     roles = (INPUT, *(HIDDEN,) * nodes, OUTPUT)
     name = weights_digest({name: tensor.line for name, tensor in tensors.items()} | others)
     more = truth(given["other_laws"], f"{where}.other_laws")
