@@ -41,7 +41,7 @@ def signed(proof: Proof) -> Proof:
             case "channel-pruning":
                 kept = {k: v for k, v in proof["others"].items() if k not in proof.get("lost", [])}
                 about = [
-                    weights_digest({k: read_tensor(v).line for k, v in proof[key].items()} | others)
+                    weights_digest({k: v.get("line") or read_tensor(v).line for k, v in proof[key].items()} | others)
                     for key, others in (("before", proof["others"]), ("after", kept))
                 ]
             case "property" | "monotone":

@@ -103,6 +103,7 @@ class Names:
 
     digests: tuple[str, ...]
     text: str = ""
+    sources: tuple[Any, ...] = ()  # where tensors are that a certificate holds by their digests
 
 
 def _node_names(text: str, seed: int, reading: dict[str, Any]) -> list[str]:
@@ -114,18 +115,23 @@ def _node_names(text: str, seed: int, reading: dict[str, Any]) -> list[str]:
 def _named(text: str, seed: int, reading: dict[str, Any]) -> Names:
     """Read it in every way that fits; if none does, the reason is that of a network."""
     from lawful.verify.core.binding import names_of
+    from lawful.verify.core.safetensors import SafeTensors
+    from lawful.verify.core.tensors import GivenTensors
 
     ways: tuple[Callable[[], Iterator[Any]], ...] = (
         lambda: _data(Path(text)),
         lambda: _run(Path(text)),
         lambda: _channels(Path(text)),
+        lambda: _tensors(Path(text)),
         lambda: _module(text, reading),
     )
     found: list[str] = []
+    sources: list[Any] = []
     for way in ways:
         try:
             for thing in way():
                 found += names_of(thing)
+                sources += [thing] if isinstance(thing, (GivenTensors, SafeTensors)) else []
         except LawfulError:
             continue
     try:
@@ -133,7 +139,7 @@ def _named(text: str, seed: int, reading: dict[str, Any]) -> Names:
     except LawfulError:
         if not found:
             raise
-    return Names(tuple(dict.fromkeys(found)), text)
+    return Names(tuple(dict.fromkeys(found)), text, tuple(sources))
 
 
 def _data(path: Path) -> Iterator[Any]:
@@ -167,13 +173,18 @@ def _channels(path: Path) -> Iterator[Any]:
     from lawful.api.by_channels import channel_file, convolutional_file
 
     if (model := convolutional_file(path) or channel_file(path)) is not None:
-        import torch
-
-        from lawful.pruning.channels.certificate import weights_digest
         from lawful.pruning.files.onnx_channels import weights_of
+        from lawful.verify.core.tensors import GivenTensors
 
-        held = {name: torch.from_numpy(array.copy()) for name, array in weights_of(model).items()}
-        yield Names((weights_digest(held),))
+        yield GivenTensors(weights_of(model))
+
+
+def _tensors(path: Path) -> Iterator[Any]:
+    """A file of weights as it is, whatever module they belong to."""
+    from lawful.verify.core.safetensors import SafeTensors
+
+    if path.suffix.lower() == ".safetensors" and path.is_file():
+        yield SafeTensors(path)
 
 
 def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
@@ -182,7 +193,7 @@ def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
 
     from lawful.conservation.programs.digest import file_digest, program_digests
     from lawful.sources.opening import open_trained
-    from lawful.verify.core.tensors import digest_of_module
+    from lawful.verify.core.tensors import GivenTensors
 
     if not is_module(text) and reading["model"] is None and Path(text).suffix.lower() != ".onnx":
         return
@@ -191,6 +202,5 @@ def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
             yield Names((file_digest(text),))
     module = open_trained(open_anything(text, **reading))
     if isinstance(module, nn.Module):
-        name = digest_of_module(module)
-        yield Names(() if name is None else (name,))
+        yield GivenTensors(module.state_dict())
         yield Names(program_digests(module, reading["shape"]))
