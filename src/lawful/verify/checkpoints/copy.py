@@ -35,6 +35,7 @@ from lawful.verify.checkpoints.own import need_partners, own_numbers
 from lawful.verify.checkpoints.settings import check_settings
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.schema import grant, listed, need, record
+from lawful.verify.relational.prove import Proof, prove
 
 ULP = 2.0**-53
 CHAIN = 8  # roundings of one entry besides those of its sums
@@ -49,7 +50,7 @@ CONSISTENT = 1e-9  # what two ways of adding up the same numbers may differ by
 
 def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Finding:
     """Check the certificate against the tensors of two files, by their names there; each is asked for when needed."""
-    parts = record(dict(body), "certificate", "tensors folds matrices frames shifts moved", optional="settings")
+    parts = record(dict(body), "certificate", "tensors folds matrices frames shifts moved", optional="settings program")
     if len(files) != 2:
         raise CertificateError("it is about the numbers of two checkpoints: give both files, A and then B")
     settings = check_settings(parts.get("settings"), files)
@@ -65,7 +66,7 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     need(first.shapes == second.shapes, "tensors of A and B are of different sizes")
     shapes = second.shapes
     folds = listed(parts["folds"], "folds", most=100_000)
-    matrices, partners, off = read_matrices(parts["matrices"], numbers)
+    matrices, partners, off, forms = read_matrices(parts["matrices"], numbers)
     frames = read_frames(parts["frames"], matrices, partners, shapes)
     shifts = read_shifts(parts["shifts"], shapes)
     made_up = first.constants | second.constants
@@ -90,11 +91,12 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
         statement += f". The {len(matrices)} matrices are orthogonal or pairs of inverses up to {at_most(off, 1)}"
     statement += _listed_parts(parts["tensors"], found)
     statement += settings
-    statement += ". Not checked: that what is listed leaves the function of this architecture as it is"
+    proof = prove(parts["program"], shapes, folds, frames, shifts, forms) if "program" in parts else None
+    statement += _function(proof, bool(folds))
     facts = {"tensors": len(shapes), "numbers": found.total, "moved_only": found.exact, "entry": found.worst,
              "tensor": found.where, "relative": found.furthest, "folds": len(folds), "matrices": len(matrices),
              "inverse": off, "dropped": sum(found.dropped.values()), "means": found.means,
-             "own": sum(own.values())}  # fmt: skip
+             "own": sum(own.values()), "function": proof is not None and not proof.open}  # fmt: skip
     return Finding(statement, facts, digests)
 
 
@@ -265,6 +267,21 @@ def _statement(digests: tuple[str, ...], found: _Comparison, left: int, folds: l
     words += f": {found.exact:,} of them are equal then, each other entry is within {at_most(found.worst)} of the sum "
     words += f"of the absolute values of its terms, no tensor is off by more than {at_most(found.furthest)} of its size"
     return words
+
+
+def _function(proof: Proof | None, folded: bool) -> str:
+    """What is known of the function."""
+    if proof is None:
+        return ". Not checked: that what is listed leaves the function of this architecture as it is"
+    name = f"the program of {proof.nodes} nodes in the certificate ({proof.digest[:12]})"
+    if proof.open:
+        return f". Not checked: that what is listed leaves the function of {name} as it is, for no rule follows {proof.open}"
+    with_folds = "as it is, after the folds, and" if folded else "as it is and"
+    return (
+        f". For every input, {name} computes one function, in exact arithmetic, with B {with_folds} permuted, scaled and "
+        f"mixed as listed{', and with A as it is and after the folds' if folded else ''}; "
+        f"shown at random points, wrong by chance less than once in 2^100 times"
+    )
 
 
 def _listed_parts(names: list[Any], found: _Comparison) -> str:
