@@ -576,6 +576,8 @@ class Runs:
             self.note_parting(index.sides, kinds)
             need(count * len(first) <= 20_000_000, "a table is read too often")
             chosen = self.field.draw((len(first), count))
+            # One of the entries is picked: whatever else is not known of the combination, its coefficients add up to 1.
+            chosen[:, :, -1] = self.field.reduce(1 - chosen[:, :, :-1].sum(-1))
             weights, start, made = [], 0, {}
             for each in self.distinct(index.sides):
                 size = prod(each.shape[1:])

@@ -99,16 +99,13 @@ class Weight:
         return self.with_factor(number, rows.reshape(factor.shape))
 
     def add(self, field: Field, piece: np.ndarray[Any, Any]) -> Weight:
-        """Plus numbers that change along one group of axes at most: one product more."""
-        if len(self.groups) < 2:
+        """Plus numbers: one product more where they change along one group of axes, else all is written out."""
+        along = [n for n, axes in enumerate(self.groups) if any(piece.shape[k] > 1 for k in axes)]
+        if len(self.groups) < 2 or len(along) > 1:
             whole = self.write_out(field)
             total = field.reduce(whole + np.broadcast_to(field.floats(piece), whole.shape))
-            return (
-                Weight(self.shape, self.groups, (total[:, None],)) if self.groups else Weight((), (), (total[:, None],))
-            )
-        along = [n for n, axes in enumerate(self.groups) if any(piece.shape[k] > 1 for k in axes)]
-        if len(along) > 1:
-            raise NotCovered("constants that change along several axes of a parameter")
+            axes = tuple(range(len(self.shape)))
+            return Weight(self.shape, (axes,) if axes else (), (total[:, None],))
         factors = []
         for number, axes in enumerate(self.groups):
             sizes = tuple(self.shape[k] for k in axes)
