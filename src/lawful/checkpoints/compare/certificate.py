@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lawful.checkpoints.align.lazy_tensors import COARSE, rounding_unit
+from lawful.checkpoints.align.lazy_tensors import COARSE, names_in, rounding_unit
 from lawful.checkpoints.compare.decide import CheckpointVerdict
 from lawful.checkpoints.compare.exact_element import Cayley, ExactElement, make_exact
 from lawful.checkpoints.compare.listed_program import list_program
@@ -87,7 +87,13 @@ def _claim(
     if element is None:
         return None, None
     held = {name: tensor for name, tensor in pair.first.state.items() if _is_shared(pair, name)}
-    program = list_program(architecture.program, named, held)
+    moved = (
+        {name for name, _ in found.frames}
+        | set(found.shifts)
+        | {name for each in architecture.folds for name in names_in(each)}
+    )
+    still = {name for name in architecture.program.buffers if name in held and name not in moved}
+    program = list_program(architecture.program, named, still, held)
     return (program, element) if program is not None else (None, None)
 
 

@@ -1,8 +1,8 @@
 """A group element in numbers that are exact: what leaves a function alone must do so without rounding.
 
-An alignment is found in floating point: its rotations are orthogonal up to rounding, and a factor and its inverse are two
-floats. For a proof the element beside it is listed: a factor as a quotient of two floats, the inverse of a matrix as that
-of the matrix listed, and a rotation by its Cayley transform, Q = (1 - S)(1 + S)⁻¹ with a skew S of floats.
+An alignment is found in floating point: its rotations are orthogonal up to rounding, and a factor and its inverse are
+two floats. For a proof the element beside it is listed: a factor as a quotient of two floats, the inverse of a matrix
+as that of the matrix listed, and a rotation by its Cayley transform, Q = (1 - S)(1 + S)⁻¹ with a skew S of floats.
 """
 
 from __future__ import annotations
@@ -107,10 +107,10 @@ def _exact_matrix(block: MatrixBlock, matrix: Floats, rotations: dict[bytes, Cay
 def fit_rotation(matrix: Floats, *, fixes_one: bool) -> Cayley:
     """The Cayley transform of a matrix that is orthogonal up to rounding.
 
-    A rotation with an eigenvalue -1 has none. Signs of rows are chosen by elimination so that every pivot is at least 1;
-    where the vector 1 has to stay, signs may not change, and two rows are exchanged if that makes the determinant 1. The
-    skew matrix then has rows that add up to exactly 0: entries are multiples of one power of two, and the last is what is
-    left.
+    A rotation with an eigenvalue -1 has none. Signs of rows are chosen by elimination so that every pivot is at least
+    1; where the vector 1 has to stay, signs may not change, and two rows are exchanged if that makes the determinant 1.
+    The skew matrix then has rows that add up to exactly 0: entries are multiples of one power of two, and the last is
+    what is left.
     """
     size = len(matrix)
     order, signs = np.arange(size), np.ones(size)

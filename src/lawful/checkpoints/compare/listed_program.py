@@ -18,8 +18,13 @@ from lawful.program.table import OperatorFamily
 MOST_CONSTANTS = 4_000_000  # numbers of constants and index maps that a certificate may hold
 
 
-def list_program(program: Program, named: Collection[str], held: Mapping[str, torch.Tensor]) -> dict[str, Any] | None:
-    """Parameters and buffers among `named` are leaves, other buffers are constants; None where one cannot be listed."""
+def list_program(
+    program: Program, named: Collection[str], still: Collection[str], held: Mapping[str, torch.Tensor]
+) -> dict[str, Any] | None:
+    """Parameters and buffers among `named` are leaves, other buffers are constants; None where one cannot be listed.
+
+    Those that nothing moves (`still`) are held: their numbers are those of the files.
+    """
     arrays = NumpyArrays()
     constants: dict[Node, np.ndarray[Any, Any]] = {}
     places: dict[Node, int] = {}
@@ -50,7 +55,7 @@ def list_program(program: Program, named: Collection[str], held: Mapping[str, to
                 return None
             constants[node] = arrays.cast(np.asarray(held[node["name"]].detach().double()), node.kind)
         elif leaf:
-            op = "input" if node in program.inputs else "parameter"
+            op = "input" if node in program.inputs else "held" if node["name"] in still else "parameter"
             places[node] = add(op, [], {"name": node["name"]}, node.shape)
         elif node.family is OperatorFamily.OPAQUE:
             return None

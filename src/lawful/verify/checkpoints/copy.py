@@ -91,7 +91,13 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
         statement += f". The {len(matrices)} matrices are orthogonal or pairs of inverses up to {at_most(off, 1)}"
     statement += _listed_parts(parts["tensors"], found)
     statement += settings
-    proof = prove(parts["program"], shapes, folds, frames, shifts, forms) if "program" in parts else None
+    proof = None
+    if "program" in parts:
+
+        def held(name: str) -> tuple[Array, Array]:
+            return first.made(name), second.made(name)
+
+        proof = prove(parts["program"], shapes, folds, frames, shifts, forms, held)
     statement += _function(proof, bool(folds))
     facts = {"tensors": len(shapes), "numbers": found.total, "moved_only": found.exact, "entry": found.worst,
              "tensor": found.where, "relative": found.furthest, "folds": len(folds), "matrices": len(matrices),
@@ -273,15 +279,16 @@ def _function(proof: Proof | None, folded: bool) -> str:
     """What is known of the function."""
     if proof is None:
         return ". Not checked: that what is listed leaves the function of this architecture as it is"
-    name = f"the program of {proof.nodes} nodes in the certificate ({proof.digest[:12]})"
+    name = f"the program of {proof.nodes} nodes in the certificate (sha256 {proof.digest[:12]})"
     if proof.open:
-        return f". Not checked: that what is listed leaves the function of {name} as it is, for no rule follows {proof.open}"
-    with_folds = "as it is, after the folds, and" if folded else "as it is and"
-    return (
-        f". For every input, {name} computes one function, in exact arithmetic, with B {with_folds} permuted, scaled and "
-        f"mixed as listed{', and with A as it is and after the folds' if folded else ''}; "
-        f"shown at random points, wrong by chance less than once in 2^100 times"
-    )
+        return (
+            f". Not checked: that what is listed leaves the function of {name} alone, for no rule covers {proof.open}"
+        )
+    both = " before and after the folds" if folded else ""
+    words = f". For every input, {name} computes one function, in exact arithmetic, with B{both} and with B permuted, scaled"
+    words += " and mixed as listed"
+    words += ", and one function with A before and after the folds" if folded else ""
+    return f"{words} (shown at random points; the chance of an error is below 2^-60)"
 
 
 def _listed_parts(names: list[Any], found: _Comparison) -> str:

@@ -169,7 +169,8 @@ class Assignment:
         spread = self.field.zeros((self.tensors[weight].shape[axis],))
         for columns in listed(each["columns"], "folds", most=10_000):
             picked = np.array(wholes(columns, "folds", 0, spread.shape[1] - 1, length=len(rows)))
-            np.add.at(spread, (slice(None), picked), own[:, rows])
+            need(len(np.unique(picked)) == len(picked), "a bias of values meets a column twice")
+            spread[:, picked] += own[:, rows]
         self._add(str(target), self.field.reduce(spread), weight, axis)
         self.add_degree(str(target), bias, weight)
         left = own.copy()

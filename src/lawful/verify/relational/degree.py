@@ -1,7 +1,7 @@
 """How often a program multiplies a parameter with itself between two functions that are no polynomials.
 
-What is compared is a polynomial in the entries of parameters; functions such as ReLU give new variables for it. Its degree
-in each parameter is at most what is counted here, and so many products are enough (`weights.py`).
+What is compared is a polynomial in the entries of parameters; functions such as ReLU give new variables for it. Its
+degree in each parameter is at most what is counted here, and so many products are enough (`weights.py`).
 """
 
 from __future__ import annotations

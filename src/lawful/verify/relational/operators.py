@@ -1,7 +1,7 @@
 """What each operator means: arithmetic modulo the primes where it is arithmetic, and new variables where it is not.
 
-All runs (`sides`) go through a node together. Sums, products, movements, Einstein sums and whole powers are carried out.
-Any other function f gets a variable for each value that it is applied to, the same one for the same value: that is all
+All runs (`sides`) go through a node together. Sums, products, movements, Einstein sums and whole powers are carried
+out. Any other function f gets a variable for each value that it is applied to, the same one for the same value: that is all
 that is used of it, with a few laws that hold for all real numbers:
 
 - relu, abs, max and min: f(s x) = s f(x) for numbers s > 0; a comparison is the same then;
@@ -51,9 +51,14 @@ class Runs:
     """A program run with several assignments of its parameters beside each other."""
 
     def __init__(
-        self, field: Field, program: ListedProgram, leaves: list[dict[str, Leaf]], generic: list[bool]
+        self,
+        field: Field,
+        program: ListedProgram,
+        leaves: list[dict[str, Leaf]],
+        generic: list[bool],
+        held: Callable[[str], np.ndarray[Any, Any]],
     ) -> None:
-        self.field, self.program, self.leaves, self.generic = field, program, leaves, generic
+        self.field, self.program, self.leaves, self.generic, self.held = field, program, leaves, generic, held
         self.known: dict[tuple[str, float], dict[bytes, Residues]] = {}
         self.parted: Node | None = None
         self.node: Node = program.nodes[0]
@@ -178,7 +183,7 @@ class Runs:
             beside = np.concatenate([chosen[id(each)].reshape(LANES, -1) for each in self.distinct(sides)], axis=1)
         one, two = line[:PRIMES], line[PRIMES:]
         ratio = field.times(two, field.inverse(one))
-        zero = ~line.any(0)
+        zero = np.asarray(~line.any(0))
         keys = np.concatenate([ratio, zero[None].astype(np.int64)] + ([] if beside is None else [beside]))
         first, kinds = field.groups(keys)
         scale = field.times(one, field.inverse(one[:, first[kinds]]))
@@ -212,6 +217,8 @@ class Runs:
             return Value([drawn] * len(self.leaves))
         if op == "parameter":
             return Value([leaves[node.attributes["name"]] for leaves in self.leaves])
+        if op == "held":
+            return self.constant(self.held(node.attributes["name"]))
         if op == "constant":
             return self.constant(node.attributes["value"])
         if op == "take":
@@ -285,6 +292,7 @@ class Runs:
         return Value([array] * len(self.leaves), below if below.any() else None)
 
     def take(self, node: Node, x: list[Value]) -> Value:
+        """Entries of the operands, laid end to end, at an index map."""
         places = node.attributes["map"]
         if len(x) == 1 and any(isinstance(side, Weight) for side in x[0].sides):
             turned = _turn(x[0].sides, places, node.shape)
@@ -319,6 +327,7 @@ class Runs:
         return found
 
     def add(self, node: Node, x: Value, y: Value) -> Value:
+        """x + y; minus infinity stays what it is."""
         below = None
         for value in (x, y):
             if value.below is not None:
@@ -332,10 +341,12 @@ class Runs:
         return Value(self.each(total, x, y), below)
 
     def by_entry(self, node: Node, a: Residues, b: Residues) -> Residues:
+        """x y."""
         one, two = self.laid(node, a, b)
         return self.field.times(one, two)
 
     def difference(self, node: Node, a: Residues, b: Residues) -> Residues:
+        """x - y."""
         one, two = self.laid(node, a, b)
         return self.field.reduce(one - two)
 
@@ -353,6 +364,7 @@ class Runs:
         return both if node.op == "and" else field.reduce(a + b - (both if node.op == "or" else 2 * both))
 
     def where(self, node: Node, c: Value, x: Value, y: Value) -> Value:
+        """c x + (1 - c) y with a truth value c."""
         if x.below is not None or y.below is not None or c.below is not None:
             raise NotCovered("minus infinity where a condition that is data holds")
 
@@ -363,6 +375,7 @@ class Runs:
         return Value(self.each(choose, c, x, y))
 
     def power(self, node: Node, x: Value) -> Value:
+        """Whole powers are products; 1/x too, unless a parameter of several factors is in x: degrees are of polynomials."""
         exponent = node.attributes["exponent"]
         whole = exponent == int(exponent) and abs(exponent) <= 64
         if whole and (exponent >= 0 or self.generic[node.operands[0]]):
@@ -463,6 +476,7 @@ class Runs:
     # Einstein sums
 
     def contract(self, x: Value, y: Value, lx: str, ly: str, out: str) -> Value:
+        """An Einstein sum; a parameter is used vector by vector."""
         self.finite(x, y)
 
         def once(a: Any, b: Any) -> Residues:
@@ -523,6 +537,7 @@ class Runs:
         return Value(self.each(lambda a, b: self.convolution(node, a, b), x, w))
 
     def convolution(self, node: Node, x: Residues, w: Any) -> Residues:
+        """One run of it."""
         attributes, field = node.attributes, self.field
         groups, rank = attributes["groups"], len(node.shape) - 2
         shape = self.program.nodes[node.operands[1]].shape
@@ -537,7 +552,8 @@ class Runs:
                 slice(k * d, k * d + s * (n - 1) + 1, s)
                 for k, d, s, n in zip(at, attributes["dilation"], attributes["stride"], places, strict=True)
             )
-            return a[(..., *cut)]
+            found: Residues = a[(Ellipsis, *cut)]  # type: ignore[arg-type]
+            return found
 
         uvw = "uvw"[:rank]
         if isinstance(w, Weight) and kernel in w.groups and groups == 1 and {(0,), (1,)} <= set(w.groups):
@@ -613,7 +629,7 @@ def _turn(sides: list[Any], places: np.ndarray[Any, Any], shape: tuple[int, ...]
     )
     if not np.array_equal(whole.reshape(-1), places.reshape(-1)):
         return None
-    to = {axis: place for axis, place in zip(order, after, strict=True)}
+    to = dict(zip(order, after, strict=True))
     spare = [k for k, n in enumerate(shape) if n == 1]
     made: dict[int, Any] = {}
     for side in sides:

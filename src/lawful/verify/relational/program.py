@@ -1,8 +1,8 @@
 """The program of a certificate: nodes of a small language, each with a shape that is worked out again.
 
-A node is `[operator, operands, attributes, shape]`, operands by their numbers. `take` moves entries of its operands, laid
-end to end, by an index map; everything else computes. What an operator means stands in `operators.py`; here its shape
-must be the one that its operands give it, so that a program that is read can be run.
+A node is `[operator, operands, attributes, shape]`, operands by their numbers. `take` moves entries of its operands,
+laid end to end, by an index map; everything else computes. What an operator means stands in `operators.py`; here its
+shape must be the one that its operands give it, so that a program that is read can be run.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from lawful.verify.core.schema import listed, need, number, printable, record, t
 
 MOST_NODES = 200_000
 MOST_ENTRIES = 60_000_000  # of all values together, in one run: eight lanes of 8 bytes each are kept of a few of them
-SAME = {"erf", "tanh", "sigmoid", "exp", "expm1", "log", "log1p", "erfc", "softplus", "sin", "cos", "tan", "asin", "acos",
-        "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "lgamma", "floor", "ceil", "round", "trunc", "relu", "abs",
+SAME = {"erf", "tanh", "sigmoid", "exp", "expm1", "log", "log1p", "erfc", "softplus", "sin", "cos", "tan", "asin",
+        "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "lgamma", "floor", "ceil", "round", "trunc", "relu", "abs",
         "sign", "not", "detach"}  # fmt: skip
 TWO = {"add", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "pow", "atan2",
        "fmod", "remainder", "floor_divide", "trunc_divide"}  # fmt: skip
@@ -93,7 +93,7 @@ def _node(
             raise NotACertificate(f"{where}: expected {count} operands")
         return record(given, where, keys)
 
-    if op in ("input", "parameter"):
+    if op in ("input", "parameter", "held"):
         name = expect(0, "name")["name"]
         if not isinstance(name, str):
             raise NotACertificate(f"{where}: expected a name")

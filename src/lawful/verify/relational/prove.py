@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from lawful.errors import CertificateError
 from lawful.verify.checkpoints.element import Form, ListedFrame
-from lawful.verify.core.schema import printable
+from lawful.verify.core.schema import need, printable
 from lawful.verify.relational.claims import draw_assignment, exact_frames
 from lawful.verify.relational.degree import MOST, count_degree
 from lawful.verify.relational.operators import Runs
@@ -34,6 +34,7 @@ def prove(
     listed_frames: Mapping[str, list[ListedFrame]],
     shifts: Mapping[str, list[np.ndarray[Any, Any]]],
     forms: list[Form],
+    numbers: Callable[[str], tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]],
 ) -> Proof:
     """Run the program with random tensors, with these after the folds, and with those after the element.
 
@@ -65,7 +66,19 @@ def prove(
             for piece in pieces:
                 last.tensors[name] = last.tensors[name].add(field, piece)
         sides.append(last)
-        runs = Runs(field, program, [side.leaves() for side in sides], generic)
+
+        def held(name: str) -> np.ndarray[Any, Any]:
+            """Numbers that both files have and nothing moves are constants of the program."""
+            one, two = numbers(name)
+            still = (
+                name not in frames
+                and name not in shifts
+                and all(side.tensors[name] is first.tensors[name] for side in sides)
+            )
+            need(still and np.array_equal(one, two), "a tensor that the program takes for a constant is moved")
+            return one
+
+        runs = Runs(field, program, [side.leaves() for side in sides], generic, held)
         for side in sides:
             for key, values in side.powers.items():
                 runs.known.setdefault(key, {}).update(values)

@@ -1,9 +1,9 @@
 """Parameters as sums of few products of vectors: a random tensor that is never written out.
 
 A tensor with axes in groups is Σ_k u_k ⊗ v_k ⊗ ..., a random vector for each group. A polynomial of degree at most r in
-the entries of a tensor that vanishes on all sums of r such products vanishes everywhere: in T = Σ λ_j t_j with any number
-of products t_j its coefficients belong to monomials in at most r of the λ_j, and each of those is seen by a sum of r
-products; and sums of products are all tensors. `degree.py` says which r a program needs.
+the entries of a tensor that vanishes on all sums of r such products vanishes everywhere: in T = Σ λ_j t_j with any
+number of products t_j its coefficients belong to monomials in at most r of the λ_j, and each of those is seen by a sum
+of r products; and sums of products are all tensors. `degree.py` says which r a program needs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Weight:
     @property
     def terms(self) -> int:
         """How many products are added."""
-        return self.factors[0].shape[1] if self.factors else 1
+        return int(self.factors[0].shape[1])
 
     def place(self, axis: int) -> tuple[int, int]:
         """The group that an axis is in, and where in it."""
@@ -93,6 +93,9 @@ class Weight:
 
     def act(self, field: Field, frame: ExactFrame) -> Weight:
         """After a frame, whose dimensions are one of the groups."""
+        if not frame.dims:  # no dimension: the whole tensor is one row
+            flat = self.factors[0].reshape(LANES, -1, 1)
+            return self.with_factor(0, frame.act(field, flat).reshape(self.factors[0].shape))
         number = self.groups.index(frame.dims)
         factor = self.factors[number]
         rows = frame.act(field, factor.reshape(LANES, factor.shape[1], -1))
@@ -105,7 +108,7 @@ class Weight:
             whole = self.write_out(field)
             total = field.reduce(whole + np.broadcast_to(field.floats(piece), whole.shape))
             axes = tuple(range(len(self.shape)))
-            return Weight(self.shape, (axes,) if axes else (), (total[:, None],))
+            return Weight(self.shape, (axes,), (total[:, None],))
         factors = []
         for number, axes in enumerate(self.groups):
             sizes = tuple(self.shape[k] for k in axes)
@@ -122,8 +125,6 @@ class Weight:
         """All entries: `(LANES, *shape)`."""
         if prod(self.shape) > WRITTEN_OUT:
             raise NotCovered("a large parameter that would have to be written out")
-        if not self.groups:
-            return field.reduce(self.factors[0].sum(1))
         total = self.factors[0].reshape(LANES, self.terms, -1)
         for number, factor in enumerate(self.factors[1:], 1):
             flat = factor.reshape(LANES, self.terms, -1)
@@ -150,7 +151,5 @@ def draw_weight(field: Field, shape: tuple[int, ...], moved: list[tuple[int, ...
     groups += [kernel] if kernel else []
     if len(groups) <= 1:
         terms = 1
-    if not groups:
-        return Weight(shape, (), (field.draw((1,)),))
-    groups.sort()
+    groups = sorted(groups) or [()]
     return Weight(shape, tuple(groups), tuple(field.draw((terms, *(shape[k] for k in axes))) for axes in groups))
