@@ -19,7 +19,7 @@ from lawful.checkpoints.read_architecture import read_architecture
 from lawful.errors import CertificateError, NotACertificate
 from lawful.verify.checkpoints.element import ListedFrame
 from lawful.verify.relational.prove import Proof, prove
-from lawful.verify.relational.residues import Field
+from lawful.verify.relational.residues import Lanes
 
 
 class Post(nn.Module):
@@ -409,7 +409,7 @@ def test_programs_that_do_not_fit_are_no_certificates() -> None:
 
 
 def test_residues_of_floats_and_fractions_are_exact() -> None:
-    field = Field()
+    field = Lanes()
     values = np.array([0.1, -3.5, 2.0**-1040, 1e300, 0.0])
     for lane, p in enumerate(field.p.tolist()):
         for place, value in enumerate(values.tolist()):

@@ -128,12 +128,12 @@ def fit_rotation(matrix: Floats, *, fixes_one: bool) -> Cayley:
     skew = np.linalg.solve(one + turned, one - turned)
     skew = (skew - skew.T) / 2
     if fixes_one:
-        unit = 2.0 ** (np.ceil(np.log2(max(float(np.abs(skew).max()), 1e-300) * size)) - 52)
-        skew = np.round(skew / unit) * unit
-        skew = np.triu(skew, 1)
-        skew -= skew.T
-        skew[:-1, -1] = -skew[:-1, :-1].sum(1)
-        skew[-1, :-1] = -skew[:-1, -1]
+        unit = 2.0 ** (np.ceil(np.log2(max(float(np.abs(skew).max()), 1e-300))) - 51)  # so integers are below 2^52
+        whole = np.triu(np.round(skew / unit), 1).astype(np.int64)
+        whole -= whole.T
+        whole[:-1, -1] = -whole[:-1, :-1].sum(1)
+        whole[-1, :-1] = -whole[:-1, -1]
+        skew = whole * unit
     return Cayley(np.asarray(skew), order, signs)
 
 

@@ -18,7 +18,7 @@ from lawful.verify.core.schema import listed, need, number, record, truth, whole
 from lawful.verify.relational.degree import Degree
 from lawful.verify.relational.operators import Leaf
 from lawful.verify.relational.program import NotCovered
-from lawful.verify.relational.residues import LANES, PRIMES, Field, Residues
+from lawful.verify.relational.residues import LANES, PRIMES, Lanes, Residues
 from lawful.verify.relational.weights import ExactFrame, Weight, draw_weight
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -28,7 +28,7 @@ Powers = dict[tuple[str, float], dict[bytes, Residues]]
 class Assignment:
     """Tensors by name, and the degree of each in those that have several factors."""
 
-    def __init__(self, field: Field, tensors: dict[str, Weight], degrees: dict[str, Degree]) -> None:
+    def __init__(self, field: Lanes, tensors: dict[str, Weight], degrees: dict[str, Degree]) -> None:
         self.field, self.tensors, self.degrees = field, tensors, degrees
         self.powers: Powers = {}
 
@@ -185,7 +185,7 @@ class Assignment:
         self.clear(source)
 
 
-def draw_assignment(field: Field, shapes: Shapes, moved: Mapping[str, list[tuple[int, ...]]], terms: int) -> Assignment:
+def draw_assignment(field: Lanes, shapes: Shapes, moved: Mapping[str, list[tuple[int, ...]]], terms: int) -> Assignment:
     """Random tensors."""
     tensors = {name: draw_weight(field, shape, moved.get(name, []), terms) for name, shape in shapes.items()}
     return Assignment(
@@ -197,7 +197,7 @@ def draw_assignment(field: Field, shapes: Shapes, moved: Mapping[str, list[tuple
 
 
 def exact_frames(
-    field: Field, listed_frames: Mapping[str, list[ListedFrame]], forms: list[Form]
+    field: Lanes, listed_frames: Mapping[str, list[ListedFrame]], forms: list[Form]
 ) -> dict[str, list[ExactFrame]]:
     """What happens to the axes of each tensor; the certificate's floats are taken for the numbers that they are."""
     exact = _matrices(field, forms)
@@ -216,7 +216,7 @@ def exact_frames(
     return found
 
 
-def _matrices(field: Field, forms: list[Form]) -> list[Residues]:
+def _matrices(field: Lanes, forms: list[Form]) -> list[Residues]:
     found: dict[int, Residues] = {}
     for place, form in enumerate(forms):
         if isinstance(form, Rotation):
@@ -229,7 +229,7 @@ def _matrices(field: Field, forms: list[Form]) -> list[Residues]:
     return [found[place] for place in range(len(forms))]
 
 
-def _cayley(field: Field, rotation: Rotation) -> Residues:
+def _cayley(field: Lanes, rotation: Rotation) -> Residues:
     upper = field.floats(np.triu(rotation.skew, 1))
     skew = field.reduce(upper - upper.swapaxes(1, 2))
     one = np.eye(len(rotation.skew), dtype=np.int64)
@@ -238,10 +238,10 @@ def _cayley(field: Field, rotation: Rotation) -> Residues:
         entries = _rows(s)
         return _rows(_matrix((one - entries) % p, p) * _inverse(_matrix((one + entries) % p, p)))
 
-    return field.reduce(_tiled(field, skew, turn)[:, rotation.order] * rotation.signs[None, :, None])
+    return field.reduce(_tiled(field, skew, turn)[:, rotation.order] * rotation.signs.astype(np.int64)[None, :, None])
 
 
-def _tiled(field: Field, matrix: Residues, change: Any) -> Residues:
+def _tiled(field: Lanes, matrix: Residues, change: Any) -> Residues:
     """A function of a matrix modulo each prime; the same at both points."""
     found = [change(_matrix(matrix[lane], int(field.p[lane])), int(field.p[lane])) for lane in range(PRIMES)]
     return np.stack([*found, *found][:LANES])

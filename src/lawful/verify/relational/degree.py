@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lawful.verify.relational.program import ListedProgram, Node
+from lawful.verify.relational.program import ListedProgram, ListedNode
 
 Degree = dict[str, int]
 MOST = 12
@@ -29,7 +29,7 @@ def count_degree(program: ListedProgram, leaves: Mapping[str, Degree]) -> tuple[
     return most, [not each for each in values]
 
 
-def _degree(node: Node, inside: list[Degree], leaves: Mapping[str, Degree]) -> Degree:
+def _degree(node: ListedNode, inside: list[Degree], leaves: Mapping[str, Degree]) -> Degree:
     if node.op == "parameter":
         return dict(leaves[node.attributes["name"]])
     if node.op in ("take", "add", "sum", "cast", "detach", "normalise", "not"):

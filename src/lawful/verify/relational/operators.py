@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from lawful.verify.core.schema import need
-from lawful.verify.relational.program import ListedProgram, Node, NotCovered
-from lawful.verify.relational.residues import LANES, PRIMES, Field, Residues
+from lawful.verify.relational.program import ListedProgram, ListedNode, NotCovered
+from lawful.verify.relational.residues import LANES, PRIMES, Lanes, Residues
 from lawful.verify.relational.weights import Weight
 
 ODD = {"tanh", "erf", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "round", "trunc", "sign"}
@@ -39,7 +39,7 @@ Leaf = Residues | Weight
 
 
 @dataclass(eq=False)
-class Value:
+class SideValues:
     """One array a run; the same object where runs cannot differ. `below`: entries that are minus infinity in all."""
 
     sides: list[Any]
@@ -52,7 +52,7 @@ class Runs:
 
     def __init__(
         self,
-        field: Field,
+        field: Lanes,
         program: ListedProgram,
         leaves: list[dict[str, Leaf]],
         generic: list[bool],
@@ -60,14 +60,14 @@ class Runs:
     ) -> None:
         self.field, self.program, self.leaves, self.generic, self.held = field, program, leaves, generic, held
         self.known: dict[tuple[str, float], dict[bytes, Residues]] = {}
-        self.parted: Node | None = None
-        self.node: Node = program.nodes[0]
+        self.parted: ListedNode | None = None
+        self.node: ListedNode = program.nodes[0]
 
     def outputs_agree(self) -> bool:
         """Run it; whether the outputs of all sides are the same."""
         last = {source: node.number for node in self.program.nodes for source in node.operands}
         wanted = set(self.program.outputs)
-        values: dict[int, Value] = {}
+        values: dict[int, SideValues] = {}
         for node in self.program.nodes:
             need(True, "")  # asks how late it is
             self.node = node
@@ -84,7 +84,7 @@ class Runs:
 
     # Parts of values
 
-    def each(self, change: Callable[..., Any], *values: Value) -> list[Any]:
+    def each(self, change: Callable[..., Any], *values: SideValues) -> list[Any]:
         """A function of the arrays of each side, computed once for the same arrays."""
         done: dict[tuple[int, ...], Any] = {}
         found = []
@@ -95,14 +95,14 @@ class Runs:
             found.append(done[key])
         return found
 
-    def dense(self, value: Value) -> Value:
+    def dense(self, value: SideValues) -> SideValues:
         """Parameters written out."""
         if not any(isinstance(side, Weight) for side in value.sides):
             return value
         made = self.each(lambda w: w.write_out(self.field) if isinstance(w, Weight) else w, value)
-        return Value(made, value.below, value.positions)
+        return SideValues(made, value.below, value.positions)
 
-    def finite(self, *values: Value) -> None:
+    def finite(self, *values: SideValues) -> None:
         """Refuse minus infinity where no rule speaks of it."""
         if any(value.below is not None for value in values):
             raise NotCovered(f"minus infinity in {self.node.op}")
@@ -115,7 +115,7 @@ class Runs:
 
     def spread(
         self, sides: list[Residues], table: Residues, kinds: Any, shape: tuple[int, ...], scale: Any = None
-    ) -> Value:
+    ) -> SideValues:
         """For each side its part of one long line of results."""
         line = table[:, kinds]
         if scale is not None:
@@ -126,7 +126,7 @@ class Runs:
             size = prod(each.shape[1:])
             found[id(each)] = line[:, start : start + size].reshape(LANES, *shape)
             start += size
-        return Value([found[id(each)] for each in sides])
+        return SideValues([found[id(each)] for each in sides])
 
     def note_parting(self, sides: list[Residues], kinds: Any) -> None:
         """Remember the first node at which one side has values that the first side has not."""
@@ -143,14 +143,14 @@ class Runs:
                 self.parted = self.node
                 return
 
-    def variables(self, sides: list[Residues], shape: tuple[int, ...]) -> Value:
+    def variables(self, sides: list[Residues], shape: tuple[int, ...]) -> SideValues:
         """A variable for every different column of the keys `(lanes, *shape)`."""
         line = np.concatenate([each.reshape(len(each), -1) for each in self.distinct(sides)], axis=1)
         first, kinds = self.field.groups(line)
         self.note_parting(sides, kinds)
         return self.spread(sides, self.field.draw((len(first),)), kinds, shape)
 
-    def function(self, name: str, detail: float, x: Value, shape: tuple[int, ...]) -> Value:
+    def function(self, name: str, detail: float, x: SideValues, shape: tuple[int, ...]) -> SideValues:
         """A function of one number whose values are remembered, so that another node or a fold meets them again."""
         sides = self.distinct(x.sides)
         line = np.concatenate([each.reshape(LANES, -1) for each in sides], axis=1)
@@ -169,7 +169,7 @@ class Runs:
 
     def homogeneous(
         self, sides: list[Residues], extra: list[Residues] | None, degree: int, even: bool = False
-    ) -> Value:
+    ) -> SideValues:
         """f with f(s x) = s^degree f(x) for numbers s > 0, degree 0 or 1.
 
         Values that are multiples of each other have the same quotient of their two points. The multiple is a number
@@ -209,14 +209,14 @@ class Runs:
 
     # The operators
 
-    def value(self, node: Node, x: list[Value]) -> Value:
+    def value(self, node: ListedNode, x: list[SideValues]) -> SideValues:
         """The value of a node, by its operator."""
         op, field = node.op, self.field
         if op == "input":
             drawn = field.draw(node.shape)
-            return Value([drawn] * len(self.leaves))
+            return SideValues([drawn] * len(self.leaves))
         if op == "parameter":
-            return Value([leaves[node.attributes["name"]] for leaves in self.leaves])
+            return SideValues([leaves[node.attributes["name"]] for leaves in self.leaves])
         if op == "held":
             return self.constant(self.held(node.attributes["name"]))
         if op == "constant":
@@ -245,9 +245,9 @@ class Runs:
             return self.where(node, *x)
         self.finite(*x)
         if op == "mul":
-            return Value(self.each(lambda a, b: self.by_entry(node, a, b), *x))
+            return SideValues(self.each(lambda a, b: self.by_entry(node, a, b), *x))
         if op == "sum":
-            return Value(self.each(lambda a: self.total(a, node.attributes["axes"]), x[0]))
+            return SideValues(self.each(lambda a: self.total(a, node.attributes["axes"]), x[0]))
         if op == "normalise":
             return self.normalise(node, x[0])
         if op == "power":
@@ -258,7 +258,7 @@ class Runs:
             return self.homogeneous(x[0].sides, None, 1, even=True)
         if op in ("maximum", "minimum"):
             both = self.each(lambda a, b: np.stack(self.laid(node, a, b), axis=-1), *x)
-            return self.extreme(node, Value(both), (len(node.shape),))
+            return self.extreme(node, SideValues(both), (len(node.shape),))
         if op in COMPARISONS:
             return self.homogeneous(self.each(lambda a, b: self.difference(node, a, b), *x), None, 0)
         if op in ODD or op in EVEN:
@@ -268,36 +268,36 @@ class Runs:
         if op in TOGETHER:
             return self.variables(self.each(lambda a, b: np.concatenate(self.laid(node, a, b)), *x), node.shape)
         if op in ("not", "and", "or", "xor"):
-            return Value(self.each(lambda *arrays: self.logic(node, *arrays), *x))
+            return SideValues(self.each(lambda *arrays: self.logic(node, *arrays), *x))
         return self.opaque(node, x)
 
-    def opaque(self, node: Node, x: list[Value]) -> Value:
+    def opaque(self, node: ListedNode, x: list[SideValues]) -> SideValues:
         """Any function: the same operands have the same result."""
         for value in x:
             first = value.sides[0]
             if any(side is not first and not np.array_equal(side, first) for side in value.sides):
                 raise NotCovered(f"{node.op} of values that differ")
         drawn = self.field.draw(node.shape)
-        return Value([drawn] * len(self.leaves))
+        return SideValues([drawn] * len(self.leaves))
 
-    def constant(self, values: np.ndarray[Any, Any]) -> Value:
+    def constant(self, values: np.ndarray[Any, Any]) -> SideValues:
         """Numbers, exactly."""
         if values.dtype.kind == "i":
             array = self.field.integers(values)
-            return Value([array] * len(self.leaves), positions=values)
+            return SideValues([array] * len(self.leaves), positions=values)
         if np.isnan(values).any() or (values == np.inf).any():
             raise NotCovered("constants that are infinite or no numbers")
         below = values == -np.inf
         array = self.field.floats(np.where(below, 0.0, values))
-        return Value([array] * len(self.leaves), below if below.any() else None)
+        return SideValues([array] * len(self.leaves), below if below.any() else None)
 
-    def take(self, node: Node, x: list[Value]) -> Value:
+    def take(self, node: ListedNode, x: list[SideValues]) -> SideValues:
         """Entries of the operands, laid end to end, at an index map."""
         places = node.attributes["map"]
         if len(x) == 1 and any(isinstance(side, Weight) for side in x[0].sides):
             turned = _turn(x[0].sides, places, node.shape)
             if turned is not None:
-                return Value(turned)
+                return SideValues(turned)
         x = [self.dense(each) for each in x]
         sizes = [prod(each.sides[0].shape[1:]) for each in x]
 
@@ -315,9 +315,9 @@ class Runs:
         exact = None
         if all(each.positions is not None for each in x):
             exact = np.concatenate([np.asarray(each.positions).reshape(-1) for each in x])[places]
-        return Value(self.each(move, *x), below if below is not None and below.any() else None, exact)
+        return SideValues(self.each(move, *x), below if below is not None and below.any() else None, exact)
 
-    def laid(self, node: Node, *arrays: Residues) -> list[Residues]:
+    def laid(self, node: ListedNode, *arrays: Residues) -> list[Residues]:
         """Arrays of the shape of the node."""
         rank = len(node.shape)
         found = []
@@ -326,7 +326,7 @@ class Runs:
             found.append(np.broadcast_to(wide, (LANES, *node.shape)))
         return found
 
-    def add(self, node: Node, x: Value, y: Value) -> Value:
+    def add(self, node: ListedNode, x: SideValues, y: SideValues) -> SideValues:
         """x + y; minus infinity stays what it is."""
         below = None
         for value in (x, y):
@@ -338,14 +338,14 @@ class Runs:
             one, two = self.laid(node, a, b)
             return self.field.reduce(one + two)
 
-        return Value(self.each(total, x, y), below)
+        return SideValues(self.each(total, x, y), below)
 
-    def by_entry(self, node: Node, a: Residues, b: Residues) -> Residues:
+    def by_entry(self, node: ListedNode, a: Residues, b: Residues) -> Residues:
         """x y."""
         one, two = self.laid(node, a, b)
         return self.field.times(one, two)
 
-    def difference(self, node: Node, a: Residues, b: Residues) -> Residues:
+    def difference(self, node: ListedNode, a: Residues, b: Residues) -> Residues:
         """x - y."""
         one, two = self.laid(node, a, b)
         return self.field.reduce(one - two)
@@ -354,7 +354,7 @@ class Runs:
         """Sums along axes: below 2^32 terms nothing overflows."""
         return self.field.reduce(a.sum(tuple(1 + k for k in axes), keepdims=True))
 
-    def logic(self, node: Node, *arrays: Residues) -> Residues:
+    def logic(self, node: ListedNode, *arrays: Residues) -> Residues:
         """Truth values are 0 and 1: not a = 1 - a, a and b = a b."""
         field = self.field
         if node.op == "not":
@@ -363,7 +363,7 @@ class Runs:
         both = field.times(a, b)
         return both if node.op == "and" else field.reduce(a + b - (both if node.op == "or" else 2 * both))
 
-    def where(self, node: Node, c: Value, x: Value, y: Value) -> Value:
+    def where(self, node: ListedNode, c: SideValues, x: SideValues, y: SideValues) -> SideValues:
         """c x + (1 - c) y with a truth value c."""
         if x.below is not None or y.below is not None or c.below is not None:
             raise NotCovered("minus infinity where a condition that is data holds")
@@ -372,22 +372,22 @@ class Runs:
             gate, one, two = self.laid(node, a, b, d)
             return self.field.reduce(self.field.times(gate, self.field.reduce(one - two)) + two)
 
-        return Value(self.each(choose, c, x, y))
+        return SideValues(self.each(choose, c, x, y))
 
-    def power(self, node: Node, x: Value) -> Value:
+    def power(self, node: ListedNode, x: SideValues) -> SideValues:
         """Whole powers are products; 1/x too, unless a parameter of several factors is in x: degrees are of polynomials."""
         exponent = node.attributes["exponent"]
         whole = exponent == int(exponent) and abs(exponent) <= 64
         if whole and (exponent >= 0 or self.generic[node.operands[0]]):
-            return Value(self.each(lambda a: self.field.power(a, int(exponent)), x))
+            return SideValues(self.each(lambda a: self.field.power(a, int(exponent)), x))
         return self.function("power", exponent, x, node.shape)
 
-    def signed(self, node: Node, x: Value) -> Value:
+    def signed(self, node: ListedNode, x: SideValues) -> SideValues:
         """Odd and even functions: of a value and its opposite, the one that is less in the first lane is looked up."""
         field, p = self.field, int(self.field.p[0])
         flips = self.each(lambda a: 2 * a[0] > p, x)
         upright = self.each(lambda a: np.where(2 * a[0] > p, field.reduce(-a), a), x)
-        made = self.function(node.op, 0.0, Value(upright), node.shape)
+        made = self.function(node.op, 0.0, SideValues(upright), node.shape)
         if node.op in EVEN:
             return made
         found: dict[tuple[int, int], Residues] = {}
@@ -395,9 +395,9 @@ class Runs:
             zero = ~given.any(0)  # an odd function is 0 at 0
             turned = np.where(flip, field.reduce(-value), value)
             found.setdefault((id(flip), id(value)), np.where(zero, 0, turned))
-        return Value([found[id(flip), id(value)] for flip, value in zip(flips, made.sides, strict=True)])
+        return SideValues([found[id(flip), id(value)] for flip, value in zip(flips, made.sides, strict=True)])
 
-    def normalise(self, node: Node, x: Value) -> Value:
+    def normalise(self, node: ListedNode, x: SideValues) -> SideValues:
         """x - mean, times (mean square + ε)^(-1/2), which is a function of one number."""
         field, axes = self.field, node.attributes["axes"]
         count = prod(self.program.nodes[node.operands[0]].shape[k] for k in axes)
@@ -408,15 +408,15 @@ class Runs:
         def centre(a: Residues) -> Residues:
             return field.reduce(a - field.times(self.total(a, axes), share)) if node.attributes["centre"] else a
 
-        centred = Value(self.each(centre, x))
+        centred = SideValues(self.each(centre, x))
         squares = self.each(
             lambda a: field.reduce(field.times(self.total(field.times(a, a), axes), share) + epsilon), centred
         )
         shape = tuple(1 if k in axes else n for k, n in enumerate(node.shape))
-        size = self.function("power", -0.5, Value(squares), shape)
-        return Value(self.each(lambda a, b: self.by_entry(node, a, b), centred, size))
+        size = self.function("power", -0.5, SideValues(squares), shape)
+        return SideValues(self.each(lambda a, b: self.by_entry(node, a, b), centred, size))
 
-    def softmax(self, node: Node, x: Value) -> Value:
+    def softmax(self, node: ListedNode, x: SideValues) -> SideValues:
         """exp(x - mean of what is finite), divided by its sum; minus infinity gives 0."""
         field, axis = self.field, node.attributes["axis"]
         there = np.ones(node.shape, dtype=bool) if x.below is None else ~x.below
@@ -429,15 +429,15 @@ class Runs:
             kept = np.where(there, a, 0)
             return field.reduce(kept - field.times(self.total(kept, (axis,)), share))
 
-        grown = self.function("exp", 0.0, Value(self.each(centre, x)), node.shape)
+        grown = self.function("exp", 0.0, SideValues(self.each(centre, x)), node.shape)
 
         def divide(a: Residues) -> Residues:
             kept = np.where(there, a, 0)
             return field.times(kept, field.inverse(self.total(kept, (axis,))))
 
-        return Value(self.each(divide, grown))
+        return SideValues(self.each(divide, grown))
 
-    def extreme(self, node: Node, x: Value, axes: tuple[int, ...]) -> Value:
+    def extreme(self, node: ListedNode, x: SideValues, axes: tuple[int, ...]) -> SideValues:
         """The maximum of some values is a function of them together, in any order, and s > 0 comes out of it.
 
         They are told by Π (t e - x_k) / e^n with their sum e and a random number t: it has the t = x_k/e as zeros.
@@ -471,11 +471,11 @@ class Runs:
         if any(bool((~each.any(0)).any()) for each in sums):
             raise NotCovered("a maximum of values that add up to 0")
         made = self.homogeneous(sums, signs, 1)
-        return Value(self.each(lambda a: a.reshape(LANES, *node.shape), made))
+        return SideValues(self.each(lambda a: a.reshape(LANES, *node.shape), made))
 
     # Einstein sums
 
-    def contract(self, x: Value, y: Value, lx: str, ly: str, out: str) -> Value:
+    def contract(self, x: SideValues, y: SideValues, lx: str, ly: str, out: str) -> SideValues:
         """An Einstein sum; a parameter is used vector by vector."""
         self.finite(x, y)
 
@@ -488,7 +488,7 @@ class Runs:
                 return self.through(a, b, lx, ly, out)
             return self.einstein(a, b, lx, ly, out)
 
-        return Value(self.each(once, x, y))
+        return SideValues(self.each(once, x, y))
 
     def through(self, x: Residues, w: Weight, lx: str, lw: str, out: str) -> Residues:
         """A parameter of few products: one vector after the other, those that are summed first."""
@@ -530,13 +530,13 @@ class Runs:
         have = batch + left + right
         return made.transpose(0, *(1 + have.index(c) for c in out))
 
-    def convolve(self, node: Node, x: Value, w: Value) -> Value:
+    def convolve(self, node: ListedNode, x: SideValues, w: SideValues) -> SideValues:
         """Padding is 0; for each place of the kernel an Einstein sum with what lies there."""
         x = self.dense(x)
         self.finite(x, w)
-        return Value(self.each(lambda a, b: self.convolution(node, a, b), x, w))
+        return SideValues(self.each(lambda a, b: self.convolution(node, a, b), x, w))
 
-    def convolution(self, node: Node, x: Residues, w: Any) -> Residues:
+    def convolution(self, node: ListedNode, x: Residues, w: Any) -> Residues:
         """One run of it."""
         attributes, field = node.attributes, self.field
         groups, rank = attributes["groups"], len(node.shape) - 2
@@ -573,7 +573,7 @@ class Runs:
             total = field.reduce(total + self.einstein(window(split, at), part, "ngc" + uvw, "goc", "ngo" + uvw))
         return total.reshape(LANES, *node.shape)
 
-    def lookup(self, node: Node, table: Value, index: Value) -> Value:
+    def lookup(self, node: ListedNode, table: SideValues, index: SideValues) -> SideValues:
         """Entries at known positions; at positions that are data, the same combination of all entries in every run."""
         axis, shape = node.attributes["axis"], self.program.nodes[node.operands[0]].shape
         self.finite(table, index)
@@ -582,7 +582,7 @@ class Runs:
             at = index.positions
             need(bool((at >= -count).all() and (at < count).all()), "a table is read outside of it")
             at = np.where(at < 0, at + count, at)
-            index = Value([self.field.integers(at)] * len(self.leaves))
+            index = SideValues([self.field.integers(at)] * len(self.leaves))
             line = at.reshape(-1)
             weights = [self.field.integers((line[:, None] == np.arange(count)).astype(np.int64))] * len(self.leaves)
         else:
@@ -603,8 +603,8 @@ class Runs:
         letters = "abcdefghijkl"[: len(shape)]
         mine = letters[axis]
         out = letters.replace(mine, "y")
-        found = self.contract(table, Value(weights), letters, "y" + mine, out)
-        return Value(self.each(lambda a: np.ascontiguousarray(a).reshape(LANES, *node.shape), found))
+        found = self.contract(table, SideValues(weights), letters, "y" + mine, out)
+        return SideValues(self.each(lambda a: np.ascontiguousarray(a).reshape(LANES, *node.shape), found))
 
 
 def _turn(sides: list[Any], places: np.ndarray[Any, Any], shape: tuple[int, ...]) -> list[Any] | None:

@@ -37,7 +37,7 @@ class NotCovered(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class ListedNode:
     """One value of the program."""
 
     number: int
@@ -55,7 +55,7 @@ class Node:
 class ListedProgram:
     """Nodes in an order in which each comes after what it reads."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[ListedNode, ...]
     outputs: tuple[int, ...]
     digest: str
 
@@ -63,7 +63,7 @@ class ListedProgram:
 def read_program(value: object, shapes: dict[str, tuple[int, ...]]) -> ListedProgram:
     """The program, whose parameters are tensors of these shapes."""
     parts = record(value, "program", "nodes outputs")
-    nodes: list[Node] = []
+    nodes: list[ListedNode] = []
     entries = 0
     for item in listed(parts["nodes"], "program.nodes", most=MOST_NODES):
         op, operands, attributes, shape = listed(item, "program.nodes", length=4)
@@ -82,8 +82,8 @@ def read_program(value: object, shapes: dict[str, tuple[int, ...]]) -> ListedPro
 
 
 def _node(
-    place: int, op: str, inside: list[Node], given: object, shape: tuple[int, ...], shapes: dict[str, tuple[int, ...]]
-) -> Node:
+    place: int, op: str, inside: list[ListedNode], given: object, shape: tuple[int, ...], shapes: dict[str, tuple[int, ...]]
+) -> ListedNode:
     where = f"program node {place}"
     sizes = [each.shape for each in inside]
     attributes: dict[str, Any] = {}
@@ -160,7 +160,7 @@ def _node(
     else:
         raise NotCovered(printable(op)[:40])
     need(result == shape, "a node of the program has another shape than its operands give it")
-    return Node(place, op, tuple(each.number for each in inside), shape, attributes)
+    return ListedNode(place, op, tuple(each.number for each in inside), shape, attributes)
 
 
 def _broadcast(sizes: list[tuple[int, ...]], where: str) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from lawful.verify.relational.claims import draw_assignment, exact_frames
 from lawful.verify.relational.degree import MOST, count_degree
 from lawful.verify.relational.operators import Runs
 from lawful.verify.relational.program import NotCovered, read_program
-from lawful.verify.relational.residues import Field
+from lawful.verify.relational.residues import Lanes
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def prove(
     Rejects the certificate if outputs differ, and names the first node where a function meets a value of its own.
     """
     digest, nodes = "", 0
-    field = Field()  # primes and points are drawn here, when all has been read
+    field = Lanes()  # primes and points are drawn here, when all has been read
     try:
         program = read_program(listed_program, dict(shapes))
         digest, nodes = program.digest, len(program.nodes)

@@ -44,7 +44,7 @@ def _is_prime(n: int) -> bool:
     return True
 
 
-class Field:
+class Lanes:
     """The lanes: arrays of residues are `(LANES, *shape)`."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lawful.verify.relational.program import NotCovered
-from lawful.verify.relational.residues import LANES, Field, Residues
+from lawful.verify.relational.residues import LANES, Lanes, Residues
 
 WRITTEN_OUT = 4_000_000  # entries that a parameter may have where it has to be written out
 
@@ -29,7 +29,7 @@ class ExactFrame:
     factor: Residues | None
     blocks: tuple[tuple[np.ndarray[Any, Any], Residues], ...]
 
-    def act(self, field: Field, rows: Residues) -> Residues:
+    def act(self, field: Lanes, rows: Residues) -> Residues:
         """On rows `(LANES, terms, count)`."""
         rows = rows[:, :, self.source]
         if self.factor is not None:
@@ -64,13 +64,13 @@ class Weight:
         """Another array for one group."""
         return Weight(self.shape, self.groups, (*self.factors[:number], factor, *self.factors[number + 1 :]))
 
-    def multiply(self, field: Field, axis: int, vector: Residues) -> Weight:
+    def multiply(self, field: Lanes, axis: int, vector: Residues) -> Weight:
         """Times a vector along an axis."""
         number, inside = self.place(axis)
         laid = [LANES, 1, *(-1 if k == inside else 1 for k in range(len(self.groups[number])))]
         return self.with_factor(number, field.times(self.factors[number], vector.reshape(laid)))
 
-    def centre(self, field: Field, axis: int) -> Weight:
+    def centre(self, field: Lanes, axis: int) -> Weight:
         """Without its mean along an axis."""
         number, inside = self.place(axis)
         factor = self.factors[number]
@@ -79,7 +79,7 @@ class Weight:
         mean = field.times(total, field.inverse(share).reshape((LANES,) + (1,) * (factor.ndim - 1)))
         return self.with_factor(number, field.reduce(factor - mean))
 
-    def apply(self, field: Field, axis: int, vector: Residues) -> Residues:
+    def apply(self, field: Lanes, axis: int, vector: Residues) -> Residues:
         """Σ W[.., c, ..] v[c] along an axis, written out."""
         number, inside = self.place(axis)
         factor = np.moveaxis(self.factors[number], 2 + inside, -1)
@@ -91,7 +91,7 @@ class Weight:
         shape = tuple(n for k, n in enumerate(self.shape) if k != axis)
         return Weight(shape, tuple(lower), self.with_factor(number, summed).factors).write_out(field)
 
-    def act(self, field: Field, frame: ExactFrame) -> Weight:
+    def act(self, field: Lanes, frame: ExactFrame) -> Weight:
         """After a frame, whose dimensions are one of the groups."""
         if not frame.dims:  # no dimension: the whole tensor is one row
             flat = self.factors[0].reshape(LANES, -1, 1)
@@ -101,7 +101,7 @@ class Weight:
         rows = frame.act(field, factor.reshape(LANES, factor.shape[1], -1))
         return self.with_factor(number, rows.reshape(factor.shape))
 
-    def add(self, field: Field, piece: np.ndarray[Any, Any]) -> Weight:
+    def add(self, field: Lanes, piece: np.ndarray[Any, Any]) -> Weight:
         """Plus numbers: one product more where they change along one group of axes, else all is written out."""
         along = [n for n, axes in enumerate(self.groups) if any(piece.shape[k] > 1 for k in axes)]
         if len(self.groups) < 2 or len(along) > 1:
@@ -121,7 +121,7 @@ class Weight:
             factors.append(np.concatenate([self.factors[number], field.floats(values)[:, None]], axis=1))
         return Weight(self.shape, self.groups, tuple(factors))
 
-    def write_out(self, field: Field) -> Residues:
+    def write_out(self, field: Lanes) -> Residues:
         """All entries: `(LANES, *shape)`."""
         if prod(self.shape) > WRITTEN_OUT:
             raise NotCovered("a large parameter that would have to be written out")
@@ -142,7 +142,7 @@ class Weight:
         )
 
 
-def draw_weight(field: Field, shape: tuple[int, ...], moved: list[tuple[int, ...]], terms: int) -> Weight:
+def draw_weight(field: Lanes, shape: tuple[int, ...], moved: list[tuple[int, ...]], terms: int) -> Weight:
     """A random tensor: axes that move together are a group, so are all axes of a kernel that do not move."""
     rest = [k for k in range(len(shape)) if not any(k in axes for axes in moved)]
     groups = [axes for axes in moved if axes]
