@@ -9,7 +9,7 @@ from typing import Any
 from lawful import CertificateError, NotACertificate, Unsupported
 from lawful.verify.core.dag import read_dag, read_mlp
 from lawful.verify.core.tensors import read_tensor, weights_digest
-from lawful.verify.invariant_set.components import read_graph
+from lawful.verify.invariant_set.entries import read_graph
 
 REFUSED = (CertificateError, NotACertificate, Unsupported)
 Proof = dict[str, Any]
@@ -41,7 +41,7 @@ def signed(proof: Proof) -> Proof:
             case "channel-pruning":
                 kept = {k: v for k, v in proof["others"].items() if k not in proof.get("lost", [])}
                 about = [
-                    weights_digest({k: read_tensor(v).line for k, v in proof[key].items()} | others)
+                    weights_digest({k: v.get("line") or read_tensor(v).line for k, v in proof[key].items()} | others)
                     for key, others in (("before", proof["others"]), ("after", kept))
                 ]
             case "property" | "monotone":

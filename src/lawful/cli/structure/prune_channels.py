@@ -52,9 +52,19 @@ def _prove(found: ChannelPruning | OnnxPruning, path: Path | None, certify: bool
 
     made = certificate(found)
     if certify:
-        verify(made)
+        verify(made, *_both(found))
     if path is not None:
         write_certificate(path, made)
+
+
+def _both(found: ChannelPruning | OnnxPruning) -> tuple[object, object]:
+    """Where the verifier finds tensors that the evidence holds by their digests: the weights before and after."""
+    from lawful.pruning.channels import ChannelPruning
+    from lawful.verify.core.tensors import GivenTensors
+
+    if isinstance(found, ChannelPruning):
+        return found.original, found.module
+    return GivenTensors(found.before), GivenTensors(found.after)
 
 
 def _write(found: ChannelPruning | OnnxPruning, parts: ByChannels, source: Path, out: Path) -> None:

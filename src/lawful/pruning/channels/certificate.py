@@ -20,6 +20,8 @@ from lawful.pruning.channels.weights import Reason, refuse_large
 if TYPE_CHECKING:
     from lawful.pruning.files.onnx_channels import OnnxPruning
 
+MOST_NUMBERS = 4_000_000  # that a certificate writes down: 21 MB of float32 as text
+MOST_INLINE = 4_096  # of a tensor in a certificate of more: biases and statistics
 TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -59,6 +61,8 @@ def written(
     }
     added = {name: weight for name, weight in gained.items() if name in after and name not in before}
     refuse_large(program, before)
+    size = sum(each[name].numel() for each in (before, after) for name in {*used, *added} if name in each)
+    most = MOST_INLINE if size > MOST_NUMBERS else size
     _refuse_types(before, used)
     numbers = {name: place for place, name in enumerate(program.spots)}
     known = {operation.name: operation for operation in program.operations}
@@ -92,8 +96,8 @@ def written(
         "about": [weights_digest(before), weights_digest(after)],
         "program": steps,
         "results": [numbers[name] for name in program.results],
-        "before": {name: _written(before[name]) for name in sorted(used)},
-        "after": {name: _written(after[name]) for name in sorted(used | set(added)) if name in after},
+        "before": {name: _written(before[name], most) for name in sorted(used)},
+        "after": {name: _written(after[name], most) for name in sorted(used | set(added)) if name in after},
         "others": others,
         "added": [[layers[weight], name] for name, weight in added.items()],
         "folded": [numbers[norm.name] for _, norm in (tidied.folded if tidied else ())],
@@ -136,7 +140,10 @@ def _line(tensor: torch.Tensor) -> str:
     return f"{kind} {list(tensor.shape)} {hashlib.sha256(_bytes(tensor)).hexdigest()}"
 
 
-def _written(tensor: torch.Tensor) -> dict[str, Any]:
+def _written(tensor: torch.Tensor, most: int) -> dict[str, Any]:
+    """All numbers, or the digest of a tensor of more: `lawful verify` reads it from the networks given."""
+    if tensor.numel() > most:
+        return {"line": _line(tensor)}
     return {
         "dtype": str(tensor.dtype).removeprefix("torch."),
         "shape": list(tensor.shape),

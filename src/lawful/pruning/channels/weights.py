@@ -28,7 +28,7 @@ from lawful.types import Floats
 
 # ("silent",), ("constant",), ("unscored",), ("duplicate", cell), or ("dependent", side that takes over, terms)
 Reason = tuple[Any, ...]
-LARGEST = 9_000_000  # parameters: a certificate is a text of at most 50 MB
+LARGEST = 250_000_000  # parameters: the check compares them one by one, and large tensors are held by their digests
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def refuse_large(program: ChannelProgram, arrays: Mapping[str, Any]) -> None:
     """Refuse what no certificate holds: known before the work, from the sizes of the weights that operations use."""
     used = {name for operation in program.operations for name in operation.tensors.values() if name is not None}
     if sum(math.prod(arrays[name].shape) for name in used) > LARGEST:
-        raise Unsupported(f"a certificate holds at most {LARGEST:,} weights that the pruning touches")
+        raise Unsupported(f"a certificate is about at most {LARGEST:,} weights: its check compares each of them")
 
 
 class ChannelWeights:

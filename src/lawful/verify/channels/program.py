@@ -194,8 +194,8 @@ class ChangedWeights:
 
     def hears(self, at: int, row: int, column: int) -> bool:
         """Whether any tap is not 0."""
-        places = self.places(at, row, column)
-        if not self.changed:
+        places, name = self.places(at, row, column), str(self.steps[at].tensors["weight"])
+        if not any((name, place) in self.changed for place in places):
             return any(self.tensors[str(self.steps[at].tensors["weight"])].values[places.start : places.stop])
         return any(self.kernel(at, row, column))
 

@@ -7,7 +7,7 @@ the smaller network must hold it, each number rounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import prod
 from typing import Any
@@ -23,16 +23,17 @@ from lawful.verify.channels.values import Value, exact, is_zero, plus, size_of
 from lawful.verify.core.balls import BITS
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.schema import afford, listed, need, record, wholes, word
-from lawful.verify.core.tensors import Tensor, read_tensor, weights_digest
+from lawful.verify.core.tensors import Tensor, finder, read_tensor, weights_digest
 
 Cell = tuple[int, int]
 
 
-def check(body: dict[str, Any]) -> Finding:
-    """How many channels went while the function stayed, up to rounding."""
+def check(body: dict[str, Any], networks: Sequence[Any] = ()) -> Finding:
+    """How many channels went while the function stayed, up to rounding; tensors held by digest are in `networks`."""
     given = record(body, "certificate", "program results before after others added folded dropped lost sweeps")
+    find = finder(networks)
     before, after = (
-        {str(name): read_tensor(each) for name, each in record_of(given[key], key).items()}
+        {str(name): read_tensor(each, str(name), find) for name, each in record_of(given[key], key).items()}
         for key in ("before", "after")
     )
     others = {str(name): line for name, line in record_of(given["others"], "others").items()}
@@ -56,7 +57,7 @@ def check(body: dict[str, Any]) -> Finding:
     _need_outputs(steps, results)
     sweeps = listed(given["sweeps"], "sweeps", most=10_000)
     size = sum(prod(tensor.shape) for tensor in before.values())
-    afford(20.0 * size * (1 + len(sweeps)))  # a sweep looks at most once at every weight; the clock sees to the rest
+    afford(2.0 * size)  # comparing them, mostly in runs; sweeps count their own work
     tidied = read_tidied(given["added"], given["folded"], given["dropped"], steps, results)
     with ctx.workprec(BITS):
         replay = ChannelReplay(steps, before, results)
@@ -148,6 +149,7 @@ class ChannelReplay:
                     self.readers.setdefault(cell, {}).setdefault(at, []).append(column)
         again = {at for uses in self.uses.values() if len(uses) > 1 for at in uses}
         self.used_again = {cell for at in again for each in (at, *steps[at].sources) for cell in self.cells[each]}
+        self.work = 0.0  # of all sweeps so far, in weights that were looked at
         self.scoring: dict[Cell, set[tuple[int, int]]] = {}  # attentions and their groups
         for at, step in enumerate(steps):
             for group, row in enumerate(() if step.heads is None else step.heads.keys):
@@ -157,6 +159,7 @@ class ChannelReplay:
     def sweep(self, value: object) -> None:
         """Cells that leave at once: all is checked before anything changes."""
         known = ChannelFacts(self.weights)
+        self._count_work(value)
         if any(isinstance(item, list) and "dependent" in item[1:2] for item in listed(value, "sweeps")):
             dependent_sweep(self, known, value)
             return
@@ -181,6 +184,24 @@ class ChannelReplay:
         for cell in reasons:
             self.forget(cell, rows)
         self.alive -= set(reasons)
+
+    def _count_work(self, value: object) -> None:
+        """A cell that leaves costs the weights that read it and those that write it, for each cell it is compared with.
+
+        Facts about what is behind those weights are found once in a sweep: at most every weight once.
+        """
+        sizes = [prod(self.weights.tensors[str(step.tensors["weight"])].shape) if step.kind in ("layer", "depthwise")
+                 else step.channels for step in self.steps]  # fmt: skip
+        shares = [size / max(1, step.channels) for size, step in zip(sizes, self.steps, strict=True)]
+        for item in listed(value, "sweeps"):
+            need(isinstance(item, list) and len(item) > 1, "a removal is not understood")
+            cell = self.cell(item[0])
+            others = len(item[3]) if len(item) > 3 and isinstance(item[3], list) else 1
+            read = sum(sizes[at] * len(columns) / max(1, len(self.cells[self.steps[at].sources[0]]))
+                       for at, columns in self.readers.get(cell, {}).items())  # fmt: skip
+            self.work += (1 + others) * (read + shares[cell[0]])
+        self.work += sum(sizes) / 20
+        afford(20.0 * self.work)
 
     def rows(self, at: int) -> list[int]:
         """The channels of a step that are left."""

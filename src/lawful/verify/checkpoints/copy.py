@@ -29,10 +29,11 @@ from lawful.verify.checkpoints.element import (
     spread,
     terms_of,
 )
-from lawful.verify.checkpoints.files import FormTensors, read_sources, survey
-from lawful.verify.checkpoints.folds import KINDS, Array, FoldedTensors, clusters, name_of
+from lawful.verify.checkpoints.files import FormTensors, read_sources
+from lawful.verify.checkpoints.folds import KINDS, FoldedTensors, clusters, name_of
 from lawful.verify.checkpoints.own import need_partners, own_numbers
 from lawful.verify.checkpoints.settings import check_settings
+from lawful.verify.core.checkpoint import Array, survey
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.schema import grant, listed, need, record
 from lawful.verify.relational.prove import Proof, prove
@@ -285,8 +286,8 @@ def _function(proof: Proof | None, folded: bool) -> str:
             f". Not checked: that what is listed leaves the function of {name} alone, for no rule covers {proof.open}"
         )
     both = " before and after the folds" if folded else ""
-    words = f". For every input, {name} computes one function, in exact arithmetic, with B{both} and with B permuted, scaled"
-    words += " and mixed as listed"
+    words = f". For every input, {name} computes one function, in exact arithmetic, with B{both} and with B permuted, "
+    words += "scaled and mixed as listed"
     words += ", and one function with A before and after the folds" if folded else ""
     return f"{words} (shown at random points; the chance of an error is below 2^-60)"
 

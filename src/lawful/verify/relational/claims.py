@@ -16,9 +16,9 @@ from lawful.errors import NotACertificate
 from lawful.verify.checkpoints.element import Form, ListedFrame, Rotation
 from lawful.verify.core.schema import listed, need, number, record, truth, whole, wholes, word
 from lawful.verify.relational.degree import Degree
-from lawful.verify.relational.operators import Leaf
 from lawful.verify.relational.program import NotCovered
 from lawful.verify.relational.residues import LANES, PRIMES, Lanes, Residues
+from lawful.verify.relational.variables import Leaf
 from lawful.verify.relational.weights import ExactFrame, Weight, draw_weight
 
 Shapes = Mapping[str, tuple[int, ...]]

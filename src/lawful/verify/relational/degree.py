@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lawful.verify.relational.program import ListedProgram, ListedNode
+from lawful.verify.relational.program import ListedNode, ListedProgram
 
 Degree = dict[str, int]
 MOST = 12

@@ -1,8 +1,8 @@
 """What each operator means: arithmetic modulo the primes where it is arithmetic, and new variables where it is not.
 
 All runs (`sides`) go through a node together. Sums, products, movements, Einstein sums and whole powers are carried
-out. Any other function f gets a variable for each value that it is applied to, the same one for the same value: that is all
-that is used of it, with a few laws that hold for all real numbers:
+out. Any other function f gets a variable for each value that it is applied to, the same one for the same value: that is
+all that is used of it, with a few laws that hold for all real numbers:
 
 - relu, abs, max and min: f(s x) = s f(x) for numbers s > 0; a comparison is the same then;
 - tanh, erf, sin and others are odd, f(-x) = -f(x); cos and cosh are even;
@@ -16,16 +16,16 @@ runs part, if they do not meet again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from lawful.verify.core.schema import need
-from lawful.verify.relational.program import ListedProgram, ListedNode, NotCovered
-from lawful.verify.relational.residues import LANES, PRIMES, Lanes, Residues
+from lawful.verify.relational.contraction import Contractions
+from lawful.verify.relational.program import ListedNode, NotCovered
+from lawful.verify.relational.residues import LANES, Residues
+from lawful.verify.relational.variables import SideValues
 from lawful.verify.relational.weights import Weight
 
 ODD = {"tanh", "erf", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "round", "trunc", "sign"}
@@ -33,35 +33,10 @@ EVEN = {"cos", "cosh"}
 COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 PLAIN = {"exp", "expm1", "log", "log1p", "erfc", "sigmoid", "softplus", "acos", "acosh", "lgamma", "floor", "ceil"}
 TOGETHER = {"pow", "atan2", "fmod", "remainder", "floor_divide", "trunc_divide"}
-SMALL_TABLE = 200_000  # values of a function that are remembered one by one, to be met again at another node
-
-Leaf = Residues | Weight
 
 
-@dataclass(eq=False)
-class SideValues:
-    """One array a run; the same object where runs cannot differ. `below`: entries that are minus infinity in all."""
-
-    sides: list[Any]
-    below: np.ndarray[Any, Any] | None = None
-    positions: np.ndarray[Any, Any] | None = None  # the integers that a constant is
-
-
-class Runs:
+class Runs(Contractions):
     """A program run with several assignments of its parameters beside each other."""
-
-    def __init__(
-        self,
-        field: Lanes,
-        program: ListedProgram,
-        leaves: list[dict[str, Leaf]],
-        generic: list[bool],
-        held: Callable[[str], np.ndarray[Any, Any]],
-    ) -> None:
-        self.field, self.program, self.leaves, self.generic, self.held = field, program, leaves, generic, held
-        self.known: dict[tuple[str, float], dict[bytes, Residues]] = {}
-        self.parted: ListedNode | None = None
-        self.node: ListedNode = program.nodes[0]
 
     def outputs_agree(self) -> bool:
         """Run it; whether the outputs of all sides are the same."""
@@ -81,131 +56,6 @@ class Runs:
                 self.parted = self.parted or self.program.nodes[number]
                 return False
         return True
-
-    # Parts of values
-
-    def each(self, change: Callable[..., Any], *values: SideValues) -> list[Any]:
-        """A function of the arrays of each side, computed once for the same arrays."""
-        done: dict[tuple[int, ...], Any] = {}
-        found = []
-        for arrays in zip(*(value.sides for value in values), strict=True):
-            key = tuple(map(id, arrays))
-            if key not in done:
-                done[key] = change(*arrays)
-            found.append(done[key])
-        return found
-
-    def dense(self, value: SideValues) -> SideValues:
-        """Parameters written out."""
-        if not any(isinstance(side, Weight) for side in value.sides):
-            return value
-        made = self.each(lambda w: w.write_out(self.field) if isinstance(w, Weight) else w, value)
-        return SideValues(made, value.below, value.positions)
-
-    def finite(self, *values: SideValues) -> None:
-        """Refuse minus infinity where no rule speaks of it."""
-        if any(value.below is not None for value in values):
-            raise NotCovered(f"minus infinity in {self.node.op}")
-
-    # New variables
-
-    def distinct(self, sides: list[Residues]) -> list[Residues]:
-        """The different arrays among the sides."""
-        return list({id(each): each for each in sides}.values())
-
-    def spread(
-        self, sides: list[Residues], table: Residues, kinds: Any, shape: tuple[int, ...], scale: Any = None
-    ) -> SideValues:
-        """For each side its part of one long line of results."""
-        line = table[:, kinds]
-        if scale is not None:
-            line = self.field.times(line, scale)
-        found: dict[int, Residues] = {}
-        start = 0
-        for each in self.distinct(sides):
-            size = prod(each.shape[1:])
-            found[id(each)] = line[:, start : start + size].reshape(LANES, *shape)
-            start += size
-        return SideValues([found[id(each)] for each in sides])
-
-    def note_parting(self, sides: list[Residues], kinds: Any) -> None:
-        """Remember the first node at which one side has values that the first side has not."""
-        if self.parted is not None:
-            return
-        start, first = 0, None
-        for each in self.distinct(sides):
-            size = prod(each.shape[1:])
-            own = np.unique(kinds[start : start + size])
-            start += size
-            if first is None:
-                first = own
-            elif not np.isin(own, first).all():
-                self.parted = self.node
-                return
-
-    def variables(self, sides: list[Residues], shape: tuple[int, ...]) -> SideValues:
-        """A variable for every different column of the keys `(lanes, *shape)`."""
-        line = np.concatenate([each.reshape(len(each), -1) for each in self.distinct(sides)], axis=1)
-        first, kinds = self.field.groups(line)
-        self.note_parting(sides, kinds)
-        return self.spread(sides, self.field.draw((len(first),)), kinds, shape)
-
-    def function(self, name: str, detail: float, x: SideValues, shape: tuple[int, ...]) -> SideValues:
-        """A function of one number whose values are remembered, so that another node or a fold meets them again."""
-        sides = self.distinct(x.sides)
-        line = np.concatenate([each.reshape(LANES, -1) for each in sides], axis=1)
-        first, kinds = self.field.groups(line)
-        self.note_parting(x.sides, kinds)
-        if len(first) > SMALL_TABLE:
-            return self.spread(x.sides, self.field.draw((len(first),)), kinds, shape)
-        memory = self.known.setdefault((name, detail), {})
-        table = self.field.draw((len(first),))
-        for place, column in enumerate(np.ascontiguousarray(line[:, first].T)):
-            if name == "power" and bool((column == 1).all()):
-                table[:, place] = 1  # a value that is 1 at all points is the number 1
-            else:
-                table[:, place] = memory.setdefault(column.tobytes(), table[:, place].copy())
-        return self.spread(x.sides, table, kinds, shape)
-
-    def homogeneous(
-        self, sides: list[Residues], extra: list[Residues] | None, degree: int, even: bool = False
-    ) -> SideValues:
-        """f with f(s x) = s^degree f(x) for numbers s > 0, degree 0 or 1.
-
-        Values that are multiples of each other have the same quotient of their two points. The multiple is a number
-        that has to be recognised: only then its sign is known.
-        """
-        field, shape = self.field, sides[0].shape[1:]
-        line = np.concatenate([each.reshape(LANES, -1) for each in self.distinct(sides)], axis=1)
-        beside = None
-        if extra is not None:
-            chosen = {id(one): two for one, two in zip(sides, extra, strict=True)}
-            beside = np.concatenate([chosen[id(each)].reshape(LANES, -1) for each in self.distinct(sides)], axis=1)
-        one, two = line[:PRIMES], line[PRIMES:]
-        ratio = field.times(two, field.inverse(one))
-        zero = np.asarray(~line.any(0))
-        keys = np.concatenate([ratio, zero[None].astype(np.int64)] + ([] if beside is None else [beside]))
-        first, kinds = field.groups(keys)
-        scale = field.times(one, field.inverse(one[:, first[kinds]]))
-        scale[:, zero] = 1
-        scales, which = field.groups(scale)
-        numbers = [field.number(scale[:, place]) for place in scales]
-        sign = np.array([0 if each is None else (1 if each > 0 else -1) for each in numbers])[which]
-        # Three kinds of variables: of the value that came first, of its opposite, and of what is no known multiple.
-        own = np.zeros(len(kinds), dtype=np.int64)
-        if (sign == 0).any():
-            whole = line if beside is None else np.concatenate([line, beside])
-            own = field.groups(whole)[1] + 1
-        opposite = (sign < 0) & (not even)
-        firsts, final = field.groups(np.stack([kinds, np.where(sign == 0, own, 0), opposite]).astype(np.int64))
-        self.note_parting(sides, final)
-        table = field.draw((len(firsts),))
-        if degree == 0:
-            return self.spread(sides, table, final, shape)
-        table[:, zero[firsts]] = 0
-        size = np.where(sign < 0, field.primes_for(scale) - scale, scale)
-        size = np.where(sign == 0, 1, size)
-        return self.spread(sides, table, final, shape, np.concatenate([size, size]))
 
     # The operators
 
@@ -375,7 +225,7 @@ class Runs:
         return SideValues(self.each(choose, c, x, y))
 
     def power(self, node: ListedNode, x: SideValues) -> SideValues:
-        """Whole powers are products; 1/x too, unless a parameter of several factors is in x: degrees are of polynomials."""
+        """Whole powers are products; so is 1/x where x holds no parameter of several factors: others are variables."""
         exponent = node.attributes["exponent"]
         whole = exponent == int(exponent) and abs(exponent) <= 64
         if whole and (exponent >= 0 or self.generic[node.operands[0]]):
@@ -472,139 +322,6 @@ class Runs:
             raise NotCovered("a maximum of values that add up to 0")
         made = self.homogeneous(sums, signs, 1)
         return SideValues(self.each(lambda a: a.reshape(LANES, *node.shape), made))
-
-    # Einstein sums
-
-    def contract(self, x: SideValues, y: SideValues, lx: str, ly: str, out: str) -> SideValues:
-        """An Einstein sum; a parameter is used vector by vector."""
-        self.finite(x, y)
-
-        def once(a: Any, b: Any) -> Residues:
-            if isinstance(a, Weight) and isinstance(b, Weight):
-                a = a.write_out(self.field)
-            if isinstance(a, Weight):
-                return self.through(b, a, ly, lx, out)
-            if isinstance(b, Weight):
-                return self.through(a, b, lx, ly, out)
-            return self.einstein(a, b, lx, ly, out)
-
-        return SideValues(self.each(once, x, y))
-
-    def through(self, x: Residues, w: Weight, lx: str, lw: str, out: str) -> Residues:
-        """A parameter of few products: one vector after the other, those that are summed first."""
-        letters = ["".join(lw[k] for k in axes) for axes in w.groups]
-        order = sorted(range(len(letters)), key=lambda n: sum(c in out for c in letters[n]))
-        have, inside = lx, x
-        for turn, number in enumerate(order):
-            later = set(out).union(*(letters[n] for n in order[turn + 1 :]))
-            last = turn == len(order) - 1
-            mine = "*" + letters[number]
-            keep = [c for c in dict.fromkeys(have + mine) if c in later or (c == "*" and not last)]
-            inside = self.einstein(inside, w.factors[number], have, mine, "".join(keep))
-            have = "".join(keep)
-        return np.ascontiguousarray(inside.transpose(0, *(1 + have.index(c) for c in out)))
-
-    def einstein(self, a: Residues, b: Residues, la: str, lb: str, out: str) -> Residues:
-        """An Einstein sum of two arrays, as matrix products."""
-        field = self.field
-        for letters, other in ((la, lb), (lb, la)):
-            alone = tuple(k for k, c in enumerate(letters) if c not in other and c not in out)
-            if alone and letters is la:
-                a = field.reduce(a.sum(tuple(1 + k for k in alone)))
-                la = "".join(c for k, c in enumerate(la) if k not in alone)
-            elif alone:
-                b = field.reduce(b.sum(tuple(1 + k for k in alone)))
-                lb = "".join(c for k, c in enumerate(lb) if k not in alone)
-        size = {**dict(zip(la, a.shape[1:], strict=True)), **dict(zip(lb, b.shape[1:], strict=True))}
-        batch = [c for c in la if c in lb and c in out]
-        inner = [c for c in la if c in lb and c not in out]
-        left, right = [c for c in la if c not in lb], [c for c in lb if c not in la]
-        counts = [prod(size[c] for c in each) for each in (batch, left, inner, right)]
-        one = a.transpose(0, *(1 + la.index(c) for c in batch + left + inner)).reshape(
-            LANES, counts[0], counts[1], counts[2]
-        )
-        two = b.transpose(0, *(1 + lb.index(c) for c in batch + inner + right)).reshape(
-            LANES, counts[0], counts[2], counts[3]
-        )
-        made = field.matmul(one, two).reshape(LANES, *(size[c] for c in batch + left + right))
-        have = batch + left + right
-        return made.transpose(0, *(1 + have.index(c) for c in out))
-
-    def convolve(self, node: ListedNode, x: SideValues, w: SideValues) -> SideValues:
-        """Padding is 0; for each place of the kernel an Einstein sum with what lies there."""
-        x = self.dense(x)
-        self.finite(x, w)
-        return SideValues(self.each(lambda a, b: self.convolution(node, a, b), x, w))
-
-    def convolution(self, node: ListedNode, x: Residues, w: Any) -> Residues:
-        """One run of it."""
-        attributes, field = node.attributes, self.field
-        groups, rank = attributes["groups"], len(node.shape) - 2
-        shape = self.program.nodes[node.operands[1]].shape
-        kernel = tuple(range(2, 2 + rank))
-        places, offsets = node.shape[2:], list(np.ndindex(*shape[2:]))
-        pad = [(p, p) for p in attributes["padding"]]
-        wide = np.pad(x, [(0, 0)] * 3 + pad) if any(attributes["padding"]) else x
-
-        def window(a: Residues, at: tuple[int, ...]) -> Residues:
-            """What the kernel's place `at` meets, for every place of the result (the last axes)."""
-            cut = tuple(
-                slice(k * d, k * d + s * (n - 1) + 1, s)
-                for k, d, s, n in zip(at, attributes["dilation"], attributes["stride"], places, strict=True)
-            )
-            found: Residues = a[(Ellipsis, *cut)]  # type: ignore[arg-type]
-            return found
-
-        uvw = "uvw"[:rank]
-        if isinstance(w, Weight) and kernel in w.groups and groups == 1 and {(0,), (1,)} <= set(w.groups):
-            outer, inner, inside = (w.factors[w.groups.index(axes)] for axes in ((0,), (1,), kernel))
-            met = self.einstein(wide, inner, "nc" + uvw, "*c", "n*" + uvw)
-            total = field.zeros((node.shape[0], w.terms, *places))
-            for at in offsets:
-                share = inside[(slice(None), slice(None), *at)][(slice(None), None, ..., *(None,) * rank)]
-                total = field.reduce(total + field.times(window(met, at), share))
-            return self.einstein(total, outer, "n*" + uvw, "*o", "no" + uvw)
-        array = w.write_out(field) if isinstance(w, Weight) else w
-        split = wide.reshape(LANES, wide.shape[1], groups, -1, *wide.shape[3:])
-        kernels = array.reshape(LANES, groups, shape[0] // groups, *shape[1:])
-        total = field.zeros((node.shape[0], groups, shape[0] // groups, *places))
-        for at in offsets:
-            part = kernels[(..., *at)]
-            total = field.reduce(total + self.einstein(window(split, at), part, "ngc" + uvw, "goc", "ngo" + uvw))
-        return total.reshape(LANES, *node.shape)
-
-    def lookup(self, node: ListedNode, table: SideValues, index: SideValues) -> SideValues:
-        """Entries at known positions; at positions that are data, the same combination of all entries in every run."""
-        axis, shape = node.attributes["axis"], self.program.nodes[node.operands[0]].shape
-        self.finite(table, index)
-        count = shape[axis]
-        if index.positions is not None:
-            at = index.positions
-            need(bool((at >= -count).all() and (at < count).all()), "a table is read outside of it")
-            at = np.where(at < 0, at + count, at)
-            index = SideValues([self.field.integers(at)] * len(self.leaves))
-            line = at.reshape(-1)
-            weights = [self.field.integers((line[:, None] == np.arange(count)).astype(np.int64))] * len(self.leaves)
-        else:
-            index = self.dense(index)
-            keys = np.concatenate([each.reshape(LANES, -1) for each in self.distinct(index.sides)], axis=1)
-            first, kinds = self.field.groups(keys)
-            self.note_parting(index.sides, kinds)
-            need(count * len(first) <= 20_000_000, "a table is read too often")
-            chosen = self.field.draw((len(first), count))
-            # One of the entries is picked: whatever else is not known of the combination, its coefficients add up to 1.
-            chosen[:, :, -1] = self.field.reduce(1 - chosen[:, :, :-1].sum(-1))
-            weights, start, made = [], 0, {}
-            for each in self.distinct(index.sides):
-                size = prod(each.shape[1:])
-                made[id(each)] = chosen[:, kinds[start : start + size]]
-                start += size
-            weights = [made[id(each)] for each in index.sides]
-        letters = "abcdefghijkl"[: len(shape)]
-        mine = letters[axis]
-        out = letters.replace(mine, "y")
-        found = self.contract(table, SideValues(weights), letters, "y" + mine, out)
-        return SideValues(self.each(lambda a: np.ascontiguousarray(a).reshape(LANES, *node.shape), found))
 
 
 def _turn(sides: list[Any], places: np.ndarray[Any, Any], shape: tuple[int, ...]) -> list[Any] | None:

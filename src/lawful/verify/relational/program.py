@@ -24,8 +24,8 @@ from lawful.verify.core.schema import listed, need, number, printable, record, t
 MOST_NODES = 200_000
 MOST_ENTRIES = 60_000_000  # of all values together, in one run: eight lanes of 8 bytes each are kept of a few of them
 SAME = {"erf", "tanh", "sigmoid", "exp", "expm1", "log", "log1p", "erfc", "softplus", "sin", "cos", "tan", "asin",
-        "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "lgamma", "floor", "ceil", "round", "trunc", "relu", "abs",
-        "sign", "not", "detach"}  # fmt: skip
+        "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "lgamma", "floor", "ceil", "round", "trunc", "relu",
+        "abs", "sign", "not", "detach"}  # fmt: skip
 TWO = {"add", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "pow", "atan2",
        "fmod", "remainder", "floor_divide", "trunc_divide"}  # fmt: skip
 ALONG = {"sum", "amax", "amin", "prod", "any", "all"}
@@ -82,25 +82,30 @@ def read_program(value: object, shapes: dict[str, tuple[int, ...]]) -> ListedPro
 
 
 def _node(
-    place: int, op: str, inside: list[ListedNode], given: object, shape: tuple[int, ...], shapes: dict[str, tuple[int, ...]]
+    place: int,
+    op: str,
+    inside: list[ListedNode],
+    given: object,
+    shape: tuple[int, ...],
+    shapes: dict[str, tuple[int, ...]],
 ) -> ListedNode:
     where = f"program node {place}"
     sizes = [each.shape for each in inside]
     attributes: dict[str, Any] = {}
 
-    def expect(count: int, keys: str) -> dict[str, Any]:
+    def expect(count: int) -> object:
         if len(inside) != count:
             raise NotACertificate(f"{where}: expected {count} operands")
-        return record(given, where, keys)
+        return given
 
     if op in ("input", "parameter", "held"):
-        name = expect(0, "name")["name"]
+        name = record(expect(0), where, "name")["name"]
         if not isinstance(name, str):
             raise NotACertificate(f"{where}: expected a name")
         need(op == "input" or shapes.get(name) == shape, "a parameter of the program is no tensor of the certificate")
         attributes, result = {"name": name}, shape
     elif op == "constant":
-        parts = expect(0, "kind values")
+        parts = record(expect(0), where, "kind values")
         attributes["value"] = _constant(parts, shape, where)
         result = shape
     elif op == "take":
@@ -112,47 +117,49 @@ def _node(
         need(low >= 0 and high < total, "a movement reads outside of its operands")
         result = shape
     elif op in SAME:
-        expect(1, "")
+        record(expect(1), where, "")
         result = sizes[0]
     elif op == "power":
-        attributes = {"exponent": number(expect(1, "exponent")["exponent"], where)}
+        attributes = {"exponent": number(record(expect(1), where, "exponent")["exponent"], where)}
         result = sizes[0]
     elif op == "cast":
-        attributes = {"to": word(expect(1, "to")["to"], where, "b", "i", "f")}
+        attributes = {"to": word(record(expect(1), where, "to")["to"], where, "b", "i", "f")}
         result = sizes[0]
     elif op in TWO:
-        expect(2, "")
+        record(expect(2), where, "")
         result = _broadcast(sizes, where)
     elif op == "where":
-        expect(3, "")
+        record(expect(3), where, "")
         result = _broadcast(sizes, where)
     elif op in ALONG:
-        attributes = {"axes": _axes(expect(1, "axes")["axes"], sizes[0], where)}
+        attributes = {"axes": _axes(record(expect(1), where, "axes")["axes"], sizes[0], where)}
         result = tuple(1 if k in attributes["axes"] else n for k, n in enumerate(sizes[0]))
     elif op in ("argmax", "argmin", "softmax"):
-        attributes = {"axis": whole(expect(1, "axis")["axis"], where, 0, len(sizes[0]) - 1)}
+        attributes = {"axis": whole(record(expect(1), where, "axis")["axis"], where, 0, len(sizes[0]) - 1)}
         short = op != "softmax"
         result = tuple(1 if short and k == attributes["axis"] else n for k, n in enumerate(sizes[0]))
     elif op in ("sorted", "argsort"):
-        parts = expect(1, "axis descending")
+        parts = record(expect(1), where, "axis descending")
         attributes = {"axis": whole(parts["axis"], where, 0, len(sizes[0]) - 1),
                       "descending": truth(parts["descending"], where)}  # fmt: skip
         result = sizes[0]
     elif op == "normalise":
-        parts = expect(1, "axes centre epsilon")
+        parts = record(expect(1), where, "axes centre epsilon")
         attributes = {"axes": _axes(parts["axes"], sizes[0], where), "centre": truth(parts["centre"], where),
                       "epsilon": number(parts["epsilon"], where)}  # fmt: skip
         need(attributes["epsilon"] >= 0, "an ε is negative")
         result = sizes[0]
     elif op == "contract":
-        attributes = {"spec": _spec(expect(2, "spec")["spec"], sizes, where)}
+        attributes = {"spec": _spec(record(expect(2), where, "spec")["spec"], sizes, where)}
         (left, right), out = attributes["spec"]
         size = {**dict(zip(left, sizes[0], strict=True)), **dict(zip(right, sizes[1], strict=True))}
         result = tuple(size[letter] for letter in out)
     elif op == "conv":
-        attributes, result = _convolution(expect(2, "stride padding dilation groups transposed output_padding"), sizes)
+        attributes, result = _convolution(
+            record(expect(2), where, "stride padding dilation groups transposed output_padding"), sizes
+        )
     elif op == "lookup":
-        attributes = {"axis": whole(expect(2, "axis")["axis"], where, 0, len(sizes[0]) - 1)}
+        attributes = {"axis": whole(record(expect(2), where, "axis")["axis"], where, 0, len(sizes[0]) - 1)}
         axis = attributes["axis"]
         result = (*sizes[0][:axis], *sizes[1], *sizes[0][axis + 1 :])
     elif op in ("gather", "scatter", "isnan", "isinf"):
