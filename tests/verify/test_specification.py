@@ -127,7 +127,7 @@ def test_a_page_says_all_that_it_should(kind: str) -> None:
 def test_the_common_keys_are_read_somewhere() -> None:
     read = {key for kind in ALL for name in imported(f"lawful.verify.{ALL[kind].checker}") for key in read_by(name)}
     assert specified("common") - read - EVERY == set()
-    assert {path.stem for path in PAGES.glob("*.md")} == {*ALL, "common", "index"}
+    assert {path.stem for path in PAGES.glob("*.md")} == {*ALL, "common", "index", "relational"}
 
 
 def test_the_collector_sees_tables_and_texts() -> None:

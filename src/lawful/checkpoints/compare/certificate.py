@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from lawful.checkpoints.align.lazy_tensors import COARSE, rounding_unit
+from lawful.checkpoints.align.lazy_tensors import COARSE, names_in, rounding_unit
 from lawful.checkpoints.compare.decide import CheckpointVerdict
+from lawful.checkpoints.compare.exact_element import Cayley, ExactElement, make_exact
+from lawful.checkpoints.compare.listed_program import list_program
 from lawful.checkpoints.compare.uniqueness import UniquenessVerdict
 from lawful.checkpoints.group.axis_actions import AxisFrame, disjoint
 from lawful.checkpoints.group.spaces import AxisPlace
@@ -37,14 +39,20 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
     if not verdict.is_copy:
         raise Unsupported("only a copy has a certificate of its weights")
     found = verdict.comparison
-    matrices = _Matrices(narrow=_coarse(pair, {place[0] for place, frame in found.frames.items() if frame.blocks}))
     shapes = {name: tuple(tensor.shape) for name, tensor in pair.first.state.items()}
-    axes = [_frame_json(place, frame, matrices) for place, frame in disjoint(found.frames, shapes).items()]
     named = [
         name
         for name, tensor in pair.first.state.items()
         if all(name in each.keys or name in each.made for each in (pair.first, pair.second))
         and tensor.is_floating_point()
+    ]
+    program, element = _claim(pair, verdict, named)
+    narrow = _coarse(pair, {place[0] for place, frame in found.frames.items() if frame.blocks})
+    matrices = _Matrices(narrow=narrow, rotations=element.rotations if element else {})
+    acting = disjoint(element.frames if element else found.frames, shapes)
+    axes = [
+        _frame_json(place, frame, matrices, element.divisors.get(place) if element else None)
+        for place, frame in acting.items()
     ]
     return {
         "kind": KIND,
@@ -61,7 +69,38 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
             for piece in pieces
         ],
         "moved": sorted({each.tensor for each in found.distances if each.moved_only and each.exact} & set(named)),
-    }
+    } | ({} if program is None else {"program": program})
+
+
+def _claim(
+    pair: CheckpointPair, verdict: CheckpointVerdict, named: list[str]
+) -> tuple[dict[str, Any] | None, ExactElement | None]:
+    """The program, and an element in exact numbers that leaves its function alone; None where that is not known."""
+    found = verdict.comparison
+    architecture = found.architecture
+    if architecture.program is None or architecture.virtual or architecture.unread:
+        return None, None
+    places = [(name, d) for name, dims in found.frames for d in dims]
+    if len(set(places)) < len(places):  # frames that share dimensions are joined, and their factors multiplied
+        return None, None
+    element = make_exact(architecture.group, found.alignment.moves, found.frames)
+    if element is None:
+        return None, None
+    held = {name: tensor for name, tensor in pair.first.state.items() if _is_shared(pair, name)}
+    moved = (
+        {name for name, _ in found.frames}
+        | set(found.shifts)
+        | {name for each in architecture.folds for name in names_in(each)}
+    )
+    still = {name for name in architecture.program.buffers if name in held and name not in moved}
+    program = list_program(architecture.program, named, still, held)
+    return (program, element) if program is not None else (None, None)
+
+
+def _is_shared(pair: CheckpointPair, name: str) -> bool:
+    """Whether both have one tensor: then it is a constant of the program."""
+    one, two = pair.first.state[name], pair.second.state.get(name)
+    return two is not None and one.shape == two.shape and torch.equal(one, two)
 
 
 def _smooth_certificate(pair: CheckpointPair, theorem: UniquenessVerdict) -> dict[str, Any]:
@@ -139,7 +178,8 @@ def _packed(values: Floats, kind: str = "<f8") -> str:
 class _Matrices:
     """Each matrix once, with the number of its inverse transposed (orthogonal ones are their own)."""
 
-    def __init__(self, *, narrow: bool) -> None:
+    def __init__(self, *, narrow: bool, rotations: Mapping[bytes, Cayley]) -> None:
+        self.rotations = rotations
         self.found: list[Floats] = []
         self.partners: list[int] = []
         self.narrow = narrow
@@ -161,24 +201,40 @@ class _Matrices:
         return self._places[key]
 
     def json(self) -> list[dict[str, Any]]:
-        """All of them; in fewer bits only if they are still inverse to each other then."""
-        return [
-            {
-                "size": len(matrix),
-                "values": _packed(matrix, self._kind(matrix, self.found[partner])),
-                "partner": partner,
-            }
-            for matrix, partner in zip(self.found, self.partners, strict=True)
-        ]
+        """All of them; in fewer bits only if they are still inverse to each other then.
+
+        A rotation of an exact element is listed by its skew matrix, and the inverse of another matrix by its number.
+        """
+        return [self._listed(number) for number in range(len(self.found))]
+
+    def _listed(self, number: int) -> dict[str, Any]:
+        matrix, partner = self.found[number], self.partners[number]
+        rotation = self.rotations.get(matrix.tobytes())
+        found: dict[str, Any] = {"size": len(matrix), "partner": partner}
+        if rotation is not None:
+            return found | {"skew": _packed(rotation.skew[np.triu_indices(len(matrix), 1)]),
+                            "order": rotation.order.tolist(), "signs": rotation.signs.astype(int).tolist()}  # fmt: skip
+        if partner != number and self._is_primary(partner, number):
+            return found | {"dual": partner}
+        return found | {"values": _packed(matrix, self._kind(matrix, self.found[partner]))}
+
+    def _is_primary(self, one: int, other: int) -> bool:
+        """Whether the second is the inverse of the first: a structure such as that of phases is exact in the first."""
+        made = np.asarray(np.linalg.inv(self.found[one]).T, dtype=np.float64)
+        back = np.asarray(np.linalg.inv(self.found[other]).T, dtype=np.float64)
+        if np.array_equal(made, self.found[other]) != np.array_equal(back, self.found[one]):
+            return np.array_equal(made, self.found[other])
+        return one < other
 
     def _kind(self, matrix: Floats, partner: Floats) -> str:
         still = self.narrow and (np.abs(matrix) @ np.abs(partner).T).max() < STILL_INVERSE * 2.0**23
         return "<f4" if still else "<f8"
 
 
-def _frame_json(place: AxisPlace, frame: AxisFrame, matrices: _Matrices) -> dict[str, Any]:
+def _frame_json(place: AxisPlace, frame: AxisFrame, matrices: _Matrices, divisor: Floats | None) -> dict[str, Any]:
     blocks = zip(frame.blocks, frame.inverses, strict=True)
-    return {
+    extra = {} if divisor is None or bool((divisor == 1).all()) else {"divisor": _packed(divisor)}
+    return extra | {
         "tensor": place[0],
         "dims": list(place[1]),
         "source": frame.source.tolist(),

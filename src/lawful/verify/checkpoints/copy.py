@@ -36,6 +36,7 @@ from lawful.verify.checkpoints.settings import check_settings
 from lawful.verify.core.checkpoint import Array, survey
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.schema import grant, listed, need, record
+from lawful.verify.relational.prove import Proof, prove
 
 ULP = 2.0**-53
 CHAIN = 8  # roundings of one entry besides those of its sums
@@ -50,7 +51,7 @@ CONSISTENT = 1e-9  # what two ways of adding up the same numbers may differ by
 
 def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Finding:
     """Check the certificate against the tensors of two files, by their names there; each is asked for when needed."""
-    parts = record(dict(body), "certificate", "tensors folds matrices frames shifts moved", optional="settings")
+    parts = record(dict(body), "certificate", "tensors folds matrices frames shifts moved", optional="settings program")
     if len(files) != 2:
         raise CertificateError("it is about the numbers of two checkpoints: give both files, A and then B")
     settings = check_settings(parts.get("settings"), files)
@@ -66,7 +67,7 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     need(first.shapes == second.shapes, "tensors of A and B are of different sizes")
     shapes = second.shapes
     folds = listed(parts["folds"], "folds", most=100_000)
-    matrices, partners, off = read_matrices(parts["matrices"], numbers)
+    matrices, partners, off, forms = read_matrices(parts["matrices"], numbers)
     frames = read_frames(parts["frames"], matrices, partners, shapes)
     shifts = read_shifts(parts["shifts"], shapes)
     made_up = first.constants | second.constants
@@ -91,11 +92,18 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
         statement += f". The {len(matrices)} matrices are orthogonal or pairs of inverses up to {at_most(off, 1)}"
     statement += _listed_parts(parts["tensors"], found)
     statement += settings
-    statement += ". Not checked: that what is listed leaves the function of this architecture as it is"
+    proof = None
+    if "program" in parts:
+
+        def held(name: str) -> tuple[Array, Array]:
+            return first.made(name), second.made(name)
+
+        proof = prove(parts["program"], shapes, folds, frames, shifts, forms, held)
+    statement += _function(proof, bool(folds))
     facts = {"tensors": len(shapes), "numbers": found.total, "moved_only": found.exact, "entry": found.worst,
              "tensor": found.where, "relative": found.furthest, "folds": len(folds), "matrices": len(matrices),
              "inverse": off, "dropped": sum(found.dropped.values()), "means": found.means,
-             "own": sum(own.values())}  # fmt: skip
+             "own": sum(own.values()), "function": proof is not None and not proof.open}  # fmt: skip
     return Finding(statement, facts, digests)
 
 
@@ -266,6 +274,22 @@ def _statement(digests: tuple[str, ...], found: _Comparison, left: int, folds: l
     words += f": {found.exact:,} of them are equal then, each other entry is within {at_most(found.worst)} of the sum "
     words += f"of the absolute values of its terms, no tensor is off by more than {at_most(found.furthest)} of its size"
     return words
+
+
+def _function(proof: Proof | None, folded: bool) -> str:
+    """What is known of the function."""
+    if proof is None:
+        return ". Not checked: that what is listed leaves the function of this architecture as it is"
+    name = f"the program of {proof.nodes} nodes in the certificate (sha256 {proof.digest[:12]})"
+    if proof.open:
+        return (
+            f". Not checked: that what is listed leaves the function of {name} alone, for no rule covers {proof.open}"
+        )
+    both = " before and after the folds" if folded else ""
+    words = f". For every input, {name} computes one function, in exact arithmetic, with B{both} and with B permuted, "
+    words += "scaled and mixed as listed"
+    words += ", and one function with A before and after the folds" if folded else ""
+    return f"{words} (shown at random points; the chance of an error is below 2^-60)"
 
 
 def _listed_parts(names: list[Any], found: _Comparison) -> str:

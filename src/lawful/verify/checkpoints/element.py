@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lawful.errors import NotACertificate
+from lawful.errors import CertificateError, NotACertificate
 from lawful.verify.checkpoints.folds import name_of
 from lawful.verify.core.checkpoint import Array, Shapes
 from lawful.verify.core.schema import listed, need, record, whole, wholes
@@ -28,21 +28,55 @@ class ListedFrame(NamedTuple):
     blocks: list[tuple[Places, Array]]
     rotations: set[int]  # which of the blocks are orthogonal
     numbers: list[tuple[int, Places]]  # the number of the matrix of each block, and its rows
+    quotient: tuple[Array, Array]  # the factors exactly: floats divided by floats
 
 
-def read_matrices(value: object, most: int) -> tuple[list[Array], list[int], float]:
-    """Matrices, each with a partner that is its inverse transposed (orthogonal ones are their own); and how far their
-    products with these are from 1 at most."""
-    found, partners = [], []
+class Rotation(NamedTuple):
+    """Rows `order` of (1 - S)(1 + S)^(-1), times signs: orthogonal, for S is skew."""
+
+    skew: Array
+    order: Places
+    signs: Places
+
+    @property
+    def matrix(self) -> Array:
+        """In floating point."""
+        one = np.eye(len(self.skew))
+        turned = np.linalg.solve((one + self.skew).T, (one - self.skew).T).T
+        return np.asarray(self.signs[:, None] * turned[self.order], dtype=np.float64)
+
+
+Form = Array | Rotation | int  # what a matrix is exactly: its floats, a rotation, or the inverse transposed of another
+
+
+def read_matrices(value: object, most: int) -> tuple[list[Array], list[int], float, list[Form]]:
+    """Matrices, each with a partner that is its inverse transposed (orthogonal ones are their own); how far their
+    products with these are from 1 at most; and what each is exactly."""
+    found: list[Array] = []
+    partners: list[int] = []
+    forms: list[Form] = []
     numbers = 0
     for each in listed(value, "matrices", most=1_000_000):
-        parts = record(each, "matrices", "size values partner")
+        parts = record(each, "matrices", "size partner", "values dual skew order signs")
         size = whole(parts["size"], "matrices", 1, 100_000)
         numbers += size * size
         # A matrix explains something only if it acts on more numbers than it has: before anything is unpacked.
         need(numbers <= most, "the matrices hold more numbers than the files")
-        found.append(_unpacked(parts["values"], "matrices", size * size).reshape(size, size))
+        forms.append(_form(parts, size))
         partners.append(whole(parts["partner"], "matrices", 0))
+    for form in forms:
+        if isinstance(form, int):
+            other = forms[form] if form < len(forms) else 0
+            need(not isinstance(other, int), "a matrix is the inverse of none")
+            found.append(np.zeros((0, 0)))
+        else:
+            found.append(form.matrix if isinstance(form, Rotation) else form)
+    for place, form in enumerate(forms):
+        if isinstance(form, int):
+            try:
+                found[place] = np.asarray(np.linalg.inv(found[form]).T, dtype=np.float64)
+            except np.linalg.LinAlgError:
+                raise CertificateError("a matrix has no inverse") from None
     off = relative = 0.0
     for matrix, partner in zip(found, partners, strict=True):
         need(partner < len(found) and found[partner].shape == matrix.shape, "a matrix has no partner")
@@ -52,7 +86,23 @@ def read_matrices(value: object, most: int) -> tuple[list[Array], list[int], flo
         gap /= np.maximum(np.abs(matrix) @ np.abs(found[partner]).T, 1.0)
         relative = max(relative, float(gap.max()))
     need(relative <= INVERSE, "a matrix is neither orthogonal nor inverse to its partner")
-    return found, partners, off
+    return found, partners, off, forms
+
+
+def _form(parts: dict[str, Any], size: int) -> Form:
+    """Floats, the number of a matrix whose inverse transposed it is, or the skew matrix of a rotation."""
+    if "dual" in parts:
+        return whole(record(parts, "matrices", "size partner dual")["dual"], "matrices", 0)
+    if "skew" not in parts:
+        record(parts, "matrices", "size partner values")
+        return _unpacked(parts["values"], "matrices", size * size).reshape(size, size)
+    record(parts, "matrices", "size partner skew order signs")
+    skew = np.zeros((size, size))
+    skew[np.triu_indices(size, 1)] = _unpacked(parts["skew"], "matrices", size * (size - 1) // 2)
+    order = np.array(wholes(parts["order"], "matrices", 0, size - 1, length=size))
+    signs = np.array(wholes(parts["signs"], "matrices", -1, 1, length=size))
+    need(len(np.unique(order)) == size and bool((signs != 0).all()), "a rotation has rows twice, or rows of zeros")
+    return Rotation(skew - skew.T, order, signs)
 
 
 def read_frames(
@@ -61,7 +111,7 @@ def read_frames(
     """For each tensor what happens to its axes, each at most once."""
     found: dict[str, list[ListedFrame]] = {}
     for each in listed(value, "frames", most=1_000_000):
-        parts = record(each, "frames", "tensor dims source factor blocks")
+        parts = record(each, "frames", "tensor dims source factor blocks", "divisor")
         name = name_of(parts["tensor"], shapes, "frames")
         own = found.setdefault(name, [])
         own.append(_frame(parts, matrices, partners, shapes[name]))
@@ -76,8 +126,12 @@ def _frame(parts: dict[str, Any], matrices: list[Array], partners: list[int], sh
     count = int(np.prod([shape[d] for d in dims], dtype=int))
     source = np.array(wholes(parts["source"], "frames", 0, count - 1, length=count))
     need(len(np.unique(source)) == count, "the rows of an axis are not permuted")
-    factor = _unpacked(parts["factor"], "frames", count)
-    need(bool((factor != 0).all()), "a row is multiplied by zero")
+    top = _unpacked(parts["factor"], "frames", count)
+    divisor = _unpacked(parts["divisor"], "frames", count) if "divisor" in parts else np.ones(count)
+    need(bool((divisor != 0).all()), "a row is divided by zero")
+    with np.errstate(over="ignore", under="ignore"):
+        factor = top / divisor
+    need(bool((factor != 0).all() and np.isfinite(factor).all()), "a row is multiplied by zero")
     blocks: list[tuple[Places, Array]] = []
     numbers: list[tuple[int, Places]] = []
     used = np.zeros(count, dtype=bool)
@@ -91,7 +145,7 @@ def _frame(parts: dict[str, Any], matrices: list[Array], partners: list[int], sh
         blocks.append((rows, matrix))
         numbers.append((number, rows))
     rotations = {place for place, (number, _) in enumerate(numbers) if partners[number] == number}
-    return ListedFrame(dims, source, factor, blocks, rotations, numbers)
+    return ListedFrame(dims, source, factor, blocks, rotations, numbers, (top, divisor))
 
 
 def _line(value: object, count: int, size: int) -> list[int]:

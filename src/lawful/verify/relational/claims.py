@@ -1,0 +1,262 @@
+"""The assignments that are run: random tensors, the same after folds, and these after the group element.
+
+Nothing here looks at the numbers of a file: what is shown holds for all tensors of these shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from flint import nmod_mat
+
+from lawful.errors import NotACertificate
+from lawful.verify.checkpoints.element import Form, ListedFrame, Rotation
+from lawful.verify.core.schema import listed, need, number, record, truth, whole, wholes, word
+from lawful.verify.relational.degree import Degree
+from lawful.verify.relational.program import NotCovered
+from lawful.verify.relational.residues import LANES, PRIMES, Lanes, Residues
+from lawful.verify.relational.variables import Leaf
+from lawful.verify.relational.weights import ExactFrame, Weight, draw_weight
+
+Shapes = Mapping[str, tuple[int, ...]]
+Powers = dict[tuple[str, float], dict[bytes, Residues]]
+
+
+class Assignment:
+    """Tensors by name, and the degree of each in those that have several factors."""
+
+    def __init__(self, field: Lanes, tensors: dict[str, Weight], degrees: dict[str, Degree]) -> None:
+        self.field, self.tensors, self.degrees = field, tensors, degrees
+        self.powers: Powers = {}
+
+    def copy(self) -> Assignment:
+        """Another one to be changed."""
+        return Assignment(self.field, dict(self.tensors), {name: dict(each) for name, each in self.degrees.items()})
+
+    def leaves(self) -> dict[str, Leaf]:
+        """As the program reads them."""
+        return dict(self.tensors)
+
+    def vector(self, name: str) -> Residues:
+        """A tensor of one axis, written out."""
+        found = self.tensors[name].write_out(self.field)
+        need(found.ndim == 2, "what is folded is no vector")
+        return found
+
+    def put_vector(self, name: str, values: Residues) -> None:
+        """Another vector in its place."""
+        self.tensors[name] = Weight(self.tensors[name].shape, ((0,),), (values[:, None],))
+
+    def clear(self, name: str) -> None:
+        """Zeros in its place."""
+        weight = self.tensors[name]
+        self.tensors[name] = Weight(weight.shape, weight.groups, tuple(np.zeros_like(each) for each in weight.factors))
+        self.degrees[name] = {}
+
+    def add_degree(self, name: str, *others: str) -> None:
+        """The degree of a sum with products of others."""
+        for other in others:
+            for key, degree in self.degrees[other].items():
+                self.degrees[name][key] = self.degrees[name].get(key, 0) + degree
+
+    # Folds, as `checkpoints/folds.py` carries them out on numbers
+
+    def fold(self, given: list[Any]) -> None:
+        """Carry out all folds."""
+        for each in given:
+            kind = word(each.get("fold") if isinstance(each, dict) else None, "folds", "gain", "statistics", "value",
+                        "move", "drop", "centre")  # fmt: skip
+            if kind == "gain":
+                self._gain(record(each, "folds", "fold gain offset plus readers centred"))
+            elif kind == "statistics":
+                self._statistics(record(each, "folds", "fold gain offset mean variance epsilon writer"))
+            elif kind == "value":
+                self._value(record(each, "folds", "fold bias rows columns reader"))
+            elif kind == "move":
+                self._move(record(each, "folds", "fold source target"))
+            elif kind == "drop":
+                self.clear(self._name(record(each, "folds", "fold tensor")["tensor"]))
+            else:
+                raise NotCovered("a fold of LayerNorm and RMSNorm into each other")
+
+    def _name(self, value: object) -> str:
+        if not isinstance(value, str) or value not in self.tensors:
+            raise NotACertificate("folds: names no tensor of the certificate")
+        return value
+
+    def _reader(self, value: object) -> tuple[str, int, str | None]:
+        parts = record(value, "reader", "weight axis bias")
+        weight = self._name(parts["weight"])
+        axis = whole(parts["axis"], "reader", 0, len(self.tensors[weight].shape) - 1)
+        return weight, axis, None if parts["bias"] is None else self._name(parts["bias"])
+
+    def _constant(self, value: float | Fraction, like: Residues) -> Residues:
+        return np.broadcast_to(self.field.rational(Fraction(value))[:, None], like.shape)
+
+    def _gain(self, each: dict[str, Any]) -> None:
+        field = self.field
+        gain, offset = (None if each[key] is None else self._name(each[key]) for key in ("gain", "offset"))
+        plus, centred = Fraction(number(each["plus"], "folds")), truth(each["centred"], "folds")
+        readers = [self._reader(one) for one in listed(each["readers"], "folds", most=10_000)]
+        factor = None
+        if gain is not None:
+            vector = self.vector(gain)
+            factor = field.reduce(vector + self._constant(plus, vector))
+        carried = all(bias is not None for _, _, bias in readers)
+        for weight, axis, bias in readers:
+            if offset is not None and carried and bias is not None:
+                self._add(bias, self.vector(offset), weight, axis)
+                self.add_degree(bias, offset, weight)
+            if factor is not None:
+                need(factor.shape[1] == self.tensors[weight].shape[axis], "a gain does not fit the layer that reads it")
+                self.tensors[weight] = self.tensors[weight].multiply(field, axis, factor)
+            if centred:
+                self.tensors[weight] = self.tensors[weight].centre(field, axis)
+        if offset is not None and carried:
+            self.clear(offset)
+        elif offset is not None and factor is not None:
+            self.put_vector(offset, field.times(self.vector(offset), field.inverse(factor)))
+        if gain is not None:
+            self.put_vector(gain, self._constant(1 - plus, self.vector(gain)))
+
+    def _add(self, bias: str, vector: Residues, weight: str, axis: int) -> None:
+        made = self.tensors[weight].apply(self.field, axis, vector)
+        own = self.vector(bias)
+        need(made.shape == own.shape, "a bias does not fit its layer")
+        self.put_vector(bias, self.field.reduce(own + made))
+
+    def _statistics(self, each: dict[str, Any]) -> None:
+        field = self.field
+        gain, offset, mean, variance = (self._name(each[key]) for key in ("gain", "offset", "mean", "variance"))
+        epsilon = Fraction(number(each["epsilon"], "folds"))
+        spread = self.vector(variance)
+        inner = field.reduce(spread + self._constant(epsilon, spread))
+        factor = field.times(self.vector(gain), self._root(inner))
+        centre = field.reduce(-self.vector(mean))
+        if each["writer"] is not None:
+            weight, axis, bias = self._reader(each["writer"])
+            if bias is not None:
+                centre = field.reduce(centre + self.vector(bias))
+                self.add_degree(offset, bias)
+                self.clear(bias)
+            self.tensors[weight] = self.tensors[weight].multiply(field, axis, factor)
+        self.put_vector(offset, field.reduce(self.vector(offset) + field.times(factor, centre)))
+        one = self._constant(1, factor)
+        self.put_vector(gain, one if each["writer"] is not None else factor)
+        self.clear(mean)
+        self.put_vector(variance, self._constant(1 - epsilon, factor))
+
+    def _root(self, values: Residues) -> Residues:
+        """A variable for x^(-1/2) of each value: the same that the program's own function gets."""
+        memory = self.powers.setdefault(("power", -0.5), {})
+        found = self.field.draw((values.shape[1],))
+        for place, column in enumerate(np.ascontiguousarray(values.T)):
+            found[:, place] = memory.setdefault(column.tobytes(), found[:, place].copy())
+        return found
+
+    def _value(self, each: dict[str, Any]) -> None:
+        bias = self._name(each["bias"])
+        weight, axis, target = self._reader(each["reader"])
+        own = self.vector(bias)
+        rows = np.array(wholes(each["rows"], "folds", 0, own.shape[1] - 1))
+        need(
+            target is not None and target != bias and len(set(rows.tolist())) == len(rows),
+            "a bias of values goes nowhere",
+        )
+        spread = self.field.zeros((self.tensors[weight].shape[axis],))
+        for columns in listed(each["columns"], "folds", most=10_000):
+            picked = np.array(wholes(columns, "folds", 0, spread.shape[1] - 1, length=len(rows)))
+            need(len(np.unique(picked)) == len(picked), "a bias of values meets a column twice")
+            spread[:, picked] += own[:, rows]
+        self._add(str(target), self.field.reduce(spread), weight, axis)
+        self.add_degree(str(target), bias, weight)
+        left = own.copy()
+        left[:, rows] = 0
+        self.put_vector(bias, left)
+
+    def _move(self, each: dict[str, Any]) -> None:
+        source, target = (self._name(each[key]) for key in ("source", "target"))
+        need(source != target, "a vector is moved to where it is")
+        self.put_vector(target, self.field.reduce(self.vector(target) + self.vector(source)))
+        self.add_degree(target, source)
+        self.clear(source)
+
+
+def draw_assignment(field: Lanes, shapes: Shapes, moved: Mapping[str, list[tuple[int, ...]]], terms: int) -> Assignment:
+    """Random tensors."""
+    tensors = {name: draw_weight(field, shape, moved.get(name, []), terms) for name, shape in shapes.items()}
+    return Assignment(
+        field, tensors, {name: {name: 1} if len(each.groups) > 1 else {} for name, each in tensors.items()}
+    )
+
+
+# The group element modulo the primes, exactly
+
+
+def exact_frames(
+    field: Lanes, listed_frames: Mapping[str, list[ListedFrame]], forms: list[Form]
+) -> dict[str, list[ExactFrame]]:
+    """What happens to the axes of each tensor; the certificate's floats are taken for the numbers that they are."""
+    exact = _matrices(field, forms)
+    found: dict[str, list[ExactFrame]] = {}
+    for name, own in listed_frames.items():
+        for frame in own:
+            top, divisor = frame.quotient
+            factor = None
+            if not (top == divisor).all():
+                factor = field.times(field.floats(top), field.inverse(field.floats(divisor)))
+                for one, two in {*zip(top.tolist(), divisor.tolist(), strict=True)}:
+                    field.know(Fraction(one) / Fraction(two))
+                    field.know(Fraction(two) / Fraction(one))
+            blocks = tuple((rows, exact[number]) for number, rows in frame.numbers)
+            found.setdefault(name, []).append(ExactFrame(frame.dims, frame.source, factor, blocks))
+    return found
+
+
+def _matrices(field: Lanes, forms: list[Form]) -> list[Residues]:
+    found: dict[int, Residues] = {}
+    for place, form in enumerate(forms):
+        if isinstance(form, Rotation):
+            found[place] = _cayley(field, form)
+        elif not isinstance(form, int):
+            found[place] = field.floats(form)
+    for place, form in enumerate(forms):
+        if isinstance(form, int):
+            found[place] = _tiled(field, found[form], lambda m, p: _rows(_inverse(m)).T)
+    return [found[place] for place in range(len(forms))]
+
+
+def _cayley(field: Lanes, rotation: Rotation) -> Residues:
+    upper = field.floats(np.triu(rotation.skew, 1))
+    skew = field.reduce(upper - upper.swapaxes(1, 2))
+    one = np.eye(len(rotation.skew), dtype=np.int64)
+
+    def turn(s: Any, p: int) -> np.ndarray[Any, Any]:
+        entries = _rows(s)
+        return _rows(_matrix((one - entries) % p, p) * _inverse(_matrix((one + entries) % p, p)))
+
+    return field.reduce(_tiled(field, skew, turn)[:, rotation.order] * rotation.signs.astype(np.int64)[None, :, None])
+
+
+def _tiled(field: Lanes, matrix: Residues, change: Any) -> Residues:
+    """A function of a matrix modulo each prime; the same at both points."""
+    found = [change(_matrix(matrix[lane], int(field.p[lane])), int(field.p[lane])) for lane in range(PRIMES)]
+    return np.stack([*found, *found][:LANES])
+
+
+def _matrix(entries: np.ndarray[Any, Any], p: int) -> Any:
+    return nmod_mat(len(entries), len(entries), entries.reshape(-1).tolist(), p)
+
+
+def _rows(matrix: Any) -> np.ndarray[Any, Any]:
+    return np.array([int(each) for each in matrix.entries()], dtype=np.int64).reshape(matrix.nrows(), matrix.ncols())
+
+
+def _inverse(matrix: Any) -> Any:
+    try:
+        return matrix.inv()
+    except ZeroDivisionError:
+        raise NotACertificate("matrices: one has no inverse") from None

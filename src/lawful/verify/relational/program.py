@@ -1,0 +1,249 @@
+"""The program of a certificate: nodes of a small language, each with a shape that is worked out again.
+
+A node is `[operator, operands, attributes, shape]`, operands by their numbers. `take` moves entries of its operands,
+laid end to end, by an index map; everything else computes. What an operator means stands in `operators.py`; here its
+shape must be the one that its operands give it, so that a program that is read can be run.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import math
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lawful.errors import NotACertificate
+from lawful.verify.core.schema import listed, need, number, printable, record, truth, whole, wholes, word
+
+MOST_NODES = 200_000
+MOST_ENTRIES = 60_000_000  # of all values together, in one run: eight lanes of 8 bytes each are kept of a few of them
+SAME = {"erf", "tanh", "sigmoid", "exp", "expm1", "log", "log1p", "erfc", "softplus", "sin", "cos", "tan", "asin",
+        "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "lgamma", "floor", "ceil", "round", "trunc", "relu",
+        "abs", "sign", "not", "detach"}  # fmt: skip
+TWO = {"add", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "pow", "atan2",
+       "fmod", "remainder", "floor_divide", "trunc_divide"}  # fmt: skip
+ALONG = {"sum", "amax", "amin", "prod", "any", "all"}
+LEAVES = {"input", "parameter", "constant"}
+
+
+class NotCovered(Exception):
+    """What no rule follows: the function is left open, nothing is wrong."""
+
+
+@dataclass(frozen=True, eq=False)
+class ListedNode:
+    """One value of the program."""
+
+    number: int
+    op: str
+    operands: tuple[int, ...]
+    shape: tuple[int, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        name = f" {self.attributes['name']}" if "name" in self.attributes else ""
+        return f"%{self.number} {self.op}{name}"
+
+
+@dataclass(frozen=True, eq=False)
+class ListedProgram:
+    """Nodes in an order in which each comes after what it reads."""
+
+    nodes: tuple[ListedNode, ...]
+    outputs: tuple[int, ...]
+    digest: str
+
+
+def read_program(value: object, shapes: dict[str, tuple[int, ...]]) -> ListedProgram:
+    """The program, whose parameters are tensors of these shapes."""
+    parts = record(value, "program", "nodes outputs")
+    nodes: list[ListedNode] = []
+    entries = 0
+    for item in listed(parts["nodes"], "program.nodes", most=MOST_NODES):
+        op, operands, attributes, shape = listed(item, "program.nodes", length=4)
+        if not isinstance(op, str):
+            raise NotACertificate("program.nodes: an operator has no name")
+        size = tuple(wholes(shape, "program.nodes", 1, 10**9, most=12))
+        entries += math.prod(size) if op != "parameter" else 0
+        need(entries <= MOST_ENTRIES, "the program computes more numbers than a check may take")
+        inside = tuple(wholes(operands, "program.nodes", 0, len(nodes) - 1, most=64))
+        nodes.append(_node(len(nodes), op, [nodes[k] for k in inside], attributes, size, shapes))
+    need(bool(nodes), "the program is empty")
+    outputs = tuple(wholes(parts["outputs"], "program.outputs", 0, len(nodes) - 1, most=1_000))
+    need(bool(outputs), "the program has no output")
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return ListedProgram(tuple(nodes), outputs, hashlib.sha256(text.encode()).hexdigest())
+
+
+def _node(
+    place: int,
+    op: str,
+    inside: list[ListedNode],
+    given: object,
+    shape: tuple[int, ...],
+    shapes: dict[str, tuple[int, ...]],
+) -> ListedNode:
+    where = f"program node {place}"
+    sizes = [each.shape for each in inside]
+    attributes: dict[str, Any] = {}
+
+    def expect(count: int) -> object:
+        if len(inside) != count:
+            raise NotACertificate(f"{where}: expected {count} operands")
+        return given
+
+    if op in ("input", "parameter", "held"):
+        name = record(expect(0), where, "name")["name"]
+        if not isinstance(name, str):
+            raise NotACertificate(f"{where}: expected a name")
+        need(op == "input" or shapes.get(name) == shape, "a parameter of the program is no tensor of the certificate")
+        attributes, result = {"name": name}, shape
+    elif op == "constant":
+        parts = record(expect(0), where, "kind values")
+        attributes["value"] = _constant(parts, shape, where)
+        result = shape
+    elif op == "take":
+        if not inside:
+            raise NotACertificate(f"{where}: expected operands")
+        attributes["map"] = _positions(record(given, where, "", "offset strides positions"), shape, where)
+        total = sum(math.prod(size) for size in sizes)
+        low, high = int(attributes["map"].min()), int(attributes["map"].max())
+        need(low >= 0 and high < total, "a movement reads outside of its operands")
+        result = shape
+    elif op in SAME:
+        record(expect(1), where, "")
+        result = sizes[0]
+    elif op == "power":
+        attributes = {"exponent": number(record(expect(1), where, "exponent")["exponent"], where)}
+        result = sizes[0]
+    elif op == "cast":
+        attributes = {"to": word(record(expect(1), where, "to")["to"], where, "b", "i", "f")}
+        result = sizes[0]
+    elif op in TWO:
+        record(expect(2), where, "")
+        result = _broadcast(sizes, where)
+    elif op == "where":
+        record(expect(3), where, "")
+        result = _broadcast(sizes, where)
+    elif op in ALONG:
+        attributes = {"axes": _axes(record(expect(1), where, "axes")["axes"], sizes[0], where)}
+        result = tuple(1 if k in attributes["axes"] else n for k, n in enumerate(sizes[0]))
+    elif op in ("argmax", "argmin", "softmax"):
+        attributes = {"axis": whole(record(expect(1), where, "axis")["axis"], where, 0, len(sizes[0]) - 1)}
+        short = op != "softmax"
+        result = tuple(1 if short and k == attributes["axis"] else n for k, n in enumerate(sizes[0]))
+    elif op in ("sorted", "argsort"):
+        parts = record(expect(1), where, "axis descending")
+        attributes = {"axis": whole(parts["axis"], where, 0, len(sizes[0]) - 1),
+                      "descending": truth(parts["descending"], where)}  # fmt: skip
+        result = sizes[0]
+    elif op == "normalise":
+        parts = record(expect(1), where, "axes centre epsilon")
+        attributes = {"axes": _axes(parts["axes"], sizes[0], where), "centre": truth(parts["centre"], where),
+                      "epsilon": number(parts["epsilon"], where)}  # fmt: skip
+        need(attributes["epsilon"] >= 0, "an ε is negative")
+        result = sizes[0]
+    elif op == "contract":
+        attributes = {"spec": _spec(record(expect(2), where, "spec")["spec"], sizes, where)}
+        (left, right), out = attributes["spec"]
+        size = {**dict(zip(left, sizes[0], strict=True)), **dict(zip(right, sizes[1], strict=True))}
+        result = tuple(size[letter] for letter in out)
+    elif op == "conv":
+        attributes, result = _convolution(
+            record(expect(2), where, "stride padding dilation groups transposed output_padding"), sizes
+        )
+    elif op == "lookup":
+        attributes = {"axis": whole(record(expect(2), where, "axis")["axis"], where, 0, len(sizes[0]) - 1)}
+        axis = attributes["axis"]
+        result = (*sizes[0][:axis], *sizes[1], *sizes[0][axis + 1 :])
+    elif op in ("gather", "scatter", "isnan", "isinf"):
+        attributes, result = {"given": json.dumps(given, sort_keys=True)}, shape
+    else:
+        raise NotCovered(printable(op)[:40])
+    need(result == shape, "a node of the program has another shape than its operands give it")
+    return ListedNode(place, op, tuple(each.number for each in inside), shape, attributes)
+
+
+def _broadcast(sizes: list[tuple[int, ...]], where: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(n) for n in np.broadcast_shapes(*sizes))
+    except ValueError:
+        raise NotACertificate(f"{where}: operands do not fit") from None
+
+
+def _axes(value: object, shape: tuple[int, ...], where: str) -> tuple[int, ...]:
+    axes = tuple(wholes(value, where, 0, len(shape) - 1, most=len(shape)))
+    need(len(set(axes)) == len(axes) and bool(axes), "an axis is named twice, or none")
+    return axes
+
+
+def _spec(value: object, sizes: list[tuple[int, ...]], where: str) -> tuple[tuple[str, str], str]:
+    if not isinstance(value, str) or value.count("->") != 1 or value.count(",") != 1:
+        raise NotACertificate(f"{where}: expected an Einstein sum of two operands")
+    inside, out = value.split("->")
+    left, right = inside.split(",")
+    letters = left + right + out
+    need(letters.isalpha() and letters.isascii(), "an Einstein sum has letters alone")
+    need(all(len(set(each)) == len(each) for each in (left, right, out)), "a letter is repeated in one operand")
+    need(len(left) == len(sizes[0]) and len(right) == len(sizes[1]), "an Einstein sum does not fit its operands")
+    need(set(out) <= set(left + right), "a result of an Einstein sum is no letter of its operands")
+    size = dict(zip(left, sizes[0], strict=True))
+    need(all(size.get(c, n) == n for c, n in zip(right, sizes[1], strict=True)), "a letter has two sizes")
+    return (left, right), out
+
+
+def _convolution(parts: dict[str, Any], sizes: list[tuple[int, ...]]) -> tuple[dict[str, Any], tuple[int, ...]]:
+    (batch, channels, *places), (outer, inner, *kernel) = sizes[0], sizes[1]
+    rank = len(places)
+    need(rank == len(kernel) and 1 <= rank <= 3, "a convolution does not fit its kernel")
+    names = ("stride", "padding", "dilation", "output_padding")
+    lists = {name: tuple(wholes(parts[name], "conv", 0, 10**6, length=rank)) for name in names}
+    groups = whole(parts["groups"], "conv", 1, 10**6)
+    if truth(parts["transposed"], "conv"):
+        raise NotCovered("transposed convolutions")
+    need(min(lists["stride"]) > 0 and min(lists["dilation"]) > 0, "a stride is zero")
+    need(inner * groups == channels and outer % groups == 0, "a convolution does not fit its groups")
+    result = [
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, k, s, p, d in zip(places, kernel, lists["stride"], lists["padding"], lists["dilation"], strict=True)
+    ]
+    need(min(result) > 0, "a kernel is larger than what it reads")
+    return {**lists, "groups": groups}, (batch, outer, *result)
+
+
+def _positions(parts: dict[str, Any], shape: tuple[int, ...], where: str) -> np.ndarray[Any, Any]:
+    """An affine map `offset + Σ stride_k i_k`, or the positions themselves."""
+    if "positions" in parts:
+        record(parts, where, "positions")
+        return unpack(parts["positions"], math.prod(shape), "<i8", where).reshape(shape)
+    record(parts, where, "offset strides")
+    strides = wholes(parts["strides"], where, -(10**10), 10**10, length=len(shape))
+    total = np.full(shape, whole(parts["offset"], where, 0, 10**10), dtype=np.int64)
+    for axis, (size, step) in enumerate(zip(shape, strides, strict=True)):
+        total += (step * np.arange(size)).reshape(-1, *(1,) * (len(shape) - axis - 1))
+    return total
+
+
+def _constant(parts: dict[str, Any], shape: tuple[int, ...], where: str) -> np.ndarray[Any, Any]:
+    kind = word(parts["kind"], where, "b", "i", "f")
+    count = math.prod(shape)
+    return unpack(parts["values"], count, "<f8" if kind == "f" else "<i8", where).reshape(shape)
+
+
+def unpack(value: object, count: int, kind: str, where: str) -> np.ndarray[Any, Any]:
+    """So many numbers of eight bytes as text, compressed after `z:`."""
+    if not isinstance(value, str) or not value.startswith("z:"):
+        raise NotACertificate(f"{where}: expected packed numbers")
+    try:
+        raw = zlib.decompressobj().decompress(base64.b64decode(value[2:], validate=True), 8 * count + 1)
+    except (binascii.Error, ValueError, zlib.error):
+        raise NotACertificate(f"{where}: packed numbers are damaged") from None
+    if len(raw) != 8 * count:
+        raise NotACertificate(f"{where}: expected {count} packed numbers")
+    return np.frombuffer(raw, dtype=kind)

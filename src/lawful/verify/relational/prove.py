@@ -1,0 +1,92 @@
+"""That a program computes one function before and after the folds and the group element of a certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lawful.errors import CertificateError
+from lawful.verify.checkpoints.element import Form, ListedFrame
+from lawful.verify.core.schema import need, printable
+from lawful.verify.relational.claims import draw_assignment, exact_frames
+from lawful.verify.relational.degree import MOST, count_degree
+from lawful.verify.relational.operators import Runs
+from lawful.verify.relational.program import NotCovered, read_program
+from lawful.verify.relational.residues import Lanes
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was shown, or why nothing was."""
+
+    digest: str
+    nodes: int
+    open: str  # what no rule follows; empty if the function was shown to be the same
+
+
+def prove(
+    listed_program: object,
+    shapes: Mapping[str, tuple[int, ...]],
+    folds: list[Any],
+    listed_frames: Mapping[str, list[ListedFrame]],
+    shifts: Mapping[str, list[np.ndarray[Any, Any]]],
+    forms: list[Form],
+    numbers: Callable[[str], tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]],
+) -> Proof:
+    """Run the program with random tensors, with these after the folds, and with those after the element.
+
+    Rejects the certificate if outputs differ, and names the first node where a function meets a value of its own.
+    """
+    digest, nodes = "", 0
+    field = Lanes()  # primes and points are drawn here, when all has been read
+    try:
+        program = read_program(listed_program, dict(shapes))
+        digest, nodes = program.digest, len(program.nodes)
+        frames = exact_frames(field, listed_frames, forms)
+        moved = {name: [frame.dims for frame in own] for name, own in frames.items()}
+        degrees = draw_assignment(field, shapes, moved, 1)
+        degrees.fold(folds)
+        terms, generic = count_degree(program, degrees.degrees)
+        if terms > MOST:
+            raise NotCovered("products of a parameter with itself of a high degree")
+        first = draw_assignment(field, shapes, moved, terms)
+        sides = [first]
+        if folds:
+            folded = first.copy()
+            folded.fold(folds)
+            sides.append(folded)
+        last = sides[-1].copy()
+        for name, own in frames.items():
+            for frame in own:
+                last.tensors[name] = last.tensors[name].act(field, frame)
+        for name, pieces in shifts.items():
+            for piece in pieces:
+                last.tensors[name] = last.tensors[name].add(field, piece)
+        sides.append(last)
+
+        def held(name: str) -> np.ndarray[Any, Any]:
+            """Numbers that both files have and nothing moves are constants of the program."""
+            one, two = numbers(name)
+            still = (
+                name not in frames
+                and name not in shifts
+                and all(side.tensors[name] is first.tensors[name] for side in sides)
+            )
+            need(still and np.array_equal(one, two), "a tensor that the program takes for a constant is moved")
+            return one
+
+        runs = Runs(field, program, [side.leaves() for side in sides], generic, held)
+        for side in sides:
+            for key, values in side.powers.items():
+                runs.known.setdefault(key, {}).update(values)
+        if not runs.outputs_agree():
+            where = printable(str(runs.parted))[:80] if runs.parted else "an output"
+            raise CertificateError(
+                f"the program computes another function with what is listed: its values part at {where}"
+            )
+    except NotCovered as reason:
+        return Proof(digest, nodes, printable(str(reason))[:120])
+    return Proof(digest, nodes, "")
