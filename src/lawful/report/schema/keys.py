@@ -158,6 +158,7 @@ TABLE = {
         monotone?: string, the directions that were asked for
         asked_outputs?: array of integer, the outputs that were asked for
         boxes: integer, looked at
+        why?: string?, nothing was decided, or nothing had to be
         walked?: integer, boxes whose regions were walked through in rationals
         arithmetic: string, what was exact and what was rounded outwards
         interrupted: boolean, by Ctrl-C

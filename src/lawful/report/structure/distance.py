@@ -79,6 +79,7 @@ def property_json(found: PropertyCheck) -> dict[str, Any]:
         "input": found.input,
         "outputs": None if found.outputs is None else [float(value) for value in found.outputs],
         "boxes": found.boxes,
+        "why": found.why or None,
         "arithmetic": "holds: float64, rounded outwards; violated: exact rationals",
         "interrupted": found.interrupted,
         "seconds": found.seconds,
@@ -98,8 +99,20 @@ def property_text(found: PropertyCheck) -> str:
     if found.input is not None and found.outputs is not None:
         lines.append(f"  input    [{_numbers(found.input)}]")
         lines.append(f"  outputs  [{_numbers([float(value) for value in found.outputs])}]")
+    if found.why:
+        lines.append(f"  {found.why}")
     lines.append(f"  {found.boxes:,} boxes, {found.seconds:.2f} s")
     return "\n".join(lines)
+
+
+def competition_text(found: PropertyCheck) -> str:
+    """The result as VNN-COMP wants it: a word, and the input and its outputs if it is *sat*."""
+    word = {"holds": "unsat", "violated": "sat", "undecided": "timeout"}[found.status]
+    if found.input is None or found.outputs is None:
+        return f"{word}\n"
+    pairs = [f"(X_{place} {float(value)!r})" for place, value in enumerate(found.input)]
+    pairs += [f"(Y_{place} {float(value)!r})" for place, value in enumerate(found.outputs)]
+    return f"{word}\n(" + "\n ".join(pairs) + ")\n"
 
 
 def monotone_json(found: MonotoneCheck) -> dict[str, Any]:

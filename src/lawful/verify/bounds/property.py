@@ -72,7 +72,7 @@ def check(body: dict[str, Any]) -> Finding:
         facts["outputs"], case = _reached(given["input"], box, layers, cases)
         statement = f"{name}an input of {shown(box)} leads into case {case + 1} of {what} (exact)"
     else:
-        facts["leaves"] = _excluded(given["tree"], box, layers, cases)
+        facts["leaves"] = excluded(given["tree"], box, layers, cases)
         statement = f"{name}no input of {shown(box)} leads into {what} ({facts['leaves']} boxes re-computed)"
     return Finding(statement, facts, (network.digest(),))
 
@@ -104,7 +104,7 @@ def _reached(
     return outputs, reached[0]
 
 
-def _excluded(value: object, box: Sides, layers: list[Plain], cases: list[list[HalfSpace]]) -> int:
+def excluded(value: object, box: Sides, layers: list[Plain], cases: list[list[HalfSpace]]) -> int:
     """Bound `a · y - bound` on every leaf; how many leaves there are."""
     tree = wholes(value, "tree", 0, len(box))
     leaves = leaves_of(tree, box)
