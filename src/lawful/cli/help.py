@@ -20,7 +20,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Change a network, and keep its function": ("convert", "rebalance", "prune", "canonical", "merge"),
     "Train, and watch how training moves": ("flow", "compare", "drift", "truncation-flow", "leaky"),
     "Trust nothing unseen": ("verify", "reproduce", "demo"),
-    "Many networks at once": ("sweep", "fingerprint", "find"),
+    "Many networks at once": ("sweep", "vnncomp", "fingerprint", "find"),
 }  # fmt: skip
 
 # The tests run these in a folder with small files of these names.
@@ -61,6 +61,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "distance": (
         "lawful distance model.safetensors later.safetensors --box=-1,1 --time 2",
         "lawful distance model.safetensors later.safetensors --box=-1,1 --within 100 --json",
+    ),
+    "vnncomp": (
+        "lawful vnncomp instances.csv --time 5",
+        "lawful vnncomp instances.csv --out results.csv --certificates proofs --json",
     ),
     "check": (
         "lawful check model.safetensors specification.vnnlib",

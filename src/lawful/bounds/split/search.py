@@ -69,7 +69,7 @@ class PhaseSearch:
         sizes, depth = self.layers.sizes, self.layers.depth
         work = sum(w.size * below for w, below in zip(self.layers.weights[1:-1], sizes, strict=False))
         few = self.layers.inputs <= FEW_INPUTS
-        self.full = bool(work <= SMALL or depth <= 1 or few) if full is None else full
+        self.full = not depth or (bool(work <= SMALL or depth <= 1 or few) if full is None else full)
         widest = max([*sizes, self.layers.inputs, 1])
         numbers = (
             max([*sizes, 1]) * widest if self.full and depth > 1 else 8 * self.layers.count + 8 * self.layers.inputs

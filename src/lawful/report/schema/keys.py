@@ -148,6 +148,17 @@ TABLE = {
         interrupted: boolean, by Ctrl-C
         seconds: number, spent
         understood: string?, how a VNN-LIB file was read""",
+    "vnncomp": """
+        instances: integer, in the file
+        sat: integer, violated
+        unsat: integer, proved
+        timeout: integer, undecided
+        error: integer, could not be read, or the checker refused the certificate
+        open: integer, not run
+        certified: integer, answers that the verifier re-checked
+        seconds: number, of processor time to find the answers
+        recheck_seconds: number, of processor time to re-check them
+        results: array of object, one for each instance""",
     "check": """
         status: string, holds, violated or undecided
         input: array of number?, that violates it
