@@ -11,7 +11,7 @@ import pytest
 
 from lawful.errors import CertificateError
 from lawful.verify import verify
-from lawful.verify.checkpoints.files import tensors_digest
+from lawful.verify.core.checkpoint import tensors_digest
 
 Tensors = dict[str, np.ndarray]
 RNG = np.random.default_rng(0)

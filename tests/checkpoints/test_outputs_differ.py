@@ -22,7 +22,7 @@ from lawful.checkpoints.rewrite.unrelated_programs import apart
 from lawful.errors import CertificateError, LawfulError, Unsupported
 from lawful.program.table import ATEN, Entry
 from lawful.verify import verify
-from lawful.verify.checkpoints.files import tensors_digest
+from lawful.verify.core.checkpoint import tensors_digest
 
 Files = list[dict[str, Any]]
 

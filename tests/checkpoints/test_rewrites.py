@@ -38,7 +38,7 @@ from lawful.checkpoints.opening import CheckpointPair, open_both
 from lawful.checkpoints.pair import align, decide, same
 from lawful.errors import CertificateError, InvalidNetwork
 from lawful.verify import verify
-from lawful.verify.checkpoints.files import tensors_digest
+from lawful.verify.core.checkpoint import tensors_digest
 
 Made = Callable[[], tuple[nn.Module, nn.Module]]
 GPT, LLAMA, IMAGE = "3:int", "3:int", "3,8,8"

@@ -235,7 +235,7 @@ def test_a_gain_that_was_not_moved_with_its_layer_is_seen() -> None:
     files[1] = {**files[1], "blocks.0.first.weight": files[1]["blocks.0.first.weight"][::-1].copy()}
     forged = json.loads(json.dumps(certificate))
     forged["moved"].remove("blocks.0.first.weight")
-    from lawful.verify.checkpoints.files import tensors_digest
+    from lawful.verify.core.checkpoint import tensors_digest
 
     forged["about"][1] = tensors_digest(files[1])
     with pytest.raises(CertificateError, match="not moved with it"):

@@ -13,7 +13,7 @@ from real import real
 
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify import verify
-from lawful.verify.checkpoints.files import tensors_digest
+from lawful.verify.core.checkpoint import tensors_digest
 from lawful.verify.core.tensors import weights_digest
 
 

@@ -40,7 +40,7 @@ def test_verified(lawful: Any, proof: Path, tmp_path: Path) -> None:
 
 
 def test_rejected(lawful: Any, proof: Path) -> None:
-    assert "REJECTED: the certificate is not about network 1" in lawful("verify", proof, "2-5-2 relu", code=1).stdout
+    assert "REJECTED: the certificate is not about 2-5-2 relu" in lawful("verify", proof, "2-5-2 relu", code=1).stdout
     proof.write_text(json.dumps(real("pruning") | {"neurons_after": 1}), encoding="utf-8")
     assert "REJECTED" in lawful("verify", proof, code=1).stdout
     found = lawful("verify", proof, "--json", code=1).json

@@ -17,7 +17,7 @@ from lawful import Architecture, CertificateError, Dag, Mlp
 from lawful.bounds.certificate import certificate
 from lawful.bounds.distance import distance
 from lawful.verify import verify
-from lawful.verify.bounds.distance import bounded
+from lawful.verify.bounds.boxes import bounded
 from lawful.verify.bounds.layers import Places, deepened, plain_layers, shared_layers
 from lawful.verify.core.dag import dag_of
 

@@ -21,8 +21,9 @@ from lawful.invariant_set.certificate import certificate as of_components
 from lawful.network import Architecture, Mlp
 from lawful.papers.leaky import LeakyResNet
 from lawful.verify.core.dag import read_dag
+from lawful.verify.core.numbers import exact
 from lawful.verify.pruning.rules import Replay
-from lawful.verify.pruning.sums import Signals, exact, sum_span
+from lawful.verify.pruning.sums import Signals, sum_span
 
 
 def test_a_tolerance_is_around_the_balance_of_the_weights_themselves() -> None:

@@ -14,6 +14,7 @@ from lawful.cli.checkpoints.align import FloatTensors
 from lawful.cli.output import print_json
 from lawful.cli.source import (
     ActivationOption,
+    BoxOption,
     DropOption,
     InputOption,
     JsonOption,
@@ -27,6 +28,10 @@ from lawful.cli.source import (
 )
 from lawful.errors import CertificateError, LawfulError, NotACertificate, Unsupported
 
+BalanceOption = Annotated[
+    Path | None, typer.Option("--balance", help="A JSON file of balances that it should be about.")
+]
+
 
 def add_to(app: typer.Typer) -> None:
     """Register the verb."""
@@ -37,7 +42,9 @@ def verify(
     file: Annotated[Path, typer.Argument(help="A certificate that another verb saved.")],
     networks: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NETWORK|DATA]...", help="Networks, data and runs that it should be about."),
+        typer.Argument(
+            metavar="[NETWORK|DATA|SPEC.vnnlib]...", help="Networks, data, runs and questions that it should be about."
+        ),
     ] = None,
     activation: ActivationOption = None,
     model: ModelOption = None,
@@ -45,9 +52,13 @@ def verify(
     drop_useless: DropOption = False,
     input_size: InputOption = None,
     seed: SeedOption = 0,
+    box: BoxOption = None,
+    balance: BalanceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Re-check a saved certificate with separate code: 0 verified, 1 rejected, 2 not a certificate."""
+    from lawful.api.binding import need_balance, need_box, need_specification
+    from lawful.cli.structure.components import read_balance
     from lawful.formats.io.reading import read_bytes
     from lawful.report.verify import rejected_json, rejected_text, verified_json, verified_text
     from lawful.verify import speaks_of_files
@@ -60,19 +71,30 @@ def verify(
         of_files = speaks_of_files(content)
     except NotACertificate as error:
         raise NotACertificate(f"{file}: {error}") from None
+    asked = [Path(text) for text in networks or [] if text.lower().endswith((".vnnlib", ".vnnlib.gz"))]
+    things = [text for text in networks or [] if Path(text) not in asked]
     given: list[Any] = (
-        [FloatTensors(Path(text)) for text in networks or []]
+        [FloatTensors(Path(text)) for text in things]
         if of_files
-        else [_named(text, seed, reading | {"drop_useless": drop_useless}) for text in networks or []]
+        else [_named(text, seed, reading | {"drop_useless": drop_useless}) for text in things]
     )
     try:
         found = check(content, *given)
+        for specification in asked:
+            need_specification(found.kind, found.facts, specification)
+        if box is not None:
+            need_box(found.facts, box)
+        if balance is not None:
+            names = _node_names(things[0], seed, reading) if things else None
+            need_balance(found.facts, read_balance(balance), names, balance)
     except CertificateError as error:
         print_json(rejected_json(error)) if as_json else typer.echo(rejected_text(error))
         raise typer.Exit(1) from None
     except (NotACertificate, Unsupported) as error:
         raise type(error)(f"{file}: {error}") from None
-    print_json(verified_json(found)) if as_json else typer.echo(verified_text(found, networks or []))
+    print_json(verified_json(found)) if as_json else typer.echo(
+        verified_text(found, things, [str(each) for each in asked])
+    )
 
 
 @dataclass(frozen=True)
@@ -80,6 +102,13 @@ class Names:
     """All digests that what a user named can have: one file may hold a network, or data."""
 
     digests: tuple[str, ...]
+    text: str = ""
+
+
+def _node_names(text: str, seed: int, reading: dict[str, Any]) -> list[str]:
+    """The names of the hidden nodes of a network, in order."""
+    graph = open_network(text, seed=seed, **reading).to_dag()
+    return [graph.names[node] for node in graph.hidden]
 
 
 def _named(text: str, seed: int, reading: dict[str, Any]) -> Names:
@@ -104,7 +133,7 @@ def _named(text: str, seed: int, reading: dict[str, Any]) -> Names:
     except LawfulError:
         if not found:
             raise
-    return Names(tuple(dict.fromkeys(found)))
+    return Names(tuple(dict.fromkeys(found)), text)
 
 
 def _data(path: Path) -> Iterator[Any]:

@@ -9,12 +9,13 @@ from lawful.errors import CertificateError
 from lawful.verify import Verified
 
 
-def verified_text(found: Verified, names: Sequence[str]) -> str:
+def verified_text(found: Verified, names: Sequence[str], questions: Sequence[str] = ()) -> str:
     """The statement, and which networks it is about."""
     lines = [f"verified: {found.statement}"]
     for place, digest in enumerate(found.networks):
         given = [name for name, where in zip(names, found.given, strict=True) if where == place]
         lines.append(f"  {digest}" + (f" is {given[0]}" if given else ""))
+    lines += [f"  it answers {question}" for question in questions]
     if found.networks and not names:
         lines.append("  (give the networks and data after the file to see whether it is about them)")
     return "\n".join(lines)

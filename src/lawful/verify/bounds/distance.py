@@ -14,10 +14,22 @@ from typing import Any
 import numpy as np
 
 from lawful.outward import at_least, at_most
-from lawful.verify.bounds.layers import Floats, Places, Plain, Shared, deepened, plain_layers, shared_layers
-from lawful.verify.bounds.relaxation import bounds, hidden_ends
+from lawful.verify.bounds.boxes import (
+    MOST_HALVINGS,
+    Sides,
+    bounded,
+    evaluated,
+    halves,
+    leaves_of,
+    middle_of,
+    read_box,
+    read_network,
+    shown,
+    widest,
+)
+from lawful.verify.bounds.layers import Places, Plain, Shared, deepened, plain_layers, shared_layers
+from lawful.verify.bounds.relaxation import hidden_ends
 from lawful.verify.bounds.spectral import Weights, spectral_gaps
-from lawful.verify.core.dag import CheckedDag, read_dag, read_mlp
 from lawful.verify.core.finding import Finding, digest_of, short
 from lawful.verify.core.schema import (
     afford,
@@ -32,10 +44,6 @@ from lawful.verify.core.schema import (
     wholes,
     word,
 )
-
-MOST_HALVINGS = 3  # of a leaf that does not quite close here
-MOST_NUMBERS = 4_000_000  # in the forms of the boxes that are bounded together
-Sides = list[tuple[Fraction, Fraction]]
 
 
 def check(body: dict[str, Any]) -> Finding:
@@ -82,23 +90,6 @@ def check(body: dict[str, Any]) -> Finding:
     return Finding(f"{names}{what}{where} {', and '.join(said)}", facts, digests, data)
 
 
-def read_network(value: object, where: str) -> CheckedDag:
-    """A network as layers or as a graph."""
-    if isinstance(value, dict) and "biases" in value:
-        return read_mlp(value, where).to_dag()
-    return read_dag(value, where)
-
-
-def read_box(value: object, inputs: int) -> Sides:
-    """The sides of a box."""
-    found = []
-    for side in listed(value, "box", length=inputs):
-        low, high = (rational(end, "box") for end in listed(side, "box", length=2))
-        need(low <= high, "a side of the box is inverted")
-        found.append((low, high))
-    return found
-
-
 def around_samples(value: object, box: Sides) -> tuple[list[Sides], Fraction, tuple[str, ...]]:
     """The part of a box near each sample, how near, and the samples' digest."""
     given = record(value, "near", "samples radius")
@@ -112,12 +103,6 @@ def around_samples(value: object, box: Sides) -> tuple[list[Sides], Fraction, tu
         need(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "a sample is outside the box")
         found.append([(max(low, x - radius), min(high, x + radius)) for x, (low, high) in zip(point, box, strict=True)])
     return found, radius, (digest_of("data", samples),)
-
-
-def shown(box: Sides) -> str:
-    """A box in few words."""
-    sides = [f"[{low}, {high}]" for low, high in box]
-    return f"{sides[0]}^{len(sides)}" if len(set(sides)) == 1 else " x ".join(sides[:4]) + " x ..." * (len(sides) > 4)
 
 
 # From below
@@ -136,18 +121,6 @@ def _lower(
     sizes = [abs(theirs[which] - ours[which]) for which in outputs]
     need(not within(sizes, above, norm), "the networks do not differ by more than stated at this input")
     return above
-
-
-def evaluated(layers: list[Plain], point: list[Fraction]) -> list[Fraction]:
-    """The outputs at a point, exactly."""
-    values = point
-    for layer in layers:
-        sums = [
-            sum((weight * values[place] for place, weight in row.items()), shift)
-            for row, shift in zip(layer.rows, layer.bias, strict=True)
-        ]
-        values = [total if total > 0 else slope * total for total, slope in zip(sums, layer.slopes, strict=True)]
-    return values
 
 
 def within(sizes: Sequence[Fraction | float], most: Fraction, norm: str) -> bool:
@@ -214,59 +187,11 @@ def _cap(value: object, layers: list[Shared], box: Sides, outputs: list[int]) ->
     columns = np.array(matrix(given["columns"], "spectral.columns", rows=len(outputs), columns=1 + 2 * below[1]))
     afford(40.0 * rows.size * columns.shape[1])
     need(bool((rows > 0).all() and (columns > 0).all()), "a weight of the bilinear form is not positive")
-    middle = np.array([_middle(*side) for side in box])
+    middle = np.array([middle_of(*side) for side in box])
     centre, radius = middle[:, 0], middle[:, 1]
     ends = hidden_ends(layers, centre[None], radius[None])
     found = spectral_gaps(layers, ends, (centre, radius), outputs, Weights(rows, columns))
     return [Fraction(float(gap)) if np.isfinite(gap) else math.inf for gap in found]
-
-
-def leaves_of(tree: list[int], box: Sides) -> list[Sides]:
-    """The boxes of a tree in preorder: 0 is a leaf, `1 + k` a box that is halved along input k."""
-    waiting, leaves = [box], []
-    for node in tree:
-        need(bool(waiting), "the tree goes on after its end")
-        here = waiting.pop()
-        if node:
-            waiting += reversed(halves(here, node - 1))
-        else:
-            leaves.append(here)
-    need(not waiting, "the tree ends too early")
-    return leaves
-
-
-def halves(box: Sides, along: int) -> list[Sides]:
-    """Both halves of a box."""
-    low, high = box[along]
-    middle = (low + high) / 2
-    return [[*box[:along], side, *box[along + 1 :]] for side in ((low, middle), (middle, high))]
-
-
-def widest(box: Sides) -> int:
-    """The longest side."""
-    return max(range(len(box)), key=lambda side: box[side][1] - box[side][0])
-
-
-def bounded(layers: list[Shared], boxes: list[Sides]) -> Iterator[tuple[Floats, Floats]]:
-    """For each box lower and upper bounds of the outputs of `g - f`, computed many boxes at a time."""
-    width = max(max(layer.W.shape) for layer in layers)
-    many = max(1, min(16, MOST_NUMBERS // (width * (1 + layers[0].W.shape[1]))))
-    for start in range(0, len(boxes), many):
-        yield from zip(*bounds(layers, *centred(boxes[start : start + many])), strict=True)
-
-
-def centred(boxes: list[Sides]) -> tuple[Floats, Floats]:
-    """Centres and radii of boxes."""
-    ends = np.array([[_middle(*side) for side in box] for box in boxes], dtype=np.float64)
-    return ends[:, :, 0], ends[:, :, 1]
-
-
-def _middle(low: Fraction, high: Fraction) -> tuple[float, float]:
-    """A float near the middle of an interval, and one that is at least the distance to both ends."""
-    middle = float((low + high) / 2)
-    reach = max(high - Fraction(middle), Fraction(middle) - low)
-    radius = float(reach)
-    return middle, radius if Fraction(radius) >= reach else float(np.nextafter(radius, np.inf))
 
 
 def _gaps(layers: list[Shared], boxes: list[Sides]) -> Iterator[list[Fraction | float]]:

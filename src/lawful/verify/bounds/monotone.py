@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from flint import fmpq
 
-from lawful.verify.bounds.distance import (
+from lawful.verify.bounds.boxes import (
     MOST_HALVINGS,
     MOST_NUMBERS,
     Sides,
@@ -38,9 +38,9 @@ from lawful.verify.bounds.lines import TINY, UNIT, Ends
 from lawful.verify.bounds.relaxation import hidden_ends
 from lawful.verify.core.dag import CheckedDag
 from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.layers import CheckedStack, carried
 from lawful.verify.core.regions import walked
 from lawful.verify.core.schema import afford, exactly, listed, need, numbers, record, whole, wholes
-from lawful.verify.fibers.steps import CheckedStack, carried
 
 
 def check(body: dict[str, Any]) -> Finding:

@@ -8,11 +8,10 @@ output reaches. An input that leads there is evaluated in rationals.
 from __future__ import annotations
 
 from fractions import Fraction
-from hashlib import sha256
 from math import lcm
 from typing import Any, NamedTuple
 
-from lawful.verify.bounds.distance import (
+from lawful.verify.bounds.boxes import (
     MOST_HALVINGS,
     Sides,
     bounded,
@@ -25,10 +24,8 @@ from lawful.verify.bounds.distance import (
     widest,
 )
 from lawful.verify.bounds.layers import Floats, Places, Plain, nothing, plain_layers, shared_layers
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding, in_full, short
 from lawful.verify.core.schema import afford, exactly, listed, need, numbers, rational, record, truth, wholes
-
-LONGEST = 4_000  # characters of a question that a statement repeats; a longer one is named by its digest
 
 
 def _coefficient(value: Fraction) -> str:
@@ -69,7 +66,8 @@ def check(body: dict[str, Any]) -> Finding:
     what = f"what is forbidden: {_words(cases)}"
     if given["input"] is not None:
         need(given["tree"] is None, "a certificate shows one of the two")
-        facts["outputs"], case = _reached(given["input"], box, layers, cases)
+        facts["input"] = exactly(numbers(given["input"], "input", length=len(box)))
+        facts["outputs"], case = _reached(facts["input"], box, layers, cases)
         statement = f"{name}an input of {shown(box)} leads into case {case + 1} of {what} (exact)"
     else:
         facts["leaves"] = excluded(given["tree"], box, layers, cases)
@@ -79,10 +77,7 @@ def check(body: dict[str, Any]) -> Finding:
 
 def _words(cases: list[list[HalfSpace]]) -> str:
     """The forbidden outputs in full: a statement is about the question that was asked, so it repeats it."""
-    whole = " or ".join(" and ".join(map(str, case)) for case in cases)
-    if len(whole) <= LONGEST:
-        return whole
-    return f"{whole[:LONGEST]} ... (sha256 of all: {sha256(whole.encode()).hexdigest()})"
+    return in_full(" or ".join(" and ".join(map(str, case)) for case in cases))
 
 
 def _half_space(value: object, outputs: int) -> HalfSpace:
@@ -92,10 +87,9 @@ def _half_space(value: object, outputs: int) -> HalfSpace:
 
 
 def _reached(
-    value: object, box: Sides, layers: list[Plain], cases: list[list[HalfSpace]]
+    point: list[Fraction], box: Sides, layers: list[Plain], cases: list[list[HalfSpace]]
 ) -> tuple[list[Fraction], int]:
     """The outputs at the input, and the case that they are in."""
-    point = exactly(numbers(value, "input", length=len(box)))
     need(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "the input is outside the box")
     afford(100.0 * sum(len(row) for layer in layers for row in layer.rows))
     outputs = evaluated(layers, point)

@@ -29,10 +29,11 @@ from lawful.verify.checkpoints.element import (
     spread,
     terms_of,
 )
-from lawful.verify.checkpoints.files import FormTensors, read_sources, survey
-from lawful.verify.checkpoints.folds import KINDS, Array, FoldedTensors, clusters, name_of
+from lawful.verify.checkpoints.files import FormTensors, read_sources
+from lawful.verify.checkpoints.folds import KINDS, FoldedTensors, clusters, name_of
 from lawful.verify.checkpoints.own import need_partners, own_numbers
 from lawful.verify.checkpoints.settings import check_settings
+from lawful.verify.core.checkpoint import Array, survey
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.schema import grant, listed, need, record
 

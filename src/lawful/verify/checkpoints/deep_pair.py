@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lawful.verify.checkpoints.files import tensors_digest
-from lawful.verify.checkpoints.folds import Array
+from lawful.verify.core.checkpoint import Array, tensors_digest
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.schema import listed, need, record, whole
 

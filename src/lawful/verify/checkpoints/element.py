@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lawful.errors import NotACertificate
-from lawful.verify.checkpoints.files import Shapes
-from lawful.verify.checkpoints.folds import Array, name_of
+from lawful.verify.checkpoints.folds import name_of
+from lawful.verify.core.checkpoint import Array, Shapes
 from lawful.verify.core.schema import listed, need, record, whole, wholes
 
 INVERSE = 1e-6

@@ -5,8 +5,6 @@ Every number of the file has to be in them. Nothing is kept: a tensor is made ag
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -14,28 +12,11 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import NotACertificate
-from lawful.verify.checkpoints.folds import Array
+from lawful.verify.core.checkpoint import Array, Shapes
 from lawful.verify.core.schema import listed, need, number, record, truth, whole, wholes
 
 Source = str | dict[str, Any]
-Shapes = dict[str, tuple[int, ...]]
 Taken = dict[str, list[Any]]  # for each tensor of a file, the rows that were taken, None for all
-
-
-def tensors_digest(tensors: Mapping[str, Array]) -> str:
-    """Names tensors by their numbers."""
-    return survey(tensors)[0]
-
-
-def survey(file: Mapping[str, Array]) -> tuple[str, Shapes]:
-    """The digest of a file, and the shapes of its tensors."""
-    total, shapes = hashlib.sha256(b"lawful checkpoint 2\n"), {}
-    for key in sorted(file):
-        array = np.ascontiguousarray(file[key], dtype="<f8")
-        shapes[key] = np.shape(file[key]) if array.ndim == 1 and array.size == 1 else array.shape
-        total.update(f"{json.dumps([key, list(shapes[key])])}\n".encode())
-        total.update(array.data if array.size else b"")
-    return f"checkpoint:{total.hexdigest()}", shapes
 
 
 def read_sources(value: object) -> dict[str, tuple[Source, Source]]:

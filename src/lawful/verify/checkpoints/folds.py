@@ -8,9 +8,9 @@ from typing import Any, SupportsInt
 import numpy as np
 
 from lawful.errors import NotACertificate
+from lawful.verify.core.checkpoint import Array
 from lawful.verify.core.schema import listed, need, number, record, truth, whole, wholes, word
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
 Tensors = dict[str, Array]
 KINDS = ("gain", "statistics", "value", "move", "drop", "centre")
 

@@ -17,8 +17,7 @@ from flint import arb, arb_mat, ctx
 
 from lawful.errors import CertificateError, Unsupported
 from lawful.outward import at_least
-from lawful.verify.checkpoints.files import survey
-from lawful.verify.checkpoints.folds import Array
+from lawful.verify.core.checkpoint import Array, survey
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.program import ReadStep, read_steps
 from lawful.verify.core.schema import afford, listed, need, number, record

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lawful.verify.checkpoints.element import ListedFrame
-from lawful.verify.checkpoints.files import Shapes
-from lawful.verify.checkpoints.folds import Array
+from lawful.verify.core.checkpoint import Array, Shapes
 from lawful.verify.core.schema import need
 
 ALIKE = 1e-9  # relative, of factors that are the same one

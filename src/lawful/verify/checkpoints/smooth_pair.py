@@ -16,8 +16,7 @@ import numpy as np
 
 from lawful.errors import CertificateError
 from lawful.verify.checkpoints import deep_pair
-from lawful.verify.checkpoints.files import tensors_digest
-from lawful.verify.checkpoints.folds import Array
+from lawful.verify.core.checkpoint import Array, tensors_digest
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.schema import afford, listed, need, record, whole, word
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from lawful.errors import CertificateError, NotACertificate
 from lawful.verify.core.dag import dag_of
-from lawful.verify.core.finding import digest_of
+from lawful.verify.core.finding import digest_of, short
 from lawful.verify.core.schema import MOST_BYTES
 from lawful.verify.core.tensors import digest_of_module
 
@@ -42,10 +42,16 @@ def matched(digests: Sequence[str], given: Sequence[Any]) -> tuple[int, ...]:
         names = names_of(thing)
         place = next((place for place in free if digests[place] in names), None)
         if place is None:
-            raise CertificateError(f"the certificate is not about network {number} of those given")
+            name = getattr(thing, "text", f"network {number} of those given")
+            raise CertificateError(f"the certificate is not about {name}: {_about(digests)}")
         free.remove(place)
         found.append(place)
     return tuple(found)
+
+
+def _about(digests: Sequence[str]) -> str:
+    """What it is about, in words."""
+    return f"it is about {', '.join(map(short, digests))}" if digests else "it is about nothing that can be given"
 
 
 def names_of(thing: Any) -> tuple[str, ...]:

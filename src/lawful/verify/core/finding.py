@@ -12,6 +12,8 @@ from html import escape
 from types import MappingProxyType
 from typing import Any
 
+LONGEST = 4_000  # characters of a question that a statement repeats
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -65,6 +67,17 @@ def _bytes(code: str, values: Iterable[Any]) -> bytes:
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers.tobytes()
+
+
+def in_full(question: str) -> str:
+    """A question as a statement repeats it: whole, or its beginning and the digest of all of it.
+
+    >>> in_full("[0, 1]^2")
+    '[0, 1]^2'
+    """
+    if len(question) <= LONGEST:
+        return question
+    return f"{question[:LONGEST]} ... (sha256 of all: {hashlib.sha256(question.encode()).hexdigest()})"
 
 
 def short(digest: str) -> str:

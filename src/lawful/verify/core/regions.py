@@ -12,8 +12,9 @@ from typing import Any
 
 from flint import fmpq_mat
 
+from lawful.verify.core.layers import CheckedStack, Row
+from lawful.verify.core.numbers import ONE, ZERO, Span
 from lawful.verify.core.schema import afford, listed, need, wholes
-from lawful.verify.fibers.steps import ONE, ZERO, CheckedStack, Row, Span
 
 
 @dataclass(frozen=True)

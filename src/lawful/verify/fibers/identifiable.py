@@ -13,14 +13,16 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from flint import fmpq, fmpq_mat
+from flint import fmpq_mat
 
 from lawful.verify.core.dag import CheckedMlp, read_mlp
 from lawful.verify.core.finding import Finding, short
-from lawful.verify.core.schema import afford, listed, need, rational, record, truth, whole
+from lawful.verify.core.layers import CheckedStack, Row, layered
+from lawful.verify.core.numbers import ONE, ZERO, fraction
+from lawful.verify.core.schema import afford, listed, need, record, truth, whole
+from lawful.verify.fibers.agreement import agreement
 from lawful.verify.fibers.roles import count_parameters
-from lawful.verify.fibers.same import agreement
-from lawful.verify.fibers.steps import ONE, ZERO, CheckedStack, Rational, Row, hides, layered
+from lawful.verify.fibers.steps import hides
 
 PRIME = 2**61 - 1
 MOST_LISTED = 32  # neurons whose subsets are all looked at, by halves
@@ -135,17 +137,15 @@ def _other(value: object, net: CheckedStack) -> CheckedStack:
     """Other parameters, as fractions; the shape and the slopes are the network's."""
     rows = listed(value, "other", length=len(net.layers))
     layers = tuple(
-        [[_rational(entry) for entry in listed(row, "other", length=len(own[0]))] for row in listed(one, "other")]
+        [
+            [fraction(entry, "other") for entry in listed(row, "other", length=len(own[0]))]
+            for row in listed(one, "other")
+        ]
         for one, own in zip(rows, net.layers, strict=True)
     )
     found = CheckedStack(net.inputs, layers, net.slopes)
     need(found.widths == net.widths, "the other parameters have another shape")
     return found
-
-
-def _rational(value: object) -> Rational:
-    found = rational(value, "other")
-    return fmpq(found.numerator, found.denominator)
 
 
 def _kept(net: CheckedStack) -> list[Any]:
@@ -246,7 +246,7 @@ def _check_bottleneck(net: CheckedStack, value: object) -> None:
         given = record(item, "ridges", "first second values")
         neuron = whole(given["first"], "ridges.first", 0, len(first) - 1)
         bent = whole(given["second"], "ridges.second", 0, len(second) - 1)
-        point = [_rational(entry) for entry in listed(given["values"], "ridges.values", length=len(first))]
+        point = [fraction(entry, "other") for entry in listed(given["values"], "ridges.values", length=len(first))]
         need(_is_ridge(second, heads, neuron, bent, point), f"a ridge does not fix first-layer neuron {neuron}")
         fixed.add(neuron)
     need(len(fixed) == len(first), "some first-layer neuron is fixed by no ridge")

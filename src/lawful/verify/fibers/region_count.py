@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from flint import fmpq
-
 from lawful.verify.core.dag import read_dag
 from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.layers import CheckedStack, Row, read_box, read_network, sides_of
+from lawful.verify.core.numbers import ZERO, Rational, fraction
 from lawful.verify.core.regions import walked
-from lawful.verify.core.schema import afford, listed, need, rational, record, whole
-from lawful.verify.fibers.same import read_box, read_network
-from lawful.verify.fibers.steps import ZERO, CheckedStack, Rational, Row
+from lawful.verify.core.schema import afford, listed, need, record, whole
 
 
 def check(body: dict[str, Any]) -> Finding:
@@ -27,7 +25,7 @@ def check(body: dict[str, Any]) -> Finding:
     points = iter(listed(given["points"], "points"))
     regions, work = 0, 0.0
     for rows, _ in walked(given["decisions"], (net,), box):
-        point = [_rational(value) for value in listed(next(points, []), "points", length=net.inputs)]
+        point = [fraction(value, "points") for value in listed(next(points, []), "points", length=net.inputs)]
         work += 10.0 * len(rows) * net.inputs * (1 + max(value.height_bits() for value in point) / 64)
         afford(work)
         need(all(_value(row, point) > 0 for row in rows), f"point {regions} does not lie inside its region")
@@ -38,7 +36,9 @@ def check(body: dict[str, Any]) -> Finding:
     many = "1 region" if regions == 1 else f"{regions} regions"
     meant = "open sets on which every hidden neuron that bends keeps its side"
     return Finding(
-        f"{short(digest)} has exactly {many} on {domain}, {meant}", {"regions": regions, "domain": domain}, (digest,)
+        f"{short(digest)} has exactly {many} on {domain}, {meant}",
+        {"regions": regions, "domain": domain, "box": sides_of(given["box"])},
+        (digest,),
     )
 
 
@@ -46,11 +46,6 @@ def _need_layers(value: object, net: CheckedStack) -> None:
     """No neuron but those of the network: a pair that carries a value past a layer bends where the network does not."""
     if isinstance(value, dict) and "roles" in value:
         need(sum(net.widths[1:-1]) == len(read_dag(value).hidden), "the regions of graphs with skips are not checked")
-
-
-def _rational(value: object) -> Rational:
-    found = rational(value, "points")
-    return fmpq(found.numerator, found.denominator)
 
 
 def _value(row: Row, point: list[Rational]) -> Rational:

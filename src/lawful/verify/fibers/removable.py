@@ -13,13 +13,14 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from flint import fmpq, fmpq_mat
+from flint import fmpq_mat
 
 from lawful.verify.core.dag import read_mlp
 from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.layers import CheckedStack, Row, layered
+from lawful.verify.core.numbers import ONE, ZERO, Rational, fraction
 from lawful.verify.core.regions import check_regions
-from lawful.verify.core.schema import afford, listed, need, rational, record, whole, word
-from lawful.verify.fibers.steps import ONE, ZERO, CheckedStack, Rational, Row, layered
+from lawful.verify.core.schema import afford, listed, need, record, whole, word
 
 Span = tuple[Rational | None, Rational | None]  # None is endless
 Line = tuple[Rational, Rational]  # p + q t
@@ -62,17 +63,12 @@ def check(body: dict[str, Any]) -> Finding:
     return Finding(words, facts, (digest,))
 
 
-def _fraction(value: object) -> Rational:
-    found = rational(value, "neurons")
-    return fmpq(found.numerator, found.denominator)
-
-
 def _check_stand_in(given: dict[str, Any], net: CheckedStack, layer: int, neuron: int) -> None:
     """The network with the combination in the neuron's place has the same affine maps on every region."""
     width = len(net.layers[layer - 1])
-    factors = [_fraction(value) for value in listed(given["coefficients"], "neurons", length=width)]
+    factors = [fraction(value, "neurons") for value in listed(given["coefficients"], "neurons", length=width)]
     need(factors[neuron] == 0, "neurons: a neuron stands for itself")
-    constant = _fraction(given["constant"])
+    constant = fraction(given["constant"], "neurons")
     above = [
         [w + row[neuron] * factor for w, factor in zip(row, (*factors, constant), strict=True)]
         for row in net.layers[layer]
@@ -106,12 +102,12 @@ def _check_need(given: dict[str, Any], net: CheckedStack, layer: int, neuron: in
 
 
 def _point(value: object, inputs: int) -> list[Rational]:
-    return [_fraction(item) for item in listed(value, "neurons.points", length=inputs)]
+    return [fraction(item, "neurons") for item in listed(value, "neurons.points", length=inputs)]
 
 
 def _contradict(constraints: list[Constraint], numbers: object) -> bool:
     """`Σ μ value` exceeds what `Σ μ t` can be at most."""
-    factors = [_fraction(item) for item in listed(numbers, "neurons.cases", length=len(constraints))]
+    factors = [fraction(item, "neurons") for item in listed(numbers, "neurons.cases", length=len(constraints))]
     if not constraints:
         return False
     for k in range(len(constraints[0][0])):

@@ -14,8 +14,9 @@ from itertools import combinations
 
 from flint import fmpq_mat
 
+from lawful.verify.core.layers import CheckedStack, Row
+from lawful.verify.core.numbers import ZERO
 from lawful.verify.core.schema import afford, need
-from lawful.verify.fibers.steps import ZERO, CheckedStack, Row
 
 MOST_COUNTED = 10_000  # assignments that are looked at one by one
 

@@ -12,10 +12,10 @@ from fractions import Fraction
 from typing import Any
 
 from lawful.outward import at_least, at_most
-from lawful.verify.core.dag import CheckedDag, read_dag
+from lawful.verify.core.dag import CheckedDag
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.schema import listed, need, record, truth, whole, wholes
-from lawful.verify.invariant_set.entries import EntryWiring, read_entries
+from lawful.verify.invariant_set.entries import EntryWiring, read_graph
 from lawful.verify.invariant_set.locks import check_locks
 
 KEYS = "network denominator tolerance balance locked flows connected log2_components"
@@ -65,12 +65,6 @@ def check(body: dict[str, Any]) -> Finding:
 def _edge(dag: CheckedDag, edge: int) -> tuple[Any, ...]:
     """The two ends of an edge, or the entry that it is."""
     return dag.places[edge] if isinstance(dag, EntryWiring) else (dag.tails[edge], dag.heads[edge])
-
-
-def read_graph(value: object, where: str = "network") -> CheckedDag:
-    """A graph of neurons, or of the entries of a module."""
-    entries = isinstance(value, dict) and "tensors" in value
-    return read_entries(value, where) if entries else read_dag(value, where)
 
 
 def _statement(locked: int, tolerance: Fraction, dag: CheckedDag, units: list[int], denominator: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lawful.verify.core.dag import HIDDEN, INPUT, OUTPUT, CheckedDag
+from lawful.verify.core.dag import HIDDEN, INPUT, OUTPUT, CheckedDag, read_dag
 from lawful.verify.core.schema import listed, need, record, truth, whole, wholes
 from lawful.verify.core.tensors import Tensor, read_tensor, weights_digest
 
@@ -97,3 +97,9 @@ def record_of(value: object, where: str) -> dict[str, str]:
     found: dict[str, str] = dict(value)  # type: ignore[call-overload]
     need(all(isinstance(line, str) and len(line) < 400 for line in found.values()), f"{where}: expected texts")
     return found
+
+
+def read_graph(value: object, where: str = "network") -> CheckedDag:
+    """A graph of neurons, or of the entries of a module."""
+    entries = isinstance(value, dict) and "tensors" in value
+    return read_entries(value, where) if entries else read_dag(value, where)

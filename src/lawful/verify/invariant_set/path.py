@@ -16,8 +16,7 @@ from lawful.outward import at_least, at_most
 from lawful.verify.core.dag import CheckedDag
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.schema import afford, listed, need, rational, record, whole, wholes
-from lawful.verify.invariant_set.components import read_graph
-from lawful.verify.invariant_set.entries import EntryWiring
+from lawful.verify.invariant_set.entries import EntryWiring, read_graph
 from lawful.verify.invariant_set.locks import check_locks
 
 Squares = dict[int, Fraction]

@@ -14,23 +14,11 @@ from typing import Any
 from flint import fmpq
 
 from lawful.verify.core.dag import CheckedDag, read_dag
-from lawful.verify.core.finding import Finding, short
-from lawful.verify.core.schema import afford, listed, need, number, rational, record, whole, wholes, word
+from lawful.verify.core.finding import Finding, in_full, short
+from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, exact, fraction, plain
+from lawful.verify.core.schema import afford, listed, need, number, record, whole, wholes, word
 from lawful.verify.pruning.rules import RULES, Evidence, Replay
-from lawful.verify.pruning.sums import (
-    ONE,
-    ZERO,
-    Rational,
-    Signals,
-    Span,
-    Sum,
-    exact,
-    hull,
-    largest_size,
-    reach,
-    spans,
-    sum_span,
-)
+from lawful.verify.pruning.sums import Signals, Sum, hull, largest_size, reach, spans, sum_span
 from lawful.verify.pruning.surrogate import read_stand_in
 
 Box = list[tuple[Fraction | None, Fraction | None]]
@@ -60,9 +48,9 @@ def check(body: dict[str, Any]) -> Finding:
     for key, least_bound in (("max_output_change_bound", bound), ("rounding_bound", rounding)):
         need(exact(number(given[key], key)) >= least_bound, f"{key}: the stages add up to more")
     digests = (original.digest(), result.digest())
-    bounds = _plain(bound), _plain(rounding)
+    bounds = plain(bound), plain(rounding)
     ends = [] if given["box"] is None else [region[name] for name in latest.inputs]
-    box = [(None if low is None else _plain(low), None if high is None else _plain(high)) for low, high in ends] or None
+    box = [(None if low is None else plain(low), None if high is None else plain(high)) for low, high in ends] or None
     facts = {
         "neurons_before": before,
         "neurons_after": after,
@@ -71,10 +59,6 @@ def check(body: dict[str, Any]) -> Finding:
         "box": box,
     }
     return Finding(_statement(digests, before, after, *bounds, box), facts, digests)
-
-
-def _plain(value: Rational) -> Fraction:
-    return Fraction(int(value.p), int(value.q))
 
 
 def _statement(
@@ -91,9 +75,7 @@ def _statement(
 
 def _box(box: Box) -> str:
     ends = [f"[{'-inf' if low is None else float(low)}, {'inf' if high is None else float(high)}]" for low, high in box]
-    return (
-        f"{ends[0]}^{len(ends)}" if len(set(ends)) == 1 else " x ".join(ends[:4]) + (" x ..." if len(ends) > 4 else "")
-    )
+    return f"{ends[0]}^{len(ends)}" if len(set(ends)) == 1 else in_full(" x ".join(ends))
 
 
 def _up(value: Fraction) -> float:
@@ -168,15 +150,10 @@ def _evidence(value: object, where: str) -> dict[int, Evidence]:
             found[label] = read_stand_in(why, where)
         elif isinstance(why, list):
             partner, factor = listed(why, where, length=2)
-            found[label] = whole(partner, where, 0), _rational(factor, where)
+            found[label] = whole(partner, where, 0), fraction(factor, where)
         else:
-            found[label] = None if why is None else _rational(why, where)
+            found[label] = None if why is None else fraction(why, where)
     return found
-
-
-def _rational(value: object, where: str) -> Rational:
-    found = rational(value, where)
-    return fmpq(found.numerator, found.denominator)
 
 
 def _mute(order: list[int], sums: Mapping[int, Sum]) -> set[int]:

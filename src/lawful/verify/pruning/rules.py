@@ -6,21 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lawful.verify.core.numbers import ONE, ZERO, Rational, Span
 from lawful.verify.core.schema import need
-from lawful.verify.pruning.sums import (
-    BIAS,
-    EXACTLY_ONE,
-    ONE,
-    ZERO,
-    Rational,
-    Signals,
-    Span,
-    Sum,
-    largest_size,
-    least,
-    remove,
-    substitute,
-)
+from lawful.verify.pruning.sums import BIAS, EXACTLY_ONE, Signals, Sum, largest_size, least, remove, substitute
 from lawful.verify.pruning.surrogate import AffineStandIn, replay_stand_in
 
 Evidence = Any  # a rational, a partner and a factor, or None

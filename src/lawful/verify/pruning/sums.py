@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-from flint import fmpq
 
 from lawful.errors import CertificateError
 from lawful.verify.core.dag import CONSTANT, HIDDEN, CheckedDag
+from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, bent, exact
 
-Rational = Any  # flint.fmpq, whose type the stubs do not tell
-ZERO, ONE = fmpq(0), fmpq(1)
 BIAS = -1  # stands for the signal that is always 1
 Sum = dict[int, Rational]
-Span = tuple[Rational | None, Rational | None]  # None is unbounded
 EXACTLY_ONE: Span = (ONE, ONE)
-
-
-def exact(value: float) -> Rational:
-    """A double as the rational that it is."""
-    return fmpq(*value.as_integer_ratio())
 
 
 class Signals:
@@ -93,22 +83,6 @@ def hull(first: Span, second: Span) -> Span:
     low = None if first[0] is None or second[0] is None else min(first[0], second[0])
     high = None if first[1] is None or second[1] is None else max(first[1], second[1])
     return low, high
-
-
-def bent(low: Rational | None, high: Rational | None, slope: Rational) -> Span:
-    """The range of `max(z, 0) + slope min(z, 0)` for z between two ends.
-
-    >>> bent(None, fmpq(2), fmpq(-1, 2)), bent(None, fmpq(-2), fmpq(-1, 2))
-    ((0, None), (1, None))
-    """
-    ends = [None if end is None else end if end > 0 else slope * end for end in (low, high)]
-    if slope > 0:
-        return ends[0], ends[1]
-    if slope == 0:
-        return (ZERO if low is None else ends[0]), ends[1]
-    turns = (low is None or low < 0) and (high is None or high > 0)
-    known = [end for end in ends if end is not None] + [ZERO] * turns
-    return min(known), None if None in ends else max(known)
 
 
 def reach(net: Signals) -> dict[int, Sum]:

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flint import fmpq
-
+from lawful.verify.core.layers import CheckedStack
+from lawful.verify.core.numbers import ONE, ZERO, Rational, fraction
 from lawful.verify.core.regions import check_regions
-from lawful.verify.core.schema import listed, need, rational, record, whole, wholes
-from lawful.verify.fibers.steps import CheckedStack
-from lawful.verify.pruning.sums import BIAS, ONE, ZERO, Rational, Signals, Sum, substitute
+from lawful.verify.core.schema import listed, need, record, whole, wholes
+from lawful.verify.pruning.sums import BIAS, Signals, Sum, substitute
 
 
 @dataclass(frozen=True)
@@ -30,14 +29,9 @@ def read_stand_in(value: object, where: str) -> AffineStandIn:
     factors: Sum = {}
     for item in listed(given["factors"], where):
         name, factor = listed(item, where, length=2)
-        factors[whole(name, where, 0)] = _fmpq(factor, where)
+        factors[whole(name, where, 0)] = fraction(factor, where)
     layers = [wholes(layer, where, 0) for layer in listed(given["layers"], where, most=1000)]
-    return AffineStandIn(factors, _fmpq(given["constant"], where), layers, listed(given["decisions"], where))
-
-
-def _fmpq(value: object, where: str) -> Rational:
-    found = rational(value, where)
-    return fmpq(found.numerator, found.denominator)
+    return AffineStandIn(factors, fraction(given["constant"], where), layers, listed(given["decisions"], where))
 
 
 def replay_stand_in(before: Signals, name: int, found: AffineStandIn, expected: dict[int, Sum], where: str) -> None:

@@ -1,0 +1,112 @@
+"""Whether a verified statement answers the question that a user has: a specification, a box, a balance.
+
+The verifier says what it proved as facts; here they are compared with what the user's own file says, in rationals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from math import gcd, lcm
+from pathlib import Path
+from typing import Any
+
+from lawful.errors import CertificateError, LawfulError
+from lawful.formats.queries.box import read_box
+from lawful.formats.queries.vnnlib import Variable
+from lawful.formats.specification import Specification, input_bounds, read_specification, regions
+
+Facts = Mapping[str, Any]
+HalfSpace = tuple[tuple[Fraction, ...], Fraction, bool]
+
+
+def need_specification(kind: str, facts: Facts, file: Path) -> None:
+    """Refuse a statement that does not answer a `.vnnlib` file: all of it if it holds, else one input of it."""
+    if kind != "property":
+        box = _box(facts, str(file))
+        low, high = input_bounds(file, len(box))
+        _need_same_box(box, [(float(a), float(b)) for a, b in zip(low, high, strict=True)], str(file))
+        return
+    specification = read_specification(file)
+    outputs = len(facts["forbidden"][0][0].coefficients)
+    try:
+        asked = regions(specification, len(facts["box"]), outputs)
+    except LawfulError as error:
+        raise CertificateError(f"the certificate is not about {file}: {error}") from None
+    if "input" in facts:
+        _need_described(specification, facts, file)
+        return
+    if len(asked) != 1:
+        raise CertificateError(f"the certificate is not about {file}: that has {len(asked)} boxes, and this is one")
+    sides = list(zip(asked[0].low, asked[0].high, strict=True))
+    inside = all(low <= least and most <= high for (low, high), (least, most) in zip(facts["box"], sides, strict=True))
+    if not inside:
+        raise CertificateError(f"the certificate is not about {file}: its box does not hold the one of the file")
+    Y = specification.text.of("output")[0].name
+    order = [Variable(Y, place) for place in range(outputs)]
+    if any(variable not in order for case in asked[0].cases for row in case for variable in row.terms):
+        raise CertificateError(f"the certificate is not about {file}, which has conditions on inputs and outputs")
+    theirs = {
+        frozenset(
+            _primitive([row.terms.get(each, Fraction(0)) for each in order], row.bound, row.strict) for row in case
+        )
+        for case in asked[0].cases
+    }
+    mine = {frozenset(_primitive(*each) for each in case) for case in facts["forbidden"]}
+    if mine != theirs:
+        raise CertificateError(f"the certificate is not about {file}: other outputs are forbidden there")
+
+
+def _need_described(specification: Specification, facts: Facts, file: Path) -> None:
+    """The input and its outputs are what the file describes, exactly."""
+    X, Y = (specification.text.of(side)[0].name for side in ("input", "output"))
+    values = {Variable(X, place): x for place, x in enumerate(facts["input"])}
+    values |= {Variable(Y, place): y for place, y in enumerate(facts["outputs"])}
+    if not specification.holds(values):
+        raise CertificateError(f"the certificate is not about {file}: its input and outputs are not forbidden there")
+
+
+def _primitive(coefficients: Sequence[Fraction], bound: Fraction, strict: bool) -> HalfSpace:
+    """A half-space times the positive number that makes its coefficients coprime integers."""
+    scale = Fraction(lcm(*(a.denominator for a in coefficients)))
+    scale /= gcd(*(int(a * scale) for a in coefficients)) or 1
+    return tuple(a * scale for a in coefficients), bound * scale, strict
+
+
+def need_box(facts: Facts, text: str) -> None:
+    """Refuse a statement about another box than the one that was typed or is in a file."""
+    box = _box(facts, f"--box {text}")
+    low, high = read_box(text, len(box))
+    _need_same_box(box, [(float(a), float(b)) for a, b in zip(low, high, strict=True)], f"--box {text}")
+
+
+def _box(facts: Facts, name: str) -> list[tuple[Any, Any]]:
+    if facts.get("box") is None:
+        where = "about all inputs" if "box" in facts else "not about inputs of a box"
+        raise CertificateError(f"the certificate is not about {name}: it is {where}")
+    return list(facts["box"])
+
+
+def _need_same_box(box: list[tuple[Any, Any]], asked: list[tuple[float, float]], name: str) -> None:
+    if [tuple(side) for side in box] != [(Fraction(low), Fraction(high)) for low, high in asked]:
+        raise CertificateError(f"the certificate is not about {name}: its box is another one")
+
+
+def need_balance(facts: Facts, values: object, names: Sequence[str] | None, file: Path) -> None:
+    """Refuse a statement about another balance than that of a file: a list in node order, or an object by name."""
+    held = facts.get("balance", facts.get("target"))
+    if held is None:
+        raise CertificateError(f"the certificate is not about {file}: it is not about a balance")
+    if isinstance(values, Mapping):
+        if names is None or set(values) != set(names):
+            raise CertificateError(f"the certificate is not about {file}: give the network whose nodes it names")
+        values = [values[name] for name in names]
+    if not isinstance(values, list) or [_number(each, file) for each in values] != [Fraction(each) for each in held]:
+        raise CertificateError(f"the certificate is not about {file}: its balance is another one")
+
+
+def _number(value: object, file: Path) -> Fraction:
+    try:
+        return Fraction(str(value)[:1000])
+    except (ValueError, ZeroDivisionError):
+        raise LawfulError(f"{file}: a balance is a list of numbers") from None

@@ -1,0 +1,101 @@
+"""Boxes of inputs and the trees that halve them: what distances, properties and directions have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+
+from lawful.verify.bounds.layers import Floats, Plain, Shared
+from lawful.verify.bounds.relaxation import bounds
+from lawful.verify.core.dag import CheckedDag, read_dag, read_mlp
+from lawful.verify.core.finding import in_full
+from lawful.verify.core.schema import listed, need, rational
+
+MOST_HALVINGS = 3  # of a leaf that does not quite close here
+MOST_NUMBERS = 4_000_000  # in the forms of the boxes that are bounded together
+Sides = list[tuple[Fraction, Fraction]]
+
+
+def read_network(value: object, where: str) -> CheckedDag:
+    """A network as layers or as a graph."""
+    if isinstance(value, dict) and "biases" in value:
+        return read_mlp(value, where).to_dag()
+    return read_dag(value, where)
+
+
+def read_box(value: object, inputs: int) -> Sides:
+    """The sides of a box."""
+    found = []
+    for side in listed(value, "box", length=inputs):
+        low, high = (rational(end, "box") for end in listed(side, "box", length=2))
+        need(low <= high, "a side of the box is inverted")
+        found.append((low, high))
+    return found
+
+
+def shown(box: Sides) -> str:
+    """A box in words: it is part of the question, so it is repeated whole, or named by its digest where it is long."""
+    sides = [f"[{low}, {high}]" for low, high in box]
+    return f"{sides[0]}^{len(sides)}" if len(set(sides)) == 1 else in_full(" x ".join(sides))
+
+
+def evaluated(layers: list[Plain], point: list[Fraction]) -> list[Fraction]:
+    """The outputs at a point, exactly."""
+    values = point
+    for layer in layers:
+        sums = [
+            sum((weight * values[place] for place, weight in row.items()), shift)
+            for row, shift in zip(layer.rows, layer.bias, strict=True)
+        ]
+        values = [total if total > 0 else slope * total for total, slope in zip(sums, layer.slopes, strict=True)]
+    return values
+
+
+def leaves_of(tree: list[int], box: Sides) -> list[Sides]:
+    """The boxes of a tree in preorder: 0 is a leaf, `1 + k` a box that is halved along input k."""
+    waiting, leaves = [box], []
+    for node in tree:
+        need(bool(waiting), "the tree goes on after its end")
+        here = waiting.pop()
+        if node:
+            waiting += reversed(halves(here, node - 1))
+        else:
+            leaves.append(here)
+    need(not waiting, "the tree ends too early")
+    return leaves
+
+
+def halves(box: Sides, along: int) -> list[Sides]:
+    """Both halves of a box."""
+    low, high = box[along]
+    middle = (low + high) / 2
+    return [[*box[:along], side, *box[along + 1 :]] for side in ((low, middle), (middle, high))]
+
+
+def widest(box: Sides) -> int:
+    """The longest side."""
+    return max(range(len(box)), key=lambda side: box[side][1] - box[side][0])
+
+
+def bounded(layers: list[Shared], boxes: list[Sides]) -> Iterator[tuple[Floats, Floats]]:
+    """For each box lower and upper bounds of the outputs of `g - f`, computed many boxes at a time."""
+    width = max(max(layer.W.shape) for layer in layers)
+    many = max(1, min(16, MOST_NUMBERS // (width * (1 + layers[0].W.shape[1]))))
+    for start in range(0, len(boxes), many):
+        yield from zip(*bounds(layers, *centred(boxes[start : start + many])), strict=True)
+
+
+def centred(boxes: list[Sides]) -> tuple[Floats, Floats]:
+    """Centres and radii of boxes."""
+    ends = np.array([[middle_of(*side) for side in box] for box in boxes], dtype=np.float64)
+    return ends[:, :, 0], ends[:, :, 1]
+
+
+def middle_of(low: Fraction, high: Fraction) -> tuple[float, float]:
+    """A float near the middle of an interval, and one that is at least the distance to both ends."""
+    middle = float((low + high) / 2)
+    reach = max(high - Fraction(middle), Fraction(middle) - low)
+    radius = float(reach)
+    return middle, radius if Fraction(radius) >= reach else float(np.nextafter(radius, np.inf))

@@ -1,0 +1,162 @@
+"""Networks layer by layer in rationals: read, evaluated, and bounded by intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from lawful.verify.core.dag import OUTPUT, CheckedDag, CheckedMlp, read_dag, read_mlp
+from lawful.verify.core.finding import in_full
+from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, bent, exact
+from lawful.verify.core.schema import listed, need, numbers
+
+Row = list[Rational]  # the weights of a neuron, then its bias
+Box = Sequence[Span]  # where the inputs live
+
+
+@dataclass(frozen=True)
+class CheckedStack:
+    """Rows of every layer, biases at the end, and the slope after each but the last."""
+
+    inputs: int
+    layers: tuple[list[Row], ...]
+    slopes: tuple[Rational, ...]
+
+    @property
+    def widths(self) -> list[int]:
+        """Sizes of all layers, input first."""
+        return [self.inputs, *(len(layer) for layer in self.layers)]
+
+    @property
+    def size(self) -> int:
+        """How many weights and biases there are."""
+        return sum(len(layer) * len(layer[0]) for layer in self.layers if layer)
+
+    @property
+    def bits(self) -> int:
+        """The length of its longest number."""
+        return max((entry.height_bits() for layer in self.layers for row in layer for entry in row), default=0)
+
+    def changed(self, layer: int, rows: list[Row], above: list[Row]) -> CheckedStack:
+        """Other rows in hidden layer `layer` (from 1) and in the one above it."""
+        layers = list(self.layers)
+        layers[layer - 1], layers[layer] = rows, above
+        return replace(self, layers=tuple(layers))
+
+    def without(self, layer: int, neuron: int, above: list[Row] | None = None) -> CheckedStack:
+        """The network less one hidden neuron."""
+        rows = [row for place, row in enumerate(self.layers[layer - 1]) if place != neuron]
+        heads = [[*row[:neuron], *row[neuron + 1 :]] for row in above or self.layers[layer]]
+        return self.changed(layer, rows, heads)
+
+
+def layered(mlp: CheckedMlp) -> CheckedStack:
+    """Every double as the rational that it is; a missing bias is 0."""
+    layers = tuple(
+        [[*map(exact, row), ZERO if bias is None else exact(bias[neuron])] for neuron, row in enumerate(rows)]
+        for rows, bias in mlp.layers
+    )
+    return CheckedStack(len(mlp.layers[0][0][0]), layers, tuple(map(exact, mlp.slopes)))
+
+
+def carried(dag: CheckedDag) -> CheckedStack:
+    """A graph level by level: what later levels need passes through neurons of its own.
+
+    The value of a ReLU neuron passes through one of them, any other value v through the pair
+    `(σ(v) − σ(−v)) / (1 + slope) = v`. Outputs form the last level.
+    """
+    depth = max((dag.levels[node] for node in dag.hidden), default=0) + 1
+    level = [depth if role == OUTPUT else dag.levels[node] for node, role in enumerate(dag.roles)]
+    last_use = [max((level[head] for head, _ in edges), default=0) for edges in dag.out_of]
+    weights = [exact(weight) for weight in dag.weights or ()]
+    slope_of = {node: exact(slope) for node, slope in zip(dag.hidden, dag.slopes, strict=True)}
+    known: dict[int, dict[int, Rational]] = {node: {place: ONE} for place, node in enumerate(dag.inputs)}
+    width, layers, slopes = len(known), [], []
+    for height in range(1, depth + 1):
+        own = dag.outputs if height == depth else [node for node in dag.hidden if level[node] == height]
+        used = {slope_of[node] for node in own} if height < depth else {ONE}
+        need(len(used) == 1, "a level of the graph mixes activations")
+        slope = used.pop()
+        rows: list[Row] = []
+        fresh: dict[int, dict[int, Rational]] = {}
+        for node in own:
+            row = [ZERO] * (width + 1)
+            for tail, edge in dag.into[node]:
+                for place, share in {width: ONE}.items() if tail == dag.constant else known[tail].items():
+                    row[place] += share * weights[edge]
+            fresh[node] = {len(rows): ONE}
+            rows.append(row)
+        for node, shares in known.items():
+            if height == depth or last_use[node] <= height:
+                continue
+            row = [shares.get(place, ZERO) for place in range(width)] + [ZERO]
+            if slope_of.get(node) == 0:
+                fresh[node] = {len(rows): ONE}
+                rows.append(row)
+            else:
+                need(slope != -1, "no pair of neurons carries a value through the absolute value")
+                fresh[node] = {len(rows): ONE / (ONE + slope), len(rows) + 1: -ONE / (ONE + slope)}
+                rows += [row, [-entry for entry in row]]
+        layers.append(rows)
+        slopes.append(slope)
+        known, width = fresh, len(rows)
+    return CheckedStack(len(dag.inputs), tuple(layers), tuple(slopes[:-1]))
+
+
+def outputs(net: CheckedStack, point: Sequence[Rational]) -> list[Rational]:
+    """The outputs at a point."""
+    values = list(point)
+    for layer, slope in zip(net.layers, (*net.slopes, ONE), strict=True):
+        sums = [sum((w * v for w, v in zip(row[:-1], values, strict=True) if w and v), row[-1]) for row in layer]
+        values = [total if total > 0 else slope * total for total in sums]
+    return values
+
+
+def span(row: Row, box: Sequence[Span]) -> Span:
+    """The range of `w·x + b` on a box."""
+    low: Rational | None = row[-1]
+    high: Rational | None = row[-1]
+    for weight, (least, most) in zip(row[:-1], box, strict=True):
+        if weight == 0:
+            continue
+        ends = (least, most) if weight > 0 else (most, least)
+        low = None if low is None or ends[0] is None else low + weight * ends[0]
+        high = None if high is None or ends[1] is None else high + weight * ends[1]
+    return low, high
+
+
+def images(net: CheckedStack, box: Sequence[Span], layers: int) -> list[Span]:
+    """Ranges of the values behind the first layers, by interval arithmetic."""
+    found = list(box)
+    for layer in range(layers):
+        found = [bent(*span(row, found), net.slopes[layer]) for row in net.layers[layer]]
+    return found
+
+
+def read_network(value: object) -> tuple[CheckedStack, str]:
+    """A network as layers or as a graph, and its digest."""
+    if isinstance(value, dict) and "roles" in value:
+        dag = read_dag(value)
+        need(dag.weights is not None, "a network has no weights")
+        return carried(dag), dag.digest()
+    mlp = read_mlp(value)
+    return layered(mlp), mlp.to_dag().digest()
+
+
+def read_box(value: object, inputs: int) -> tuple[list[Span], str]:
+    """The domain as spans and in words: all of space, or a box with finite ends."""
+    if value is None:
+        return [(None, None)] * inputs, f"R^{inputs}"
+    low, high = (numbers(corner, "box", length=inputs) for corner in listed(value, "box", length=2))
+    need(all(a < b for a, b in zip(low, high, strict=True)), "the box is empty")
+    ends = list(zip(low, high, strict=True))
+    words = [f"[{a!r}, {b!r}]" for a, b in ends]
+    same = f"{words[0]}^{inputs}" if len(set(words)) == 1 else in_full(" x ".join(words))
+    return [(exact(a), exact(b)) for a, b in ends], same
+
+
+def sides_of(value: Any) -> list[tuple[Fraction, ...]] | None:
+    """The sides of a box that was read, as facts state them."""
+    return None if value is None else [tuple(map(Fraction, side)) for side in zip(*value, strict=True)]
