@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lawful.bounds.split.question import ForbiddenHalfSpace
 from lawful.bounds.split.tree import SplitTree
 from lawful.network import Dag, Mlp
-from lawful.network.digest import digest, with_layers
+from lawful.network.digest import digest, written
 from lawful.types import Floats
 
 Proof = tuple[int, ...] | SplitTree  # halves of inputs in preorder, or phases and halves
@@ -35,7 +35,7 @@ def certificate_of_specification(
         "kind": "specification",
         "version": 1,
         "about": [digest(network)],
-        "network": with_layers(network),
+        "network": packed_network(network),
         "regions": [
             {
                 "box": [[str(low), str(high)] for low, high in zip(region.low, region.high, strict=True)],
@@ -45,6 +45,23 @@ def certificate_of_specification(
         ],
         "input": None if point is None else point.tolist(),
         "proofs": None if proofs is None else [_proof(each) for each in proofs],
+    }
+
+
+def packed_network(network: Mlp | Dag) -> dict[str, Any]:
+    """Layers as packed doubles, which are read a hundred times as fast as decimals; a graph that has none by edges."""
+    if isinstance(network, Dag):
+        return written(network)
+    return {
+        "layers": [
+            {
+                "shape": list(weight.shape),
+                "weights": _packed(weight, "<f8"),
+                "bias": None if bias is None else _packed(bias, "<f8"),
+            }
+            for weight, bias in zip(network.weights, network.biases, strict=True)
+        ],
+        "slopes": list(network.slopes),
     }
 
 

@@ -116,6 +116,7 @@ def decide_instance(
     from lawful.api.vnncomp import InstanceResult
     from lawful.cli.source import open_network
     from lawful.formats.io.writing import write_text
+    from lawful.network.digest import digest
     from lawful.verify import verify
 
     name, spec = instance.network, instance.specification
@@ -138,7 +139,8 @@ def decide_instance(
             place = f"{Path(name).stem}--{Path(spec).stem}".replace(".onnx", "").replace(".vnnlib", "")
             write_text(certificates / f"{place}.json", body)
         before = clock.process_time()
-        verify(body, network)
+        if verify(body).networks != (digest(network),):
+            raise CertificateError("it is about another network")
         return InstanceResult(name, spec, result, spent, found.boxes, len(body), clock.process_time() - before, note)
     except CertificateError as error:  # the search and the checker disagree: no answer may rest on that
         return InstanceResult(

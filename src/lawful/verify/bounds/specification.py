@@ -9,21 +9,20 @@ question, all of it: a certificate about another box or another threshold says s
 from __future__ import annotations
 
 from fractions import Fraction
-from hashlib import sha256
 from math import inf, lcm, nextafter
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lawful.verify.bounds.distance import Sides, evaluated, read_box, read_network
-from lawful.verify.bounds.layers import Floats, Plain, plain_layers
-from lawful.verify.bounds.property import HalfSpace, excluded
+from lawful.verify.bounds.boxes import Sides, evaluated, read_box
+from lawful.verify.bounds.dense import DenseNetwork, read_dense
+from lawful.verify.bounds.exclusion import HalfSpace, excluded
+from lawful.verify.bounds.layers import Floats
 from lawful.verify.bounds.split_layers import SizedTower
 from lawful.verify.bounds.split_tree import CaseRows, exclude
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding, in_full, short
 from lawful.verify.core.schema import afford, exactly, listed, need, numbers, rational, record, truth
 
-LONGEST = 4_000  # characters of a question that a statement repeats; a longer one is named by its digest
 MOST_BOXES, MOST_CASES, MOST_ROWS = 10_000, 10_000, 1_000
 
 
@@ -61,36 +60,22 @@ class SpecifiedRegion(NamedTuple):
 def check(body: dict[str, Any]) -> Finding:
     """Which of the two holds."""
     given = record(body, "certificate", "network regions input proofs")
-    network = read_network(given["network"], "network")
-    need(network.weights is not None, "the network has no weights")
-    inputs, outputs = len(network.inputs), len(network.outputs)
+    network = read_dense(given["network"])
+    inputs, outputs = network.layers[0].weight.shape[1], len(network.layers[-1].weight)
     regions = [_region(item, inputs, outputs) for item in listed(given["regions"], "regions", most=MOST_BOXES)]
     need(bool(regions), "nothing is forbidden: there is no question")
-    layers = plain_layers(network)
-    whole = _words(regions)
-    facts: dict[str, Any] = {"regions": len(regions), "digest": sha256(_full(regions).encode()).hexdigest()}
-    name = f"for f = {short(network.digest())}, "
+    whole = in_full("; or from ".join(map(str, regions)))
+    facts: dict[str, Any] = {"regions": regions}
+    name = f"for f = {short(network.digest)}, "
     if given["input"] is not None:
         need(given["proofs"] is None, "a certificate shows one of the two")
-        facts["outputs"], at = _reached(given["input"], regions, layers)
-        return Finding(f"{name}an input leads from box {at + 1} of {whole} (exact)", facts, (network.digest(),))
+        facts["input"] = exactly(numbers(given["input"], "input", length=inputs))
+        facts["outputs"], at = _reached(facts["input"], regions, network)
+        return Finding(f"{name}an input leads from box {at + 1} of {whole} (exact)", facts, (network.digest,))
     proofs = listed(given["proofs"], "proofs", length=len(regions))
-    facts["nodes"] = sum(
-        _excluded(region, layers, inputs, proof) for region, proof in zip(regions, proofs, strict=True)
-    )
+    facts["nodes"] = sum(_excluded(region, network, proof) for region, proof in zip(regions, proofs, strict=True))
     statement = f"{name}no input leads from {whole} ({facts['nodes']} boxes re-computed)"
-    return Finding(statement, facts, (network.digest(),))
-
-
-def _full(regions: list[SpecifiedRegion]) -> str:
-    return "; or from ".join(map(str, regions))
-
-
-def _words(regions: list[SpecifiedRegion]) -> str:
-    whole = _full(regions)
-    if len(whole) <= LONGEST:
-        return whole
-    return f"{whole[:LONGEST]} ... (sha256 of all: {sha256(whole.encode()).hexdigest()})"
+    return Finding(statement, facts, (network.digest,))
 
 
 def _region(value: object, inputs: int, outputs: int) -> SpecifiedRegion:
@@ -120,11 +105,12 @@ def _condition(value: object, inputs: int, outputs: int) -> SpecifiedCondition:
     )
 
 
-def _reached(value: object, regions: list[SpecifiedRegion], layers: list[Plain]) -> tuple[list[Fraction], int]:
+def _reached(
+    point: list[Fraction], regions: list[SpecifiedRegion], network: DenseNetwork
+) -> tuple[list[Fraction], int]:
     """The outputs at the input, and a box of which it is in a case."""
-    point = exactly(numbers(value, "input", length=len(regions[0].box)))
-    afford(100.0 * sum(len(row) for layer in layers for row in layer.rows))
-    outputs = evaluated(layers, point)
+    afford(100.0 * sum(layer.weight.size for layer in network.layers))
+    outputs = evaluated(network.plain(), point)
     for at, region in enumerate(regions):
         inside = all(low <= x <= high for x, (low, high) in zip(point, region.box, strict=True))
         if inside and any(all(each.holds(point, outputs) for each in case) for case in region.cases):
@@ -133,19 +119,20 @@ def _reached(value: object, regions: list[SpecifiedRegion], layers: list[Plain])
     raise AssertionError
 
 
-def _excluded(region: SpecifiedRegion, layers: list[Plain], inputs: int, proof: object) -> int:
+def _excluded(region: SpecifiedRegion, network: DenseNetwork, proof: object) -> int:
     """Check the proof for one box; how many boxes were bounded."""
     need(all(region.cases), "a case without conditions is every input")
-    if isinstance(proof, dict) and set(proof) == {"halves"}:
+    if isinstance(proof, dict) and "halves" in proof:
+        given = record(proof, "proof", "halves")
         rows = [condition for case in region.cases for condition in case]
         need(not any(a for row in rows for a in row.inputs), "halves alone are for conditions on outputs")
         spaces = [[HalfSpace(row.outputs, row.bound, row.strict) for row in case] for case in region.cases]
-        return excluded(proof["halves"], region.box, layers, spaces)
+        return excluded(given["halves"], region.box, network.plain(), spaces)
     low = np.array([_below(end) for end, _ in region.box])
     high = np.array([-_below(-end) for _, end in region.box])
     cases = [_rows(case) for case in region.cases]
     longest = max(map(len, region.cases))
-    tower = SizedTower(layers, inputs, np.maximum(np.abs(low), np.abs(high)), longest)
+    tower = SizedTower(network.layers, np.maximum(np.abs(low), np.abs(high)), longest)
     return exclude(tower, low, high, cases, proof)
 
 

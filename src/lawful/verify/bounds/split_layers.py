@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.verify.bounds.layers import Floats, Plain
+from lawful.verify.bounds.dense import DenseLayer
+from lawful.verify.bounds.layers import Floats
 from lawful.verify.core.schema import need
 
 ULP = 2.0**-53
@@ -37,25 +38,18 @@ class LinearChain(NamedTuple):
 class SizedTower:
     """Hidden layers `h = max(z, 0) + s min(z, 0)`, `z = W h + b`, a last linear layer, and sizes of all sums."""
 
-    def __init__(self, layers: list[Plain], inputs: int, xsize: Floats, longest: int) -> None:
+    def __init__(self, layers: list[DenseLayer], xsize: Floats, longest: int) -> None:
         """`xsize` bounds the inputs; `longest` is the length of the longest case."""
-        self.weights: list[Floats] = []
-        width = inputs
-        for layer in layers:
-            weight = np.zeros((len(layer.rows), width))
-            for number, row in enumerate(layer.rows):
-                weight[number, list(row)] = [float(value) for value in row.values()]  # exact: they were doubles
-            self.weights.append(weight)
-            width = len(layer.rows)
-        self.biases = [np.array([float(value) for value in layer.bias]) for layer in layers]
-        self.slopes = [np.array([float(value) for value in layer.slopes]) for layer in layers[:-1]]
-        need(all(slope == 1 for slope in layers[-1].slopes), "the last layer is not linear")
+        self.weights = [layer.weight for layer in layers]
+        self.biases = [layer.bias for layer in layers]
+        self.slopes = [layer.slopes for layer in layers[:-1]]
+        need(bool((layers[-1].slopes == 1).all()), "the last layer is not linear")
         self.depth = len(layers) - 1
         self.cuts = np.cumsum([0, *(len(bias) for bias in self.biases[:-1])])
         self.count = int(self.cuts[-1])
         self.xsize = xsize
         # A dot product of n terms errs by n ulp, twice a layer, and a constant passes two additions a layer: 2n + 4H.
-        most = max(longest, inputs, *(max(weight.shape) for weight in self.weights))
+        most = max(longest, *(max(weight.shape) for weight in self.weights))
         self.g = 2 * (most + 2 * self.depth + 16) * ULP
         self.measure(np.full(self.count, np.inf))
 

@@ -9,14 +9,13 @@ least `row · x + constant` leaves `row · x + constant <= 0` at every forbidden
 
 from __future__ import annotations
 
-import base64
-import zlib
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lawful.verify.bounds.dense import unpacked
 from lawful.verify.bounds.layers import Floats
 from lawful.verify.bounds.split_layers import (
     TINY,
@@ -62,9 +61,9 @@ def read_evidence(value: object, tower: SizedTower, cases: list[CaseRows]) -> Tr
     splits = wholes(given["splits"], "splits", -len(tower.xsize), 1 + tower.count)
     leaves, longest = splits.count(0), max(len(case.bounds) for case in cases)
     middles = numbers(given["middles"], "middles", length=sum(code < 0 for code in splits))
-    slopes = _unpacked(given["slopes"], "u1", leaves, tower.count) / 128
-    pushes = _unpacked(given["pushes"], "<f4", leaves, tower.count)
-    weights = _unpacked(given["weights"], "<f4", leaves, longest)
+    slopes = unpacked(given["slopes"], "u1", leaves, tower.count) / 128
+    pushes = unpacked(given["pushes"], "<f4", leaves, tower.count)
+    weights = unpacked(given["weights"], "<f4", leaves, longest)
     for each in (pushes, weights):
         need(bool((np.isfinite(each) & (each >= 0)).all()), "a multiplier is negative or infinite")
     tuned: dict[int, tuple[Indices, Floats]] = {}
@@ -74,23 +73,10 @@ def read_evidence(value: object, tower: SizedTower, cases: list[CaseRows]) -> Tr
         width = len(tower.biases[layer])
         neurons = np.array(wholes(part["neurons"], "tuned.neurons", 0, width - 1, most=width), dtype=np.intp)
         need(layer not in tuned and len(set(neurons.tolist())) == len(neurons), "a neuron is tuned twice")
-        tuned[layer] = neurons, _unpacked(part["slopes"], "u1", 2 * len(neurons), int(tower.cuts[layer])) / 128
+        tuned[layer] = neurons, unpacked(part["slopes"], "u1", 2 * len(neurons), int(tower.cuts[layer])) / 128
     return TreeEvidence(
         splits, middles, slopes, pushes, weights, whole(given["rounds"], "rounds", 0, MOST_ROUNDS), tuned
     )
-
-
-def _unpacked(value: object, kind: str, rows: int, columns: int) -> Floats:
-    """A table of numbers, packed by zlib and written in base 64."""
-    size = rows * columns * np.dtype(kind).itemsize
-    need(isinstance(value, str) and rows * columns <= 200_000_000, "a table of multipliers is missing or too large")
-    unpacker = zlib.decompressobj()
-    try:
-        found = unpacker.decompress(base64.b64decode(str(value), validate=True), size + 1)  # no more than it should be
-    except (zlib.error, ValueError):
-        found = b"damaged" * (size + 1)
-    need(len(found) == size, "a table of multipliers has not the size that it should have")
-    return np.frombuffer(found, dtype=kind).reshape(rows, columns).astype(np.float64)
 
 
 @dataclass
