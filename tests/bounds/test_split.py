@@ -165,26 +165,40 @@ def test_trees_are_refused_when_they_are_changed() -> None:
     def packed(table: Any) -> str:
         return base64.b64encode(zlib.compress(table.tobytes())).decode()
 
-    for change in (
+    none = {
+        "slopes": packed(np.zeros(0, "u1")),
+        "pushes": packed(np.zeros(0, "<f4")),
+        "weights": packed(np.zeros(0, "<f4")),
+    }
+    malformed = (
         {"splits": [0]},
         {"splits": body["splits"][:-1]},
         {"splits": [*body["splits"], 0]},
-        {"splits": [1 if code == 0 else code for code in body["splits"]]},
-        {"splits": [first, 1, 1], "middles": body["middles"][: int(first < 0)], "slopes": packed(np.zeros(0, "u1")),
-         "pushes": packed(np.zeros(0, "<f4")), "weights": packed(np.zeros(0, "<f4"))},
         {"pushes": packed(np.full((leaves, neurons), -1, "<f4"))},
         {"pushes": packed(np.full((leaves, neurons), np.inf, "<f4"))},
         {"weights": packed(np.full((leaves, 1), np.nan, "<f4"))},
-        {"weights": packed(np.zeros((leaves, 1), "<f4"))},
         {"slopes": body["slopes"][:-4]},
         {"slopes": packed(np.zeros((leaves + 1, neurons), "u1"))},
-        {"middles": [each + 1e9 for each in body["middles"]]} if body["middles"] else {"splits": []},
         {"rounds": -1},
-    ):  # fmt: skip
+        {"rounds": 9},
+    )
+    for change in malformed:
         with pytest.raises(LawfulError):
             verify(proof | {"proofs": [body | change]})
-    # Any slopes and multipliers are valid: they may prove less, but never what is false.
+    # A leaf that is open here is halved a few times: a shorter tree may show what is true, never what is false.
     wrong = moved(instance, np.zeros(3))
+    shorter = (
+        {},
+        {"splits": [1 if code == 0 else code for code in body["splits"]], **none},
+        {"splits": [first, 1, 1], "middles": body["middles"][: int(first < 0)], **none},
+        {"weights": packed(np.zeros((leaves, 1), "<f4"))},
+        {"middles": [each + 1e9 for each in body["middles"]]},
+        {"rounds": 0},
+    )
+    for change in shorter:
+        with pytest.raises(LawfulError):
+            verify(certificate(wrong, found) | {"proofs": [body | change]})
+    # Any slopes and multipliers are valid: they may prove less, but never what is false.
     rng = np.random.default_rng(0)
     for _ in range(5):
         body |= {

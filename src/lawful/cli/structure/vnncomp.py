@@ -5,7 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time as clock
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,39 +72,21 @@ def vnncomp(
 
 def _run(
     instances: list[CompetitionInstance], limit: float | None, processes: int, certificates: Path | None
-) -> list[InstanceResult] | _Running:
+) -> Iterator[InstanceResult]:
+    """Results as they come."""
     if processes == 1 or len(instances) < 2:
-        return [decide_instance(each, limit, certificates, None) for each in instances]
-    return _Running(instances, limit, processes, certificates)
-
-
-class _Running:
-    """Results of many instances as they come, from processes that end with this one."""
-
-    def __init__(
-        self, instances: list[CompetitionInstance], limit: float | None, processes: int, certificates: Path | None
-    ) -> None:
-        self.instances, self.limit, self.processes, self.certificates = instances, limit, processes, certificates
-
-    def __iter__(self) -> _Running:
-        # Fresh processes: a fork would copy whatever threads and locks this one holds.
-        self.pool = ProcessPoolExecutor(self.processes, mp_context=multiprocessing.get_context("spawn"))
-        self.futures: set[Future[InstanceResult]] = {
-            self.pool.submit(decide_instance, each, self.limit, self.certificates, 1) for each in self.instances
-        }
-        return self
-
-    def __next__(self) -> InstanceResult:
-        if not self.futures:
-            self.pool.shutdown()
-            raise StopIteration
+        for each in instances:
+            yield decide_instance(each, limit, certificates, None)
+        return
+    # Fresh processes: a fork would copy whatever threads and locks this one holds.
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
         try:
-            finished = next(iter(wait(self.futures, return_when=FIRST_COMPLETED).done))
-        except KeyboardInterrupt:
-            self.pool.shutdown(wait=False, cancel_futures=True)
+            futures = [pool.submit(decide_instance, each, limit, certificates, 1) for each in instances]
+            for finished in as_completed(futures):
+                yield finished.result()
+        except BaseException:  # Ctrl-C, or a consumer that has enough: what has not begun never does
+            pool.shutdown(wait=False, cancel_futures=True)
             raise
-        self.futures.discard(finished)
-        return finished.result()
 
 
 def decide_instance(

@@ -146,6 +146,7 @@ TABLE = {
         norm: any, inf, 1 or 2
         arithmetic: string, what was exact and what was rounded outwards
         interrupted: boolean, by Ctrl-C
+        stalled: boolean, whether it stopped early since neither bound moved any more
         seconds: number, spent
         understood: string?, how a VNN-LIB file was read""",
     "vnncomp": """

@@ -41,6 +41,7 @@ def distance_json(found: Distance) -> dict[str, Any]:
         "norm": "inf" if found.norm == math.inf else int(found.norm),
         "arithmetic": "lower: exact rationals; upper: float64, rounded outwards",
         "interrupted": found.interrupted,
+        "stalled": found.stalled,
         "seconds": found.seconds,
     }
 
@@ -58,6 +59,8 @@ def distance_text(found: Distance) -> str:
             lines.append(f"  output {each.output}: {at_least(each.lower, 6)} to {at_most(each.upper, 6)}")
         if len(found.per_output) > MOST_SHOWN:
             lines.append(f"  and {len(found.per_output) - MOST_SHOWN} more outputs")
+    if found.stalled:
+        lines.append("  stopped early: with four times as many boxes neither bound moved")
     lines.append(f"  {found.boxes:,} boxes, {found.seconds:.2f} s")
     return "\n".join(lines)
 

@@ -117,6 +117,6 @@ def unpacked(value: object, kind: str, rows: int, columns: int) -> Floats:
         found = unpacker.decompress(base64.b64decode(str(value), validate=True), size + 1)  # no more than it should be
     except (zlib.error, ValueError):
         found = b""
-        size = -1
-    need(len(found) == size, "a packed table has not the size that it should have")
+    whole_stream = unpacker.eof and not unpacker.unused_data
+    need(whole_stream and len(found) == size, "a packed table has not the size that it should have")
     return np.frombuffer(found, dtype=kind).reshape(rows, columns).astype(np.float64)
