@@ -71,17 +71,18 @@ def test_verdicts(lawful: Callable[..., Any], absolute: Path, condition: str, st
 def test_certificates(lawful: Callable[..., Any], absolute: Path) -> None:
     file, proof = absolute.with_name("property.vnnlib"), absolute.with_name("proof.json")
     for condition, code, words in (
-        ("(assert (or (>= Y_1 2.001) (and (>= Y_0 0.75) (<= Y_1 0.5))))", 0, "no input of"),
-        ("(assert (>= (+ Y_0 (* 0.1 Y_1)) 0.9))", 1, "an input of"),
-        ("(assert (< (+ Y_0 Y_1) (- 1)))", 0, "no input of"),
+        ("(assert (or (>= Y_1 2.001) (and (>= Y_0 0.75) (<= Y_1 0.5))))", 0, "no input leads"),
+        ("(assert (>= (+ Y_0 (* 0.1 Y_1)) 0.9))", 1, "an input leads"),
+        ("(assert (< (+ Y_0 Y_1) (- 1)))", 0, "no input leads"),
     ):
         file.write_text(BOX + condition)
         lawful("check", absolute, file, "--certificate", proof, code=code)
         assert words in lawful("verify", proof, absolute).stdout
         body = json.loads(proof.read_text())
-        side = body["forbidden"][0][0]
+        region = body["regions"][0]
+        side = region["forbidden"][0][0]
         forged = str(Fraction(side["bound"]) + 10) if code == 0 else str(Fraction(side["bound"]) - 10)
-        proof.write_text(json.dumps(body | {"forbidden": [[side | {"bound": forged}]]}))
+        proof.write_text(json.dumps(body | {"regions": [region | {"forbidden": [[side | {"bound": forged}]]}]}))
         assert "VERIFIED" not in lawful("verify", proof, code=1).stdout
     file.write_text(BOX + "(assert (< Y_1 Y_0))")
     said = lawful("check", absolute, file, "--time", 1, "--certificate", absolute.with_name("none.json"), code=3)

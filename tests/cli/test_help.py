@@ -90,6 +90,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bounds = "".join(f"(assert (>= X_{k} -0.1))(assert (<= X_{k} 0.1))" for k in range(3))
     names = "".join(f"(declare-const {name} Real)" for name in ("X_0", "X_1", "X_2", "Y_0"))
     (place / "specification.vnnlib").write_text(f"{names}{bounds}(assert (>= Y_0 100))")
+    (place / "instances.csv").write_text("model.safetensors,specification.vnnlib,20\n")
     (place / "plan.toml").write_text('job = "count_laws"\n[grid]\narchitecture = ["2-2-1 relu"]\n')
     index_folder([place], place / "checkpoints.sqlite")
     return place

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lawful import CertificateError, NotACertificate, Unsupported
+from lawful.verify.bounds.dense import read_dense
 from lawful.verify.core.dag import read_dag, read_mlp
 from lawful.verify.core.tensors import read_tensor, weights_digest
 from lawful.verify.invariant_set.entries import read_graph
@@ -44,6 +45,8 @@ def signed(proof: Proof) -> Proof:
                     weights_digest({k: v.get("line") or read_tensor(v).line for k, v in proof[key].items()} | others)
                     for key, others in (("before", proof["others"]), ("after", kept))
                 ]
+            case "specification":
+                about = [read_dense(proof["network"]).digest]
             case "property" | "monotone":
                 network = proof["network"]
                 about = [(read_dag(network) if "roles" in network else read_mlp(network).to_dag()).digest()]

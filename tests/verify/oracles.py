@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import zlib
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -206,6 +207,47 @@ def _property(proof: Proof, found: Verified) -> bool:
     return bool(inside.all()) if proof["input"] is not None else not inside.any()
 
 
+def _specification(proof: Proof, found: Verified) -> bool:
+    network = unpacked(proof["network"])
+    for region in proof["regions"]:
+        low, high = np.array([[float(Fraction(end)) for end in side] for side in region["box"]]).T
+        points = np.random.default_rng(0).uniform(low, high, (500, len(low)))
+        room = -SLACK
+        if proof["input"] is not None:
+            points, room = np.array([proof["input"]], dtype=float), SLACK
+        outputs = network.evaluate(points)
+        inside = np.zeros(len(points), dtype=bool)
+        for case in region["forbidden"]:
+            held = ((low - SLACK <= points) & (points <= high + SLACK)).all(axis=1)
+            for space in case:
+                total, size = np.zeros(len(points)), 1.0
+                for key, values in (("outputs", outputs), ("inputs", points)):
+                    for place, factor in space[key]:
+                        total = total + float(Fraction(factor)) * values[:, place]
+                        size += abs(float(Fraction(factor))) * np.abs(values[:, place]).max()
+                held &= total <= float(Fraction(space["bound"])) + room * size
+            inside |= held
+        if inside.any():
+            return proof["input"] is not None
+    return proof["input"] is None
+
+
+def unpacked(network: Proof) -> Mlp | Dag:
+    """The network in a certificate whose layers are packed."""
+    if "roles" in network:
+        return dag_of(network)
+
+    def table(text: str, *shape: int) -> np.ndarray[Any, Any]:
+        return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<f8").reshape(shape)
+
+    layers = network["layers"]
+    return Mlp(
+        [table(each["weights"], *each["shape"]) for each in layers],
+        [None if each["bias"] is None else table(each["bias"], each["shape"][0]) for each in layers],
+        network["slopes"],
+    )
+
+
 def _singular(proof: Proof, found: Verified) -> bool:
     dag = dag_of(proof["network"])
     return singular_points(dag, exact_balance(dag)).exist is found.facts["exist"]
@@ -330,6 +372,7 @@ ORACLES: dict[str, Callable[[Proof, Verified], bool]] = {
     "same": _same,
     "distance": _distance,
     "property": _property,
+    "specification": _specification,
     "monotone": _monotone,
     "singular": _singular,
     "flow": _flow,

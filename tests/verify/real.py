@@ -14,8 +14,12 @@ from forging import Proof, saved
 from lawful.bounds.certificate import certificate as of_distance
 from lawful.bounds.certificate import certificate_of_property as of_property
 from lawful.bounds.distance import distance
+from lawful.bounds.layers import layers_of
 from lawful.bounds.property import Forbidden, check_property
 from lawful.bounds.slopes import Growth
+from lawful.bounds.split.certificate import ForbiddenRegion, certificate_of_specification
+from lawful.bounds.split.question import BoxQuestion, ForbiddenHalfSpace, cases_of
+from lawful.bounds.split.search import search
 from lawful.conservation import HeavyBall, Metric, count_laws
 from lawful.conservation.certificate import certificate as of_laws
 from lawful.fibers.canonical_certificate import certificate as of_canonical
@@ -169,6 +173,28 @@ def _property(bound: int) -> Proof:
     return of_property(check_property(network, (-np.ones(2), np.ones(2)), [[forbidden]], seconds=5.0), network)
 
 
+def _specification(bound: int, *, halves: bool = False) -> Proof:
+    """A union of two boxes; on the second the condition is about inputs too."""
+    network = random_network(2, 4, 3, 2, seed=1)
+    layers, one = layers_of(network), Fraction(1)
+    low, high = (tuple(Fraction(end) for end in ends) for ends in ((-1, -1), (1, 1)))
+    spaces = [ForbiddenHalfSpace((one, Fraction(-1, 3)), (), Fraction(bound, 10), strict=False)]
+    mixed = [*spaces, ForbiddenHalfSpace((one, one), (one, one), Fraction(bound, 10), strict=True)]
+    regions = [ForbiddenRegion(low, high, (tuple(spaces),)), ForbiddenRegion(low, high, (tuple(mixed),))]
+    box = -np.ones(2), np.ones(2)
+    if halves:
+        forbidden = [[Forbidden(each.outputs, each.bound, each.strict) for each in spaces]]
+        tree = check_property(network, box, forbidden, seconds=5.0).tree
+        return certificate_of_specification(network, regions[:1], point=None, proofs=[tree])
+    outcomes = [
+        search(BoxQuestion(layers, *box, cases_of(region.forbidden, 2, 2)), lambda point: point, seconds=5.0, full=full)
+        for region, full in zip(regions, (True, False), strict=True)
+    ]
+    proofs = [each.tree for each in outcomes if each.tree is not None]
+    point = None if len(proofs) == 2 else outcomes[0].input
+    return certificate_of_specification(network, regions, point=point, proofs=proofs if point is None else None)
+
+
 def _flow(loss: str, decay: float) -> Proof:
     rng = np.random.default_rng(0)
     network = Architecture.parse("2-2-2 relu bias").initialise(seed=0)
@@ -300,6 +326,9 @@ MAKERS: dict[str, Callable[[], Proof]] = {
     "not monotone": lambda: _monotone(Growth(0, rising=False)),
     "property holds": lambda: _property(-100),
     "property violated": lambda: _property(100),
+    "specification holds": lambda: _specification(-25),
+    "specification holds by halves": lambda: _specification(-25, halves=True),
+    "specification violated": lambda: _specification(100),
     "path": lambda: _path([1, 1, 1, 1], [1, -1, -1, 1]),
     "a longer path": lambda: _path([1, 2, 1, 1, 1, 1], [-1, 2, -1, 1, -1, -1], "1-3-1"),
     "no path for a lock": lambda: _path([0, 0, 1, 1], [0, 0, -1, 1]),

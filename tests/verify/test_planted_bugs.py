@@ -19,8 +19,12 @@ from lawful import verify
 from lawful.bounds.certificate import certificate as of_distance
 from lawful.bounds.certificate import certificate_of_property as of_property
 from lawful.bounds.distance import distance
+from lawful.bounds.layers import layers_of
 from lawful.bounds.property import Forbidden, check_property
 from lawful.bounds.slopes import Growth
+from lawful.bounds.split.certificate import ForbiddenRegion, certificate_of_specification
+from lawful.bounds.split.question import BoxQuestion, ForbiddenHalfSpace, cases_of
+from lawful.bounds.split.search import search
 from lawful.conservation import count_laws
 from lawful.conservation.certificate import certificate as of_laws
 from lawful.fibers.monotone import certificate_of_monotone as of_monotone
@@ -136,6 +140,23 @@ def properties(plant: Plant) -> Proof:
     found = check_property(network, (-np.ones(2), np.ones(2)), [[everything]])
     assert found.status == "holds"
     return of_property(found, network)
+
+
+def phases(plant: Plant) -> Proof:
+    """Every case seems to be excluded: the bounds of its conditions are too high."""
+    network = Architecture.parse("2-3-1 relu bias").initialise(seed=0)
+    true = part("bounds.split.multipliers").bound_case
+    wrong = lambda *given: (found := true(*given))._replace(value=found.value + 1e6)  # noqa: E731
+    plant.setattr(part("bounds.split.multipliers"), "bound_case", wrong)
+    plant.setattr(
+        part("bounds.split.search"), "propagate", lambda layers, cases, nodes, rounds: np.zeros(len(nodes), bool)
+    )
+    everything = ((ForbiddenHalfSpace((Fraction(1),), (), Fraction(50), strict=False),),)
+    question = BoxQuestion(layers_of(network), -np.ones(2), np.ones(2), cases_of(everything, 2, 1))
+    found = search(question, lambda point: None, seconds=5.0)
+    assert found.tree is not None
+    box = (Fraction(-1),) * 2, (Fraction(1),) * 2
+    return certificate_of_specification(network, [ForbiddenRegion(*box, everything)], point=None, proofs=[found.tree])
 
 
 def slopes(plant: Plant) -> Proof:
@@ -287,7 +308,7 @@ def believed(plant: Plant) -> Proof:
     return dict(part("pruning.removable.certificate").certificate(folded(), decided))
 
 
-BUGS = (fixed, missed, counted, borders, believed,
+BUGS = (phases, fixed, missed, counted, borders, believed,
         locks, laws, module_laws, quiet, counterexample, distances, properties, slopes, dead, bound, refuted,
         parted, losses, stationary, through_a_lock, rescaled)  # fmt: skip
 

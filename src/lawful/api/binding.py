@@ -22,6 +22,9 @@ HalfSpace = tuple[tuple[Fraction, ...], Fraction, bool]
 
 def need_specification(kind: str, facts: Facts, file: Path) -> None:
     """Refuse a statement that does not answer a `.vnnlib` file: all of it if it holds, else one input of it."""
+    if kind == "specification":
+        _need_regions(facts, file)
+        return
     if kind != "property":
         box = _box(facts, str(file))
         low, high = input_bounds(file, len(box))
@@ -55,6 +58,47 @@ def need_specification(kind: str, facts: Facts, file: Path) -> None:
     mine = {frozenset(_primitive(*each) for each in case) for case in facts["forbidden"]}
     if mine != theirs:
         raise CertificateError(f"the certificate is not about {file}: other outputs are forbidden there")
+
+
+def _need_regions(facts: Facts, file: Path) -> None:
+    """Every box of the file lies in one of the statement's with the same cases; or its input is what the file says."""
+    specification = read_specification(file)
+    inputs, outputs = (len(each) for each in (facts["regions"][0].box, facts["regions"][0].cases[0][0].outputs))
+    try:
+        asked = regions(specification, inputs, outputs)
+    except LawfulError as error:
+        raise CertificateError(f"the certificate is not about {file}: {error}") from None
+    if "input" in facts:
+        _need_described(specification, facts, file)
+        return
+    X, Y = (specification.text.of(side)[0].name for side in ("input", "output"))
+    order = [*(Variable(Y, place) for place in range(outputs)), *(Variable(X, place) for place in range(inputs))]
+    held = [
+        (
+            region.box,
+            {
+                frozenset(_primitive([*row.outputs, *row.inputs], row.bound, row.strict) for row in case)
+                for case in region.cases
+            },
+        )
+        for region in facts["regions"]
+    ]
+    for region in asked:
+        theirs = {
+            frozenset(
+                _primitive([row.terms.get(each, Fraction(0)) for each in order], row.bound, row.strict) for row in case
+            )
+            for case in region.cases
+        }
+        sides = list(zip(region.low, region.high, strict=True))
+        if not any(theirs == cases and _contains(box, sides) for box, cases in held):
+            raise CertificateError(
+                f"the certificate is not about {file}: that has {len(asked)} boxes, and one is other than stated"
+            )
+
+
+def _contains(box: Sequence[tuple[Fraction, Fraction]], sides: Sequence[tuple[Fraction, Fraction]]) -> bool:
+    return all(low <= least and most <= high for (low, high), (least, most) in zip(box, sides, strict=True))
 
 
 def _need_described(specification: Specification, facts: Facts, file: Path) -> None:

@@ -5,22 +5,25 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lawful.bounds.certificate import certificate_of_property
+from lawful.bounds.decide import decide
 from lawful.bounds.exact import exact_outputs
-from lawful.bounds.layers import layers_of
-from lawful.bounds.property import Forbidden, PropertyCheck, check_property
+from lawful.bounds.layers import Layer, layers_of
+from lawful.bounds.property import PropertyCheck
+from lawful.bounds.split.certificate import ForbiddenRegion, Proof, certificate_of_specification
+from lawful.bounds.split.question import ForbiddenHalfSpace
 from lawful.errors import LawfulError, Unsupported
 from lawful.fibers.monotone import MonotoneCheck, certificate_of_monotone, check_monotone, read_directions
 from lawful.formats.queries.box import read_box
 from lawful.formats.queries.vnnlib import Variable
 from lawful.formats.specification import ForbiddenBox, Specification, read_specification, regions
+from lawful.formats.vnnlib_formula import Condition
 from lawful.network import Dag, Mlp
-from lawful.network.validity import Role
 from lawful.types import Floats
 
 
@@ -34,6 +37,7 @@ def check_network(
     seconds: float,
     scheduler: str | None,
     seed: int,
+    threads: int | None = None,
 ) -> PropertyCheck | MonotoneCheck:
     """One of the two questions; the other's options do not go with it."""
     inputs = len(network.to_dag().inputs)
@@ -52,11 +56,19 @@ def check_network(
     file = Path(str(specification))
     if not file.name.lower().endswith((".vnnlib", ".vnnlib.gz")):
         raise LawfulError(f"{str(file)[:80]}: a specification is a .vnnlib file")
-    return check_specification(network, read_specification(file), seconds=seconds, scheduler=scheduler, seed=seed)
+    return check_specification(
+        network, read_specification(file), seconds=seconds, scheduler=scheduler, threads=threads, seed=seed
+    )
 
 
 def check_specification(
-    network: Mlp | Dag, specification: Specification, *, seconds: float, scheduler: str | None = None, seed: int = 0
+    network: Mlp | Dag,
+    specification: Specification,
+    *,
+    seconds: float,
+    scheduler: str | None = None,
+    threads: int | None = None,
+    seed: int = 0,
 ) -> PropertyCheck:
     """Ask box after box; what is left of the time is shared among the boxes that are left.
 
@@ -64,73 +76,66 @@ def check_specification(
     be what the file describes in exact rationals, else nothing is decided there.
     """
     started = time.monotonic()
-    graph = network.to_dag()
-    asked = regions(specification, len(graph.inputs), len(graph.outputs))
+    layers = layers_of(network)
+    asked = regions(specification, layers[0].weight.shape[1], len(layers[-1].weight))
+    every = tuple(
+        ForbiddenRegion(region.low, region.high, half_spaces(region, specification, layers)) for region in asked
+    )
     nothing = np.zeros(0)
-    total = PropertyCheck("holds", None, None, 0, 0.0, False, (nothing, nothing), ())
-    open_ = False
-    for number, region in enumerate(asked):
+    total = PropertyCheck("holds", None, None, 0, 0.0, False, (nothing, nothing), (), regions=every)
+    if not asked:
+        return replace(total, why="vacuous: the conditions of the file contradict each other")
+    proofs: list[Proof] = []
+    for number, region in enumerate(every):
         left = max(0.0, seconds - (time.monotonic() - started)) / (len(asked) - number)
-        found = _check_region(network, region, specification, left, scheduler, seed)
-        boxes = total.boxes + found.boxes
-        if found.status == "violated":
-            return replace(found, boxes=boxes, seconds=time.monotonic() - started)
-        open_ = open_ or found.status == "undecided"
-        total = replace(found if len(asked) == 1 else total, boxes=boxes, interrupted=found.interrupted)
+        replay = partial(_replay, layers=layers, region=asked[number], specification=specification)
+        found = decide(
+            network, layers, region, asked[number].outward(), replay,
+            seconds=left, scheduler=scheduler, threads=threads, seed=seed,
+        )  # fmt: skip
+        total = replace(
+            total, boxes=total.boxes + found.boxes, interrupted=found.interrupted, box=asked[number].outward()
+        )
+        if found.input is not None:
+            outputs = tuple(exact_outputs(layers, found.input))
+            return replace(
+                total, status="violated", input=found.input, outputs=outputs, seconds=time.monotonic() - started
+            )
+        if found.proof is None:
+            total = replace(total, status="undecided", why=total.why or found.why)
+        else:
+            proofs.append(found.proof)
         if found.interrupted:
-            open_ = True
             break
-    return replace(total, status="undecided" if open_ else "holds", seconds=time.monotonic() - started)
+    shown = tuple(proofs) if total.status == "holds" else ()
+    return replace(total, proofs=shown, seconds=time.monotonic() - started)
 
 
-def _check_region(
-    network: Mlp | Dag,
-    region: ForbiddenBox,
-    specification: Specification,
-    seconds: float,
-    scheduler: str | None,
-    seed: int,
-) -> PropertyCheck:
-    used = _used(region, specification)
-    asked = with_inputs(network.to_dag(), used) if used else network
-    forbidden = _rows(region, specification, len(network.to_dag().outputs), used)
-    found = check_property(asked, region.outward(), forbidden, seconds=seconds, scheduler=scheduler, seed=seed)
-    if found.input is None:
-        return found
-    point = _inside(found.input, region)
-    if point is None or not _described(network, point, specification):
-        return replace(found, status="undecided", input=None, outputs=None)
-    return replace(found, input=point, outputs=tuple(exact_outputs(layers_of(network), point)))
+def _replay(
+    point: Floats, *, layers: tuple[Layer, ...], region: ForbiddenBox, specification: Specification
+) -> Floats | None:
+    """The input, moved inside the exact box, if it is what the file describes in exact rationals."""
+    inside = _inside(point, region)
+    return inside if inside is not None and _described(layers, inside, specification) else None
 
 
-def with_inputs(dag: Dag, places: list[int]) -> Dag:
-    """The network with some of its inputs as further outputs, so that conditions on both are conditions on outputs."""
-    first = len(dag.names)
-    names = [*dag.names, *(f"input {place} again" for place in places)]
-    roles = [*dag.roles.tolist(), *[int(Role.OUTPUT)] * len(places)]
-    tails = [*dag.tails.tolist(), *(int(dag.inputs[place]) for place in places)]
-    heads = [*dag.heads.tolist(), *range(first, first + len(places))]
-    slopes = [*dag.slopes.tolist(), *[1.0] * len(places)]
-    return Dag(names, roles, tails, heads, [*dag.theta.tolist(), *[1.0] * len(places)], slopes)
-
-
-def _used(region: ForbiddenBox, specification: Specification) -> list[int]:
-    """The inputs that conditions beside the box mention."""
-    name = specification.text.of("input")[0].name
-    terms = (variable for case in region.cases for condition in case for variable in condition.terms)
-    return sorted({variable.place for variable in terms if variable.tensor == name})
-
-
-def _rows(region: ForbiddenBox, specification: Specification, outputs: int, used: list[int]) -> list[list[Forbidden]]:
+def half_spaces(
+    region: ForbiddenBox, specification: Specification, layers: tuple[Layer, ...]
+) -> tuple[tuple[ForbiddenHalfSpace, ...], ...]:
+    """The conditions of a region on outputs, and on inputs where there are any."""
     Y, X = specification.text.of("output")[0].name, specification.text.of("input")[0].name
-    order = [*(Variable(Y, place) for place in range(outputs)), *(Variable(X, place) for place in used)]
-    return [
-        [
-            Forbidden(tuple(terms.get(variable, Fraction(0)) for variable in order), bound, strict)
-            for terms, bound, strict in case
-        ]
-        for case in region.cases
-    ]
+    inputs, outputs = layers[0].weight.shape[1], len(layers[-1].weight)
+    zero = Fraction(0)
+
+    def written(condition: Condition) -> ForbiddenHalfSpace:
+        terms, bound, strict = condition
+        row = tuple(terms.get(Variable(Y, place), zero) for place in range(outputs))
+        mixed = any(variable.tensor == X for variable in terms)
+        return ForbiddenHalfSpace(
+            row, tuple(terms.get(Variable(X, place), zero) for place in range(inputs)) if mixed else (), bound, strict
+        )
+
+    return tuple(tuple(written(condition) for condition in case) for case in region.cases)
 
 
 def _inside(point: Floats, region: ForbiddenBox) -> Floats | None:
@@ -151,10 +156,10 @@ def _inside(point: Floats, region: ForbiddenBox) -> Floats | None:
     return np.minimum(np.maximum(point, low), high) if (low <= high).all() else None
 
 
-def _described(network: Mlp | Dag, point: Floats, specification: Specification) -> bool:
+def _described(layers: tuple[Layer, ...], point: Floats, specification: Specification) -> bool:
     Y, X = specification.text.of("output")[0].name, specification.text.of("input")[0].name
     values = {Variable(X, place): Fraction(float(x)) for place, x in enumerate(point)}
-    values |= {Variable(Y, place): y for place, y in enumerate(exact_outputs(layers_of(network), point))}
+    values |= {Variable(Y, place): y for place, y in enumerate(exact_outputs(layers, point))}
     return specification.holds(values)
 
 
@@ -162,9 +167,11 @@ def certificate_of_check(found: PropertyCheck | MonotoneCheck, network: Mlp | Da
     """The evidence for either answer."""
     if isinstance(found, MonotoneCheck):
         return certificate_of_monotone(found, network)
-    outputs = len(network.to_dag().outputs)
-    if not found.forbidden:
-        raise Unsupported("an answer about several boxes, or about none, has no certificate")
-    if any(len(row.coefficients) != outputs for case in found.forbidden for row in case):
-        raise Unsupported("an answer about conditions on inputs and outputs together has no certificate")
-    return certificate_of_property(found, network)
+    if found.status == "undecided":
+        raise Unsupported("nothing is known of this property that a certificate could state")
+    if not found.regions:
+        raise Unsupported("the file describes nothing, so there is nothing to certify")
+    violated = found.input is not None
+    return certificate_of_specification(
+        network, found.regions, point=found.input, proofs=None if violated else found.proofs
+    )

@@ -212,6 +212,7 @@ def run(
     finished: Callable[[], bool],
     offer: Callable[[Floats], object],
     deadline: float,
+    stalled: Callable[[], bool] = lambda: False,
 ) -> str:
     """Halve until all boxes are small enough, something else is known, or time is up; says which."""
     try:
@@ -224,6 +225,8 @@ def run(
                 return "closed"
             if time.monotonic() >= deadline or len(splitting.open.value) > MOST_OPEN:
                 return "time"
+            if stalled():
+                return "stalled"
             offer(splitting.step())
     except KeyboardInterrupt:
         return "interrupted"

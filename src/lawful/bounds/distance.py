@@ -25,6 +25,9 @@ from lawful.sources.opening import Source, open_pair
 from lawful.sources.provenance import answered
 from lawful.types import Floats, Indices
 
+# Nothing tightens: since a bound last moved by this share of the gap, boxes have grown by this factor (beside a few
+# thousand) for this many seconds. Splitting that works halves the gap with every 2^n boxes of the inputs that matter.
+STALL_SHARE, STALL_FACTOR, STALL_BOXES, STALL_SECONDS = 1e-3, 4, 2_000, 4.0
 PRECISION = 1e-4  # without a question the search ends when the bounds are as close as this, relatively
 ROUNDING, UNDERFLOW = 1e-12, 1e-280  # ... or as small as this, relative to the outputs or absolutely
 MOST_REPLAYS = 16
@@ -69,7 +72,7 @@ def distance(
     candidates = Candidates(low, high, score)
     replays = _Replays(pair, outputs, norm)
     replays.look(candidates.points[-1])
-    interrupted, spectral = False, None
+    interrupted, spectral, ended = False, None, ""
     with workers(pair, scheduler, threads) as bounder:
         measure = Measure(
             lambda found: np.maximum(np.maximum(found.high, -found.low)[:, outputs], 0.0),
@@ -85,9 +88,9 @@ def distance(
                 spectral = _spectral(splitting, pair, outputs, question, started, deadline)
             except KeyboardInterrupt:
                 interrupted = True
-            interrupted = interrupted or _search(
-                splitting, candidates, score, replays, question, rng, started, deadline, tick
-            )
+            if not interrupted:
+                ended = _search(splitting, candidates, score, replays, question, rng, started, deadline, tick)
+                interrupted = ended == "interrupted"
     for point in candidates.points[:-1][:MOST_REPLAYS]:
         replays.look(point)
     upper = splitting.upper
@@ -102,6 +105,7 @@ def distance(
     found = Distance(
         replays.lower, upper, replays.point, per_output, splitting.bounded, tuple(splitting.preorder()), status,
         question, norm, low, high, time.monotonic() - started, interrupted, pair, spectral,
+        ended == "stalled",
     )  # fmt: skip
     return answered(found, *networks)
 
@@ -197,8 +201,8 @@ def _search(
     started: float,
     deadline: float,
     tick: Callable[[float, float], None],
-) -> bool:
-    """Bounds from both sides until they suffice; whether it was interrupted."""
+) -> str:
+    """Bounds from both sides until they suffice; how it ended."""
     threshold = math.inf if question is None else float_below(question)
 
     def enough() -> float:
@@ -227,10 +231,33 @@ def _search(
         if not refuted() and len(splitting.open.value):
             candidates.sample(rng, min(deadline, started + max(2.0, 0.1 * (deadline - started))), score.slope)
     except KeyboardInterrupt:
-        return True
-    ended = run(splitting, enough, refuted, improve, deadline)
+        return "interrupted"
+    progress = _Progress(splitting, candidates)
+    ended = run(
+        splitting, enough, refuted, improve, deadline, progress.has_stalled if question is None else lambda: False
+    )
     replays.look(candidates.points[-1])
-    return ended == "interrupted"
+    return ended
+
+
+class _Progress:
+    """Whether the bounds still move: best-first splitting that needs ever more boxes for nothing may as well stop.
+
+    A question (`within`) is not stopped: boxes are settled there while the largest bound stays where it is.
+    """
+
+    def __init__(self, splitting: Splitting, candidates: Candidates) -> None:
+        self.splitting, self.candidates = splitting, candidates
+        self.boxes, self.since, self.ends = 0, time.monotonic(), (math.inf, -math.inf)
+
+    def has_stalled(self) -> bool:
+        upper, lower = self.splitting.upper, float(self.candidates.values[-1])
+        least = STALL_SHARE * max(self.ends[0] - self.ends[1], 0.0)
+        if self.ends[0] - upper > least or lower - self.ends[1] > least or not math.isfinite(self.ends[0]):
+            self.boxes, self.since, self.ends = self.splitting.bounded, time.monotonic(), (upper, lower)
+            return False
+        many = self.splitting.bounded > STALL_FACTOR * self.boxes + STALL_BOXES
+        return many and time.monotonic() - self.since > STALL_SECONDS
 
 
 def _layers(first: Mlp | Dag, second: Mlp | Dag) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:

@@ -18,6 +18,7 @@ from lawful.bounds.branch_and_bound import Measure, Splitting, corners, run
 from lawful.bounds.exact import exact_outputs
 from lawful.bounds.layers import Layer, evaluate, layers_of, silent
 from lawful.bounds.pair import align
+from lawful.bounds.split.certificate import ForbiddenRegion, Proof
 from lawful.bounds.workers import workers
 from lawful.errors import LawfulError
 from lawful.formats.queries.vnnlib_outputs import Cases
@@ -61,6 +62,9 @@ class PropertyCheck(Shown):
     box: tuple[Floats, Floats]
     forbidden: tuple[tuple[Forbidden, ...], ...]
     tree: tuple[int, ...] = (0,)  # the splitting that shows that it holds, in preorder
+    regions: tuple[ForbiddenRegion, ...] = ()  # all that a specification forbids, exactly
+    proofs: tuple[Proof, ...] = ()  # one for each of them, if it holds
+    why: str = ""  # nothing was decided, or nothing had to be
 
 
 def check_property(

@@ -53,6 +53,7 @@ class Distance(Shown):
     interrupted: bool
     pair: NetworkPair
     spectral: SpectralBound | None = None
+    stalled: bool = False  # it ended before its time, since neither bound moved any more
 
     @property
     def lower_float(self) -> float:

@@ -17,7 +17,7 @@ from lawful.cli.evidence import evidence_json, say_evidence
 from lawful.cli.failure import Failure, failure_of
 from lawful.cli.help import ABOUT, ALL, Verbs, arguments_of_help
 from lawful.cli.output import Out, speaking
-from lawful.cli.structure import components, convert, distance, explore, fibers, laws, prune, show, symmetries
+from lawful.cli.structure import components, convert, distance, explore, fibers, laws, prune, show, symmetries, vnncomp
 from lawful.cli.training import bottleneck, flow, leaky, sweep, truncation
 from lawful.cli.words import without_verbose
 
@@ -43,6 +43,7 @@ VERBS = (
     bottleneck,
     fibers,
     distance,
+    vnncomp,
     align,
     find,
     explore,

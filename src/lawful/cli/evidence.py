@@ -23,6 +23,7 @@ NONE = {
     "fingerprint": "a hash is a name, not a proof; `lawful same A B --certificate FILE` proves two networks equal",
     "leaky": "`lawful bottleneck RUN --save FILE` certifies its deepest network",
     "symmetries": "generators are checked in floating point; `lawful laws --certificate` certifies counts",
+    "vnncomp": "every answer of the table was re-checked; --certificates FOLDER keeps what `lawful verify` re-checks",
     "truncate": "layers are read in floating point",
     "truncation-flow": "the flow is integrated in floating point; `lawful separate --out FILE` certifies separability",
 }

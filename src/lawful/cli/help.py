@@ -26,7 +26,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Look inside one": ("show", "components", "singular", "identifiable", "fiber", "regions", "bottleneck", "truncate"),
     "Change it and keep its function": ("convert", "rebalance", "canonical"),
     "Watch training": ("flow", "compare", "drift", "separate", "truncation-flow", "leaky"),
-    "Search among many": ("sweep", "fingerprint", "find"),
+    "Search among many": ("sweep", "vnncomp", "fingerprint", "find"),
     "See for yourself": ("demo", "reproduce"),
 }
 
@@ -68,6 +68,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "distance": (
         "lawful distance model.safetensors later.safetensors --seconds 2",
         "lawful distance model.safetensors later.safetensors --box=-1,1 --within 100 --json",
+    ),
+    "vnncomp": (
+        "lawful vnncomp instances.csv --seconds 5",
+        "lawful vnncomp instances.csv --out results.csv --certificates proofs --json",
     ),
     "check": (
         "lawful check model.safetensors specification.vnnlib",

@@ -48,6 +48,7 @@ KINDS: Mapping[str, CertificateKind] = MappingProxyType(
         "removable": CertificateKind("fibers.removable"),
         "same": CertificateKind("fibers.same"),
         "singular": CertificateKind("invariant_set.singular"),
+        "specification": CertificateKind("bounds.specification"),
         "truncation-separation": CertificateKind("papers.separation"),
     }
 )

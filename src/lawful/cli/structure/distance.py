@@ -119,8 +119,12 @@ def check(
     box: Annotated[str | None, typer.Option("--box", help="Where it must be monotone, as for `distance`.")] = None,
     output: Annotated[int | None, typer.Option(help="With --monotone: this output only, counted from 0.")] = None,
     time: Annotated[float, typer.Option("--seconds", help="Seconds before the search gives up.")] = 60.0,
+    threads: Annotated[int | None, typer.Option(help="Cores to use; all of them if not given.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler that bounds the boxes.")] = None,
     certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
+    result: Annotated[
+        Path | None, typer.Option(help="Write sat with the input, unsat or timeout, as VNN-COMP wants it.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a VNN-LIB specification of one network, or that it is monotone on a box. Exit 0, 1 (violated) or 3."""
@@ -130,23 +134,31 @@ def check(
     from lawful.network.reading import Reading
     from lawful.report.structure.distance import monotone_json, monotone_text, property_json, property_text
 
-    if not time >= 0:
-        raise LawfulError(f"--seconds takes a number of seconds, at least 0, not {time}")
-    will_write(certificate)
+    if not 0 < time < math.inf:
+        raise LawfulError(f"--seconds takes a positive number of seconds, not {time:g}")
+    if threads is not None and threads < 1:
+        raise LawfulError(f"--threads takes a number of at least 1, not {threads}")
+    will_write(certificate, result)
     opened = replace(named, drop_useless=True).network()
     if monotone is not None and file is None and box is None:
         box = BOX
         note_assumed(Reading("", ()), [BOX_ASSUMED])
     found = check_network(
-        opened, file, monotone=monotone, box=box, output=output, seconds=time, scheduler=scheduler, seed=named.seed
-    )
+        opened, file, monotone=monotone, box=box, output=output, seconds=time, scheduler=scheduler, seed=named.seed,
+        threads=threads,
+    )  # fmt: skip
+    if result is not None:
+        if not isinstance(found, PropertyCheck):
+            raise LawfulError("--result is the competition's format for a specification, not for --monotone")
+        from lawful.formats.io.writing import write_text
+        from lawful.report.structure.distance import competition_text
+
+        write_text(result, competition_text(found))
     if certificate is not None and found.status == "undecided":
         typer.echo("nothing was decided: no certificate was written", err=True)
     elif certificate is not None:
         save_evidence(certificate, lambda: certificate_of_check(found, opened))
     if isinstance(found, PropertyCheck):
-        if found.status == "holds" and not found.boxes:
-            typer.echo("the file describes nothing: its conditions contradict each other", err=True)
         print_json(property_json(found)) if as_json else typer.echo(property_text(found))
     else:
         print_json(monotone_json(found)) if as_json else typer.echo(monotone_text(found))

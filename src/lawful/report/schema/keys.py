@@ -146,8 +146,20 @@ TABLE = {
         norm: any, inf, 1 or 2
         arithmetic: string, what was exact and what was rounded outwards
         interrupted: boolean, by Ctrl-C
+        stalled: boolean, whether it stopped early since neither bound moved any more
         seconds: number, spent
         understood: string?, how a VNN-LIB file was read""",
+    "vnncomp": """
+        instances: integer, in the file
+        sat: integer, violated
+        unsat: integer, proved
+        timeout: integer, undecided
+        error: integer, could not be read, or the checker refused the certificate
+        open: integer, not run
+        certified: integer, answers that the verifier re-checked
+        seconds: number, of processor time to find the answers
+        recheck_seconds: number, of processor time to re-check them
+        results: array of object, one for each instance""",
     "check": """
         status: string, holds, violated or undecided
         input: array of number?, that violates it
@@ -158,6 +170,7 @@ TABLE = {
         monotone?: string, the directions that were asked for
         asked_outputs?: array of integer, the outputs that were asked for
         boxes: integer, looked at
+        why?: string?, nothing was decided, or nothing had to be
         walked?: integer, boxes whose regions were walked through in rationals
         arithmetic: string, what was exact and what was rounded outwards
         interrupted: boolean, by Ctrl-C

@@ -41,6 +41,7 @@ def distance_json(found: Distance) -> dict[str, Any]:
         "norm": "inf" if found.norm == math.inf else int(found.norm),
         "arithmetic": "lower: exact rationals; upper: float64, rounded outwards",
         "interrupted": found.interrupted,
+        "stalled": found.stalled,
         "seconds": found.seconds,
     }
 
@@ -58,6 +59,8 @@ def distance_text(found: Distance) -> str:
             lines.append(f"  output {each.output}: {at_least(each.lower, 6)} to {at_most(each.upper, 6)}")
         if len(found.per_output) > MOST_SHOWN:
             lines.append(f"  and {len(found.per_output) - MOST_SHOWN} more outputs")
+    if found.stalled:
+        lines.append("  stopped early: with four times as many boxes neither bound moved")
     lines.append(f"  {found.boxes:,} boxes, {found.seconds:.2f} s")
     return "\n".join(lines)
 
@@ -79,6 +82,7 @@ def property_json(found: PropertyCheck) -> dict[str, Any]:
         "input": found.input,
         "outputs": None if found.outputs is None else [float(value) for value in found.outputs],
         "boxes": found.boxes,
+        "why": found.why or None,
         "arithmetic": "holds: float64, rounded outwards; violated: exact rationals",
         "interrupted": found.interrupted,
         "seconds": found.seconds,
@@ -98,8 +102,20 @@ def property_text(found: PropertyCheck) -> str:
     if found.input is not None and found.outputs is not None:
         lines.append(f"  input    [{_numbers(found.input)}]")
         lines.append(f"  outputs  [{_numbers([float(value) for value in found.outputs])}]")
+    if found.why:
+        lines.append(f"  {found.why}")
     lines.append(f"  {found.boxes:,} boxes, {found.seconds:.2f} s")
     return "\n".join(lines)
+
+
+def competition_text(found: PropertyCheck) -> str:
+    """The result as VNN-COMP wants it: a word, and the input and its outputs if it is *sat*."""
+    word = {"holds": "unsat", "violated": "sat", "undecided": "timeout"}[found.status]
+    if found.input is None or found.outputs is None:
+        return f"{word}\n"
+    pairs = [f"(X_{place} {float(value)!r})" for place, value in enumerate(found.input)]
+    pairs += [f"(Y_{place} {float(value)!r})" for place, value in enumerate(found.outputs)]
+    return f"{word}\n(" + "\n ".join(pairs) + ")\n"
 
 
 def monotone_json(found: MonotoneCheck) -> dict[str, Any]:

@@ -8,45 +8,13 @@ output reaches. An input that leads there is evaluated in rationals.
 from __future__ import annotations
 
 from fractions import Fraction
-from math import lcm
-from typing import Any, NamedTuple
+from typing import Any
 
-from lawful.verify.bounds.boxes import (
-    MOST_HALVINGS,
-    Sides,
-    bounded,
-    evaluated,
-    halves,
-    leaves_of,
-    read_box,
-    read_network,
-    shown,
-    widest,
-)
-from lawful.verify.bounds.layers import Floats, Places, Plain, nothing, plain_layers, shared_layers
+from lawful.verify.bounds.boxes import Sides, evaluated, read_box, read_network, shown
+from lawful.verify.bounds.exclusion import HalfSpace, excluded
+from lawful.verify.bounds.layers import Plain, plain_layers
 from lawful.verify.core.finding import Finding, in_full, short
-from lawful.verify.core.schema import afford, exactly, listed, need, numbers, rational, record, truth, wholes
-
-
-def _coefficient(value: Fraction) -> str:
-    return "" if value == 1 else f"{value}·"
-
-
-class HalfSpace(NamedTuple):
-    """`coefficients · y <= bound`, or `<`."""
-
-    coefficients: list[Fraction]
-    bound: Fraction
-    strict: bool
-
-    def __str__(self) -> str:
-        terms = [f"{_coefficient(a)}Y_{place}" for place, a in enumerate(self.coefficients) if a]
-        return f"{' + '.join(terms) or '0'} {'<' if self.strict else '<='} {self.bound}"
-
-    def holds(self, outputs: list[Fraction]) -> bool:
-        """Whether outputs lie in it."""
-        total = sum((a * y for a, y in zip(self.coefficients, outputs, strict=True)), Fraction(0))
-        return total < self.bound if self.strict else total <= self.bound
+from lawful.verify.core.schema import afford, exactly, listed, need, numbers, rational, record, truth
 
 
 def check(body: dict[str, Any]) -> Finding:
@@ -70,7 +38,7 @@ def check(body: dict[str, Any]) -> Finding:
         facts["outputs"], case = _reached(facts["input"], box, layers, cases)
         statement = f"{name}an input of {shown(box)} leads into case {case + 1} of {what} (exact)"
     else:
-        facts["leaves"] = _excluded(given["tree"], box, layers, cases)
+        facts["leaves"] = excluded(given["tree"], box, layers, cases)
         statement = f"{name}no input of {shown(box)} leads into {what} ({facts['leaves']} boxes re-computed)"
     return Finding(statement, facts, (network.digest(),))
 
@@ -96,42 +64,3 @@ def _reached(
     reached = [at for at, case in enumerate(cases) if all(space.holds(outputs) for space in case)]
     need(bool(reached), "the outputs at this input are not forbidden")
     return outputs, reached[0]
-
-
-def _excluded(value: object, box: Sides, layers: list[Plain], cases: list[list[HalfSpace]]) -> int:
-    """Bound `a · y - bound` on every leaf; how many leaves there are."""
-    tree = wholes(value, "tree", 0, len(box))
-    leaves = leaves_of(tree, box)
-    weights = sum(len(row) for layer in layers for row in layer.rows) + sum(map(len, cases)) * len(layers[-1].rows)
-    afford(20.0 * weights + 0.1 * len(tree) * weights * len(layers))
-    margins = [*layers, _rows([space for case in cases for space in case])]
-    hidden = [
-        Places([-1] * len(layer.rows), range(len(layer.rows)), [Fraction(1)] * len(layer.rows)) for layer in layers
-    ]
-    shared = shared_layers(nothing(margins), margins, hidden, len(box))
-    open_, deeper = leaves, MOST_HALVINGS
-    while open_:
-        open_ = [leaf for leaf, ends in zip(open_, bounded(shared, open_), strict=True) if not _out_of(ends[0], cases)]
-        need(not open_ or deeper > 0, f"{len(open_)} of the boxes may lead to forbidden outputs")
-        open_, deeper = [half for leaf in open_ for half in halves(leaf, widest(leaf))], deeper - 1
-    return len(leaves)
-
-
-def _rows(spaces: list[HalfSpace]) -> Plain:
-    """`a · y - bound` for each half-space, times what makes its numbers whole."""
-    scales = [lcm(*(number.denominator for number in (*space.coefficients, space.bound))) for space in spaces]
-    rows = [
-        {place: a * scale for place, a in enumerate(space.coefficients) if a}
-        for space, scale in zip(spaces, scales, strict=True)
-    ]
-    shifts = [-space.bound * scale for space, scale in zip(spaces, scales, strict=True)]
-    return Plain(rows, shifts, [Fraction(1)] * len(spaces))
-
-
-def _out_of(low: Floats, cases: list[list[HalfSpace]]) -> bool:
-    """Whether every case has a half-space whose margin is positive, or zero if its boundary does not count."""
-    margins = iter(low.tolist())
-    found = []
-    for case in cases:
-        found.append(any([margin > 0 or (space.strict and margin >= 0) for space, margin in zip(case, margins)]))  # noqa: B905, C419
-    return all(found)

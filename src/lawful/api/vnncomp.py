@@ -1,0 +1,114 @@
+"""Instances files of VNN-COMP: which network, which specification, how many seconds; and what was found of each."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from lawful.errors import LawfulError
+from lawful.formats.io.reading import read_text
+
+COLUMNS = "network, specification and seconds"
+ANSWERS = ("sat", "unsat", "timeout", "error")
+
+
+@dataclass(frozen=True)
+class CompetitionInstance:
+    """One line of an instances file; paths as written there, and the files that they name."""
+
+    network: str
+    specification: str
+    seconds: float
+    folder: Path
+
+    def file(self, name: str) -> Path:
+        """The file that a path names, or the same with `.gz`: the repositories pack theirs."""
+        path = self.folder / name
+        packed = path.with_name(path.name + ".gz")
+        return path if path.exists() or not packed.exists() else packed
+
+
+@dataclass(frozen=True)
+class InstanceResult:
+    """What was found of an instance; `recheck_seconds` is −1 where there was no certificate to re-check."""
+
+    network: str
+    specification: str
+    result: str
+    seconds: float
+    boxes: int
+    certificate_bytes: int = 0
+    recheck_seconds: float = -1.0
+    note: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Which instance it is about."""
+        return self.network, self.specification
+
+
+def read_instances(path: Path) -> list[CompetitionInstance]:
+    """The lines of an instances file."""
+    found = []
+    for number, row in enumerate(csv.reader(io.StringIO(read_text(path))), 1):
+        if not row or not any(cell.strip() for cell in row):
+            continue
+        if len(row) != 3:
+            raise LawfulError(f"{path}: line {number} has {len(row)} columns: an instances file has {COLUMNS}")
+        network, specification, limit = (cell.strip() for cell in row)
+        try:
+            seconds = float(limit)
+        except ValueError:
+            seconds = -1.0
+        if not 0 < seconds < 1e7:
+            raise LawfulError(f"{path}: line {number} gives {limit[:20]!r} seconds")
+        found.append(CompetitionInstance(network, specification, seconds, path.parent))
+    if not found:
+        raise LawfulError(f"{path}: no instances: each line has {COLUMNS}")
+    return found
+
+
+def read_results(path: Path) -> list[InstanceResult]:
+    """What an earlier run has found; nothing if there was none."""
+    if not path.exists():
+        return []
+    names = [field.name for field in fields(InstanceResult)]
+    rows = list(csv.reader(io.StringIO(read_text(path))))
+    if not rows or rows[0] != names:
+        raise LawfulError(f"{path}: exists, and is no table of results: give another --out")
+    found = []
+    for row in rows[1:]:
+        if len(row) == len(names) and row[2] in ANSWERS:
+            network, specification, result, seconds, boxes, size, recheck, note = row
+            found.append(
+                InstanceResult(
+                    network, specification, result, float(seconds), int(boxes), int(size), float(recheck), note
+                )
+            )
+    return found
+
+
+def results_text(results: Iterable[InstanceResult]) -> str:
+    """The table of results as CSV."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([field.name for field in fields(InstanceResult)])
+    writer.writerows(asdict(each).values() for each in results)
+    return out.getvalue()
+
+
+def summary(instances: Sequence[CompetitionInstance], results: Sequence[InstanceResult]) -> dict[str, int | float]:
+    """Counts over all instances of a file."""
+    count = {word: sum(each.result == word for each in results) for word in ANSWERS}
+    rechecked = [each for each in results if each.recheck_seconds >= 0]
+    return {
+        "instances": len(instances),
+        **count,
+        "open": len(instances) - len(results),
+        "certified": len(rechecked),
+        "seconds": sum(each.seconds for each in results),
+        "recheck_seconds": sum(each.recheck_seconds for each in rechecked),
+    }

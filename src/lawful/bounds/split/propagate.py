@@ -1,0 +1,123 @@
+"""What is known on a node: its box cut by conditions and phases, and its neurons bounded anew.
+
+The order of these steps is part of the certificate: the checker repeats it. All bounds are rounded outwards.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lawful.bounds.split.layers import TINY, ULP, MergedLayers
+from lawful.bounds.split.nodes import SearchNodes
+from lawful.bounds.split.question import ForbiddenCases
+from lawful.bounds.split.relaxation import InputRows, NeuronLines, condition_rows, lines_of, substitute
+from lawful.types import Floats, Indices, Mask
+
+# The checker rounds in another order: what is empty here by less than this, relatively, may not be empty there.
+EMPTY = 1e-7
+
+
+def propagate(layers: MergedLayers, cases: ForbiddenCases, nodes: SearchNodes, rounds: int) -> Mask:
+    """Cut and bound, in place, so many times; says which nodes are empty."""
+    empty = np.zeros(len(nodes), dtype=bool)
+    for _ in range(rounds):
+        if layers.depth:
+            bound_by_intervals(layers, nodes, 0)
+        np.maximum(nodes.least, nodes.most, out=nodes.most)
+        empty |= contract(layers, cases, nodes)
+        bound_neurons(layers, nodes)
+        empty |= (nodes.least - nodes.most > 10 * EMPTY * layers.scale).any(axis=1)
+        np.maximum(nodes.least, nodes.most, out=nodes.most)
+    return empty
+
+
+def bound_by_intervals(layers: MergedLayers, nodes: SearchNodes, layer: int, *, first: bool = False) -> None:
+    """A layer's sums from the intervals below it."""
+    if layer == 0:
+        low, high = nodes.low, nodes.high
+    else:
+        low, high = layers.part(nodes.least, layer - 1), layers.part(nodes.most, layer - 1)
+        slope = layers.slopes[layer - 1]
+        low, high = np.where(low > 0, low, slope * low), np.where(high > 0, high, slope * high)
+    weight = layers.weights[layer]
+    centre = (low / 2 + high / 2) @ weight.T + layers.biases[layer]
+    radius = (high / 2 - low / 2) @ np.abs(weight).T + 2 * layers.rough[layer]
+    least, most, phase = (layers.part(each, layer) for each in (nodes.least, nodes.most, nodes.phase))
+    below = centre - radius if first else np.maximum(least, centre - radius)
+    above = centre + radius if first else np.minimum(most, centre + radius)
+    least[:], most[:] = (
+        np.where(phase > 0, np.maximum(below, 0), below),
+        np.where(phase < 0, np.minimum(above, 0), above),
+    )
+
+
+def bound_neurons(layers: MergedLayers, nodes: SearchNodes, *, first: bool = False) -> list[NeuronLines]:
+    """Intervals for every layer, and a pass backwards for neurons that are loose or split; in place."""
+    lines: list[NeuronLines] = []
+    for layer in range(layers.depth):
+        bound_by_intervals(layers, nodes, layer, first=first)
+        if layer:
+            least, most, phase = (layers.part(each, layer) for each in (nodes.least, nodes.most, nodes.phase))
+            needed = (((least < 0) & (most > 0)) | (phase != 0)) & (layers.slopes[layer] < 1)
+            at, neuron = np.nonzero(needed)
+            if len(at):
+                below, above = bound_sums(layers, nodes, lines, layer, at, neuron)
+                meet(layers, nodes, layer, at, neuron, below, above)
+        lines.append(lines_of(layers, nodes, layer))
+    return lines
+
+
+def bound_sums(
+    layers: MergedLayers, nodes: SearchNodes, lines: list[NeuronLines], layer: int, at: Indices, neuron: Indices
+) -> tuple[Floats, Floats]:
+    """Bounds of some sums of a layer by the usual slopes, each on one node."""
+    weight, bias, twice = layers.weights[layer][neuron], layers.biases[layer][neuron], np.tile(at, 2)
+    own = np.tile(layers.rough[layer][neuron], 2)  # of the matrix, if it was merged
+    start = InputRows(np.concatenate([weight, -weight]), np.concatenate([bias, -bias]), own)
+    low = substitute(layers, start, lines, twice).least(layers, nodes.low[twice], nodes.high[twice])
+    return low[: len(at)], -low[len(at) :]
+
+
+def meet(
+    layers: MergedLayers, nodes: SearchNodes, layer: int, at: Indices, neuron: Indices, below: Floats, above: Floats
+) -> None:
+    """Use further bounds of some neurons, in place."""
+    place = at, neuron
+    least, most, phase = (layers.part(each, layer) for each in (nodes.least, nodes.most, nodes.phase))
+    below, above = np.maximum(least[place], below), np.minimum(most[place], above)
+    least[place] = np.where(phase[place] > 0, np.maximum(below, 0), below)
+    most[place] = np.where(phase[place] < 0, np.minimum(above, 0), above)
+
+
+def contract(layers: MergedLayers, cases: ForbiddenCases, nodes: SearchNodes) -> Mask:
+    """Cut the boxes, in place, to where every condition and every phase of a first-layer neuron may hold.
+
+    A condition is at least `row · x + constant`, which therefore is at most 0 at every forbidden input: its least
+    value leaves some room, and no coordinate can use up more than that.
+    """
+    lines = [lines_of(layers, nodes, layer) for layer in range(layers.depth)]
+    empty = _cut(layers, nodes, *condition_rows(layers, cases, nodes, lines))
+    if layers.depth:
+        at, neuron = np.nonzero(layers.part(nodes.phase, 0))
+        if len(at):
+            sign = -nodes.phase[at, neuron].astype(np.float64)
+            rows, constant = sign[:, None] * layers.weights[0][neuron], sign * layers.biases[0][neuron]
+            empty |= _cut(layers, nodes, InputRows(rows, constant, layers.rough[0][neuron]), at)
+    return empty
+
+
+def _cut(layers: MergedLayers, nodes: SearchNodes, rows: InputRows, at: Indices) -> Mask:
+    on, low, high = rows.rows, nodes.low[at], nodes.high[at]
+    size = np.abs(on) @ layers.xsize + np.abs(rows.constant)
+    room = -rows.least(layers, low, high)
+    empty = np.zeros(len(nodes), dtype=bool)
+    np.logical_or.at(empty, at, room < -EMPTY * size)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        step = np.where(on != 0, np.maximum(room, 0.0)[:, None] / np.abs(on) * (1 + 8 * ULP) + TINY, np.inf)
+    owners, starts = np.unique(at, return_index=True)
+    upper = np.nextafter(nodes.low[owners] + np.minimum.reduceat(np.where(on > 0, step, np.inf), starts), np.inf)
+    lower = np.nextafter(nodes.high[owners] - np.minimum.reduceat(np.where(on < 0, step, np.inf), starts), -np.inf)
+    new_low, new_high = np.maximum(nodes.low[owners], lower), np.minimum(nodes.high[owners], upper)
+    empty[owners] |= (new_low - new_high > EMPTY * layers.width).any(axis=1)
+    nodes.low[owners], nodes.high[owners] = new_low, np.maximum(new_low, new_high)
+    return empty

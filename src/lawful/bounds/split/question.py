@@ -1,0 +1,105 @@
+"""What is asked on one box: no input of it leads into one of some cases, each an intersection of half-spaces.
+
+A half-space is `a · y + c · x ≤ bound`: conditions on inputs and outputs together need no other network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from lawful.bounds.layers import Layer, evaluate
+from lawful.errors import LawfulError
+from lawful.types import Floats, Mask
+
+Replay = Callable[[Floats], Floats | None]  # an input near the given one that is forbidden in exact arithmetic, if any
+
+
+class ForbiddenHalfSpace(NamedTuple):
+    """`Σ outputs · y + Σ inputs · x ≤ bound`, without its boundary if strict; `inputs` is empty where none counts."""
+
+    outputs: tuple[Fraction, ...]
+    inputs: tuple[Fraction, ...]
+    bound: Fraction
+    strict: bool
+
+    def holds(self, x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
+        """Whether an input and its outputs lie in it, exactly."""
+        total = sum((a * v for a, v in zip(self.outputs, y, strict=True) if a), Fraction(0))
+        total += sum((a * v for a, v in zip(self.inputs, x, strict=False) if a), Fraction(0))
+        return total < self.bound if self.strict else total <= self.bound
+
+    def whole(self) -> ForbiddenHalfSpace:
+        """The same half-space with whole coefficients."""
+        scale = math.lcm(*(a.denominator for a in (*self.outputs, *self.inputs)))
+        return ForbiddenHalfSpace(
+            tuple(a * scale for a in self.outputs),
+            tuple(a * scale for a in self.inputs),
+            self.bound * scale,
+            self.strict,
+        )
+
+
+class ForbiddenCases(NamedTuple):
+    """All cases padded to the longest: (cases, rows, outputs), (cases, rows, inputs), (cases, rows) twice."""
+
+    outputs: Floats
+    inputs: Floats
+    bounds: Floats
+    used: Mask
+
+    def margins(self, layers: tuple[Layer, ...], points: Floats) -> Floats:
+        """The largest `a · y + c · x - bound` of each case: at most 0 where it is reached. (points, cases)."""
+        values = self.rows(points, evaluate(layers, points))
+        return np.asarray(np.where(self.used, values, -np.inf).max(axis=2))
+
+    def rows(self, points: Floats, outputs: Floats) -> Floats:
+        """`a · y + c · x - bound`, of shape (points, cases, rows)."""
+        flat = outputs @ self.outputs.reshape(-1, outputs.shape[1]).T
+        if self.inputs.any():
+            flat = flat + points @ self.inputs.reshape(-1, points.shape[1]).T
+        return np.asarray(flat.reshape(len(points), *self.bounds.shape) - self.bounds)
+
+
+class BoxQuestion(NamedTuple):
+    """A network as layers, a box of doubles, and what is forbidden on it."""
+
+    layers: tuple[Layer, ...]
+    low: Floats
+    high: Floats
+    cases: ForbiddenCases
+
+
+def cases_of(forbidden: Sequence[Sequence[ForbiddenHalfSpace]], inputs: int, outputs: int) -> ForbiddenCases:
+    """The cases in doubles: coefficients exactly, bounds rounded up, so that excluding these excludes the others."""
+    longest = max(map(len, forbidden))
+    shape = len(forbidden), longest
+    found = ForbiddenCases(
+        np.zeros((*shape, outputs)), np.zeros((*shape, inputs)), np.zeros(shape), np.zeros(shape, bool)
+    )
+    for at, case in enumerate(forbidden):
+        for row, space in enumerate(map(ForbiddenHalfSpace.whole, case)):
+            for numbers, into in ((space.outputs, found.outputs), (space.inputs, found.inputs)):
+                if numbers:
+                    into[at, row] = [_exactly(number) for number in numbers]
+            found.bounds[at, row], found.used[at, row] = above(space.bound), True
+    return found
+
+
+def _exactly(number: Fraction) -> float:
+    if abs(number) >= 2**1000 or Fraction(float(number)) != number:
+        raise LawfulError("a coefficient of the specification has too many digits for float64")
+    return float(number)
+
+
+def above(value: Fraction) -> float:
+    """The least float that is at least a fraction."""
+    try:
+        near = float(value)
+    except OverflowError:
+        raise LawfulError("a bound of the specification is larger than doubles can be") from None
+    return near if Fraction(near) >= value else math.nextafter(near, math.inf)

@@ -1,0 +1,133 @@
+"""`lawful vnncomp`: the instances of a VNN-COMP category, decided and re-checked, on all cores."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time as clock
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lawful.cli.output import print_json, will_write
+from lawful.cli.progress import bar
+from lawful.cli.source import JsonOption
+from lawful.errors import CertificateError, LawfulError
+
+if TYPE_CHECKING:
+    from lawful.api.vnncomp import CompetitionInstance, InstanceResult
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command(no_args_is_help=True)(vnncomp)
+
+
+def vnncomp(
+    file: Annotated[Path, typer.Argument(metavar="INSTANCES.csv", help="Lines of network, specification, seconds.")],
+    out: Annotated[Path | None, typer.Option(help="Keep results in this CSV file; the same command goes on.")] = None,
+    time: Annotated[
+        float | None, typer.Option("--time", "--seconds", help="At most so many seconds for each instance.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Instances at a time; default: one per core.")] = None,
+    certificates: Annotated[Path | None, typer.Option(help="Keep the certificates in this folder.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a VNN-COMP instances file: sat, unsat or timeout for each, every answer re-checked. Exit 0, or 3 if open."""
+    from lawful.api.vnncomp import read_instances, read_results, results_text, summary
+    from lawful.formats.io.writing import make_folder, write_text
+    from lawful.report.structure.vnncomp import vnncomp_json, vnncomp_text
+
+    if time is not None and not 0 < time < 1e7:
+        raise LawfulError(f"--time takes a positive number of seconds, not {time:g}")
+    will_write(out)
+    instances = read_instances(file)
+    if certificates is not None:
+        make_folder(certificates)
+    results = read_results(out) if out is not None else []
+    done = {each.key for each in results}
+    waiting = [each for each in instances if (each.network, each.specification) not in done]
+    interrupted = False
+    with bar("vnncomp") as tell:
+        try:
+            for found in _run(waiting, time, threads or len(os.sched_getaffinity(0)), certificates):
+                results.append(found)
+                if out is not None:
+                    write_text(out, results_text(results))
+                tell(f"{len(results)} of {len(instances)}", len(results) / len(instances))
+        except KeyboardInterrupt:
+            interrupted = True
+    order = {(each.network, each.specification): at for at, each in enumerate(instances)}
+    results = sorted((each for each in results if each.key in order), key=lambda each: order[each.key])
+    if out is not None:
+        write_text(out, results_text(results))
+    total = summary(instances, results)
+    print_json(vnncomp_json(results, total)) if as_json else typer.echo(vnncomp_text(results, total))
+    left = total["open"] or total["timeout"] or total["error"]
+    raise typer.Exit(130 if interrupted else 3 if left else 0)
+
+
+def _run(
+    instances: list[CompetitionInstance], limit: float | None, processes: int, certificates: Path | None
+) -> Iterator[InstanceResult]:
+    """Results as they come."""
+    if processes == 1 or len(instances) < 2:
+        for each in instances:
+            yield decide_instance(each, limit, certificates, None)
+        return
+    # Fresh processes: a fork would copy whatever threads and locks this one holds.
+    with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) as pool:
+        try:
+            futures = [pool.submit(decide_instance, each, limit, certificates, 1) for each in instances]
+            for finished in as_completed(futures):
+                yield finished.result()
+        except BaseException:  # Ctrl-C, or a consumer that has enough: what has not begun never does
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def decide_instance(
+    instance: CompetitionInstance, limit: float | None, certificates: Path | None, threads: int | None
+) -> InstanceResult:
+    """Decide one instance and re-check its certificate; a mistake in its files is a result too."""
+    import json
+
+    from lawful.api.checks import certificate_of_check, check_network
+    from lawful.api.vnncomp import InstanceResult
+    from lawful.cli.source import open_network
+    from lawful.formats.io.writing import write_text
+    from lawful.network.digest import digest
+    from lawful.verify import verify
+
+    name, spec = instance.network, instance.specification
+    seconds = instance.seconds if limit is None else min(limit, instance.seconds)
+    started = clock.process_time()
+    try:
+        network = open_network(
+            str(instance.file(name)), seed=0, activation=None, drop_useless=True, shape=None, model=None, order=None
+        )
+        found = check_network(
+            network, instance.file(spec), monotone=None, box=None, output=None, seconds=seconds, scheduler=None,
+            seed=0, threads=threads,
+        )  # fmt: skip
+        result = {"holds": "unsat", "violated": "sat", "undecided": "timeout"}[found.status]
+        spent, note = clock.process_time() - started, str(getattr(found, "why", ""))
+        if found.status == "undecided" or note.startswith("vacuous"):
+            return InstanceResult(name, spec, result, spent, found.boxes, note=note)
+        body = json.dumps(certificate_of_check(found, network))
+        if certificates is not None:
+            place = f"{Path(name).stem}--{Path(spec).stem}".replace(".onnx", "").replace(".vnnlib", "")
+            write_text(certificates / f"{place}.json", body)
+        before = clock.process_time()
+        if verify(body).networks != (digest(network),):
+            raise CertificateError("it is about another network")
+        return InstanceResult(name, spec, result, spent, found.boxes, len(body), clock.process_time() - before, note)
+    except CertificateError as error:  # the search and the checker disagree: no answer may rest on that
+        return InstanceResult(
+            name, spec, "error", clock.process_time() - started, 0, note=f"certificate refused: {str(error)[:150]}"
+        )
+    except (LawfulError, OSError, MemoryError) as error:
+        return InstanceResult(name, spec, "error", clock.process_time() - started, 0, note=str(error)[:200])

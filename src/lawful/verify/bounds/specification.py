@@ -1,0 +1,157 @@
+"""A specification: nothing that it forbids occurs on any of its boxes, or this input shows that something does.
+
+What is forbidden on a box is a union of cases, each an intersection of half-spaces `a · y + c · x <= bound` (without
+its boundary if strict). The proof for a box is a tree of halves of inputs (`halves`), as for a property, or one of
+phases and halves with multipliers (`split_tree`). An input is evaluated in rationals. The statement repeats the
+question, all of it: a certificate about another box or another threshold says so.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import inf, lcm, nextafter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lawful.verify.bounds.boxes import Sides, evaluated, read_box
+from lawful.verify.bounds.dense import DenseNetwork, read_dense
+from lawful.verify.bounds.exclusion import HalfSpace, excluded
+from lawful.verify.bounds.layers import Floats
+from lawful.verify.bounds.split_layers import SizedTower
+from lawful.verify.bounds.split_tree import CaseRows, exclude
+from lawful.verify.core.finding import Finding, in_full, short
+from lawful.verify.core.schema import afford, exactly, listed, need, numbers, rational, record, truth
+
+MOST_BOXES, MOST_CASES, MOST_ROWS = 10_000, 10_000, 1_000
+
+
+class SpecifiedCondition(NamedTuple):
+    """`outputs · y + inputs · x <= bound`, or `<`."""
+
+    outputs: list[Fraction]
+    inputs: list[Fraction]
+    bound: Fraction
+    strict: bool
+
+    def __str__(self) -> str:
+        both = (("Y", self.outputs), ("X", self.inputs))
+        terms = [f"{'' if a == 1 else f'{a}·'}{name}_{at}" for name, row in both for at, a in enumerate(row) if a]
+        return f"{' + '.join(terms) or '0'} {'<' if self.strict else '<='} {self.bound}"
+
+    def holds(self, x: list[Fraction], y: list[Fraction]) -> bool:
+        """Whether an input and its outputs lie in it."""
+        pairs = (*zip(self.outputs, y, strict=True), *zip(self.inputs, x, strict=True))
+        total = sum((a * value for a, value in pairs), Fraction(0))
+        return total < self.bound if self.strict else total <= self.bound
+
+
+class SpecifiedRegion(NamedTuple):
+    """A box and what is forbidden on it."""
+
+    box: Sides
+    cases: list[list[SpecifiedCondition]]
+
+    def __str__(self) -> str:
+        sides = " x ".join(f"[{low}, {high}]" for low, high in self.box)
+        return f"{sides} into {' or '.join(' and '.join(map(str, case)) for case in self.cases)}"
+
+
+def check(body: dict[str, Any]) -> Finding:
+    """Which of the two holds."""
+    given = record(body, "certificate", "network regions input proofs")
+    network = read_dense(given["network"])
+    inputs, outputs = network.layers[0].weight.shape[1], len(network.layers[-1].weight)
+    regions = [_region(item, inputs, outputs) for item in listed(given["regions"], "regions", most=MOST_BOXES)]
+    need(bool(regions), "nothing is forbidden: there is no question")
+    whole = in_full("; or from ".join(map(str, regions)))
+    facts: dict[str, Any] = {"regions": regions}
+    name = f"for f = {short(network.digest)}, "
+    if given["input"] is not None:
+        need(given["proofs"] is None, "a certificate shows one of the two")
+        facts["input"] = exactly(numbers(given["input"], "input", length=inputs))
+        facts["outputs"], at = _reached(facts["input"], regions, network)
+        return Finding(f"{name}an input leads from box {at + 1} of {whole} (exact)", facts, (network.digest,))
+    proofs = listed(given["proofs"], "proofs", length=len(regions))
+    facts["nodes"] = sum(_excluded(region, network, proof) for region, proof in zip(regions, proofs, strict=True))
+    statement = f"{name}no input leads from {whole} ({facts['nodes']} boxes re-computed)"
+    return Finding(statement, facts, (network.digest,))
+
+
+def _region(value: object, inputs: int, outputs: int) -> SpecifiedRegion:
+    given = record(value, "regions", "box forbidden")
+    box = read_box(given["box"], inputs)
+    cases = [
+        [_condition(item, inputs, outputs) for item in listed(case, "forbidden", most=MOST_ROWS)]
+        for case in listed(given["forbidden"], "forbidden", most=MOST_CASES)
+    ]
+    need(bool(cases), "nothing is forbidden on a box: there is no question")
+    return SpecifiedRegion(box, cases)
+
+
+def _condition(value: object, inputs: int, outputs: int) -> SpecifiedCondition:
+    """Coefficients by place: `{"outputs": [[0, "1"]], "inputs": [], ...}`."""
+    given = record(value, "forbidden", "outputs inputs bound strict")
+    rows = []
+    for name, count in (("outputs", outputs), ("inputs", inputs)):
+        row = [Fraction(0)] * count
+        for pair in listed(given[name], "forbidden", most=count):
+            place, number = listed(pair, "forbidden", length=2)
+            need(type(place) is int and 0 <= place < count and not row[place], f"it names {name} that are not there")
+            row[place] = rational(number, "forbidden")
+        rows.append(row)
+    return SpecifiedCondition(
+        rows[0], rows[1], rational(given["bound"], "forbidden"), truth(given["strict"], "forbidden")
+    )
+
+
+def _reached(
+    point: list[Fraction], regions: list[SpecifiedRegion], network: DenseNetwork
+) -> tuple[list[Fraction], int]:
+    """The outputs at the input, and a box of which it is in a case."""
+    afford(100.0 * sum(layer.weight.size for layer in network.layers))
+    outputs = evaluated(network.plain(), point)
+    for at, region in enumerate(regions):
+        inside = all(low <= x <= high for x, (low, high) in zip(point, region.box, strict=True))
+        if inside and any(all(each.holds(point, outputs) for each in case) for case in region.cases):
+            return outputs, at
+    need(False, "the input is in none of the boxes with outputs that are forbidden there")
+    raise AssertionError
+
+
+def _excluded(region: SpecifiedRegion, network: DenseNetwork, proof: object) -> int:
+    """Check the proof for one box; how many boxes were bounded."""
+    need(all(region.cases), "a case without conditions is every input")
+    if isinstance(proof, dict) and "halves" in proof:
+        given = record(proof, "proof", "halves")
+        rows = [condition for case in region.cases for condition in case]
+        need(not any(a for row in rows for a in row.inputs), "halves alone are for conditions on outputs")
+        spaces = [[HalfSpace(row.outputs, row.bound, row.strict) for row in case] for case in region.cases]
+        return excluded(given["halves"], region.box, network.plain(), spaces)
+    low = np.array([_below(end) for end, _ in region.box])
+    high = np.array([-_below(-end) for _, end in region.box])
+    cases = [_rows(case) for case in region.cases]
+    longest = max(map(len, region.cases))
+    tower = SizedTower(network.layers, np.maximum(np.abs(low), np.abs(high)), longest)
+    return exclude(tower, low, high, cases, proof)
+
+
+def _rows(case: list[SpecifiedCondition]) -> CaseRows:
+    """A case in doubles: whole coefficients, exactly, and bounds rounded up, which only makes it larger."""
+    scales = [lcm(*(a.denominator for a in (*row.outputs, *row.inputs))) for row in case]
+    outputs = np.array([[_double(a * scale) for a in row.outputs] for row, scale in zip(case, scales, strict=True)])
+    inputs = np.array([[_double(a * scale) for a in row.inputs] for row, scale in zip(case, scales, strict=True)])
+    bounds: Floats = np.array([-_below(-row.bound * scale) for row, scale in zip(case, scales, strict=True)])
+    return CaseRows(outputs, inputs, bounds)
+
+
+def _double(value: Fraction) -> float:
+    need(abs(value) < 2**1000 and Fraction(float(value)) == value, "a coefficient is no double")
+    return float(value)
+
+
+def _below(value: Fraction) -> float:
+    """The largest double that is at most a fraction."""
+    need(abs(value) < 2**1000, "a number of the question is too large")
+    near = float(value)
+    return near if Fraction(near) <= value else nextafter(near, -inf)
