@@ -114,6 +114,8 @@ def check_traits(
             same(f(parts[0]), 2.5 * value + f(parts[1]))
     if traits.shift is not None:
         same(f(_on_reals(lambda t: t + 0.75, x)), value + traits.shift * 0.75)
+    if traits.steps:  # samples lie on no jump
+        assert (f(_on_reals(lambda t: t + 1e-9, x)) == value).all()
     for kink in traits.kinks:
         left, right = ((f([np.array(kink + s)]) - f([np.array(kink + s / 2)])) / (s / 2) for s in (-1e-6, 1e-6))
         jump = f([np.array(kink + 1e-9)]) - f([np.array(kink - 1e-9)])
@@ -152,7 +154,7 @@ def test_a_wrong_trait_is_found() -> None:
     x, y = ([rng.normal(size=FULL)] for _ in range(2))
     for wrong in (
         Traits(degree=1), Traits(even=True), Traits(monotone=-1), Traits(range=(-0.1, 0.1)), Traits(linear="jointly"),
-        Traits(shift=1), Traits(kinks=(0.0,)),
+        Traits(shift=1), Traits(kinks=(0.0,)), Traits(steps=True),
     ):  # fmt: skip
         with pytest.raises(AssertionError):
             check_traits(OPERATORS["tanh"], wrong, {}, x, y)

@@ -70,6 +70,7 @@ class Traits:
     monotone: int = 0  # +1: f does not decrease when an entry of x grows; -1: does not increase
     zero: bool = False  # f(0) = 0
     kinks: tuple[float, ...] = ()  # where f is not smooth, if that is finitely often
+    steps: bool = False  # f is constant but for jumps
     range: tuple[float, float] = (-INFINITY, INFINITY)  # every value of f lies in it
     linear: Literal["", "jointly", "in each"] = ""  # of all operands together, or of each while the others stay
     shift: float | None = None  # f(x + c) = f(x) + shift c for a number c

@@ -30,7 +30,7 @@ def vnncomp(
     file: Annotated[Path, typer.Argument(metavar="INSTANCES.csv", help="Lines of network, specification, seconds.")],
     out: Annotated[Path | None, typer.Option(help="Keep results in this CSV file; the same command goes on.")] = None,
     time: Annotated[
-        float | None, typer.Option("--time", "--seconds", help="At most so many seconds for each instance.")
+        float | None, typer.Option("--seconds", help="At most so many seconds for each instance.")
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Instances at a time; default: one per core.")] = None,
     certificates: Annotated[Path | None, typer.Option(help="Keep the certificates in this folder.")] = None,

@@ -19,6 +19,8 @@ from lawful.conservation.programs.single_tensor import joined, several_tensors, 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.reading import listed
 from lawful.program.frontends.export import twin_of
+from lawful.program.frontends.torch_function import read_function
+from lawful.program.passes.kinks import has_kinks
 from lawful.sources.modules.classes import classes_axis as axis_of_classes
 from lawful.sources.modules.classes import vocabulary_of
 from lawful.sources.modules.convert import input_shapes
@@ -36,11 +38,6 @@ RANDOM_IN = {
     "train": "train mode: {} draws new random numbers at every step, and laws hold whatever they are",
 }
 WITHOUT_CASTS = "the module's casts to narrower types of numbers are left out: its numbers count as real ones"
-KINKED = (  # parts of the names of functions that are smooth in pieces only
-    "relu", "max", "min", "abs", "clamp", "clip", "hard", "elu", "shrink", "threshold", "where", "sort", "topk",
-    "median", "round", "floor", "ceil", "sign",
-)  # fmt: skip
-SMOOTH = ("softmax", "log_softmax", "softmin", "gelu")
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,7 +251,7 @@ def _look(
             output = _output(twin, batch, shape)
         names, values = zip(*trainable, strict=True)
         shapes = tuple(value.shape for value in values)
-        kinked = any(part in name for name in calls.names - set(SMOOTH) for part in KINKED)
+        kinked = _is_piecewise(twin, dict(trainable), batch)
         padded = tuple(name for name, value in trainable if id(value) in calls.padded)
         gradient = follows_gradient(twin, batch, without=padded)
         random = tuple(dict.fromkeys(draw.function for draw in draws))
@@ -292,18 +289,29 @@ def _with_classes(
     return (twin if chosen == len(sizes) - 1 else with_classes_last(twin, chosen)), words
 
 
+def _is_piecewise(twin: torch.nn.Module, tensors: dict[str, torch.Tensor], batch: torch.Tensor) -> bool:
+    """Whether a module may be smooth in pieces only; so it is sampled if its calls cannot be listed."""
+
+    def output(held: dict[str, torch.Tensor], inputs: torch.Tensor) -> Any:
+        with opened():
+            return called_with(twin, held, (inputs,))
+
+    try:
+        return has_kinks(read_function(output, {name: value.detach() for name, value in tensors.items()}, [batch]))
+    except LawfulError:
+        return True
+
+
 class _Calls(TorchFunctionMode):
-    """The names of the functions that are called inside, and the tables with a row for padding."""
+    """The tables with a row for padding that are looked up inside."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.names: set[str] = set()
         self.padded: set[int] = set()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.names.add(getattr(func, "__name__", ""))
         if func is torch.nn.functional.embedding:
             self._looked_up(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))

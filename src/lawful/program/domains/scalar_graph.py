@@ -342,6 +342,9 @@ class ScalarGraph(AbstractDomain[Entry]):
         self.entangled.append(f"{kinks.place} shares, fixes or folds weights")
         if bool((negative == 1).all()) and not bool((positive == 1).all()):
             return self._bend(turned, np.broadcast_to(0.0 - positive, z.shape))
+        slope = _exact_quotient(negative, positive)
+        if slope is not None:  # one neuron and a factor
+            return self._times(kinks, self._bend(z, np.broadcast_to(0.0 - slope, z.shape)), positive)
         held = self._settled(z)
         turned = _with_value(held, held.value.scaled(-1.0))
         one, two = (self._times(kinks, self._bend(each, 0.0), side)
@@ -665,6 +668,14 @@ def _numbers(name: str, held: Any) -> NDArray[Any]:
         held = (held.double() if held.is_floating_point() else held).numpy()
     array = np.asarray(held)
     return _finite(name, array.astype(np.float64)) if array.dtype.kind == "f" else array
+
+
+def _exact_quotient(negative: Floats, positive: Floats) -> Floats | None:
+    """The slope of `z ↦ positive · leaky(z)` below 0, if positive is a power of two: no bit of a slope is rounded."""
+    mantissa, _ = np.frexp(positive)
+    quotient = negative / np.where(positive == 0, 1.0, positive)
+    exact = bool((mantissa == 0.5).all()) and bool((quotient * positive == negative).all())
+    return quotient if exact and bool(np.isfinite(quotient).all()) else None
 
 
 def _finite(what: str, numbers: Floats) -> Floats:

@@ -107,6 +107,8 @@ _UNIT = (-1.0, 1.0)
 _POSITIVE = (0.0, INFINITY)
 _ODD = Traits(odd=True, zero=True)
 _RISES = Traits(odd=True, monotone=1, zero=True)
+_STEPS = Traits(monotone=1, zero=True, steps=True)
+_ODD_STEPS = Traits(odd=True, monotone=1, zero=True, steps=True)
 
 _define("relu", "max(x, 0)", Traits(degree=1, monotone=1, zero=True, kinks=(0.0,), range=_POSITIVE), None, "Relu")
 _define("abs", "|x|", Traits(degree=1, even=True, zero=True, kinks=(0.0,), range=_POSITIVE), None, "Abs")
@@ -140,10 +142,10 @@ _define("asinh", "arsinh x", _RISES, ("asinh", "arcsinh"), "Asinh")
 _define("acosh", "arcosh x", Traits(monotone=1, range=_POSITIVE), ("acosh", "arccosh"), "Acosh")
 _define("atanh", "artanh x", _RISES, ("atanh", "arctanh"), "Atanh")
 _define("lgamma", "log |Γ(x)|", Traits(), ("lgamma", "special_gammaln"))
-_define("floor", "⌊x⌋", Traits(monotone=1, zero=True), None, "Floor")
-_define("ceil", "⌈x⌉", Traits(monotone=1, zero=True), None, "Ceil")
-_define("round", "the nearest integer, the even one of two", _RISES, ("round.default", "round_"), "Round")
-_define("trunc", "x cut towards 0", _RISES, ("trunc", "fix"))
+_define("floor", "⌊x⌋", _STEPS, None, "Floor")
+_define("ceil", "⌈x⌉", _STEPS, None, "Ceil")
+_define("round", "the nearest integer, the even one of two", _ODD_STEPS, ("round.default", "round_"), "Round")
+_define("trunc", "x cut towards 0", _ODD_STEPS, ("trunc", "fix"))
 
 define(
     "power",
@@ -164,6 +166,12 @@ define(
 )
 
 # Activations
+
+
+@aten("special_ndtr")
+def ndtr(b: Builder, x: Operand) -> Node:
+    """The distribution function of the normal distribution."""
+    return b.mul(b.function("erfc", b.mul(x, -(0.5**0.5))), 0.5)
 
 
 @aten("leaky_relu")

@@ -1,10 +1,10 @@
 """All diagonal symmetries of a small module: one logarithm of a scale for each entry of each parameter.
 
-Gauges (`demands/gauge_domain.py`) follow whole axes, and ask of a product of activations that it stands still. Here every entry e of
-a parameter is multiplied by `exp t_e`, every entry of every value by `exp` of some t as well, and each operator says
-which sums of these must agree: `z = Σ_c x_c y_c` scales if `t_x(c) + t_y(c)` is one number for all c. What is not
-understood has t = 0. The solutions are all diagonal symmetries that these rules can see, among them the free number of
-each head of an attention without softmax; what gauges do not have is added to them.
+Gauges (`demands/gauge_domain.py`) follow whole axes, and ask of a product of activations that it stands still. Here
+every entry e of a parameter is multiplied by `exp t_e`, every entry of every value by `exp` of some t as well, and each
+operator says which sums of these must agree: `z = Σ_c x_c y_c` scales if `t_x(c) + t_y(c)` is one number for all c.
+What is not understood has t = 0. The solutions are all diagonal symmetries that these rules can see, among them the
+free number of each head of an attention without softmax; what gauges do not have is added to them.
 """
 
 from __future__ import annotations

@@ -6,8 +6,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional
+
+from lawful.program.arrays import NUMPY
+from lawful.program.table import OPERATORS, OperatorFamily
 
 Relu = Callable[..., torch.Tensor]  # takes a height, and a slope for negative ones
 Rewriting = Callable[..., torch.Tensor]
@@ -182,8 +186,10 @@ def rewritten(function: Any, arguments: Any, options: dict[str, Any], relu: Call
     True
     """
     given = next((each for each in (*arguments, *options.values()) if isinstance(each, torch.Tensor)), None)
-    if function not in LOCATED or (given is not None and not given.is_floating_point()):  # no weight moves integers
+    if given is not None and not given.is_floating_point():  # no weight moves integers
         return None
+    if function not in LOCATED:
+        return None if given is None else _bent(function, given, relu)
     name, rewriting = LOCATED[function]
     options = {"x" if key in ("input", "self") else key: value for key, value in options.items()}
     try:
@@ -193,8 +199,25 @@ def rewritten(function: Any, arguments: Any, options: dict[str, Any], relu: Call
         return None
 
 
+def _bent(function: Any, x: torch.Tensor, relu: Callable[[str], Relu]) -> torch.Tensor | None:
+    """Two slopes, read off at ±1, of whatever else the table says is homogeneous and bends at 0 alone."""
+    name = str(getattr(function, "__name__", ""))
+    operator = (
+        OPERATORS.get(name) if isinstance(function, torch._ops.OpOverload | torch._ops.OpOverloadPacket) else None
+    )
+    if operator is None or operator.family is not OperatorFamily.ELEMENTWISE or operator.attributes:
+        return None
+    traits = operator.traits_of({})
+    if traits.degree != 1 or traits.kinks != (0.0,):
+        return None
+    up, down = (float(operator.meaning(NUMPY, {}, np.array([side]))[0]) for side in (1.0, -1.0))
+    return up * relu(name)(x, -down / up) if up else down * relu(name)(-x)
+
+
 def unlocated(function: Any, arguments: Any) -> str | None:
     """The name of a call whose kinks are not located, if it is one and something that trains goes into it."""
     name = str(getattr(function, "__name__", "")).strip("_")
     moving = any(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments)
-    return name if name in KINKED and moving else None
+    operator = OPERATORS.get(name)
+    bends = operator is not None and not operator.attributes and bool(operator.traits_of({}).kinks)
+    return name if (name in KINKED or bends) and moving else None

@@ -1,0 +1,202 @@
+"""Sums along axes: reductions, Einstein sums; and the whole builder, which passes use to make nodes again."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lawful.program.builder.algebra import AlgebraBuilder
+from lawful.program.builder.nodes import OPAQUE
+from lawful.program.program import Node, Program, widest
+from lawful.program.table import OPERATORS, OperatorFamily, Refused
+
+_EMPTY = {"amax": -math.inf, "amin": math.inf}  # of nothing
+
+
+class Builder(AlgebraBuilder):
+    """Makes the nodes of one program.
+
+    >>> b = Builder()
+    >>> x = b.input("x", (2, 3))
+    >>> b.add(b.permute(b.permute(x, (1, 0)), (1, 0)), 0.0) is x
+    True
+    >>> b.maximum(x, 0.0) is b.elementwise("relu", x)
+    True
+    """
+
+    def remake(self, node: Node, operands: Sequence[Node]) -> Node:
+        """A node with other operands, brought to normal form again: what passes are made of."""
+        if node.family is OperatorFamily.LEAF:
+            if node.op == "input" and node not in self.inputs:
+                self.inputs.append(node)
+            return self._known.setdefault(node.identity, node)
+        if node.family is OperatorFamily.OPAQUE:
+            return self._emit(node.op, tuple(operands), node.attributes, node.shape, node.kind)
+        if node.op == "take":
+            return self.take(operands, node["map"])
+        if node.op in ("add", "mul", "maximum", "minimum", "where"):
+            return getattr(self, node.op)(*operands)  # type: ignore[no-any-return]
+        if node.op == "contract":
+            return self.contract(node["spec"], *operands)
+        if node.op == "power":
+            return self.power(operands[0], node["exponent"])
+        if node.family is OperatorFamily.ELEMENTWISE or node.family is OperatorFamily.COMPARISON:
+            commutes = node.op in ("and", "or", "xor")
+            return self.elementwise(node.op, *operands, kind=node.kind, commutes=commutes, **node.attributes)
+        return self.apply(node.op, operands, node.kind, **node.attributes)
+
+    def finish(self, outputs: Iterable[Node]) -> Program:
+        """The program of these outputs."""
+        results = tuple(outputs)
+        program = Program.of(self.inputs, results, self.tensors, self.source)
+        used = {*program.parameters, *program.buffers}
+        notes = Counter({note: count for note, count in self.notes.items() if not note.startswith(OPAQUE)})
+        notes.update(OPAQUE + name for name in program.opaque)  # of those that an output still reads
+        tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
+        places = {node: self.places[node] for node in program.nodes if node in self.places}
+        return replace(program, tensors=tensors, notes=notes, places=places, parts=self.parts)
+
+    # Reductions and contractions
+
+    def axes(self, x: Node, axes: int | Sequence[int] | None) -> tuple[int, ...]:
+        """Axes as numbers from 0, in order; all of them for None."""
+        if axes is None:
+            return tuple(range(x.rank))
+        given = (axes,) if isinstance(axes, int) else tuple(axes)
+        if any(not -max(x.rank, 1) <= axis < max(x.rank, 1) for axis in given):
+            raise Refused(f"axes {list(given)} of {x.rank}")
+        return tuple(sorted({int(axis) % x.rank for axis in given})) if x.rank else ()
+
+    def reduce(self, name: str, x: Node, axes: int | Sequence[int] | None = None, keep: bool = False) -> Node:
+        """A reduction along axes. Its node keeps them with size 1; a reshape drops them."""
+        over = self.axes(x, axes)
+        active = tuple(axis for axis in over if x.shape[axis] != 1)
+        if name in _EMPTY and any(x.shape[axis] == 0 for axis in active):
+            if x.kind == "i":
+                raise Refused(f"{name} of no integers")
+            kept = [1 if axis in over else n for axis, n in enumerate(x.shape)]
+            result = (
+                self.constant(np.full(kept, _EMPTY[name]), x.kind)
+                if x.kind == "f"
+                else self.constant(np.full(kept, _EMPTY[name] > 0))
+            )
+            return result if keep else self.reshape(result, [n for axis, n in enumerate(x.shape) if axis not in over])
+        result = x
+        if active or OPERATORS[name].kind is not None:
+            if x.kind == "b" and OPERATORS[name].kind is None:
+                result = self.as_kind(x, "i")
+            if OPERATORS[name].attributes == ("axis",):
+                result = self.apply(name, (result,), axis=over[0]) if x.rank else self.constant(0)
+            else:
+                result = self.apply(name, (result,), axes=active)
+        elif x.kind == "b":
+            result = self.as_kind(x, "i")
+        return result if keep else self.reshape(result, [n for axis, n in enumerate(x.shape) if axis not in over])
+
+    def sum(self, x: Node, axes: int | Sequence[int] | None = None, keep: bool = False) -> Node:
+        """The sum along axes."""
+        return self.reduce("sum", x, axes, keep)
+
+    def mean(self, x: Node, axes: int | Sequence[int] | None = None, keep: bool = False) -> Node:
+        """The mean along axes: their sum, divided by how many entries it has."""
+        total = self.sum(self.as_kind(x, "f"), axes, keep)
+        if not total.size:
+            return total
+        return self.div(total, float(x.size // total.size)) if x.size else self.mul(total, math.nan)
+
+    def contract(self, spec: str, *operands: Node) -> Node:
+        """An Einstein sum: of two operands, or of more from the left.
+
+        Normal form: permutations of operands are in the letters; an axis along which an operand only repeats is not
+        among its letters if the other operand has it; operands stand in the order of what they compute, and letters
+        are named in the order in which they appear.
+        """
+        given, out = spec.split("->")
+        letters = given.split(",")
+        while len(operands) > 2:
+            needed = set("".join(letters[2:]) + out)
+            joint = "".join(dict.fromkeys(c for c in letters[0] + letters[1] if c in needed))
+            operands = (self.contract(f"{letters[0]},{letters[1]}->{joint}", *operands[:2]), *operands[2:])
+            letters = [joint, *letters[2:]]
+        kind = widest("i", *(each.kind for each in operands))
+        nodes = [self._diagonal(self.as_kind(each, kind), own) for each, own in zip(operands, letters, strict=True)]
+        letters = ["".join(dict.fromkeys(own)) for own in letters]
+        if len(nodes) == 1:
+            return self._contract_one(nodes[0], letters[0], out)
+        for k in (0, 1):
+            nodes[k], letters[k] = self._plain_operand(nodes[k], letters[k], letters[1 - k], out)
+        if nodes[0].order > nodes[1].order:
+            nodes, letters = nodes[::-1], letters[::-1]
+        names = {c: chr(ord("a") + k) for k, c in enumerate(dict.fromkeys(letters[0] + letters[1]))}
+        final = ",".join("".join(names[c] for c in own) for own in letters) + "->" + "".join(names[c] for c in out)
+        return self.apply("contract", nodes, kind, spec=final)
+
+    def _diagonal(self, x: Node, own: str) -> Node:
+        unique = "".join(dict.fromkeys(own))
+        if unique == own:
+            return x
+        return self.move(lambda t: np.einsum(f"{own}->{unique}", t), x)
+
+    def _contract_one(self, x: Node, own: str, out: str) -> Node:
+        x = self.sum(x, [k for k, c in enumerate(own) if c not in out])
+        left = [c for c in own if c in out]
+        return self.permute(x, [left.index(c) for c in out])
+
+    def _plain_operand(self, x: Node, own: str, other: str, out: str) -> tuple[Node, str]:
+        """An operand without axes that it alone sums over, without repetition, and with its axes in their order."""
+        lone = [k for k, c in enumerate(own) if c not in out and c not in other]
+        if lone:
+            x, own = self.sum(x, lone), "".join(c for k, c in enumerate(own) if k not in lone)
+        repeated = [k for k in x["map"].repeated_axes() if own[k] in other] if x.op == "take" else []
+        if x.op == "take" and x.inputs[0].op == "parameter" and x.inputs[0].rank < x.rank:
+            # a parameter that was given an axis of one sample: of more samples it would repeat along it
+            repeated += [k for k, n in enumerate(x.shape) if n == 1 and own[k] in other and own[k] in out]
+        if repeated:
+            first = self.take(x.inputs, x["map"].first_along(repeated))
+            own = "".join(c for k, c in enumerate(own) if k not in repeated)
+            x = self.reshape(first, [n for k, n in enumerate(first.shape) if k not in repeated])
+        if x.op == "take" and len(x.inputs) == 1 and x.inputs[0].size == x.size:
+            order = x["map"].permutation_of(x.inputs[0].shape)
+            if order is not None:
+                own = "".join(own[order.index(axis)] for axis in range(len(order)))
+                x = x.inputs[0]
+        return x, own
+
+    def matmul(self, x: Node, y: Node) -> Node:
+        """The matrix product; axes before the last two broadcast."""
+        if x.rank == 1 or y.rank == 1:
+            a = self.reshape(x, (1, *x.shape)) if x.rank == 1 else x
+            b = self.reshape(y, (*y.shape, 1)) if y.rank == 1 else y
+            whole = self.matmul(a, b)
+            gone = ({whole.rank - 2} if x.rank == 1 else set()) | ({whole.rank - 1} if y.rank == 1 else set())
+            return self.reshape(whole, [n for k, n in enumerate(whole.shape) if k not in gone])
+        batch = "ABCDEFGHIJKLMNOPQRSTUVW"[: max(x.rank, y.rank) - 2]
+        # an operand that repeats along a batch axis has no letter for it; where both have size 1, both have
+        own = [batch[len(batch) - each.rank + 2 :] for each in (x, y)]
+        sizes = [dict(zip(letters, each.shape, strict=False)) for letters, each in zip(own, (x, y), strict=True)]
+        kept = ["".join(c for c in own[k] if sizes[k][c] != 1 or sizes[1 - k].get(c, 1) == 1) for k in (0, 1)]
+        a, b = (
+            self.reshape(each, [*(size[c] for c in letters), *each.shape[-2:]])
+            for each, size, letters in zip((x, y), sizes, kept, strict=True)
+        )
+        return self.contract(f"{kept[0]}mk,{kept[1]}kn->{batch}mn", a, b)
+
+    def linear(self, x: Node, weight: Node, bias: Node | None = None) -> Node:
+        """x Wᵀ + b along the last axis."""
+        batch = "ABCDEFGHIJKLMNOPQRSTUVW"[: x.rank - 1]
+        total = self.contract(f"{batch}i,oi->{batch}o" if weight.rank == 2 else f"{batch}i,i->{batch}", x, weight)
+        return total if bias is None else self.add(total, bias)
+
+    def along(self, x: Node, axis: int, matrix: NDArray[Any]) -> Node:
+        """A fixed linear map along one axis: matrix (result, given)."""
+        if x.kind == "b":
+            x = self.as_kind(x, "i")
+        letters = "abcdefghijklmnopqrstuvw"[: x.rank]
+        at = letters[axis % x.rank]
+        return self.contract(f"{letters},z{at}->{letters.replace(at, 'z')}", x, self.constant(matrix, x.kind))
