@@ -57,18 +57,21 @@ def translated_name(name: str) -> str:
 
 def translated_state(tensors: GgufTensors) -> dict[str, torch.Tensor]:
     """The tensors under the names and in the order of `transformers`."""
-    return {name: _in_order(tensors[old], old, tensors.facts) for old, name in translated_names(tensors).items()}
+    return {name: in_order(tensors[old], old, tensors.facts) for old, name in translated_names(tensors).items()}
 
 
 def translated_names(tensors: GgufTensors) -> dict[str, str]:
     """Each tensor's name in `transformers`."""
     family = tensors.facts.get("general.architecture")
     if family not in FAMILIES:
-        raise Unsupported(f"is a GGUF file of the family {str(family)[:40]!r}: names are known of {', '.join(FAMILIES)}")
+        raise Unsupported(
+            f"is a GGUF file of the family {str(family)[:40]!r}: names are known of {', '.join(FAMILIES)}"
+        )
     return {name: translated_name(name) for name in tensors if name not in UNUSED}
 
 
-def _in_order(tensor: torch.Tensor, name: str, facts: Mapping[str, Any]) -> torch.Tensor:
+def in_order(tensor: torch.Tensor, name: str, facts: Mapping[str, Any]) -> torch.Tensor:
+    """The rows of a tensor in the order of `transformers`."""
     part = name.split(".")[-2]
     if facts.get("general.architecture") not in REORDERED or part not in ("attn_q", "attn_k"):
         return tensor
