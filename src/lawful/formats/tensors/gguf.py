@@ -48,7 +48,7 @@ class BlockType(NamedTuple):
     step: Callable[[Bytes], Any] | None = None
 
 
-class Place(NamedTuple):
+class BlockPlace(NamedTuple):
     """Where a tensor lies: its first byte, type and shape, the slowest axis first."""
 
     begin: int
@@ -56,7 +56,7 @@ class Place(NamedTuple):
     shape: tuple[int, ...]
 
 
-def contents(path: Path) -> tuple[dict[str, Place], dict[str, Any]]:
+def contents(path: Path) -> tuple[dict[str, BlockPlace], dict[str, Any]]:
     """The tensors and facts that the header states and the file's length confirms, without reading a number."""
     size = path.stat().st_size
     with path.open("rb") as stream:
@@ -77,13 +77,13 @@ def contents(path: Path) -> tuple[dict[str, Place], dict[str, Any]]:
             raise InvalidNetwork(f"its alignment is {str(alignment)[:20]}")
         start = -(-read.at // alignment) * alignment
     check_names(name for name, _ in listed)
-    places: dict[str, Place] = {}
+    places: dict[str, BlockPlace] = {}
     for name, (offset, kind, shape) in listed:
         if name in places:
             raise InvalidNetwork(f"tensor {name[:80]!r} appears twice")
         if start + offset + stored_bytes(name, kind, shape) > size:
             raise InvalidNetwork(f"tensor {name[:80]!r} claims bytes behind the end of the file")
-        places[name] = Place(start + offset, kind, shape)
+        places[name] = BlockPlace(start + offset, kind, shape)
     spans = sorted(
         (place.begin, place.begin + stored_bytes(name, place.kind, place.shape)) for name, place in places.items()
     )
@@ -175,7 +175,7 @@ def load(path: Path) -> StoredArrays:
     return StoredArrays({name: values(path, place) for name, place in places.items()}, kinds, metadata=texts)
 
 
-def blocks_of(path: Path, place: Place) -> Bytes:
+def blocks_of(path: Path, place: BlockPlace) -> Bytes:
     """The bytes of a tensor, a row for each block, mapped from the file."""
     block, count = BLOCKS[place.kind], math.prod(place.shape)
     if not count:
@@ -184,7 +184,7 @@ def blocks_of(path: Path, place: Place) -> Bytes:
     return np.memmap(path, np.uint8, "r", place.begin, (rows, block.bytes))
 
 
-def values(path: Path, place: Place) -> NDArray[Any]:
+def values(path: Path, place: BlockPlace) -> NDArray[Any]:
     """The numbers of a tensor."""
     return np.asarray(BLOCKS[place.kind].dequantise(blocks_of(path, place))).reshape(place.shape)
 
@@ -212,7 +212,7 @@ class GgufTensors(Mapping[str, "torch.Tensor"]):
         return len(self.places)
 
 
-def steps(path: Path, place: Place) -> Values | None:
+def steps(path: Path, place: BlockPlace) -> Values | None:
     """The distance of neighbouring values at every entry of a tensor in blocks; None for one of plain numbers."""
     block = BLOCKS[place.kind]
     if block.step is None:

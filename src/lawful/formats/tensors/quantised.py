@@ -167,6 +167,7 @@ def _float8(state: State, name: str) -> QuantisedWeight:
         scale = scale.reshape(-1, *[1] * (wide.ndim - 1))
     bits = 3 if stored.dtype == torch.float8_e4m3fn else 2
     # Neighbours of a number with so many bits are a power of two apart; below the smallest normal number they all are.
-    exponent = torch.frexp(wide).exponent.clamp(min=-5 if bits == 3 else -13) - 1 - bits
+    least = -5 if bits == 3 else -13
+    exponent = torch.where(wide == 0, least, torch.frexp(wide).exponent.clamp(min=least)) - 1 - bits
     step = torch.ldexp(torch.ones_like(wide), exponent) * scale
     return QuantisedWeight("FP8", wide * scale, step.abs())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,17 +49,17 @@ def base_of(folder: Path) -> Path:
         )
 
 
-def merged_state(folder: Path, base: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The weights of the base with the adapter's change in them."""
-    from lawful.sources.checkpoints.load import stored_state
-
+def merged_state(
+    folder: Path, base: Mapping[str, torch.Tensor], read: Callable[[Path], Mapping[str, torch.Tensor]]
+) -> dict[str, torch.Tensor]:
+    """The weights of the base with the adapter's change in them; `read` gives the tensors of a file."""
     with naming(folder):
         settings = read_json(folder / SETTINGS, MAX_SETTINGS)
         _check(settings)
         file = next((folder / name for name in STORED if (folder / name).is_file()), None)
         if file is None:
             raise InvalidNetwork(f"is an adapter without {' or '.join(STORED)}")
-        parts, _, _ = stored_state(file)
+        parts = read(file)
         found = dict(base)
         for stem, (down, up) in _pairs(parts).items():
             name = _weight_name(stem, base)

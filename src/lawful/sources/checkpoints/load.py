@@ -89,7 +89,7 @@ def state_of(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]
 
     if path.is_dir() and is_adapter(path):
         state, kind, ignored = _plain_state(base_of(path))
-        return merged_state(path, state), kind, ignored
+        return merged_state(path, state, lambda file: stored_state(file)[0]), kind, ignored
     return _plain_state(path)
 
 
