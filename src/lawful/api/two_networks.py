@@ -12,8 +12,9 @@ from lawful.api.inputs import input_size
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.network import Dag, Mlp
 from lawful.network.reading import Reading
+from lawful.sources.checkpoints.adapters import is_described
 from lawful.sources.checkpoints.load import is_factory, make_module
-from lawful.sources.kinds import is_module
+from lawful.sources.kinds import as_folder, is_module
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.opening import Model, Source, open_graph
 from lawful.sources.opening import open as open_any
@@ -40,6 +41,14 @@ class TwoNetworks:
     input: Input | Sequence[Input] | None = None
     activation: str | None = None
     order: str | None = None
+
+    def __post_init__(self) -> None:
+        """A file of weights beside the settings of Hugging Face is that folder."""
+        if (self.model, self.activation, self.order) == (None, None, None):
+            for name in ("first", "second"):
+                source = getattr(self, name)
+                if isinstance(source, (str, os.PathLike)) and not _is_text_of_factory(source):
+                    object.__setattr__(self, name, _named_alike(source, as_folder(Path(source))))
 
     @property
     def models(self) -> tuple[Any, Any]:
@@ -166,6 +175,11 @@ def _is_large(module: nn.Module) -> bool:
     return not linear and sum(tensor.numel() for tensor in module.parameters()) > SMALL
 
 
+def _named_alike(source: str | os.PathLike[str], path: Path) -> str | os.PathLike[str]:
+    """A path in the words of its user, where it is the one that was given."""
+    return source if path == Path(source) else os.fspath(path)
+
+
 def _is_text_of_factory(source: Source) -> bool:
     return isinstance(source, str) and is_factory(source)
 
@@ -175,8 +189,8 @@ def _has_a_graph(source: Source) -> bool:
 
 
 def _is_folder(source: Source) -> bool:
-    """Whether it is a folder of Hugging Face."""
-    return isinstance(source, (str, os.PathLike)) and (Path(source) / "config.json").is_file()
+    """Whether it is a folder of Hugging Face, or of an adapter of one."""
+    return isinstance(source, (str, os.PathLike)) and is_described(Path(source))
 
 
 def _knows_its_module(source: Source) -> bool:

@@ -24,6 +24,7 @@ from lawful.formats.io.reading import read_json
 from lawful.network import Mlp
 from lawful.network.reading import listed
 from lawful.sources.checkpoints import hugging_face
+from lawful.sources.checkpoints.adapters import is_described
 from lawful.sources.checkpoints.load import fitting, is_factory, make_module, state_for
 from lawful.sources.modules.convert import to_module
 from lawful.sources.modules.module_network import ModuleNetwork
@@ -179,7 +180,7 @@ def _own_module(source: Source, model: Model | None = None) -> tuple[nn.Module |
         if Path(text).suffix.lower() == ".onnx" and Path(text).is_file():
             found = open_module(text)
             return found.module, found.input_shape
-        if model is None and (Path(text) / "config.json").is_file():
+        if model is None and is_described(Path(text)):
             module, size, _ = hugging_face.module_of(Path(text), MANY_NUMBERS)
             return module, size if size is not None else TOKENS
     return None, None

@@ -56,7 +56,8 @@ BoxOption = Annotated[str | None, typer.Option("--box", help=f"Ask on a box: {BO
 def input_shape(text: str | None) -> tuple[int, ...] | None:
     """Read `3,8,8`; token ids (`8:int`) and several inputs (`3;8:int`) are no shape of real numbers."""
     one = r"\d{1,6}(,\d{1,6})*"
-    if text is None or re.fullmatch(rf"{one}:int|{one}(:int)?(;{one}(:int)?)+", text):
+    named = rf"[\w.]+={one}(:int)?([;,][\w.]+={one}(:int)?)*"
+    if text is None or re.fullmatch(rf"{one}:int|{one}(:int)?(;{one}(:int)?)+|{named}", text):
         return None
     if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", text):
         raise LawfulError(f"--input takes sizes like 3,8,8, or 8:int for token ids, not {text[:40]!r}")

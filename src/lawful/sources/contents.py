@@ -31,6 +31,10 @@ def _layers(path: Path, kind: str) -> tuple[TensorReading, ...] | None:
         from lawful.formats.tensors import safetensors
 
         return safetensors.layers(path)
+    if kind == "gguf":
+        from lawful.formats.tensors import gguf
+
+        return gguf.layers(path)
     if kind == "index":
         shards = [path.with_name(Path(name).name) for name in sorted(set(read_json(path)["weight_map"].values()))]
         found = [_layers(shard, kind_of(shard)) for shard in shards]

@@ -27,7 +27,7 @@ from lawful.outward import at_most
 
 EXACT = "float64"
 GROWTH, SPARE = 1.05, 4096  # how much larger than its source a file may become, for names
-FORMATS = tuple(ending for ending in ENDINGS if ending != ".nnet")  # those that are written too
+FORMATS = tuple(ending for ending in ENDINGS if ending not in (".nnet", ".gguf"))  # those that are written too
 
 
 def read(
@@ -146,6 +146,8 @@ def _load_file(path: Path, kind: str) -> arrays.StoredArrays:
         )
     if kind == "safetensors":
         from lawful.formats.tensors.safetensors import load
+    elif kind == "gguf":
+        from lawful.formats.tensors.gguf import load
     else:
         from lawful.formats.tensors.pt import load
     return load(path)

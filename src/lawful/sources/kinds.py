@@ -18,6 +18,7 @@ from lawful.formats.io.detect_format import ENDINGS, KNOWN, kind_of
 from lawful.formats.io.limits import MAX_BYTES, check_bytes
 from lawful.formats.io.reading import naming
 from lawful.formats.tensors import arrays
+from lawful.formats.tensors.shards import folder_of
 from lawful.network.architecture import Architecture, is_homogeneous
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
@@ -110,6 +111,8 @@ def _from_text(text: str, chosen: ReadingOptions) -> Opened:
         return Architecture.parse(text)
     if path.is_dir() and chosen.model is None:
         return _from_folder(path, chosen)
+    if (chosen.model, chosen.activation, chosen.order) == (None, None, None) and (folder := as_folder(path)) != path:
+        return _from_folder(folder, chosen)
     if not path.exists() and path.suffix.lower() not in ENDINGS:
         raise InvalidNetwork(
             f"{text[:80]!r} is neither a file ({KNOWN}), nor module:factory, nor an architecture like '3-4-2 relu'"
@@ -157,6 +160,20 @@ def _from_onnx(path: Path, chosen: ReadingOptions) -> Opened:
     said = said.replace("): is not supported", ") is not piecewise linear, or not known to be")
     found = load(path, said, chosen.input_shape)
     return carrying(found, replace(found.reading, source=str(path), size=path.stat().st_size))
+
+
+def as_folder(path: Path) -> Path:
+    """The folder of Hugging Face that a file of weights belongs to; any other path as it is."""
+    from lawful.sources.checkpoints.hugging_face import read_settings
+
+    folder = folder_of(path)
+    if folder is None:
+        return path
+    try:
+        read_settings(folder)
+    except LawfulError:  # somebody else's config.json
+        return path
+    return folder
 
 
 def _from_folder(path: Path, chosen: ReadingOptions) -> Opened:

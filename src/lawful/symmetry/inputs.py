@@ -23,10 +23,30 @@ def examples(module: nn.Module, given: Input | Sequence[Input] | None) -> list[t
     """
     if given is None:
         given = _guessed(module)
+    if isinstance(given, str) and "=" in given:
+        given = _by_name(module, given)
     if isinstance(given, str) and ";" in given:
         given = given.split(";")
     several = isinstance(given, list) or (isinstance(given, tuple) and any(not isinstance(each, int) for each in given))
     return [_example(module, each) for each in (given if several else [given])]
+
+
+def _by_name(module: nn.Module, text: str) -> list[Any]:
+    """Sizes such as `input_ids=8:int,decoder_input_ids=4:int` in the order of the module's inputs."""
+    own = dict(zip(getattr(module, "input_names", ()), getattr(module, "input_sizes", ()), strict=False))
+    own = own or dict.fromkeys(getattr(module, "inputs", ()))
+    found: dict[str, str] = {}
+    for part in re.split(r"[;,](?=[^,;=]*=)", text):
+        name, _, size = part.partition("=")
+        found[name.strip()] = size.strip()
+    unknown = next((name for name in found if name not in own), None)
+    if unknown is not None:
+        names = ", ".join(own) or "not named"
+        raise LawfulError(f"no input is called {unknown[:40]!r}: its inputs are {names}")
+    sizes = [found.get(name, size) for name, size in own.items()]
+    if None in sizes:
+        raise LawfulError(f"give a size for each of its inputs: {', '.join(own)}")
+    return sizes
 
 
 def _example(module: nn.Module, given: Any) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -105,6 +105,7 @@ def diff(
     """
     networks = TwoNetworks(first, second, model, model_b, input, activation, order)
     if data is None and (model_b is not None or networks.are_checkpoints(balances=True)):
+        from lawful.api.checkpoints.quantisation import quantisation_words
         from lawful.checkpoints.opening import ApartPair
         from lawful.checkpoints.relations.block_matching import other_depth, other_order
         from lawful.checkpoints.relations.kinship import kinship
@@ -115,6 +116,8 @@ def diff(
             cut = other_depth(pair)
             return read_as(corresponding(pair) if cut is None else cut, *readings)
         related = kinship(pair)
+        if words := quantisation_words(pair, networks.first, networks.second):
+            related = replace(related, reason=f"{related.reason}; {words}")
         turned = other_order(pair, related)
         return read_as(related if turned is None else turned, *readings)
     graphs = networks.graphs()

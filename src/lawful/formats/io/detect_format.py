@@ -17,17 +17,17 @@ ENDINGS = {
     ".json": "json",
     ".npz": "npz",
     ".nnet": "nnet",
+    ".gguf": "gguf",
 }
 KNOWN = ", ".join(ENDINGS)
 OTHERS = {
     b"\x89HDF": "a Keras or HDF5 file: export the model to ONNX (tf2onnx, or model.export(format='onnx'))",
-    b"GGUF": "a GGUF file: its weights are quantised; give the original checkpoint",
     b"TFL3": "a TensorFlow Lite file: export the original model to ONNX",
 }
 
 
 def kind_of(path: Path) -> str:
-    """One of `safetensors`, `pt`, `onnx`, `json`, `index`, `npz`, `nnet`.
+    """One of `safetensors`, `pt`, `onnx`, `json`, `index`, `npz`, `nnet`, `gguf`.
 
     A file that is clearly of another kind than its ending says is taken for what it is; an unclear one for its ending.
     """
@@ -47,6 +47,8 @@ def kind_of(path: Path) -> str:
 
 
 def _by_content(path: Path, start: bytes) -> str | None:
+    if start[:4] == b"GGUF":
+        return "gguf"
     if start[:2] == b"PK":
         try:
             with zipfile.ZipFile(path) as archive:
@@ -79,6 +81,6 @@ def check_ending(path: Path) -> str:
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         raise Unsupported(f"{path}: unknown ending {ending!r}; networks are {KNOWN}")
-    if ENDINGS[ending] == "nnet":
-        raise InvalidNetwork(f"{path}: .nnet files are read, not written; use .onnx")
+    if ENDINGS[ending] in ("nnet", "gguf"):
+        raise InvalidNetwork(f"{path}: {ending} files are read, not written; use .onnx or .safetensors")
     return ENDINGS[ending]

@@ -25,9 +25,10 @@ MAX_HEADER = 16 * 2**20
 TYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2",
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
-    "BOOL": "?",
+    "BOOL": "?", "F8_E4M3": "u1", "F8_E5M2": "u1",
 }  # fmt: skip
-DTYPES = {kind: np.dtype(code).name for kind, code in TYPES.items()} | {"BF16": "bfloat16"}
+NARROW = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}  # types that NumPy has not
+DTYPES = {kind: np.dtype(code).name for kind, code in TYPES.items()} | NARROW
 KINDS = {f"torch.{name}": kind for kind, name in DTYPES.items()}
 
 
@@ -79,7 +80,7 @@ def load(path: Path) -> StoredArrays:
         count = check_numbers(f"tensor {name[:80]!r}", place.shape)
         kind = np.dtype(TYPES[place.kind])
         flat = np.memmap(path, kind, "r", place.begin, (count,)) if count else np.zeros(0, kind)
-        arrays[name] = (_from_bfloat16(flat) if place.kind == "BF16" else flat).reshape(place.shape)
+        arrays[name] = (_widened(place.kind, flat) if place.kind in NARROW else flat).reshape(place.shape)
     kinds = {name: DTYPES[place.kind] for name, place in places.items()}
     return StoredArrays(arrays, kinds, _slopes(metadata), metadata=metadata)
 
@@ -196,6 +197,23 @@ def _slopes(metadata: Mapping[str, str]) -> list[float] | None:
         raise InvalidNetwork("its metadata 'lawful.slopes' is not a list of numbers") from None
 
 
-def _from_bfloat16(bits: NDArray[Any]) -> NDArray[Any]:
-    """A bfloat16 is the upper half of a float32."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+def _widened(kind: str, bits: NDArray[Any]) -> NDArray[Any]:
+    """Types that NumPy has not, as float32: bfloat16 is the upper half of one, float8_e5m2 that of a half float."""
+    if kind == "BF16":
+        return np.asarray((bits.astype(np.uint32) << 16).view(np.float32))
+    if kind == "F8_E5M2":
+        return np.asarray((bits.astype(np.uint16) << 8).view(np.float16).astype(np.float32))
+    return np.asarray(FLOAT8[bits])
+
+
+def _float8_values() -> NDArray[np.float32]:
+    """What the 256 bit patterns of float8_e4m3fn stand for: no infinity; NaN where all bits are set."""
+    bits = np.arange(256)
+    exponent, fraction = (bits >> 3) & 15, bits & 7
+    size = np.where(exponent, np.ldexp(8.0 + fraction, exponent - 10), np.ldexp(1.0 * fraction, -9))
+    size[(bits & 127) == 127] = np.nan
+    signed: NDArray[np.float64] = np.where(bits & 128, -1.0, 1.0) * size
+    return signed.astype(np.float32)
+
+
+FLOAT8 = _float8_values()

@@ -29,6 +29,13 @@ def weights_in(folder: Path) -> Path:
     return found
 
 
+def folder_of(path: Path) -> Path | None:
+    """The folder of Hugging Face whose weights a file is: the one that is loaded of those beside a `config.json`."""
+    if path.name not in WEIGHTS or not path.is_file() or not path.with_name("config.json").is_file():
+        return None
+    return path.parent if weights_in(path.parent).name == path.name else None
+
+
 def weight_map(index: Path) -> dict[str, str]:
     """Which file beside the index holds each tensor."""
     found = read_json(index).get("weight_map")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,10 +11,13 @@ from typing import Any
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.io.reading import naming, read_json
 from lawful.formats.tensors.shards import WEIGHTS
+from lawful.sources.checkpoints.adapters import STORED, base_of, is_adapter
 from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
 
 MAX_CONFIG = 2**20
-TOKENS = "8:int"  # a few, where a sequence may be of any length
+TOKENS, DECODED = "8:int", "4:int"  # a few, where a sequence may be of any length
+
+SIDE = 64  # of a picture, where it may be of any size: most networks halve it five times
 
 
 def module_of(folder: Path, weightless: int | None = None) -> tuple[Any, tuple[int, ...] | None, tuple[str, ...]]:
@@ -41,7 +45,7 @@ def module_of(folder: Path, weightless: int | None = None) -> tuple[Any, tuple[i
             else:
                 module = _made(transformers, settings)
     shape = _input_shape(settings)
-    made = _first_tensor(module, _input_sizes(module, shape))
+    made = _first_tensor(module, _input_sizes(module, shape, settings))
     # Names of our own: a module may have parts that are called `unread` or `settings`.
     made.lawful_unread, made.lawful_settings = _unread(settings, folder), settings
     return made, shape, tuple(made.lawful_unread)
@@ -59,14 +63,22 @@ def _unread(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
     found = []
     if settings.get("auto_map"):
         found.append("its own code (auto_map) is not run, but the class of transformers")
-    if settings.get("quantization_config"):
+    if (quantised := settings.get("quantization_config")) and not _is_of_weights_alone(quantised):
         found.append("the rounding of quantization_config is not carried out")
     named = settings.get("transformers_weights")
     if named and named != next((name for name in WEIGHTS if (folder / name).is_file()), None):
         found.append("the file of weights that it names (transformers_weights) is not the one that is read")
-    if (folder / "adapter_model.safetensors").is_file() or (folder / "adapter_model.bin").is_file():
+    if not is_adapter(folder) and any((folder / name).is_file() for name in STORED):
         found.append("the adapter beside the weights is not applied")
     return tuple(found)
+
+
+def _is_of_weights_alone(quantised: Any) -> bool:
+    """Whether a scheme rounds weights and nothing that passes through: then its numbers are all that it changes."""
+    if not isinstance(quantised, dict):
+        return False
+    method = quantised.get("quant_method")
+    return method in ("gptq", "awq") or (method == "bitsandbytes" and quantised.get("load_in_4bit") is True)
 
 
 @contextmanager
@@ -109,15 +121,13 @@ def renamed_module(module: Any, state: Mapping[str, Any]) -> Any:
 
     from lawful.sources.checkpoints.translation import load_translated, widest
 
-    return _first_tensor(load_translated(module, state, widest(state) or torch.float32), module.input_sizes)
+    inputs = dict(zip(module.input_names, module.input_sizes, strict=True))
+    return _first_tensor(load_translated(module, state, widest(state) or torch.float32), inputs)
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    if (folder / "adapter_config.json").is_file():
-        raise Unsupported(
-            "holds an adapter (LoRA), a change of another model: merge it into that one and save the result "
-            "(merge_and_unload and save_pretrained of peft), then give that folder"
-        )
+    if is_adapter(folder):
+        folder = base_of(folder)
     if not (folder / "config.json").is_file():
         raise InvalidNetwork("is a folder without config.json: give a file in it, or --model module:factory")
     settings = read_json(folder / "config.json", MAX_CONFIG)
@@ -175,29 +185,59 @@ def _input_shape(settings: dict[str, Any]) -> tuple[int, ...] | None:
     return None
 
 
-def _input_sizes(module: Any, shape: tuple[int, ...] | None) -> tuple[tuple[int, ...] | str, ...]:
-    """What the module takes where nobody says otherwise: a picture, or a few tokens."""
+def _channels(settings: Mapping[str, Any]) -> int:
+    channels = settings.get("num_channels", 3)
+    return channels if isinstance(channels, int) and channels > 0 else 3
+
+
+def _input_sizes(
+    module: Any, shape: tuple[int, ...] | None, settings: Mapping[str, Any]
+) -> dict[str, tuple[int, ...] | str]:
+    """What the module takes where nobody says otherwise, by the names of its inputs."""
     kind = getattr(module, "main_input_name", None)
-    if kind == "pixel_values":
-        return (shape,) if shape is not None else ()
-    return (TOKENS,) if kind == "input_ids" else ()
+    known = set(inspect.signature(module.forward).parameters)
+    found: dict[str, tuple[int, ...] | str] = {}
+    if {"input_ids", "pixel_values"} <= known and isinstance(settings.get("vision_config"), dict):
+        pictures = _input_shape(settings["vision_config"])
+        if pictures is not None:  # a pair, such as CLIP's
+            found = {"input_ids": TOKENS, "pixel_values": pictures}
+    elif kind == "pixel_values":
+        found = {"pixel_values": shape or (_channels(settings), SIDE, SIDE)}
+    elif kind == "input_features" and isinstance(settings.get("num_mel_bins"), int):
+        frames = settings.get("max_source_positions")  # the encoder halves the frames of sound once
+        found = {kind: (settings["num_mel_bins"], 2 * frames)} if isinstance(frames, int) else {}
+    elif kind == "input_ids":
+        found = {"input_ids": TOKENS}
+    if found and settings.get("is_encoder_decoder") and "decoder_input_ids" in known:
+        found["decoder_input_ids"] = DECODED
+    return found
 
 
-def _first_tensor(module: Any, input_sizes: tuple[tuple[int, ...] | str, ...]) -> Any:
+def _first_tensor(module: Any, inputs: Mapping[str, tuple[int, ...] | str]) -> Any:
     """The module, returning the first tensor of what it returns (logits, hidden states); its names stay.
 
-    Its class is another, not its `forward`: a method of the instance would go on using this one's weights in a copy.
+    Its inputs are those named, in that order; one alone is the first that it takes. Its class is another, not its
+    `forward`: a method of the instance would go on using this one's weights in a copy.
     """
     import torch
 
     kind = type(module)
+    names = tuple(inputs)
 
     def first(self: Any, *arguments: Any, **options: Any) -> Any:
+        if len(names) > 1 and 1 < len(arguments) <= len(names):
+            options, arguments = {**dict(zip(names, arguments, strict=False)), **options}, ()
         found = kind.forward(self, *arguments, **options)
         while not isinstance(found, torch.Tensor):
             found = found[0]
         return found
 
-    own = {"forward": first, "family": kind, "input_sizes": input_sizes, "__module__": kind.__module__}
+    own = {
+        "forward": first,
+        "family": kind,
+        "input_sizes": tuple(inputs.values()),
+        "input_names": names,
+        "__module__": kind.__module__,
+    }
     module.__class__ = type(kind.__name__, (kind,), own)
     return module

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.io.detect_format import kind_of
 from lawful.formats.io.limits import MAX_MAPPED
-from lawful.formats.io.reading import naming
+from lawful.formats.io.reading import naming, read_json
 from lawful.formats.tensors.shards import weight_map, weights_in
 from lawful.network.reading import listed
 from lawful.sources.checkpoints.torchvision_names import is_about_torchvision, let_torchvision_load
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     import torch
 
 State = Mapping[str, "torch.Tensor"]
+MAX_SETTINGS = 2**20  # bytes of a config.json
 
 
 def is_factory(text: str) -> bool:
-    """Whether the text names a factory, such as `package.module:make`."""
-    return re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", text) is not None and not Path(text).exists()
+    """Whether the text names a factory, such as `package.module:make` or `folder/module.py:Make`."""
+    named = re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*|[^\0\n:]+\.py:[A-Za-z_]\w*", text)
+    return named is not None and not Path(text).exists()
 
 
 def make_module(model: str | Callable[[], Any] | torch.nn.Module) -> torch.nn.Module:
@@ -64,7 +66,13 @@ def _imported(text: str) -> Any:
     if not is_factory(text):
         raise LawfulError(f"{text[:80]!r} is no factory: write module:function, as in mynets:make")
     where, name = text.split(":")
-    sys.path.insert(0, str(Path.cwd()))
+    folder = Path.cwd()
+    if where.endswith(".py"):
+        file = Path(where)
+        if not file.is_file():
+            raise LawfulError(f"{where[:80]}: no such file")
+        folder, where = file.absolute().parent, file.stem
+    sys.path.insert(0, str(folder))
     try:
         return getattr(_called(lambda: importlib.import_module(where)), name)
     except Exception as error:  # whatever somebody's module does when it is loaded
@@ -72,10 +80,44 @@ def _imported(text: str) -> Any:
 
 
 def state_of(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
-    """The tensors of a checkpoint (one file, a folder, or an index of shards), its format, and what was not used."""
+    """The tensors of a checkpoint (one file, a folder, or an index of shards), its format, and what was not used.
+
+    Weights that are stored by a scheme of quantisation are the numbers that its runtime computes with, and an adapter's
+    folder holds the model that it changes, changed.
+    """
+    from lawful.sources.checkpoints.adapters import base_of, is_adapter, merged_state
+
+    if path.is_dir() and is_adapter(path):
+        state, kind, ignored = _plain_state(base_of(path))
+        return merged_state(path, state, lambda file: stored_state(file)[0]), kind, ignored
+    return _plain_state(path)
+
+
+def _plain_state(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
+    from lawful.formats.tensors.quantised import dequantise, is_quantised
+
+    state, kind, ignored = stored_state(path)
+    if not is_quantised(state):
+        return state, kind, ignored
+    with naming(path):
+        return dequantise(state, settings_beside(path)), kind, ignored
+
+
+def settings_beside(path: Path) -> dict[str, Any]:
+    """What the `config.json` of a checkpoint's folder says, if there is one."""
+    from lawful.sources.checkpoints.adapters import base_of, is_adapter
+
+    folder = path if path.is_dir() else path.parent
+    settings = (base_of(folder) if is_adapter(folder) else folder) / "config.json"
+    found = read_json(settings, MAX_SETTINGS) if settings.is_file() else {}
+    return found if isinstance(found, dict) else {}
+
+
+def stored_state(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
+    """The tensors as they are stored."""
     with naming(path):
         if path.is_dir():
-            return state_of(weights_in(path))
+            return stored_state(weights_in(path))
         check_file(path, MAX_MAPPED)
         kind = kind_of(path)
         if kind == "index":
@@ -89,6 +131,10 @@ def state_of(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]
             from lawful.formats.tensors import safetensors
 
             return safetensors.load_tensors(path), kind, ()
+        if kind == "gguf":
+            from lawful.sources.checkpoints.gguf_names import named_state
+
+            return named_state(path), kind, ()
         if kind == "npz":
             import torch
 
@@ -121,7 +167,7 @@ def _sharded(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]
     weights = weight_map(path)
     state: dict[str, torch.Tensor] = {}
     for name in sorted(set(weights.values())):
-        shard, _, _ = state_of(path.with_name(name))
+        shard, _, _ = stored_state(path.with_name(name))
         if twice := state.keys() & shard.keys():
             raise InvalidNetwork(f"{min(twice)[:80]!r} is in two shards")
         state |= shard

@@ -1,0 +1,173 @@
+"""Weights that were quantised one group at a time (GPTQ, AWQ, bitsandbytes, fp8): the numbers that their runtime
+multiplies with, in its own order of operations and types.
+
+A scheme stores several tensors instead of one; they are found by their names. Layouts: `qlinear_*.py` of AutoGPTQ,
+`packing_utils.py` and `gemm.py` of AutoAWQ, `functional.py` of bitsandbytes, and the scales beside float8 weights as
+DeepSeek and compressed-tensors write them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lawful.errors import InvalidNetwork, Unsupported
+
+State = Mapping[str, torch.Tensor]
+AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # where each of eight neighbouring columns lies in a packed number
+EIGHTH = 7.874015718698502e-3  # 1/127 as bitsandbytes writes it
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+STATE = "quant_state.bitsandbytes__"
+BOUNDS = (2, 3, 4, 8)  # bits of GPTQ; 3 of them are packed across the borders of numbers, and are not read
+
+
+@dataclass(frozen=True, eq=False)
+class QuantisedWeight:
+    """A weight as its runtime has it: the scheme, the numbers, and the distance of neighbouring values at each."""
+
+    scheme: str
+    weight: torch.Tensor
+    step: torch.Tensor
+
+
+def is_quantised(state: State) -> bool:
+    """Whether some weights are stored by a scheme that is read here."""
+    return any(True for _ in _found(state))
+
+
+def dequantise(state: State, settings: Mapping[str, Any] | None = None) -> dict[str, torch.Tensor]:
+    """The state dict with one weight in place of the tensors that store it."""
+    found = dict(state)
+    for name, scheme, parts in list(_found(state)):
+        made = read_weight(state, name, scheme, settings).weight
+        for part in parts:
+            found.pop(part, None)
+        found[name] = made
+    return found
+
+
+def read_schemes(state: State, settings: Mapping[str, Any] | None = None) -> Iterator[tuple[str, QuantisedWeight]]:
+    """Each quantised weight by the name that it would have, one at a time."""
+    for name, scheme, _ in list(_found(state)):
+        yield name, read_weight(state, name, scheme, settings)
+
+
+def _found(state: State) -> Iterator[tuple[str, str, list[str]]]:
+    """Name of the weight, scheme, and the tensors that store it."""
+    for name, tensor in state.items():
+        stem = name.rpartition(".")[0]
+        if name.endswith(".qweight") and f"{stem}.scales" in state:
+            parts = [f"{stem}.{each}" for each in ("qweight", "qzeros", "scales", "g_idx")]
+            columns = state[f"{stem}.scales"].shape[-1]
+            yield f"{stem}.weight", "GPTQ" if tensor.shape[-1] == columns else "AWQ", parts
+        elif f"{stem}.SCB" in state and name.endswith(".weight"):
+            yield name, "LLM.int8", [f"{stem}.SCB", f"{stem}.weight_format"]
+        elif name.endswith(tuple(f".{STATE}{kind}" for kind in ("nf4", "fp4"))):
+            weight = name.partition(f".{STATE}")[0]
+            beside = ("absmax", "quant_map", "nested_absmax", "nested_quant_map", name.removeprefix(f"{weight}."))
+            yield weight, name[-3:].upper(), [f"{weight}.{each}" for each in beside]
+        elif tensor.dtype in FLOAT8 and (scales := _float8_scales(state, name)):
+            yield name, "FP8", scales
+
+
+def _float8_scales(state: State, name: str) -> list[str]:
+    return [each for each in (f"{name}_scale_inv", f"{name}_scale") if each in state]
+
+
+def read_weight(state: State, name: str, scheme: str, settings: Mapping[str, Any] | None) -> QuantisedWeight:
+    """One weight, as its runtime computes it."""
+    try:
+        if scheme in ("GPTQ", "AWQ"):
+            return _gptq(state, name, settings) if scheme == "GPTQ" else _awq(state, name)
+        if scheme == "LLM.int8":
+            return _int8(state, name)
+        return _float8(state, name) if scheme == "FP8" else _four_bits(state, name, scheme)
+    except (RuntimeError, IndexError, KeyError, ValueError, TypeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+        raise InvalidNetwork(f"{name[:80]} is not stored as {scheme} stores it ({reason})") from None
+
+
+def _unpacked(packed: torch.Tensor, bits: int) -> torch.Tensor:
+    """The small whole numbers of each 32-bit one along a new last axis, the lowest bits first."""
+    shifts = torch.arange(0, 32, bits, dtype=torch.int32)
+    return torch.bitwise_and(packed.to(torch.int32)[..., None] >> shifts, 2**bits - 1)
+
+
+def _gptq(state: State, name: str, settings: Mapping[str, Any] | None) -> QuantisedWeight:
+    """Packed along the inputs; zeros along the outputs, and one less than they are in the first version of it."""
+    stem = name.removesuffix(".weight")
+    packed, scales, groups = state[f"{stem}.qweight"], state[f"{stem}.scales"], state.get(f"{stem}.g_idx")
+    said = dict((settings or {}).get("quantization_config") or {})
+    inputs = packed.shape[0] * 32 // int(said.get("bits", 4)) if groups is None else len(groups)
+    bits = packed.shape[0] * 32 // inputs
+    if bits not in BOUNDS or bits == 3 or packed.shape[0] * 32 != bits * inputs:
+        raise Unsupported(f"{name[:80]} is stored by GPTQ in {bits} bits, which are not read")
+    if groups is None:
+        groups = torch.arange(inputs) // (inputs // len(scales))
+    whole = _unpacked(packed, bits).movedim(-1, 1).reshape(inputs, -1)
+    zeros = _unpacked(state[f"{stem}.qzeros"], bits).reshape(len(scales), -1)
+    if said.get("checkpoint_format", "gptq") == "gptq":
+        zeros = zeros + 1
+        if bool((zeros == 2**bits).any()):  # some runtimes wrap it around to 0, others do not
+            raise Unsupported(f"{name[:80]} has a zero point of GPTQ on which runtimes disagree: save it as gptq_v2")
+    chosen = groups.long()
+    made = scales[chosen] * (whole - zeros[chosen])
+    return QuantisedWeight(f"GPTQ, {bits} bits", made.t().contiguous(), scales[chosen].abs().t().contiguous())
+
+
+def _awq(state: State, name: str) -> QuantisedWeight:
+    stem = name.removesuffix(".weight")
+    packed, scales = state[f"{stem}.qweight"], state[f"{stem}.scales"]
+    whole, zeros = (
+        _unpacked(each, 4)[..., AWQ_ORDER].reshape(each.shape[0], -1) for each in (packed, state[f"{stem}.qzeros"])
+    )
+    each = packed.shape[0] // len(scales)
+    step = scales.repeat_interleave(each, 0)
+    made = (whole - zeros.repeat_interleave(each, 0)) * step
+    return QuantisedWeight("AWQ, 4 bits", made.t().contiguous(), step.abs().t().contiguous())
+
+
+def _int8(state: State, name: str) -> QuantisedWeight:
+    largest = state[f"{name.removesuffix('.weight')}.SCB"].float().reshape(-1, 1)
+    whole = state[name].float()
+    return QuantisedWeight("LLM.int8", whole * largest * EIGHTH, (largest * EIGHTH).expand_as(whole))
+
+
+def _four_bits(state: State, name: str, scheme: str) -> QuantisedWeight:
+    """Blocks of a table of 16 numbers times the largest of the block, which may itself be quantised."""
+    facts = json.loads(bytes(state[f"{name}.{STATE}{scheme.lower()}"].to(torch.uint8).tolist()))
+    packed, table = state[name].flatten(), state[f"{name}.quant_map"].float()
+    largest = state[f"{name}.absmax"]
+    if f"{name}.nested_absmax" in state:
+        inner = state[f"{name}.nested_absmax"].float().repeat_interleave(int(facts["nested_blocksize"]))
+        largest = state[f"{name}.nested_quant_map"].float()[largest.long()] * inner[: len(largest)]
+        largest = largest + float(facts["nested_offset"])
+    shape = [int(size) for size in facts["shape"]]
+    count = torch.Size(shape).numel()
+    whole = torch.stack([packed >> 4, packed & 15], dim=-1).flatten()[:count].long()  # the upper half comes first
+    scale = largest.float().repeat_interleave(int(facts["blocksize"]))[:count]
+    gaps = table.sort().values.diff().max()  # neighbouring values are no further apart than that
+    kind = getattr(torch, str(facts["dtype"]))
+    made = (table[whole] * scale).to(kind)
+    return QuantisedWeight(f"{scheme}, 4 bits", made.reshape(shape), (gaps * scale).reshape(shape))
+
+
+def _float8(state: State, name: str) -> QuantisedWeight:
+    """Values of eight bits times a scale: of all, of each row, or of each square of 128 by 128."""
+    stored, scale = state[name], state[_float8_scales(state, name)[0]].float()
+    wide = stored.float()
+    if scale.ndim == 2 and scale.shape[0] > 1 and scale.shape[1] > 1:
+        size = [-(-n // m) for n, m in zip(wide.shape, scale.shape, strict=True)]
+        scale = scale.repeat_interleave(size[0], 0).repeat_interleave(size[1], 1)[: wide.shape[0], : wide.shape[1]]
+    elif scale.numel() > 1:
+        scale = scale.reshape(-1, *[1] * (wide.ndim - 1))
+    bits = 3 if stored.dtype == torch.float8_e4m3fn else 2
+    # Neighbours of a number with so many bits are a power of two apart; below the smallest normal number they all are.
+    least = -5 if bits == 3 else -13
+    exponent = torch.where(wide == 0, least, torch.frexp(wide).exponent.clamp(min=least)) - 1 - bits
+    step = torch.ldexp(torch.ones_like(wide), exponent) * scale
+    return QuantisedWeight("FP8", wide * scale, step.abs())
