@@ -131,7 +131,7 @@ def prune(
     if held_out is not None or tune is not None or plan is not None or multiple != 1 or criterion != "replaced":
         raise LawfulError("--criterion, --multiple, --held-out, --tune and --plan go with --target")
     from lawful.api.by_channels import ByChannels, by_channels
-    from lawful.api.prune import CHANNELS_ONLY, NEURONS_ONLY, needed_certificate, smallest_of
+    from lawful.api.prune import CHANNELS_ONLY, needed_certificate, smallest_of
     from lawful.formats.queries.box import box_of
     from lawful.formats.queries.data import read_data
     from lawful.pruning.neurons.measure import measure
@@ -145,7 +145,13 @@ def prune(
     parts = by_channels(named.text, named.anything, named.input_text, named.seed)
     if isinstance(parts, ByChannels):
         if approximate:
-            raise LawfulError(NEURONS_ONLY)
+            from lawful.cli.structure.prune_job import run_bounded
+
+            if curve or keep is not None or fold:
+                raise LawfulError("--curve, --keep and --fold: not with a tolerance on channels")
+            number, relative = read_tolerance(tolerance)
+            run_bounded(named, number, relative, data, box, around, out, certificate, certify, as_json)
+            return
         prune_by_channels(parts, named, out, certificate, certify, as_json, fold=fold)
         return
     if fold:
