@@ -116,6 +116,7 @@ def prune_to_target(
     criterion: Criterion = "replaced",
     multiple: int = 1,
     mend: bool = True,
+    timed: bool = True,
     tune: Tune | None = None,
     plan: Path | None = None,
     seed: int = 0,
@@ -125,7 +126,8 @@ def prune_to_target(
 
     Units are scored on calibration samples, and sizes that must be found (accuracy, latency) on a second part; the
     report is on `held_out`, or on a fifth of the samples that is put aside first. `mend=False` leaves the repair out,
-    for comparison. `plan` keeps the order of removal in a file: a job that finds its plan there does not score again.
+    for comparison; `timed=False` measures no latency. `plan` keeps the order of removal in a file: a job that finds
+    its plan there does not score again.
     """
     if multiple < 1:
         raise LawfulError(f"sizes are multiples of a number from 1 on, not of {multiple}")
@@ -151,7 +153,7 @@ def prune_to_target(
     before, now = (_parameters(each) for each in (case.network, after))
     return PruningJob(
         target, criterion, pruned, count_sizes(case, gone), (costs[0], costs[1]), (before, now), len(calibration),
-        len(choosing), agreement, _latency(subject, small, outside), tuned, (*notes, *pruned.notes),
+        len(choosing), agreement, _latency(subject, small, outside) if timed else {}, tuned, (*notes, *pruned.notes),
         small.module if isinstance(small, ModuleSubject) else None,
         example=small.example(case.size, 2) if isinstance(small, ModuleSubject) else torch.zeros(0),
     )  # fmt: skip
