@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lawful.api.by_channels import ByChannels, by_channels
 from lawful.api.inputs import input_size
-from lawful.api.prune_job import prune_to
+from lawful.api.prune_job import prune_bounded, prune_to
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Architecture, Dag, Mlp
 from lawful.network.assemble import as_mlp
@@ -21,11 +21,12 @@ from lawful.sources.provenance import Opened
 if TYPE_CHECKING:
     from lawful.pruning.channels import ChannelPruning
     from lawful.pruning.files.onnx_channels import OnnxPruning
+    from lawful.pruning.job.bounded import BoundedPruning
     from lawful.pruning.job.job import PruningJob
     from lawful.symmetry.inputs import Input
 
 
-NEURONS_ONLY = "tolerances, boxes and data are for networks of Linear layers"
+NEURONS_ONLY = "not with a tolerance on channels"
 CHANNELS_ONLY = "folding is for modules and ONNX files that are pruned channel by channel"
 
 
@@ -40,15 +41,16 @@ def prune(
     seed: int = 0,
     target: str | None = None,
     **options: Any,
-) -> Pruning | ChannelPruning | OnnxPruning | PruningJob:
+) -> Pruning | ChannelPruning | OnnxPruning | PruningJob | BoundedPruning:
     """Remove what a rule proves redundant; with a `target`, units are scored, cut and repaired down to a size.
 
     A `target` is `"params:0.5"`, `"flops:40%"`, `"latency:0.7"` or `"accuracy:99%"`, with `data` (a file, or a pair of
     samples and labels) and the options of `prune_to_target`: `held_out`, `criterion`, `multiple`, `tune`, `plan`.
     Networks of layers lose neurons, with the options `tolerance`, `box`, `data` and `keep`.
     Modules whose weights are used at many places lose channels, heads and inner dimensions: nothing changes for any
-    input. Their `input` is a size without the batch, `"8:int"` for token ids, or a tensor; with `fold`, normalisations
-    go into the layers before them.
+    input. With a `tolerance` and `data` (and `box` or `around`) they lose what moves outputs by less, certified or by
+    statistics. Their `input` is a size without the batch, `"8:int"` for token ids, or a tensor; with `fold`,
+    normalisations go into the layers before them.
 
     >>> prune("3-4-2 relu").neurons_after
     4
@@ -65,9 +67,14 @@ def prune(
         return prune_to(network, opened, target, options.pop("data", None), given=input, seed=seed, **options)
     parts = by_channels(network, opened, input, seed)
     if isinstance(parts, ByChannels):
-        if options:
-            raise LawfulError(f"{', '.join(options)}: {NEURONS_ONLY}")
-        return parts.prune(fold=fold)
+        if not options:
+            return parts.prune(fold=fold)
+        known = {"tolerance", "relative", "box", "data", "around", "tick"}
+        if fold or not set(options) <= known:
+            raise LawfulError(f"{', '.join(sorted(set(options) - known)) or 'fold'}: {NEURONS_ONLY}")
+        return prune_bounded(
+            network, opened, options.pop("tolerance", 0.0), options.pop("data", None), given=input, seed=seed, **options
+        )
     if fold:
         raise LawfulError(CHANNELS_ONLY)
     graph = open_graph(parts, seed=seed) if isinstance(parts, Architecture) else parts

@@ -20,6 +20,7 @@ from lawful.sources.provenance import Opened
 if TYPE_CHECKING:
     from torch import nn
 
+    from lawful.pruning.job.bounded import BoundedPruning
     from lawful.pruning.job.job import PruningJob, Samples, Tune
     from lawful.pruning.job.subject import Subject
 
@@ -54,6 +55,30 @@ def prune_to(
 
         found = replace(found, network=from_module(found.module))
     return found
+
+
+def prune_bounded(
+    network: Source,
+    opened: Callable[[], Opened],
+    tolerance: float,
+    data: Any,
+    *,
+    given: Any = None,
+    box: Any = None,
+    **options: Any,
+) -> BoundedPruning:
+    """Remove channels within a tolerance: on a box, `around` samples, or by statistics of samples."""
+    from lawful.formats.queries.box import box_of
+    from lawful.pruning.job.bounded import prune_within
+    from lawful.pruning.job.subject import ModuleSubject
+
+    subject, size, _ = _subject(network, opened, given)
+    if not isinstance(subject, ModuleSubject):
+        raise Unsupported("tolerances are for modules and networks of layers: an ONNX file takes a --target")
+    samples = _samples(data, size)
+    if isinstance(box, str):
+        box = box_of(box, Mlp([np.zeros((1, samples.x[0].size))]))
+    return prune_within(subject, samples, tolerance, box=box, **options)
 
 
 def _subject(network: Source, opened: Callable[[], Opened], given: Any) -> tuple[Subject, tuple[int, ...] | None, bool]:

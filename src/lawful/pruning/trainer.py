@@ -25,15 +25,16 @@ PROXIMAL_GAP = 1e-5  # of half the square of all weights: a step of training is 
 class SingularTrainer:
     """Adds the nuclear norm to each step of any optimiser, and turns what disconnects into a smaller network.
 
-    By default the norm's majoriser joins the loss, refreshed every `every` steps. With `proximal=True` the loss stays
-    as it is and every `every` steps a proximal step follows, which lands exactly on zero; with Adam, whose steps do
-    not shrink with the gradient, that takes a larger strength.
+    By default the loss stays as it is and every `every` steps a proximal step follows, which lands exactly on zero.
+    With momentum or Adam, whose steps do not shrink with the gradient, that takes a larger strength. With
+    `proximal=False` the norm's majoriser joins the loss, refreshed every `every` steps: cheaper, and weights get small
+    instead of zero, so that `cut` has to follow.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1)).double()
     >>> inputs = torch.randn(64, 2, dtype=torch.float64)
     >>> optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> trainer = SingularTrainer(model, optimiser, nn.MSELoss(), strength=0.05, every=5, proximal=True)
+    >>> trainer = SingularTrainer(model, optimiser, nn.MSELoss(), strength=0.05, every=5)
     >>> losses = trainer.fit([(inputs, inputs[:, :1].relu())], epochs=300)
     >>> trainer.pruned().neurons_after < 4
     True
@@ -46,8 +47,8 @@ class SingularTrainer:
         loss: Loss,
         *,
         strength: float,
-        every: int = 20,
-        proximal: bool = False,
+        every: int = 10,
+        proximal: bool = True,
         input_shape: tuple[int, ...] | None = None,
     ) -> None:
         if not strength >= 0:

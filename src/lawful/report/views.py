@@ -99,6 +99,7 @@ VIEWS: Mapping[str, View] = {
     "ChannelPruning": View(
         lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
     ),
+    "BoundedPruning": View(pruning_job.bounded_json, pruning_job.bounded_text, "sizes"),
     "PruningJob": View(pruning_job.job_json, pruning_job.job_text, "sizes"),
     "OnnxPruning": View(
         lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)

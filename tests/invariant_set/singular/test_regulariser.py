@@ -255,8 +255,9 @@ def test_lazy_and_exact_training_end_alike() -> None:
             inputs = torch.randn(128, 4).double()
             model = chain(4, 8, 8, 1, seed=seed)
             trainer = SingularTrainer(
-                model, torch.optim.SGD(model.parameters(), lr=0.1), nn.MSELoss(), strength=0.02, every=every
-            )
+                model, torch.optim.SGD(model.parameters(), lr=0.1), nn.MSELoss(), strength=0.02, every=every,
+                proximal=False,
+            )  # fmt: skip
             trainer.penalty.floor = 1e-2
             trainer.fit([(inputs, inputs[:, :1].relu())], 300)
             counts[every].append(len(trainer.cut(1e-2).cut_off))

@@ -30,17 +30,21 @@ def singular(
 ) -> None:
     """Rank of the invariant set's Jacobian, cut-off neurons, and singular values (exit 3: --exist is undecided)."""
     from lawful.api.singularity import singular as look
+    from lawful.network import Architecture
     from lawful.report.structure.singular import report_json, singular_text
 
     if certificate is not None and not exist:
         raise LawfulError("--certificate saves the answer to --exist: give both")
     will_write(certificate)
-    network = named.network()
+    network = named.balanced()
+    if isinstance(network, Architecture):
+        network = named.network()
     found = look(network, tolerance, exist=exist)
     if certificate is not None and found.exist is not None and found.exist.exist is not None:
+        from lawful.invariant_set.module_graph import as_dag
         from lawful.invariant_set.singular.certificate import certificate as evidence
 
-        write_certificate(certificate, evidence(network.to_dag(), found.exist))
+        write_certificate(certificate, evidence(as_dag(network.to_dag()), found.exist))
     result = report_json(found)
     if as_json:
         print_json(result)
@@ -91,6 +95,9 @@ def prune(
     around: Annotated[
         float | None, typer.Option(help="The bound holds within this distance of each sample, not on all of the box.")
     ] = None,
+    skips: Annotated[
+        bool, typer.Option("--skips", help="Let edges pass layers: more neurons can go, and the result is a graph.")
+    ] = False,
     fold: Annotated[
         bool, typer.Option("--fold", help="Modules: put normalisations into layers, drop biases no output sees.")
     ] = False,
@@ -133,7 +140,7 @@ def prune(
     if held_out is not None or tune is not None or plan is not None or multiple != 1 or criterion != "replaced":
         raise LawfulError("--criterion, --multiple, --held-out, --tune and --plan go with --target")
     from lawful.api.by_channels import ByChannels, by_channels
-    from lawful.api.prune import CHANNELS_ONLY, NEURONS_ONLY, needed_certificate, smallest_of
+    from lawful.api.prune import CHANNELS_ONLY, needed_certificate, smallest_of
     from lawful.formats.queries.box import box_of
     from lawful.formats.queries.data import read_data
     from lawful.pruning.neurons.measure import measure
@@ -147,7 +154,13 @@ def prune(
     parts = by_channels(named.text, named.anything, named.input_text, named.seed)
     if isinstance(parts, ByChannels):
         if approximate:
-            raise LawfulError(NEURONS_ONLY)
+            from lawful.cli.structure.prune_job import run_bounded
+
+            if curve or keep is not None or fold:
+                raise LawfulError("--curve, --keep and --fold: not with a tolerance on channels")
+            number, relative = read_tolerance(tolerance)
+            run_bounded(named, number, relative, data, box, around, out, certificate, certify, as_json)
+            return
         prune_by_channels(parts, named, out, certificate, certify, as_json, fold=fold)
         return
     if fold:

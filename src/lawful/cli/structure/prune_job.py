@@ -13,6 +13,7 @@ from lawful.cli.source import Named
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
+    from lawful.pruning.job.bounded import BoundedPruning
     from lawful.pruning.job.job import PruningJob
 
 
@@ -60,11 +61,52 @@ def run_job(
         typer.echo(job_text(found, out, verified))
 
 
-def _write(found: PruningJob, source: Path, out: Path) -> None:
+def run_bounded(
+    named: Named,
+    tolerance: float,
+    relative: bool,
+    data: Path | None,
+    box: str | None,
+    around: float | None,
+    out: Path | None,
+    certificate: Path | None,
+    certify: bool,
+    as_json: bool,
+) -> None:
+    """Prune channels within a tolerance, write the smaller module, and report."""
+    from lawful.api.prune_job import prune_bounded
+    from lawful.pruning.job.bounded import certificate as evidence
+    from lawful.report.structure.pruning_job import bounded_json, bounded_text
+    from lawful.verify import verify
+
+    if data is None:
+        raise LawfulError("a tolerance on channels needs --data: weights are repaired on samples")
+    will_write(out, certificate)
+    with told("pruning") as tick:
+        found = prune_bounded(
+            named.text, named.anything, tolerance, data,
+            given=named.input_text, box=box, around=around, relative=relative, seed=named.seed, tick=tick,
+        )  # fmt: skip
+    if out is not None:
+        _write(found, Path(named.text), out)
+    if certificate is not None or certify:
+        made = evidence(found)
+        if certify:
+            verify(made)
+        if certificate is not None:
+            write_certificate(certificate, made)
+    if as_json:
+        print_json(bounded_json(found, out, certify))
+    else:
+        typer.echo(bounded_text(found, out, certify))
+
+
+def _write(found: PruningJob | BoundedPruning, source: Path, out: Path) -> None:
     """ONNX as ONNX, a network of layers in any format, a module as its weights or its graph."""
     from lawful.formats.io.writing import write_bytes
     from lawful.pruning.files.exported_module import graph_bytes, same_nodes
     from lawful.pruning.files.onnx_channels import OnnxPruning
+    from lawful.pruning.job.job import PruningJob
     from lawful.sources.checkpoints.save import write_weights
 
     kind = out.suffix.lower()
@@ -72,7 +114,7 @@ def _write(found: PruningJob, source: Path, out: Path) -> None:
         if kind != ".onnx":
             raise LawfulError(f"{out}: an ONNX file is written as .onnx")
         write_bytes(out, found.pruned.model.SerializeToString())
-    elif found.network is not None and kind not in (".pt2", ".onnx"):
+    elif isinstance(found, PruningJob) and found.network is not None and kind not in (".pt2", ".onnx"):
         from lawful.sources.files import write
 
         write(found.network, out)

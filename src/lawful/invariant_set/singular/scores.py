@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from lawful.errors import LawfulError
+from lawful.invariant_set.module_graph import Balanced
 from lawful.network import Dag
 from lawful.types import Floats
 
 Score = Callable[[Dag, Floats], Floats]
 
 
-def product_score(dag: Dag, theta: Floats | None = None) -> Floats:
+def product_score(dag: Balanced, theta: Floats | None = None) -> Floats:
     """`s_k = (Σ_i θ_ik²)(Σ_j θ_kj²)` of every hidden neuron (P0 (29)); rescaling a neuron does not change it.
 
     >>> from lawful.network import Mlp
@@ -25,7 +26,7 @@ def product_score(dag: Dag, theta: Floats | None = None) -> Floats:
     return entering * leaving
 
 
-def largest_score(dag: Dag, theta: Floats | None = None) -> Floats:
+def largest_score(dag: Balanced, theta: Floats | None = None) -> Floats:
     """`s'_k = max(Σ_i θ_ik², Σ_j θ_kj²)` of every hidden neuron (P0 (30)).
 
     >>> from lawful.network import Mlp
@@ -38,7 +39,7 @@ def largest_score(dag: Dag, theta: Floats | None = None) -> Floats:
 SCORES: dict[str, Score] = {"product": product_score, "largest": largest_score}
 
 
-def _norms(dag: Dag, theta: Floats | None) -> tuple[Floats, Floats]:
+def _norms(dag: Balanced, theta: Floats | None) -> tuple[Floats, Floats]:
     squares = (dag.theta if theta is None else theta) ** 2
     count = len(dag.names)
     entering = np.bincount(dag.heads, squares, minlength=count).astype(np.float64)

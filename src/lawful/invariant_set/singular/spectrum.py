@@ -8,7 +8,6 @@ import numpy as np
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.invariant_set.module_graph import Balanced
-from lawful.invariant_set.singular.laplacian import grounded_laplacian
 from lawful.network import Dag
 from lawful.network.topology import groups_cut_off
 from lawful.types import Floats
@@ -90,7 +89,7 @@ def singularity(dag: Balanced, tolerance: float = 0.0) -> Singularity:
     return Singularity(len(dag.hidden), tuple(names), tolerance)
 
 
-def spectrum(dag: Dag) -> Spectrum:
+def spectrum(dag: Balanced) -> Spectrum:
     """Singular values of `J(θ) = 2B̃diag(θ)`, from the `|Ṽ|×|Ṽ|` grounded Laplacian and never from J itself.
 
     >>> from lawful.network import Mlp
@@ -106,10 +105,25 @@ def spectrum(dag: Dag) -> Spectrum:
         return Spectrum(np.zeros(0), 0.0)
     exponent = int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1])
     scale = 2.0 ** min(exponent, 1023)  # there squares neither overflow nor vanish
-    squares = np.linalg.eigvalsh(4.0 * grounded_laplacian(dag.with_theta(dag.theta / scale)).toarray())[::-1]
+    squares = np.linalg.eigvalsh(4.0 * _laplacian(dag, dag.theta / scale))[::-1]
     values = scale * np.sqrt(np.maximum(squares, 0.0))
     error = len(values) * np.finfo(np.float64).eps * max(float(squares[0]), 0.0)
     return Spectrum(values, scale * float(np.sqrt(error)))
+
+
+def _laplacian(dag: Balanced, theta: Floats) -> Floats:
+    """`B̃ diag(θ²) B̃ᵀ`, dense; entries of a module's kernels are parallel edges."""
+    place = np.full(len(dag.names), -1, dtype=np.intp)
+    place[dag.hidden] = np.arange(len(dag.hidden))
+    tails, heads, squares = place[dag.tails], place[dag.heads], theta**2
+    found = np.zeros((len(dag.hidden), len(dag.hidden)))
+    for ends in (tails, heads):
+        inside = ends >= 0
+        np.add.at(found, (ends[inside], ends[inside]), squares[inside])
+    both = (tails >= 0) & (heads >= 0)
+    np.subtract.at(found, (tails[both], heads[both]), squares[both])
+    np.subtract.at(found, (heads[both], tails[both]), squares[both])
+    return found
 
 
 def subnetwork(dag: Dag, tolerance: float = 0.0) -> Dag:

@@ -92,7 +92,9 @@ class PruningJob(Shown):
 
 
 @dataclass(frozen=True, eq=False)
-class _Case:
+class Case:
+    """A network as a job sees it: its program, its channels, its units, and the size of a sample."""
+
     subject: Subject
     network: RunnableProgram
     reading: ChannelReading
@@ -101,6 +103,7 @@ class _Case:
     size: tuple[int, ...]
 
     def costs(self, kind: str) -> Costs:
+        """What all units cost, before any has left."""
         return Costs(self.reading, self.state, self.sites, kind)
 
 
@@ -113,6 +116,7 @@ def prune_to_target(
     criterion: Criterion = "replaced",
     multiple: int = 1,
     mend: bool = True,
+    timed: bool = True,
     tune: Tune | None = None,
     plan: Path | None = None,
     seed: int = 0,
@@ -122,18 +126,19 @@ def prune_to_target(
 
     Units are scored on calibration samples, and sizes that must be found (accuracy, latency) on a second part; the
     report is on `held_out`, or on a fifth of the samples that is put aside first. `mend=False` leaves the repair out,
-    for comparison. `plan` keeps the order of removal in a file: a job that finds its plan there does not score again.
+    for comparison; `timed=False` measures no latency. `plan` keeps the order of removal in a file: a job that finds
+    its plan there does not score again.
     """
     if multiple < 1:
         raise LawfulError(f"sizes are multiples of a number from 1 on, not of {multiple}")
-    samples, choosing, outside = _split(samples, held_out, target, tune is not None, seed)
-    case = _read(subject, samples)
+    samples, choosing, outside = split_samples(samples, held_out, target, tune is not None, seed)
+    case = read_case(subject, samples)
     if not case.sites.units:
         raise Unsupported("no layer of this network has channels or heads that could leave")
     calibration = samples.take(slice(0, CALIBRATION))
     by_cost = target.kind in ("params", "flops") and multiple == 1  # blocks of units may lie anywhere in the order
     until = MARGIN * target.share if by_cost else 0.0
-    order = _order(case, calibration, target.cost, criterion, until, plan, seed, tick)
+    order = order_units(case, calibration, target.cost, criterion, until, plan, seed, tick)
     tick("choosing sizes")
     gone = _choose(case, order, target, multiple, calibration, choosing, mend, tick)
     pruned, small = _cut(case, gone, calibration, mend, tick)
@@ -147,14 +152,14 @@ def prune_to_target(
     costs = [count_macs(each.program) // each.batch for each in (case.network, after)]
     before, now = (_parameters(each) for each in (case.network, after))
     return PruningJob(
-        target, criterion, pruned, _sizes(case, gone), (costs[0], costs[1]), (before, now), len(calibration),
-        len(choosing), agreement, _latency(subject, small, outside), tuned, (*notes, *pruned.notes),
+        target, criterion, pruned, count_sizes(case, gone), (costs[0], costs[1]), (before, now), len(calibration),
+        len(choosing), agreement, _latency(subject, small, outside) if timed else {}, tuned, (*notes, *pruned.notes),
         small.module if isinstance(small, ModuleSubject) else None,
         example=small.example(case.size, 2) if isinstance(small, ModuleSubject) else torch.zeros(0),
     )  # fmt: skip
 
 
-def _split(
+def split_samples(
     samples: Samples, held_out: Samples | None, target: Target, tunes: bool, seed: int
 ) -> tuple[Samples, Samples, Samples]:
     """Samples that fit, that choose sizes, and that do neither; drawn at random, as files are often sorted by label."""
@@ -171,12 +176,13 @@ def _split(
     return rest, samples.take(order[aside : aside + second]) if chooses else rest.take(slice(0, 0)), outside
 
 
-def _read(subject: Subject, samples: Samples) -> _Case:
+def read_case(subject: Subject, samples: Samples) -> Case:
+    """Read a network, and find what can leave it."""
     size = tuple(samples.x.shape[1:])
     program = subject.read(size, min(BATCH, len(samples)))
     reading = read_channels(program)
     state = ChannelWeights(reading.program, read_arrays(program, reading.program))
-    case = _Case(subject, RunnableProgram(program), reading, state, find_sites(reading, state), size)
+    case = Case(subject, RunnableProgram(program), reading, state, find_sites(reading, state), size)
     heads = [site for site in case.sites.sites if site.heads]
     if not heads or not isinstance(subject, ModuleSubject):
         return case
@@ -190,8 +196,8 @@ def _read(subject: Subject, samples: Samples) -> _Case:
     return replace(case, sites=replace(sites, notes=(*sites.notes, said)))
 
 
-def _order(
-    case: _Case,
+def order_units(
+    case: Case,
     samples: Samples,
     cost: str,
     criterion: Criterion,
@@ -200,6 +206,7 @@ def _order(
     seed: int,
     tick: Tick,
 ) -> list[Removal]:
+    """Units from the least needed on, scored on samples, or as a plan has them."""
     made = Plan.of(case.network, case.sites, samples.x, cost, criterion, seed)
     if path is not None and path.exists():
         return read_plan(path, made, until)
@@ -217,7 +224,7 @@ def _order(
 
 
 def _choose(
-    case: _Case,
+    case: Case,
     order: list[Removal],
     target: Target,
     multiple: int,
@@ -235,7 +242,7 @@ def _choose(
         goal = target.share * _accuracy(case.network, choosing)
 
         def fits(gone: list[int]) -> bool:
-            tensors = _weights(case, gone, calibration, mend, tick)
+            tensors = new_weights(case, gone, calibration, mend, tick)
             return _accuracy(case.network.with_tensors(tensors), choosing) >= goal
     else:
         given = torch.as_tensor(calibration.x[: case.network.batch]).to(torch.float32)
@@ -251,7 +258,7 @@ def _choose(
 
 
 def _bisect(
-    case: _Case, order: list[Removal], multiple: int, fits: Callable[[list[int]], bool], *, falling: bool
+    case: Case, order: list[Removal], multiple: int, fits: Callable[[list[int]], bool], *, falling: bool
 ) -> list[int]:
     """The smallest network that `fits`, or (`falling`) the largest one, if fitting were monotone in the share left."""
     low, high = order[-1].left if order else 1.0, 1.0
@@ -273,7 +280,7 @@ def _bisect(
     return best
 
 
-def _to_share(case: _Case, order: list[Removal], cost: str, share: float, multiple: int) -> list[int]:
+def _to_share(case: Case, order: list[Removal], cost: str, share: float, multiple: int) -> list[int]:
     """Leave by the order until a share of the cost is left, or less; then sizes in multiples.
 
     With multiples, sites start at the next multiple above what the order leaves, and lose blocks until the target is
@@ -328,8 +335,8 @@ def _to_share(case: _Case, order: list[Removal], cost: str, share: float, multip
     return sorted(taken, key=lambda unit: rank[unit])
 
 
-def _weights(
-    case: _Case, gone: Collection[int], calibration: Samples, mend: bool, tick: Tick
+def new_weights(
+    case: Case, gone: Collection[int], calibration: Samples, mend: bool, tick: Tick
 ) -> dict[str, torch.Tensor]:
     """The numbers that change: readers of what left, with or without repair."""
     if mend:
@@ -339,15 +346,15 @@ def _weights(
 
 
 def _cut(
-    case: _Case, gone: Collection[int], calibration: Samples, mend: bool, tick: Tick
+    case: Case, gone: Collection[int], calibration: Samples, mend: bool, tick: Tick
 ) -> tuple[ChannelPruning | OnnxPruning, Subject]:
-    tensors = _weights(case, gone, calibration, mend, tick)
+    tensors = new_weights(case, gone, calibration, mend, tick)
     tick("cutting")
     return case.subject.cut(tensors, case.size)
 
 
 def _tuned(
-    case: _Case, small: Subject, tune: Tune, samples: Samples, choosing: Samples, tick: Tick
+    case: Case, small: Subject, tune: Tune, samples: Samples, choosing: Samples, tick: Tick
 ) -> tuple[Subject, bool, str]:
     """What the user's function makes of it, if that is better on the samples that choose."""
     if not (isinstance(small, ModuleSubject) and isinstance(case.subject, ModuleSubject)):
@@ -371,7 +378,7 @@ def _said(score: float) -> str:
     return f"{score:.4g}"
 
 
-def _quality(case: _Case, subject: Subject, samples: Samples) -> float:
+def _quality(case: Case, subject: Subject, samples: Samples) -> float:
     """Accuracy, or without labels how near outputs are to the original's: larger is better."""
     network = RunnableProgram(subject.read(case.size, case.network.batch))
     out = network.outputs(samples.x)
@@ -391,7 +398,8 @@ def _parameters(network: RunnableProgram) -> int:
     return sum(int(np.prod(node.shape)) for node in network.program.parameters.values())
 
 
-def _sizes(case: _Case, gone: Collection[int]) -> tuple[SiteSize, ...]:
+def count_sizes(case: Case, gone: Collection[int]) -> tuple[SiteSize, ...]:
+    """How many units of each site are left."""
     left = [len(site.units) for site in case.sites.sites]
     for unit in gone:
         left[case.sites.units[unit].site] -= 1

@@ -40,7 +40,7 @@ def torch_latency(module: nn.Module, examples: Sequence[torch.Tensor]) -> float:
 def runtime_latency(content: bytes, examples: Sequence[torch.Tensor]) -> float | None:
     """The same in ONNX Runtime; None where that is not installed or refuses the file."""
     try:
-        import onnxruntime
+        import onnxruntime  # type: ignore[import-untyped]
     except ImportError:
         return None
     options = onnxruntime.SessionOptions()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 from lawful.errors import LawfulError
 
@@ -27,7 +27,7 @@ class Target:
     @property
     def cost(self) -> Literal["params", "flops"]:
         """The cost by which units are compared."""
-        return cast(Literal["params", "flops"], self.kind if self.kind in ("params", "flops") else "flops")
+        return "params" if self.kind == "params" else "flops"
 
 
 def read_target(text: str) -> Target:

@@ -203,31 +203,22 @@ class Costs:
         self.columns: dict[str, int] = {}
         self.each: dict[str, float] = {}  # the cost of one entry (row, column) of a layer
         self.touches: list[dict[str, tuple[int, int]]] = [{} for _ in sites.units]
-        of_cell = {cell: number for number, unit in enumerate(sites.units) for cell in unit.cells}
-        counted: set[str] = set()
+        self._of_cell = {cell: number for number, unit in enumerate(sites.units) for cell in unit.cells}
+        trained = reading.source.parameters
+        counted: set[str] = set()  # a tensor with several uses is one
         for operation in program.operations:
-            weight = operation.tensors.get("weight")
-            if weight is None:
-                continue
-            layer = operation.kind == "layer"
             rows = program.spots[operation.name].cells
-            columns = program.spots[operation.sources[0]].cells if layer else rows[:1]
-            entries = state.arrays[weight].size / operation.groups
-            cost = float(_macs(nodes[operation.name])) if operation.name in nodes else 0.0
-            if kind == "params":
-                known = (name for name in operation.tensors.values() if name is not None and name not in counted)
-                beside = sum(state.arrays[name].size for name in known if name != weight)
-                cost = float(entries if weight not in counted else 0) + beside
-                counted.update(name for name in operation.tensors.values() if name is not None)
-            name = operation.name
-            self.rows[name], self.columns[name] = len(rows), len(columns)
-            self.each[name] = cost / (len(rows) * len(columns))
-            for place, cells in enumerate((rows, columns if layer else columns[:0])):
-                for cell in cells.tolist():
-                    unit = of_cell.get(int(cell))
-                    if unit is not None:
-                        old = self.touches[unit].get(name, (0, 0))
-                        self.touches[unit][name] = (old[0] + (place == 0), old[1] + (place == 1))
+            layer = operation.kind == "layer"
+            columns = program.spots[operation.sources[0]].cells if layer else rows[:0]
+            if kind == "flops":
+                if operation.name in nodes and operation.tensors:
+                    self._count(operation.name, float(_macs(nodes[operation.name])), rows, columns)
+                continue
+            for role, tensor in operation.tensors.items():
+                if tensor in trained and tensor not in counted:
+                    counted.add(tensor)
+                    inside = columns if layer and role == "weight" else columns[:0]
+                    self._count(f"{operation.name} {role}", float(trained[tensor].size), rows, inside)
         self.total = sum(self.each[name] * self.rows[name] * self.columns[name] for name in self.each)
         if kind == "params":
             held = sum(math.prod(node.shape) for node in reading.source.parameters.values())
@@ -244,6 +235,17 @@ class Costs:
                 self.fixed = between
         self.total = self.left
         self.now = self.total
+
+    def _count(self, name: str, cost: float, rows: Indices, columns: Indices) -> None:
+        """A cost that is shared by rows, and by columns if there are any."""
+        self.rows[name], self.columns[name] = len(rows), max(len(columns), 1)
+        self.each[name] = cost / (self.rows[name] * self.columns[name])
+        for place, cells in enumerate((rows, columns)):
+            for cell in cells.tolist():
+                unit = self._of_cell.get(int(cell))
+                if unit is not None:
+                    old = self.touches[unit].get(name, (0, 0))
+                    self.touches[unit][name] = (old[0] + (place == 0), old[1] + (place == 1))
 
     @property
     def left(self) -> float:

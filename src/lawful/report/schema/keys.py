@@ -122,6 +122,7 @@ TABLE = {
         singular_values: array of number?, of J
         null: integer?, singular values below 0.001
         gap: array of number?, around the rank
+        scores: array of number, product of the norms of what each neuron or channel reads and writes
         exist?: object, whether there are singular points at all (--exist)""",
     "same": """
         verdict: string, equal, different or undecided
@@ -305,6 +306,25 @@ TABLE = {
         steps?: array of object, what went, and why
         decided?: object?, of the neurons that are left: which are proved to be needed, and why others are undecided
         smallest_equivalent?: object?, bounds on the neurons that any network of this depth needs (--smallest)
+        target?: string, what was asked for (--target)
+        criterion?: string, how units were scored (--target)
+        macs_before?: integer, multiplications a sample (--target)
+        macs_after?: integer, of the smaller network (--target)
+        sizes?: array of object, channels and heads of every site before and after
+        calibration_samples?: integer, that units were scored and repaired on
+        choosing_samples?: integer, that sizes were chosen on
+        held_out?: object?, what samples that chose nothing say; a statistical statement
+        latency_ms?: object, before and after, by runtime and batch
+        tuned?: boolean, whether training afterwards was kept
+        kinds?: object, what is exact and what statistical (--target)
+        kind?: string, exact, certified or statistical (--tolerance on channels)
+        tolerance?: array of number, for each output (--tolerance on channels)
+        around?: number?, distance from samples within which the bound holds
+        channels_before?: integer, that could leave
+        channels_after?: integer, that are left
+        removed?: array of object, channels with their layers and reasons
+        compared?: number, largest difference of outputs on random inputs
+        notes?: array of string, what was left alone
         written?: string?, the file
         stored?: object, type of numbers and rounding""",
     "canonical": """

@@ -7,7 +7,10 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from lawful.outward import at_most
+
 if TYPE_CHECKING:
+    from lawful.pruning.job.bounded import BoundedPruning
     from lawful.pruning.job.evidence import Agreement
     from lawful.pruning.job.job import PruningJob
 
@@ -69,6 +72,51 @@ def job_text(found: PruningJob, out: Path | None = None, verified: bool = False)
     for size in found.sizes:
         lines.append(f"  {size.name}: {size.before} -> {size.after} {size.kind}")
     lines += found.notes
+    if out is not None:
+        lines.append(f"written to {out}")
+    return "\n".join(fill(line, 100, subsequent_indent="  ", break_long_words=False) for line in lines)
+
+
+def bounded_json(found: BoundedPruning, out: Path | None = None, verified: bool = False) -> dict[str, Any]:
+    """The documented keys of `lawful prune --tolerance --json` for channels."""
+    seen = found.held_out
+    return {
+        "kind": found.kind,
+        "parameters_before": found.pruned.parameters_before,
+        "parameters_after": found.pruned.parameters_after,
+        "sizes": [vars(size) for size in found.sizes],
+        "tolerance": list(found.tolerance),
+        "max_output_change_bound": None if found.bounds is None else max(found.bounds),
+        "bounds": None if found.bounds is None else list(found.bounds),
+        "around": found.around,
+        "samples": None if found.near is None else len(found.near),
+        "box": None if found.box is None else [side.tolist() for side in found.box],
+        "held_out": None if seen is None else vars(seen),
+        "notes": [*found.notes, *found.pruned.notes],
+        "verified": verified,
+        "written": None if out is None else str(out),
+    }
+
+
+def bounded_text(found: BoundedPruning, out: Path | None = None, verified: bool = False) -> str:
+    """What left, and what its bound is."""
+    before, after = found.pruned.parameters_before, found.pruned.parameters_after
+    lines = [f"{before:,} -> {after:,} parameters ({_share(after, before)})"]
+    if found.kind == "exact":
+        lines.append("exact: nothing left but what changes no output for any input")
+    elif found.bounds is not None:
+        where = "for every input of the box"
+        if found.near is not None:
+            where = f"for every input within {found.around:g} of one of {len(found.near):,} samples, entry by entry"
+        lines.append(
+            f"certified: no output moves by more than {at_most(max(found.bounds), 4)} {where}"
+            + (" (re-checked)" if verified else "")
+        )
+    if found.held_out is not None and found.kind == "statistical":
+        lines += ["statistical, no proof:", *_held_out(found.held_out)]
+    for size in found.sizes:
+        lines.append(f"  {size.name}: {size.before} -> {size.after} {size.kind}")
+    lines += [*found.notes, *found.pruned.notes]
     if out is not None:
         lines.append(f"written to {out}")
     return "\n".join(fill(line, 100, subsequent_indent="  ", break_long_words=False) for line in lines)

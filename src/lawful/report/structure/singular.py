@@ -27,6 +27,7 @@ def report_json(found: SingularityReport) -> dict[str, Any]:
         "singular_values": None if values is None else values.values,
         "null": None if values is None else values.null(),
         "gap": None if values is None else values.gap,
+        "scores": found.scores,
     }
     return result if found.exist is None else result | {"exist": existence_json(found.exist)}
 

@@ -1,0 +1,255 @@
+"""Pruning beside others in one run: `python -m benchmarks.pruning_peers FOLDER` (which has MNIST's four idx files).
+
+An MLP on scikit-learn's digits, a CNN with batch normalisation and a small ViT on MNIST, each trained here. At equal
+shares of multiplications: this library's job, magnitude with and without its repair, and Torch-Pruning (if it is
+installed), without training afterwards and after the same short training. Accuracy is on test data that chose nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from lawful.errors import LawfulError
+from lawful.pruning.job.job import Samples, prune_to_target
+from lawful.pruning.job.subject import ModuleSubject
+from lawful.pruning.job.target import Target
+from lawful.pruning.job.units import count_macs
+
+SEEDS = (0, 1, 2)
+
+
+class Cnn(nn.Module):
+    """Five convolutions with batch normalisation, a mean over places, a Linear layer."""
+
+    def __init__(self, widths: tuple[int, ...] = (16, 32, 32, 64, 64)) -> None:
+        super().__init__()
+        strides = (2, 1, 2, 1, 2)
+        sizes = zip((1, *widths), widths, strides, strict=False)
+        self.convs = nn.ModuleList(nn.Conv2d(a, b, 3, stride, 1) for a, b, stride in sizes)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(width) for width in widths)
+        self.head = nn.Linear(widths[-1], 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores, or the stream behind a block."""
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = functional.relu(norm(conv(x)))
+        return self.head(x.mean((2, 3)))  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """Attention and an MLP, normalised before."""
+
+    def __init__(self, width: int = 48, heads: int = 4, inner: int = 96) -> None:
+        super().__init__()
+        self.size = width // heads
+        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores, or the stream behind a block."""
+        h = self.before(x)
+        batch, length, _ = h.shape
+        q, k, v = (
+            layer(h).view(batch, length, -1, self.size).transpose(1, 2) for layer in (self.query, self.key, self.value)
+        )
+        mixed = (q @ k.transpose(2, 3) / self.size**0.5).softmax(-1) @ v
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, -1))
+        return x + self.down(functional.gelu(self.up(self.between(x))))  # type: ignore[no-any-return]
+
+
+class Vit(nn.Module):
+    """Sixteen patches of 7 x 7, three blocks."""
+
+    def __init__(self, width: int = 48) -> None:
+        super().__init__()
+        self.embed, self.place = nn.Linear(49, width), nn.Parameter(torch.randn(16, width) * 0.02)
+        self.blocks = nn.ModuleList(Block(width) for _ in range(3))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores, or the stream behind a block."""
+        x = x.reshape(-1, 4, 7, 4, 7).permute(0, 1, 3, 2, 4).reshape(x.shape[0], 16, 49)
+        x = self.embed(x) + self.place
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x).mean(1))  # type: ignore[no-any-return]
+
+
+def mlp() -> nn.Module:
+    """64-150-75-10."""
+    return nn.Sequential(nn.Linear(64, 150), nn.ReLU(), nn.Linear(150, 75), nn.ReLU(), nn.Linear(75, 10))
+
+
+Split = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def digits(seed: int) -> Split:
+    """Training and test data of scikit-learn's digits."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(seed).permutation(len(x))
+    x, y = torch.tensor(x[order] / 16, dtype=torch.float32), torch.tensor(y[order])
+    return x[:1078], y[:1078], x[1078:], y[1078:]
+
+
+def mnist(folder: Path, train: int, test: int) -> Split:
+    """Some of MNIST's images, from its idx files."""
+
+    def images(name: str) -> torch.Tensor:
+        raw = np.frombuffer((folder / name).read_bytes(), np.uint8, offset=16).reshape(-1, 1, 28, 28)
+        return torch.tensor(raw.astype(np.float32) / 255)
+
+    def labels(name: str) -> torch.Tensor:
+        return torch.tensor(np.frombuffer((folder / name).read_bytes(), np.uint8, offset=8).astype(np.int64))
+
+    return (
+        images("train-images-idx3-ubyte")[:train], labels("train-labels-idx1-ubyte")[:train],
+        images("t10k-images-idx3-ubyte")[:test], labels("t10k-labels-idx1-ubyte")[:test],
+    )  # fmt: skip
+
+
+def fit(module: nn.Module, x: torch.Tensor, y: torch.Tensor, epochs: int, rate: float, seed: int = 0) -> nn.Module:
+    """AdamW with one cycle of its rate."""
+    generator = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.AdamW(module.parameters(), lr=rate, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=-(-len(x) // 64) * epochs)
+    module.train()
+    for _ in range(epochs):
+        for rows in torch.randperm(len(x), generator=generator).split(64):
+            optimiser.zero_grad()
+            functional.cross_entropy(module(x[rows]), y[rows]).backward()
+            optimiser.step()
+            schedule.step()
+    return module.eval()
+
+
+@torch.no_grad()
+def accuracy(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
+    """In percent."""
+    module.eval()
+    right = torch.cat([module(part).argmax(1) for part in x.split(500)]) == y
+    return 100 * float(right.double().mean())
+
+
+def macs(module: nn.Module, x: torch.Tensor) -> int:
+    """Multiplications for one sample."""
+    return count_macs(ModuleSubject.of(module).read(tuple(x.shape[1:]), 2)) // 2
+
+
+def ours(criterion: str, mend: bool) -> Callable[..., nn.Module]:
+    """This library's job."""
+
+    def run(module: nn.Module, x: torch.Tensor, y: torch.Tensor, share: float) -> nn.Module:
+        samples = Samples(x[:2048].double().numpy(), y[:2048].numpy())
+        found = prune_to_target(
+            ModuleSubject.of(module), samples, Target("flops", share), criterion=criterion, mend=mend, timed=False
+        )
+        assert found.module is not None
+        return found.module
+
+    return run
+
+
+def torch_pruning(importance: str) -> Callable[..., nn.Module]:
+    """Torch-Pruning at the ratio that meets the share, found by bisection; heads stay (its way needs to know them)."""
+
+    def run(module: nn.Module, x: torch.Tensor, y: torch.Tensor, share: float) -> nn.Module:
+        import torch_pruning as tp  # type: ignore[import-not-found]
+
+        whole, low, high, best = macs(module, x), 0.0, 0.98, None
+        for _ in range(7):
+            ratio = (low + high) / 2
+            small = copy.deepcopy(module).train()
+            score: Any = tp.importance.GroupMagnitudeImportance(p=2)
+            if importance == "taylor":
+                score = tp.importance.GroupTaylorImportance()
+            last = [part for part in small.modules() if isinstance(part, nn.Linear)][-1]
+            stay = [last, *(part for name, part in small.named_modules() if name == "embed")]
+            stay += [layer for part in small.modules() if isinstance(part, Block)
+                     for layer in (part.query, part.key, part.value, part.out, part.down)]  # fmt: skip
+            pruner = tp.pruner.BasePruner(
+                small, x[:1], importance=score, pruning_ratio=ratio, ignored_layers=stay,
+                global_pruning=importance == "taylor",
+            )  # fmt: skip
+            functional.cross_entropy(small(x[:512]), y[:512]).backward()
+            pruner.step()
+            small.zero_grad()
+            if macs(small.eval(), x) <= share * whole:
+                best, high = small, ratio
+            else:
+                low = ratio
+        if best is None:
+            raise LawfulError("the share is out of reach")
+        return best
+
+    return run
+
+
+METHODS: dict[str, Callable[..., nn.Module]] = {
+    "replaced + repair (default)": ours("replaced", True),
+    "taylor + repair": ours("taylor", True),
+    "magnitude + repair": ours("magnitude", True),
+    "magnitude": ours("magnitude", False),
+    "Torch-Pruning, magnitude": torch_pruning("magnitude"),
+    "Torch-Pruning, Taylor": torch_pruning("taylor"),
+}
+
+
+def cases(folder: Path, seed: int) -> Iterator[tuple[str, nn.Module, Split, tuple[float, ...], tuple[int, float]]]:
+    """Name, trained network, data, shares, and the training afterwards."""
+    torch.manual_seed(seed)
+    data = digits(seed)
+    yield "MLP, digits", fit(mlp(), *data[:2], 60, 3e-3, seed), data, (0.2, 0.1, 0.05), (5, 1e-3)
+    data = mnist(folder, 12_000, 5_000)
+    torch.manual_seed(seed)
+    yield "CNN, MNIST", fit(Cnn(), *data[:2], 3, 5e-3, seed), data, (0.4, 0.2), (1, 1e-3)
+    torch.manual_seed(seed)
+    yield "ViT, MNIST", fit(Vit(), *data[:2], 6, 3e-3, seed), data, (0.7, 0.5), (1, 1e-3)
+
+
+def main(folder: Path, seeds: tuple[int, ...] = SEEDS) -> None:
+    """Print a table: points of accuracy lost, without and with training afterwards, a number for each seed."""
+    lost: dict[tuple[str, float, str], list[tuple[float, float, float]]] = {}
+    for seed in seeds:
+        for name, module, (x, y, test, truth), shares, tuning in cases(folder, seed):
+            before = accuracy(module, test, truth)
+            print(f"{name}, seed {seed}: {before:.2f}%", flush=True)
+            for share in shares:
+                for method, run in METHODS.items():
+                    started = time.process_time()
+                    try:
+                        small = run(module, x, y, share)
+                    except (LawfulError, ImportError) as error:
+                        print(f"  {share:.0%} {method}: {error}", flush=True)
+                        continue
+                    seconds = time.process_time() - started
+                    after = accuracy(small, test, truth)
+                    part = min(len(x), 6_000)
+                    tuned = accuracy(fit(copy.deepcopy(small), x[:part], y[:part], *tuning), test, truth)
+                    lost.setdefault((name, share, method), []).append((before - after, before - tuned, seconds))
+                    print(
+                        f"  {share:.0%} {method}: {before - after:.2f}, tuned {before - tuned:.2f} ({seconds:.1f} s)",
+                        flush=True,
+                    )
+    print("\n| network | multiplications left | method | points lost | after short training | seconds |")
+    print("|---|---|---|---|---|---|")
+    for (name, share, method), runs in lost.items():
+        columns = [" ".join(f"{each[k]:.1f}" for each in runs) for k in (0, 1)]
+        seconds = float(np.mean([each[2] for each in runs]))
+        print(f"| {name} | {share:.0%} | {method} | {columns[0]} | {columns[1]} | {seconds:.1f} |")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), tuple(map(int, sys.argv[2:])) or SEEDS)

@@ -1,0 +1,300 @@
+"""Channels and neurons that leave with a certified bound: the difference of both networks, carried through their graph.
+
+A module that is a piecewise linear graph of scalar weights (convolutions, batch normalisation, residual sums, means) is
+written out; so is the same module with columns of 0 for what leaves and its readers repaired. Both have the same
+neurons, so that what left and what took it over stand side by side, and `bounds` carries their difference through the
+layers: on a box, or around each sample. What no graph is (attention) or is too large is for statistics.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from lawful.bounds.box_bounds import bound, boxes_together
+from lawful.bounds.layers import Layer, layers_of
+from lawful.bounds.pair import UNIT, Layered, Matching, NetworkPair
+from lawful.errors import LawfulError, Unsupported
+from lawful.network import Dag, Mlp
+from lawful.network.digest import digest, with_layers
+from lawful.pruning.channels.prune import ChannelPruning
+from lawful.pruning.job.evidence import Agreement, agree
+from lawful.pruning.job.job import (
+    CALIBRATION,
+    Case,
+    Samples,
+    SiteSize,
+    Tick,
+    count_sizes,
+    new_weights,
+    order_units,
+    read_case,
+    split_samples,
+)
+from lawful.pruning.job.score import Removal
+from lawful.pruning.job.subject import ModuleSubject
+from lawful.pruning.job.target import Target
+from lawful.result import Shown
+from lawful.sources.modules.convert import from_module
+from lawful.types import Floats
+
+FEW = 8  # boxes that propose a size; all of them decide
+STEPS = 7  # of the bisection for a size
+BACK = 0.85  # of the units that were to leave, where all boxes say no to what a few allowed
+ROOM = 2.0**-16  # relative: a verifier rounds in its own order
+Boxes = tuple[Floats, Floats]
+
+
+@dataclass(frozen=True, eq=False)
+class BoundedPruning(Shown):
+    """The smaller module, and how far outputs can move: certified on boxes, or measured.
+
+    `kind` is what the bound is: `exact` (nothing left but what changes nothing), `certified` (for every input of the
+    boxes, of the graph that the module is), or `statistical` (for all but 1% of inputs like the samples). `bounds` are
+    per output; None if statistical. `graphs` are both networks written out.
+    """
+
+    kind: str
+    tolerance: tuple[float, ...]
+    bounds: tuple[float, ...] | None
+    pruned: ChannelPruning
+    sizes: tuple[SiteSize, ...]
+    held_out: Agreement | None
+    around: float | None = None
+    near: Floats | None = None
+    box: Boxes | None = None
+    notes: tuple[str, ...] = ()
+    graphs: tuple[Mlp | Dag, Mlp | Dag] | None = field(default=None, repr=False)
+    example: torch.Tensor = field(default_factory=lambda: torch.zeros(0), repr=False)
+
+    @property
+    def module(self) -> nn.Module:
+        """The smaller module."""
+        return self.pruned.module
+
+
+def prune_within(
+    subject: ModuleSubject,
+    samples: Samples,
+    tolerance: float,
+    *,
+    relative: bool = False,
+    box: Boxes | None = None,
+    around: float | None = None,
+    seed: int = 0,
+    tick: Tick = lambda said: None,
+) -> BoundedPruning:
+    """Remove what moves no output by more than a tolerance: on a box, around samples, or (neither) by statistics.
+
+    The tolerance may be `relative` to the range of each output on the samples. Samples that fit weights are never
+    those of the statistical statement; a certified bound holds around *all* samples, those that fitted too.
+    """
+    if not tolerance >= 0 or not np.isfinite(tolerance):
+        raise LawfulError(f"a tolerance is a number from 0 on, not {tolerance}")
+    if around is not None and not (around >= 0 and np.isfinite(around)):
+        raise LawfulError(f"a distance from samples is a number from 0 on, not {around}")
+    every = samples
+    rest, _, outside = split_samples(samples, None, Target("params", 1.0), False, seed)
+    case = read_case(subject, rest)
+    fitting = rest.take(slice(0, CALIBRATION))
+    order = order_units(case, fitting, "params", "replaced", 0.0, None, seed, tick) if case.sites.units else []
+    out = case.network.outputs(every.x)
+    if out.dim() != 2:
+        raise Unsupported(f"bounds are for one row of outputs a sample, and these have size {tuple(out.shape[1:])}")
+    width = (out.amax(0) - out.amin(0)).double().numpy() if relative else np.ones(out.shape[1])
+    allowed = tolerance * width
+    if box is None and around is None:
+        return _statistical(case, order, allowed, fitting, outside, tick)
+    return _certified(case, order, allowed, fitting, every, box, around, tick)
+
+
+def _statistical(
+    case: Case, order: list[Removal], allowed: Floats, fitting: Samples, outside: Samples, tick: Tick
+) -> BoundedPruning:
+    """As many units as half of the held-out samples allow; the other half states what holds."""
+    half = len(outside) // 2
+    choosing, stating = outside.take(slice(0, half)), outside.take(slice(half, None))
+    if half < 1:
+        raise LawfulError("too few samples to choose a size on some and to measure it on others")
+
+    def fits(gone: Collection[int]) -> bool:
+        changed = case.network.with_tensors(new_weights(case, gone, fitting, True, tick))
+        gaps = (changed.outputs(choosing.x) - case.network.outputs(choosing.x)).abs().double().numpy()
+        return bool((np.quantile(gaps, 0.99, axis=0) <= allowed).all())
+
+    count = _most(order, fits)
+    gone = [removal.unit for removal in order[:count]]
+    tensors = new_weights(case, gone, fitting, True, tick) if gone else {}
+    seen = agree(case.network.outputs(stating.x), case.network.with_tensors(tensors).outputs(stating.x), stating.labels)
+    pruned, small = case.subject.cut(tensors, case.size)
+    return BoundedPruning(
+        "statistical" if gone else "exact", tuple(allowed.tolist()), None, _module_pruning(pruned),
+        count_sizes(case, gone), seen, notes=case.sites.notes, example=_example(small, case),
+    )  # fmt: skip
+
+
+def _certified(
+    case: Case,
+    order: list[Removal],
+    allowed: Floats,
+    fitting: Samples,
+    every: Samples,
+    box: Boxes | None,
+    around: float | None,
+    tick: Tick,
+) -> BoundedPruning:
+    subject = case.subject
+    if not isinstance(subject, ModuleSubject):
+        raise Unsupported("bounds on boxes are for modules: name the module, or leave the box out for statistics")
+    flat = every.x.reshape(len(every), -1)
+    low, high = boxes_of(flat, box, around)
+    first = written_out(subject, {}, case.size)
+    ours = layers_of(first)
+
+    def bounds_for(gone: Collection[int], boxes: int) -> tuple[Floats, Mlp | Dag, dict[str, torch.Tensor]]:
+        tensors = new_weights(case, gone, fitting, True, tick) if gone else {}
+        second = written_out(subject, tensors, case.size)
+        tick(f"{len(gone)} units, bounding {min(boxes, len(low))} boxes")
+        pair = beside(ours, layers_of(second))
+        return bound_boxes(pair, low[:boxes], high[:boxes]) * (1 + ROOM), second, tensors
+
+    count = _most(order, lambda gone: bool((bounds_for(gone, FEW)[0] <= allowed).all()))
+    while True:
+        gone = [removal.unit for removal in order[:count]]
+        stated, second, tensors = bounds_for(gone, len(low))
+        if not gone or bool((stated <= allowed).all()):
+            break
+        count = min(count - 1, int(BACK * count))
+    pruned, small = subject.cut(tensors, case.size)
+    return BoundedPruning(
+        "certified" if gone else "exact", tuple(allowed.tolist()), tuple((stated if gone else 0 * allowed).tolist()),
+        _module_pruning(pruned),
+        count_sizes(case, gone), None, around, flat if around is not None else None,
+        None if around is not None else (low[0], high[0]), case.sites.notes, (first, second),
+        _example(small, case),
+    )  # fmt: skip
+
+
+def _most(order: list[Removal], fits: Any) -> int:
+    """How many units can leave by their order, if leaving fewer were always safer; 0 always fits."""
+    low, high = 0, len(order)
+    for _ in range(STEPS):
+        if high <= low:
+            break
+        middle = (low + high + 1) // 2
+        if fits([removal.unit for removal in order[:middle]]):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def boxes_of(samples: Floats, box: Boxes | None, around: float | None) -> Boxes:
+    """The corners of all boxes: one around each sample (within the box, if there is one too), or the box alone."""
+    if around is None:
+        if box is None:
+            raise LawfulError("a bound needs a box, or samples and how far around them")
+        sides = [np.broadcast_to(np.asarray(side, dtype=np.float64), samples.shape[1:])[None] for side in box]
+        if not bool((sides[0] <= sides[1]).all()):
+            raise LawfulError("a box needs its lower corner below its upper one, and no NaN")
+        return sides[0].copy(), sides[1].copy()
+    low, high = samples - around, samples + around
+    if box is not None:
+        low, high = np.maximum(low, box[0]), np.minimum(high, box[1])
+        if not bool((low <= high).all()):
+            raise LawfulError("a sample lies outside of the box")
+    return low, high
+
+
+def written_out(subject: ModuleSubject, tensors: Mapping[str, torch.Tensor], size: tuple[int, ...]) -> Mlp | Dag:
+    """The graph of scalar weights of a module with some weights replaced, each rounded to the type it is stored in."""
+    changed = copy.deepcopy(subject.module)
+    held = {**dict(changed.named_parameters()), **dict(changed.named_buffers())}
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            held[name].copy_(tensor.reshape(held[name].shape))
+    return from_module(changed, size)
+
+
+def beside(first: tuple[Layer, ...], second: tuple[Layer, ...]) -> NetworkPair:
+    """Two networks of one shape, neuron beside neuron: nothing has to be matched.
+
+    The float `E = V − W` is off by at most half an ulp, `2⁻⁵³ |E|`; twice that is stated.
+    """
+    if [each.weight.shape for each in first] != [each.weight.shape for each in second]:
+        raise Unsupported("the smaller network's graph has another shape")
+    layers, matches = [], []
+    for mine, yours in zip(first, second, strict=True):
+        E, e = yours.weight - mine.weight, yours.bias - mine.bias
+        layers.append(
+            Layered(
+                mine.weight, mine.bias, yours.weight, yours.bias, E, e, 2 * UNIT * np.abs(E), 2 * UNIT * np.abs(e),
+                mine.slopes,
+            )
+        )  # fmt: skip
+        matches.append(Matching(np.arange(len(mine.weight)), np.arange(len(mine.weight)), np.ones(len(mine.weight))))
+    return NetworkPair(tuple(layers), tuple(matches[:-1]), first, second)
+
+
+def bound_boxes(pair: NetworkPair, low: Floats, high: Floats) -> Floats:
+    """For every output a number that its difference exceeds on no box; infinite where nothing is known."""
+    found = np.zeros(pair.outputs)
+    together = boxes_together(pair)
+    for start in range(0, len(low), together):
+        part = bound(pair, low[start : start + together], high[start : start + together])
+        largest = np.maximum(np.abs(part.low), np.abs(part.high))
+        found = np.maximum(found, np.where(np.isnan(largest), np.inf, largest).max(axis=0))
+    return found
+
+
+def certificate(found: BoundedPruning) -> dict[str, Any]:
+    """Evidence of a certified bound: both graphs and every box, of the kind that `lawful distance` writes."""
+    if found.kind != "certified" or found.graphs is None or found.bounds is None:
+        raise LawfulError(f"the bound is {found.kind}: there is no certified bound to write down")
+    if found.near is None or found.around is None:
+        from lawful.bounds.certificate import certificate as distance_certificate
+        from lawful.bounds.distance import distance
+
+        if found.box is None:
+            raise AssertionError("a certified bound has a box")
+        measured = distance(*found.graphs, found.box, within=Fraction(max(found.bounds)))
+        if measured.status != "proved":
+            raise LawfulError("the bound on the box was not proved again in the time allowed: no certificate")
+        return distance_certificate(measured, *found.graphs)
+    low, high = (found.near - found.around).min(axis=0), (found.near + found.around).max(axis=0)
+    layers = [layers_of(each) for each in found.graphs]
+    return {
+        "kind": "distance",
+        "version": 1,
+        "about": [digest(each) for each in found.graphs],
+        "networks": [with_layers(each) for each in found.graphs],
+        "box": [[str(Fraction(float(end))) for end in side] for side in zip(low, high, strict=True)],
+        "outputs": list(range(len(found.bounds))),
+        "norm": "inf",
+        "upper": str(Fraction(max(found.bounds))),
+        "lower": None,
+        "matching": [
+            {"first": each.first.tolist(), "second": each.second.tolist(), "scale": each.scale.tolist()}
+            for each in beside(layers[0], layers[1]).matches
+        ],
+        "tree": [],
+        "spectral": None,
+        "near": {"samples": found.near.tolist(), "radius": str(Fraction(found.around))},
+    }
+
+
+def _module_pruning(found: Any) -> ChannelPruning:
+    if not isinstance(found, ChannelPruning):
+        raise Unsupported("bounds and tolerances are for modules; an ONNX file takes a --target")
+    return found
+
+
+def _example(small: Any, case: Case) -> torch.Tensor:
+    return small.example(case.size, 2) if isinstance(small, ModuleSubject) else torch.zeros(0)
