@@ -28,14 +28,14 @@ SECONDS = 5.0  # for the bound on what int8 changes: more only tightens it
 
 
 @dataclass(frozen=True)
-class Step:
+class ConversionStep:
     """One step of the conversion: what was asked about it, how, and what the answer proves."""
 
     name: str
     command: str
     verdict: str  # same, different, bounded or undecided
-    proof: str
-    certificate: str = ""
+    answer: str  # in a line
+    certificate: str = ""  # its file, for `lawful verify`
 
     @property
     def passed(self) -> bool:
@@ -49,7 +49,7 @@ class Demo(Shown):
 
     data: Data
     unseen: Data
-    steps: tuple[Step, ...]
+    steps: tuple[ConversionStep, ...]
     image: Floats
     read_as: tuple[int, int]  # the digit that the networks before and after the wrong step see in the image
     gap: tuple[float, float]  # the outputs for it differ by at least and at most this much
@@ -57,11 +57,10 @@ class Demo(Shown):
     channels: tuple[int, int]
     parameters: tuple[int, int]
     accuracy: tuple[float, float, float]  # on digits not trained on: trained, wrongly folded, pruned
-    statement: str  # what the verifier said of the pruning
     folder: Path
 
     @property
-    def wrong(self) -> tuple[Step, ...]:
+    def wrong(self) -> tuple[ConversionStep, ...]:
         """The steps that changed the network."""
         return tuple(step for step in self.steps if not step.passed)
 
@@ -84,7 +83,7 @@ def demo(seed: int = 0, out: str | Path | None = None) -> Demo:
 
 def _story(folder: Path, seed: int) -> Demo:
     from lawful.api import conversion
-    from lawful.api.questions import audit
+    from lawful.api.module_audit import audit_module
     from lawful.sources.checkpoints.save import write_weights
 
     train, unseen = digits(seed)
@@ -104,22 +103,21 @@ def _story(folder: Path, seed: int) -> Demo:
         _bounded(folder),
     ]
     image = conversion.read_differently(trained, wrong, unseen)
-    step, gone, kept, statement = _pruned(folder)
+    step, gone, kept = _pruned(folder)
     read = [int(conversion.outputs(module, image).argmax()) for module in (trained, wrong)]
     right = [_accuracy(module, unseen) for module in (trained, wrong)]
-    found: Any = audit(folder / "folded.onnx", source="folded.onnx")
+    found = audit_module(_module(folder / "folded.onnx"), (1, 8, 8), source="folded.onnx")
     after = _accuracy_of_file(folder / "pruned.onnx", unseen)
     return Demo(
         train, unseen, (*steps, step), image, (read[0], read[1]), _gap(folder, image), found, gone, kept,
-        (right[0], right[1], after), statement, folder,
+        (right[0], right[1], after), folder,
     )  # fmt: skip
 
 
-def _same(name: str, folder: Path, first: str, second: str, module: nn.Sequential | None = None) -> Step:
-    """Are the networks before and after a step the same function? The certificate is written and re-checked."""
+def _same(name: str, folder: Path, first: str, second: str, module: nn.Sequential | None = None) -> ConversionStep:
+    """Are the networks before and after a step the same function? With a certificate."""
     from lawful.api.same import same_with_evidence
     from lawful.api.two_networks import TwoNetworks
-    from lawful.verify import verify
 
     reading = "" if module is None else " --model digits_net:digits_net --input 1,8,8"
     proof = f"{Path(second).stem}.json"
@@ -127,26 +125,29 @@ def _same(name: str, folder: Path, first: str, second: str, module: nn.Sequentia
     size = None if module is None else (1, 8, 8)
     pair = TwoNetworks(folder / first, folder / second, module, None, size)
     found, evidence = same_with_evidence(pair, tolerance=ROUNDING)
+    answer = str(found).splitlines()[0]
     if evidence is None:
-        return Step(name, command, "undecided", str(found).splitlines()[0])
+        return ConversionStep(name, command, "undecided", answer)
     _write(folder / proof, evidence())
-    said = verify(folder / proof).statement
-    return Step(name, f"{command} -c {proof}", {"equal": "same"}.get(found.verdict, found.verdict), said, proof)
+    return ConversionStep(
+        name, f"{command} -c {proof}", {"equal": "same"}.get(found.verdict, found.verdict), answer, proof
+    )
 
 
-def _bounded(folder: Path) -> Step:
+def _bounded(folder: Path) -> ConversionStep:
     """What rounding to int8 changes, for every image."""
     from lawful.api.two_networks import TwoNetworks
     from lawful.bounds.certificate import certificate
     from lawful.bounds.distance import distance
-    from lawful.verify import verify
 
     networks = TwoNetworks(folder / "folded.onnx", folder / "int8.onnx").graphs(drop_useless=True)
     found = distance(*networks, (np.zeros(64), np.ones(64)), seconds=SECONDS)
     _write(folder / "int8.json", certificate(found, *networks))
-    said = verify(folder / "int8.json").statement
     command = f"lawful distance folded.onnx int8.onnx --box 0,1 --seconds {SECONDS:g} -c int8.json"
-    return Step("int8 weights", command, "bounded" if found.upper < np.inf else "undecided", said, "int8.json")
+    answer = f"no image moves an output by more than {float(found.upper):.3g}"
+    return ConversionStep(
+        "int8 weights", command, "bounded" if found.upper < np.inf else "undecided", answer, "int8.json"
+    )
 
 
 def _gap(folder: Path, image: Floats) -> tuple[float, float]:
@@ -159,32 +160,38 @@ def _gap(folder: Path, image: Floats) -> tuple[float, float]:
     return float(found.lower), float(found.upper)
 
 
-def _pruned(folder: Path) -> tuple[Step, tuple[int, int], tuple[int, int], str]:
+def _pruned(folder: Path) -> tuple[ConversionStep, tuple[int, int], tuple[int, int]]:
     """The channels that every image leaves at one value, taken out; with a certificate."""
     from lawful.api.prune import by_channels
     from lawful.formats.io.writing import write_bytes
     from lawful.pruning.channels.certificate import certificate
     from lawful.sources.opening import open
-    from lawful.verify import verify
 
     source = folder / "folded.onnx"
     found: Any = by_channels(source, lambda: open(source)).prune(certified=True)  # type: ignore[union-attr]
     write_bytes(folder / "pruned.onnx", found.model.SerializeToString())
     _write(folder / "pruned.json", certificate(found))
-    said = verify(folder / "pruned.json").statement
     command = "lawful prune folded.onnx -o pruned.onnx -c pruned.json"
-    step = Step("prune channels", command, "same", said, "pruned.json")
     channels = found.channels_before, found.channels_after
-    return step, channels, (found.parameters_before, found.parameters_after), said
+    answer = f"{channels[0] - channels[1]} of {channels[0]} channels have one value for every image"
+    step = ConversionStep("prune channels", command, "same", answer, "pruned.json")
+    return step, channels, (found.parameters_before, found.parameters_after)
 
 
 def _write(path: Path, certificate: Any) -> None:
     import json
 
     from lawful.formats.io.writing import write_text
-    from lawful.report.plain import plain
 
-    write_text(path, json.dumps(plain(certificate), allow_nan=False) + "\n")
+    write_text(path, json.dumps(certificate, allow_nan=False) + "\n")
+
+
+def _module(path: Path) -> nn.Module:
+    from lawful.sources.modules.module_network import ModuleNetwork
+    from lawful.sources.opening import module_behind, open
+
+    found = open(path)
+    return found.module if isinstance(found, ModuleNetwork) else module_behind(found.reading)  # type: ignore[return-value]
 
 
 def _accuracy(module: nn.Sequential, data: Data) -> float:

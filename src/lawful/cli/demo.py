@@ -31,16 +31,18 @@ def demo(
     from lawful.formats.tensors.npz import dump
     from lawful.report.audit.demo import demo_json, demo_page, demo_text
     from lawful.report.audit.module_audit import module_audit_html
+    from lawful.verify import verify
 
     make_folder(out)
     typer.echo("Training a convolutional network on handwritten digits, then converting it ...", err=True)
     story = run_demo(seed, out)
+    proved = {step.certificate: verify(out / step.certificate).statement for step in story.steps if step.certificate}
     write_bytes(out / "data.npz", dump({"x": story.data.x, "y": np.asarray(story.data.y)}, None))
     write_text(out / "audit.html", module_audit_html(story.audit))
-    write_text(out / "conversion.html", demo_page(story))
+    write_text(out / "conversion.html", demo_page(story, proved))
     if as_json:
-        print_json(demo_json(story))
+        print_json(demo_json(story, proved))
     else:
-        typer.echo(demo_text(story))
+        typer.echo(demo_text(story, proved))
     if not story.proved:
         raise typer.Exit(3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from lawful.report.page.page import Markup, Section, Table, render
 from lawful.types import Floats
 
 if TYPE_CHECKING:
-    from lawful.api.demo import Demo, Step
+    from lawful.api.demo import ConversionStep, Demo
 
 SHADES = " .:-=+*#%@"
 MARKS = {"same": "✓ same", "bounded": "✓ bounded", "different": "✗ DIFFERENT", "undecided": "◐ undecided"}
@@ -37,8 +37,8 @@ def _rows(images: Floats) -> list[str]:
     return rows
 
 
-def demo_text(story: Demo) -> str:
-    """The whole story on one screen."""
+def demo_text(story: Demo, proved: Mapping[str, str]) -> str:
+    """The whole story on one screen; `proved` is what the verifier said of each certificate."""
     steps = [f"  {number}  {step.name:36}{MARKS[step.verdict]}" for number, step in enumerate(story.steps, 1)]
     lines = [*steps, ""]
     for number, step in enumerate(story.steps, 1):
@@ -51,14 +51,14 @@ def demo_text(story: Demo) -> str:
                 f"an output differs by {story.gap[0]:.3g} here,",
                 "in exact arithmetic; on the test set",
                 f"accuracy went from {story.accuracy[0]:.1%} to {story.accuracy[1]:.1%}.",
-                "Cause: ε = 0.001 where the model says",
+                "Planted: ε = 0.001 where the model says",
                 "0.00001, as a converter of Keras would.",
             ]
             lines += [f"  {row}    {word}".rstrip() for row, word in zip(_rows(story.image[None]), beside, strict=True)]
             lines.append("")
     lines += ["What the verifier said of the others, from the certificates alone:"]
     lines += [
-        fill(f"{number}. {step.proof}", WIDTH, initial_indent="  ", subsequent_indent="     ")
+        fill(f"{number}. {proved[step.certificate]}", WIDTH, initial_indent="  ", subsequent_indent="     ")
         for number, step in enumerate(story.steps, 1)
         if step.passed
     ]
@@ -80,12 +80,12 @@ def closing(story: Demo) -> list[str]:
     ]
 
 
-def demo_json(story: Demo) -> dict[str, Any]:
+def demo_json(story: Demo, proved: Mapping[str, str]) -> dict[str, Any]:
     """The story as one object."""
     return {
         "verdict": "equal" if story.steps[-1].passed else story.steps[-1].verdict,
         "method": "channel pruning, re-checked from its certificate",
-        "steps": [_step_json(step) for step in story.steps],
+        "steps": [_step_json(step, proved) for step in story.steps],
         "wrong": [number for number, step in enumerate(story.steps, 1) if not step.passed],
         "input": story.image.tolist(),
         "read_as": list(story.read_as),
@@ -94,18 +94,18 @@ def demo_json(story: Demo) -> dict[str, Any]:
         "parameters": list(story.parameters),
         "accuracy": list(story.accuracy),
         "audit": module_audit_json(story.audit),
-        "verified": story.statement,
+        "verified": proved[story.steps[-1].certificate],
         "page": str(story.folder / "audit.html"),
         "story": str(story.folder / "conversion.html"),
         "certificate": str(story.folder / "pruned.json"),
     }
 
 
-def _step_json(step: Step) -> dict[str, Any]:
-    return {"name": step.name, "command": step.command, "verdict": step.verdict, "proved": step.proof}
+def _step_json(step: ConversionStep, proved: Mapping[str, str]) -> dict[str, Any]:
+    return {"name": step.name, "command": step.command, "verdict": step.verdict, "proved": proved.get(step.certificate)}
 
 
-def demo_page(story: Demo) -> str:
+def demo_page(story: Demo, proved: Mapping[str, str]) -> str:
     """A page that tells it: the step that was wrong, the image, and each step with the command that asks again."""
     wrong = ", ".join(str(number) for number, step in enumerate(story.steps, 1) if not step.passed)
     lead = (
@@ -118,7 +118,8 @@ def demo_page(story: Demo) -> str:
         f"differs by {story.gap[0]:.3g}, in exact arithmetic."
     )
     rows = [
-        (number, step.name, MARKS[step.verdict], step.proof, step.command) for number, step in enumerate(story.steps, 1)
+        (number, step.name, MARKS[step.verdict], proved.get(step.certificate, step.answer), step.command)
+        for number, step in enumerate(story.steps, 1)
     ]
     gone = story.channels[0] - story.channels[1]
     return render(
@@ -132,7 +133,10 @@ def demo_page(story: Demo) -> str:
             ),
             Section(
                 f"{gone} of {story.channels[0]} channels were removed",
-                [f"{story.parameters[0]:,} parameters became {story.parameters[1]:,}: {story.statement}."],
+                [
+                    f"{story.parameters[0]:,} parameters became {story.parameters[1]:,}.",
+                    f"{proved[story.steps[-1].certificate]}.",
+                ],
             ),
         ],
     )
