@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "lawful needs Python 3.11 or newer (make PYTHON=python3.11 ...)"; exit 1; }
 	@test -x $(BIN)/python || { echo "Making .venv ..."; $(PYTHON) -m venv .venv; }
 	@echo "Installing lawful and its dependencies (about a minute the first time) ..."
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,data]' 2> >(grep -v '^WARNING: Location' >&2)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,data,onnx]' 2> >(grep -v '^WARNING: Location' >&2)
 	@touch $@
 
 .venv/developer: .venv/installed

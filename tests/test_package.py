@@ -111,3 +111,45 @@ def test_the_wheel_is_what_the_readme_says(tmp_path: Path) -> None:
         run = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
         assert run.returncode in (0, 1, 3), (line, run.stderr)
         assert run.stdout
+    said = subprocess.run([str(python), "-c", block("python")], cwd=tmp_path, capture_output=True, text=True, env={})
+    assert shape(said.stdout) == shape(block("text")), said.stderr
+
+
+def block(kind: str) -> str:
+    """The README's block of this kind."""
+    found = re.findall(rf"```{kind}\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    assert len(found) == 1
+    return str(found[0])
+
+
+def shape(text: str) -> list[str]:
+    """The first words of each line, without numbers: weights trained elsewhere differ in their last digits."""
+    lines = [
+        re.sub(r"[-\d.,]+(e-?\d+)?", "#", line).split("[")[0].split(": #")[0].strip() for line in text.splitlines()
+    ]
+    return [line for line in lines if line]
+
+
+def test_the_picture_of_the_readme_is_what_it_says() -> None:
+    """Drawn again from its weights, with the regions that `lawful` counts and the verdict that it gives."""
+    import numpy as np
+
+    import lawful
+
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        import hero
+    finally:
+        sys.path.remove(str(ROOT / "docs"))
+    stored = json.loads((ROOT / "docs" / "hero.json").read_text(encoding="utf-8"))
+    drawn = (ROOT / "docs" / "hero.svg").read_text(encoding="utf-8")
+    one = hero.network(np.array(stored["theta"]))
+    verdict = lawful.same(one, hero.twin(one))
+    assert (verdict.verdict, verdict.to_dict()["within"]["kind"]) == ("equal", "exactly")
+    low, high = hero.BOX[:2], hero.BOX[2:]
+    counted = lawful.regions(one, (low, high)).regions
+    assert counted == len(hero.pieces(one))
+    said = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"cut into {counted:,} regions" in said.replace("the plane cut", "cut").replace("plane cut", "cut")
+    assert f"{counted} regions" in drawn
+    assert hero.draw(stored) == drawn

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from lawful.figure import Figure
 
 LONGEST = 160  # characters of a `repr`
+# What the words of verdicts mean in an `if`. A count that is "proved" is no yes, so its word is not among them.
+ANSWERS: dict[str | bool, bool] = {
+    "equal": True, "different": False, "holds": True, "violated": False, "yes": True, "no": False,
+    True: True, False: False,
+}  # fmt: skip
 PLAIN = (bool, int, float, str, Fraction, Enum)
 
 
@@ -49,7 +54,16 @@ class Shown:
         return str(type(self).views().text(self))
 
     def __bool__(self) -> bool:
-        raise TypeError(f"a {type(self).__name__} is neither true nor false: ask one of its fields")
+        """The answer to a question of yes or no; an open question, and a result that answers none, is refused."""
+        for name in ("verdict", "status", "identifiable"):
+            answer = getattr(self, name, None)
+            if isinstance(answer, (str, bool)) and answer in ANSWERS:
+                return ANSWERS[answer]
+            if answer == "proved" and getattr(self, "within", None) is not None:  # a distance that was asked about
+                return True
+            if answer == "undecided" or (name == "identifiable" and hasattr(self, name)):
+                raise TypeError(f"this {type(self).__name__} is undecided, so neither true nor false")
+        raise TypeError(f"a {type(self).__name__} answers no question of yes or no: ask one of its fields")
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the command line: numbers, texts, lists and dicts only."""

@@ -60,7 +60,7 @@ def test_norms_are_ordered(lawful: Callable[..., Any], files: tuple[Path, Path])
 def test_neither_is_three(lawful: Callable[..., Any], files: tuple[Path, Path]) -> None:
     bounds = lawful("distance", *files, "--box=-1,1", "--json").json
     question = (bounds["lower"] + bounds["upper"]) / 2
-    said = lawful("distance", *files, "--box=-1,1", "--within", question, "--time", 0, code=3)
+    said = lawful("distance", *files, "--box=-1,1", "--within", question, "--seconds", 0, code=3)
     assert said.stdout.startswith("UNDECIDED")
     assert "output 1" in said.stdout
 
@@ -93,7 +93,7 @@ def test_certificates_verify(lawful: Callable[..., Any], files: tuple[Path, Path
         (["--box=-1,1", "--within", "-1"], "at least 0"),
         (["--box=-1,1", "--norm", "3"], "--norm is"),
         (["--box=-1,1", "--output", "9"], "outputs 0 to 1"),
-        (["--box=-1,1", "--time", "-1"], "time limit"),
+        (["--box=-1,1", "--seconds", "-1"], "time limit"),
         (["--box=-1,1", "--scheduler", "tcp://127.0.0.1:1"], "scheduler"),
     ],
 )

@@ -57,7 +57,7 @@ def test_verdicts(lawful: Callable[..., Any], absolute: Path, condition: str, st
     file = absolute.with_name("property.vnnlib")
     file.write_text(BOX + condition)
     code = {"holds": 0, "violated": 1, "undecided": 3}[status]
-    said = lawful("check", absolute, file, "--time", 3, "--json", code=code).json
+    said = lawful("check", absolute, file, "--seconds", 3, "--json", code=code).json
     assert said["status"] == status
     if status == "violated":
         x = np.array(said["input"])
@@ -85,7 +85,7 @@ def test_certificates(lawful: Callable[..., Any], absolute: Path) -> None:
         proof.write_text(json.dumps(body | {"regions": [region | {"forbidden": [[side | {"bound": forged}]]}]}))
         assert "VERIFIED" not in lawful("verify", proof, code=1).stdout
     file.write_text(BOX + "(assert (< Y_1 Y_0))")
-    said = lawful("check", absolute, file, "--time", 1, "--certificate", absolute.with_name("none.json"), code=3)
+    said = lawful("check", absolute, file, "--seconds", 1, "--certificate", absolute.with_name("none.json"), code=3)
     assert "no certificate" in said.stderr
     assert not absolute.with_name("none.json").exists()
 

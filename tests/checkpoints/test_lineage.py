@@ -205,7 +205,7 @@ def test_state_dicts_of_perceptrons_on_the_command_line(tmp_path, lawful) -> Non
         torch.save(state, tmp_path / f"{name}.pt")
 
     def compared(name: str) -> dict:  # type: ignore[type-arg]
-        options = ("--activation", "relu", "--time", 2, "--json")
+        options = ("--activation", "relu", "--seconds", 2, "--json")
         return lawful("diff", tmp_path / "a.pt", tmp_path / f"{name}.pt", *options).json  # type: ignore[no-any-return]
 
     found = {name: compared(name) for name in states}
@@ -216,11 +216,11 @@ def test_state_dicts_of_perceptrons_on_the_command_line(tmp_path, lawful) -> Non
     assert found["other"]["relation_word"] == "no relation found"
     assert found["other"]["lineage"]["places"]["units"] == 20
     json.dumps(found)
-    text = lawful("diff", tmp_path / "a.pt", tmp_path / "other.pt", "--activation", "relu", "--time", 2).stdout
+    text = lawful("diff", tmp_path / "a.pt", tmp_path / "other.pt", "--activation", "relu", "--seconds", 2).stdout
     assert "no relation found" in text
     assert max(map(len, text.splitlines())) <= 80
     page = tmp_path / "page.html"
-    lawful("diff", tmp_path / "a.pt", tmp_path / "tuned.pt", "--activation", "relu", "--time", 2, "--html", page)
+    lawful("diff", tmp_path / "a.pt", tmp_path / "tuned.pt", "--activation", "relu", "--seconds", 2, "--html", page)
     assert "Fine-tuned: " in page.read_text()
 
 

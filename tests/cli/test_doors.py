@@ -222,7 +222,7 @@ def test_a_full_disk_behind_standard_output_is_one_line(more: tuple[str, ...]) -
 LONG = {
     "flow": ("flow", "3-8-1 relu", "--until", "1e6", "--out", "run"),
     "laws": ("laws", "30-40-40-30 linear", "--certificate", "laws.json"),
-    "regions": ("regions", "8-40-40-1 relu bias", "--box=-1,1", "--time", "500"),
+    "regions": ("regions", "8-40-40-1 relu bias", "--box=-1,1", "--seconds", "500"),
     "leaky": ("leaky", "--teacher", "20-5-20", "--effective-depth", "3", "--out", "leaky"),
 }
 

@@ -187,7 +187,8 @@ def computes(frame: FrameType) -> bool:
     """
     place = frame.f_code.co_filename.removeprefix(HOME)
     ours = place != frame.f_code.co_filename and not place.startswith(("/cli/__init__", "/cli/output", "/cli/failure",
-        "/cli/help", "/cli/evidence", "/errors", "/version", "/report/keys", "/report/reading"))  # fmt: skip
+        "/cli/help", "/cli/words", "/cli/evidence", "/errors", "/version", "/report/keys",
+        "/report/reading"))  # fmt: skip
     return ours and not frame.f_code.co_flags & inspect.CO_GENERATOR and not finalises(frame)
 
 

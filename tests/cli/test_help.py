@@ -24,7 +24,7 @@ LONG = {  # not run here: minutes, or made for whole machines
     "lawful leaky --teacher 20-5-20 --effective-depth 3,5,7,11 --out geodesics",
     "lawful sweep plan.toml --out results",
     "lawful demo",
-    "lawful demo --out demo --seed 1",
+    "lawful demo -o demo --seed 1",
 }
 ANSWERS = {  # a definite no
     "lawful path model.safetensors later.safetensors": 1,

@@ -59,7 +59,7 @@ def test_undecided(tmp_path: Path) -> None:
     network = random_network(6, 9, 8, 1, seed=4)
     network, deep = deepened(network)
     files = saved(network, tmp_path / "a.safetensors"), saved(deep, tmp_path / "b.safetensors")
-    assert "UNDECIDED" in lawful("same", *files, "--time", 0.3, code=3)
+    assert "UNDECIDED" in lawful("same", *files, "--seconds", 0.3, code=3)
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
@@ -89,7 +89,7 @@ def test_bad_input(
     check("2 inputs", "regions", "2-3-1 relu", "--box", "0:1,0:1,0:1")
     check("tolerance", "same", *pair, "--tolerance", "7")
     check("not both", "same", *pair, "--tolerance", "1e-3", "--exact")
-    check("positive", "same", *pair, "--time", "0")
+    check("positive", "same", *pair, "--seconds", "0")
     check("absent", "same", pair[0], tmp_path / "absent.npz")
     check("", "same", bad, bad)
     check("tanh", "same", tanh, tanh)
@@ -123,7 +123,7 @@ def test_regions(tmp_path: Path) -> None:
     assert len(found["each"]) == found["regions"]
     assert found["worst_imbalance"] < 1e-9
     assert picture.read_text().startswith("<?xml")
-    assert "at least" in lawful("regions", "9-9-9-1 relu bias", "--time", 0.2, code=3)
+    assert "at least" in lawful("regions", "9-9-9-1 relu bias", "--seconds", 0.2, code=3)
 
 
 def test_a_box_has_its_own_ends_for_every_input(tmp_path: Path) -> None:

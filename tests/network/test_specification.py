@@ -108,7 +108,7 @@ def test_verdicts(lawful: Callable[..., Any], tmp_path: Path, text: str, status:
     write(Mlp([[[1.0], [-1.0]], [[1.0, 0.0]]]), tmp_path / "relu.json")  # max(x, 0)
     (tmp_path / "p.vnnlib.gz").write_bytes(gzip.compress(text.encode()))
     code = {"holds": 0, "violated": 1, "undecided": 3}[status]
-    said = lawful("check", tmp_path / "relu.json", tmp_path / "p.vnnlib.gz", "--time", 2, "--json", code=code)
+    said = lawful("check", tmp_path / "relu.json", tmp_path / "p.vnnlib.gz", "--seconds", 2, "--json", code=code)
     assert said.json["status"] == status
     assert ("describes nothing" in said.stderr) == ("(>= X_0 1)" in text)
 

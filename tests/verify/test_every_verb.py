@@ -43,11 +43,11 @@ ANSWERS: dict[str, tuple[list[str], list[str]]] = {
     "singular": (["{a}", "--exist"], ["{a}"]),
     "prune": (["{a}"], ["{a}"]),
     "same": (["{a}", "{b}"], ["{a}", "{b}"]),
-    "distance": (["{a}", "{c}", "--box=-1,1", "--time", "2"], ["{a}", "{c}"]),
+    "distance": (["{a}", "{c}", "--box=-1,1", "--seconds", "2"], ["{a}", "{c}"]),
     "identifiable": (["{a}"], ["{a}"]),
     "regions": (["{a}"], ["{a}"]),
     "canonical": (["{a}"], ["{a}"]),
-    "flow": (["{a}", "--data", "{t}", "--time", "0.1"], ["{a}", "{t}"]),
+    "flow": (["{a}", "--data", "{t}", "--until", "0.1"], ["{a}", "{t}"]),
     "separate": (["--data", "{d}"], ["{d}"]),
 }
 ELSEWHERE = {"bottleneck", "check"}  # shown in the tests of their own rooms

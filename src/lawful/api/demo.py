@@ -1,52 +1,209 @@
-"""The whole story on a network that reads handwritten digits: train, audit, prune, prove."""
+"""A digits network on its way to production: one step of the conversion is wrong, and lawful says which one."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lawful.api.audit import Audit, audit
 from lawful.extras import needed
-from lawful.fibers import Equal
-from lawful.fibers.same import same
-from lawful.fibers.verdict import Verdict
 from lawful.formats.queries.data import Data
 from lawful.network import Mlp
-from lawful.pruning.neurons.prune import Pruning, prune
 from lawful.result import Shown
 from lawful.types import Floats
 
+if TYPE_CHECKING:
+    from torch import nn
+
+    from lawful.api.module_audit import ModuleAudit
+
 HIDDEN, EPOCHS, STEP, STRENGTH = 32, 600, 0.5, 0.015
 TRAINED_ON = 1400  # of the 1797 digits
+ROUNDING = 1e-6  # folding stores float32, which rounds each weight by up to 6e-8 of its size, a few times
+SECONDS = 5.0  # for the bound on what int8 changes: more only tightens it
+
+
+@dataclass(frozen=True)
+class ConversionStep:
+    """One step of the conversion: what was asked about it, how, and what the answer proves."""
+
+    name: str
+    command: str
+    verdict: str  # same, different, bounded or undecided
+    answer: str  # in a line
+    certificate: str = ""  # its file, for `lawful verify`
+
+    @property
+    def passed(self) -> bool:
+        """Whether the step did what it should."""
+        return self.verdict in ("same", "bounded")
 
 
 @dataclass(frozen=True, eq=False)
 class Demo(Shown):
-    """A trained network, what the audit found, the smaller network, and whether they are one function."""
+    """The steps from a trained network to a small one, the step that was wrong, and the image that proves it."""
 
     data: Data
     unseen: Data
-    trained: Mlp
-    audit: Audit
-    pruning: Pruning
-    verdict: Verdict
-    accuracy: tuple[float, float]  # on digits not trained on: before and after pruning
+    steps: tuple[ConversionStep, ...]
+    image: Floats
+    read_as: tuple[int, int]  # the digit that the networks before and after the wrong step see in the image
+    gap: tuple[float, float]  # the outputs for it differ by at least and at most this much
+    audit: ModuleAudit
+    channels: tuple[int, int]
+    parameters: tuple[int, int]
+    accuracy: tuple[float, float, float]  # on digits not trained on: trained, wrongly folded, pruned
+    folder: Path
+
+    @property
+    def wrong(self) -> tuple[ConversionStep, ...]:
+        """The steps that changed the network."""
+        return tuple(step for step in self.steps if not step.passed)
 
     @property
     def proved(self) -> bool:
-        """Whether the two networks were proved to be the same function."""
-        return isinstance(self.verdict, Equal)
+        """Whether exactly the planted mistake was found, and everything else certified."""
+        return [step.verdict for step in self.steps] == ["same", "different", "same", "bounded", "same"]
 
 
-def demo(seed: int = 0) -> Demo:
-    """Train 64-32-10 on scikit-learn's handwritten digits with the nuclear norm (P0 Section 3.3), then look at it."""
+def demo(seed: int = 0, out: str | Path | None = None) -> Demo:
+    """Train a network that reads digits and take it through a conversion of which one step is wrong.
+
+    Its files are left in the folder `out`, if one is given.
+    """
+    place: Any = nullcontext(out) if out is not None else TemporaryDirectory()
+    needed("sklearn.datasets"), needed("torch"), needed("onnx")
+    with place as folder:
+        return _story(Path(folder), seed)
+
+
+def _story(folder: Path, seed: int) -> Demo:
+    from lawful.api import conversion
+    from lawful.api.module_audit import audit_module
+    from lawful.sources.checkpoints.save import write_weights
+
     train, unseen = digits(seed)
-    trained = train_singular(train, seed)
-    pruning = prune(trained)
-    found = audit(trained, source="trained.safetensors", data=train)
-    before, after = (accuracy(network, unseen) for network in (trained, pruning.network))
-    return Demo(train, unseen, trained, found, pruning, same(trained, pruning.network), (before, after))
+    folder.mkdir(parents=True, exist_ok=True)
+    trained = conversion.train(train, seed)
+    wrong = conversion.fold_batch_norms(trained, conversion.OTHER_EPSILON)
+    folded = conversion.fold_batch_norms(trained, conversion.EPSILON)
+    networks = {"trained": trained, "folded-wrong": wrong, "folded": folded, "int8": conversion.quantise(folded)}
+    for name, module in networks.items():
+        conversion.write_onnx(module, folder / f"{name}.onnx")
+    write_weights(trained.state_dict(), folder / "trained.safetensors")
+    (folder / "digits_net.py").write_text(conversion.NETWORK, encoding="utf-8")
+    steps = [
+        _same("export to ONNX", folder, "trained.safetensors", "trained.onnx", trained),
+        _same("fold batch norms", folder, "trained.onnx", "folded-wrong.onnx"),
+        _same("fold again, with the model's own ε", folder, "trained.onnx", "folded.onnx"),
+        _bounded(folder),
+    ]
+    image = conversion.read_differently(trained, wrong, unseen)
+    step, gone, kept = _pruned(folder)
+    read = [int(conversion.outputs(module, image).argmax()) for module in (trained, wrong)]
+    right = [_accuracy(module, unseen) for module in (trained, wrong)]
+    found = audit_module(_module(folder / "folded.onnx"), (1, 8, 8), source="folded.onnx")
+    after = _accuracy_of_file(folder / "pruned.onnx", unseen)
+    return Demo(
+        train, unseen, (*steps, step), image, (read[0], read[1]), _gap(folder, image), found, gone, kept,
+        (right[0], right[1], after), folder,
+    )  # fmt: skip
+
+
+def _same(name: str, folder: Path, first: str, second: str, module: nn.Sequential | None = None) -> ConversionStep:
+    """Are the networks before and after a step the same function? With a certificate."""
+    from lawful.api.same import same_with_evidence
+    from lawful.api.two_networks import TwoNetworks
+
+    reading = "" if module is None else " --model digits_net:digits_net --input 1,8,8"
+    proof = f"{Path(second).stem}.json"
+    command = f"lawful same {first} {second} --tolerance {ROUNDING:g}{reading}"
+    size = None if module is None else (1, 8, 8)
+    pair = TwoNetworks(folder / first, folder / second, module, None, size)
+    found, evidence = same_with_evidence(pair, tolerance=ROUNDING)
+    answer = str(found).splitlines()[0]
+    if evidence is None:
+        return ConversionStep(name, command, "undecided", answer)
+    _write(folder / proof, evidence())
+    return ConversionStep(
+        name, f"{command} -c {proof}", {"equal": "same"}.get(found.verdict, found.verdict), answer, proof
+    )
+
+
+def _bounded(folder: Path) -> ConversionStep:
+    """What rounding to int8 changes, for every image."""
+    from lawful.api.two_networks import TwoNetworks
+    from lawful.bounds.certificate import certificate
+    from lawful.bounds.distance import distance
+
+    networks = TwoNetworks(folder / "folded.onnx", folder / "int8.onnx").graphs(drop_useless=True)
+    found = distance(*networks, (np.zeros(64), np.ones(64)), seconds=SECONDS)
+    _write(folder / "int8.json", certificate(found, *networks))
+    command = f"lawful distance folded.onnx int8.onnx --box 0,1 --seconds {SECONDS:g} -c int8.json"
+    answer = f"no image moves an output by more than {float(found.upper):.3g}"
+    return ConversionStep(
+        "int8 weights", command, "bounded" if found.upper < np.inf else "undecided", answer, "int8.json"
+    )
+
+
+def _gap(folder: Path, image: Floats) -> tuple[float, float]:
+    """How far the outputs before and after the wrong step are apart at the image, in rational arithmetic."""
+    from lawful.api.two_networks import TwoNetworks
+    from lawful.bounds.distance import distance
+
+    networks = TwoNetworks(folder / "trained.onnx", folder / "folded-wrong.onnx").graphs(drop_useless=True)
+    found = distance(*networks, (image, image))
+    return float(found.lower), float(found.upper)
+
+
+def _pruned(folder: Path) -> tuple[ConversionStep, tuple[int, int], tuple[int, int]]:
+    """The channels that every image leaves at one value, taken out; with a certificate."""
+    from lawful.api.prune import by_channels
+    from lawful.formats.io.writing import write_bytes
+    from lawful.pruning.channels.certificate import certificate
+    from lawful.sources.opening import open
+
+    source = folder / "folded.onnx"
+    found: Any = by_channels(source, lambda: open(source)).prune(certified=True)  # type: ignore[union-attr]
+    write_bytes(folder / "pruned.onnx", found.model.SerializeToString())
+    _write(folder / "pruned.json", certificate(found))
+    command = "lawful prune folded.onnx -o pruned.onnx -c pruned.json"
+    channels = found.channels_before, found.channels_after
+    answer = f"{channels[0] - channels[1]} of {channels[0]} channels have one value for every image"
+    step = ConversionStep("prune channels", command, "same", answer, "pruned.json")
+    return step, channels, (found.parameters_before, found.parameters_after)
+
+
+def _write(path: Path, certificate: Any) -> None:
+    import json
+
+    from lawful.formats.io.writing import write_text
+
+    write_text(path, json.dumps(certificate, allow_nan=False) + "\n")
+
+
+def _module(path: Path) -> nn.Module:
+    from lawful.sources.modules.module_network import ModuleNetwork
+    from lawful.sources.opening import module_behind, open
+
+    found = open(path)
+    return found.module if isinstance(found, ModuleNetwork) else module_behind(found.reading)  # type: ignore[return-value]
+
+
+def _accuracy(module: nn.Sequential, data: Data) -> float:
+    from lawful.api.conversion import outputs
+
+    return float(np.mean(outputs(module, data.x).argmax(1).numpy() == data.y))
+
+
+def _accuracy_of_file(path: Path, data: Data) -> float:
+    from lawful.sources.opening import open_graph
+
+    return accuracy(open_graph(path), data)
 
 
 def digits(seed: int) -> tuple[Data, Data]:

@@ -137,7 +137,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "verify": ("lawful verify laws.json", "lawful verify same.json --json"),
     "reproduce": ("lawful reproduce --list", "lawful reproduce p0-rescaling --out figures"),
-    "demo": ("lawful demo", "lawful demo --out demo --seed 1"),
+    "demo": ("lawful demo", "lawful demo -o demo --seed 1"),
     "sweep": ("lawful sweep plan.toml --out results", "lawful sweep status results"),
     "fingerprint": (
         "lawful fingerprint model.safetensors model.onnx later.safetensors",

@@ -403,14 +403,21 @@ TABLE = {
     "reproduce": """
         claims: array of object, statement, criterion, size, verdict, what was measured, any erratum""",
     "demo": """
-        verdict: string, whether the two networks are one function
+        verdict: string, whether the network before and after pruning is one function
         method: string, how that was proved
-        accuracy: array of number, before and after
+        steps: array of object, each step of the conversion: its command, its verdict, what its certificate proves
+        wrong: array of integer, numbers of the steps that changed the network
+        input: array of number, an image that proves the first of them
+        read_as: array of integer, the digit that is seen in it before and after that step
+        difference: array of number, bounds of how far the outputs for it are apart
+        channels: array of integer, before and after pruning
+        parameters: array of integer, before and after pruning
+        accuracy: array of number, on unseen digits: trained, after the wrong step, pruned
         audit: object, as of `lawful audit`
-        verified: string, the statement that `lawful verify` composed
+        verified: string, what the verifier said of the pruning
         page: string, the audit's page
-        certificate: string, the file
-        explorer: string, the explorer's page""",
+        story: string, the page of the conversion
+        certificate: string, of the pruning""",
     "sweep": """
         planned?: integer, calls
         finished?: integer, calls
