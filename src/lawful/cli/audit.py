@@ -91,7 +91,7 @@ def _audit_module(module: torch.nn.Module, named: Named, effort: str, html: Path
     from lawful.report.audit.module_audit import module_audit_json, print_module_audit
     from lawful.report.audit.module_page import module_page
 
-    result = audit_module(module, named.input_text, source=named.text, asked=_of_module(named), effort=effort)
+    result = audit_module(module, named.input_text, source=named.text, asked=of_module(named), effort=effort)
     if html is not None:
         write_text(html, module_page(result))
     if as_json:
@@ -102,7 +102,7 @@ def _audit_module(module: torch.nn.Module, named: Named, effort: str, html: Path
             typer.echo(f"page: {html}")
 
 
-def _of_module(named: Named) -> str:
+def of_module(named: Named) -> str:
     """How a command names the module: a seed and useless neurons are about graphs alone."""
     return replace(named, seed=0, drop_useless=False).asked
 

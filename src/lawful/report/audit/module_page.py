@@ -10,7 +10,7 @@ from lawful.outward import at_least
 from lawful.report.audit.advice import RECHECK, actions, assumed_section, sentence_of
 from lawful.report.audit.module_audit import dead_words, rank_words, where_words
 from lawful.report.page.page import Action, Answer, Block, Chip, Opening, Picture, Section, Table, render
-from lawful.report.structure.block_rows import block_rows, group_words
+from lawful.report.structure.block_rows import block_of, block_rows, group_words
 from lawful.report.structure.components import edge_words
 from lawful.report.structure.symmetries import check_words
 from lawful.report.structure.symmetries_page import pinned_blocks, space_table
@@ -38,6 +38,28 @@ def module_page(audit: ModuleAudit) -> str:
     )
     answers = [_waste(audit), _conserved(audit), _locked(audit), _same(audit)]
     return render(_headline(audit), _lead(audit), [], opening=opening, answers=answers, folded=_folded(audit))
+
+
+def blocks_page(audit: ModuleAudit) -> str:
+    """The module block by block, as `lawful explore` shows it: what each block conserves, carries and does not need."""
+    found, laws = audit.symmetries, len(audit.symmetries.laws)
+    count = len({block_of(space.name) for space in found.spaces})
+    blocks = f"{count:,} block{'s' * (count != 1)}"
+    noun = "quantity" if laws == 1 else "quantities"
+    opening = Opening(
+        file=audit.source,
+        kind=f"{audit.kind}, {audit.parameters:,} weights",
+        chip=_check_chip(audit),
+        stage=block_rows(found, audit.components),
+        actions=[
+            Action("See what to do about it", "Everything known of it on one page.",
+                   f"lawful audit {audit.asked} --html audit.html"),
+            *_questions(audit)[:1],
+        ],
+    )  # fmt: skip
+    title = f"{blocks}, at least {laws:,} conserved {noun}."
+    answers = [_conserved(audit), _waste(audit), _locked(audit)]
+    return render(title, _lead(audit), [], opening=opening, answers=answers, folded=_folded(audit))
 
 
 def _headline(audit: ModuleAudit) -> str:
