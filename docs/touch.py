@@ -99,9 +99,9 @@ def pages() -> dict[str, Touch]:
         ),
         "hidden": Touch(
             "A hyperplane can hide, and then it may move", "P4",
-            "Dotted lines are bends of neurons that the function does not show. Slide the hidden hyperplane, or along "
-            "the fiber: the weights on the left move, the tiling does not.",
-            (hiding(),), {"tab": "function", "reach": 3},
+            "The dotted line is the crease of a neuron that the next layer hides. Slide it, or slide along the fiber: "
+            "the weights move, no pixel does.",
+            (hiding(),), {"t": 0.4},
         ),
         "same": Touch(
             "Two sets of weights, one function", "P4",

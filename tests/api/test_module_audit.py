@@ -11,7 +11,8 @@ from torch import nn
 
 from lawful import LawfulError
 from lawful.api.module_audit import audit_module
-from lawful.report.audit.module_audit import module_audit_html, module_audit_text
+from lawful.report.audit.module_audit import module_audit_text
+from lawful.report.audit.module_page import module_page
 
 MODULES = """
 import torch
@@ -46,7 +47,7 @@ def test_an_attention_block() -> None:
 
 
 def test_text_from_outside_is_escaped() -> None:
-    page = module_audit_html(audit_module(attention(), (3, 4), source="<b>x</b>"))
+    page = module_page(audit_module(attention(), (3, 4), source="<b>x</b>"))
     assert "<b>x</b>" not in page
     assert "Dead parameters" in page
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from command_line import in_process
+from safetensors import safe_open
 
 from lawful.api.explore import explore
 from lawful.conservation import known_laws
@@ -16,6 +18,7 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.invariant_set import components
 from lawful.network import Architecture, Mlp
 from lawful.report.page.explorer import explorer_html
+from lawful.sources.files import write
 from lawful.training import problem
 
 Visit = Callable[..., Any]
@@ -35,7 +38,7 @@ def random(text: str, seed: int = 0) -> Mlp:
 @pytest.mark.parametrize("dark", [False, True])
 def test_every_panel_fits_and_says_nothing_to_the_console(tmp_path: Path, visit: Visit, width: int, dark: bool) -> None:
     shown = page(tmp_path, visit, random("2-5-4-1 relu bias"), width=width, dark=dark)
-    for tab in ("laws", "where", "function", "prune"):
+    for tab in ("laws", "where", "prune"):
         shown.click(f"[data-name={tab}]")
         assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), tab
         assert shown.inner_text("#panel").strip()
@@ -115,33 +118,58 @@ def test_smaller_steps_keep_the_law_better(tmp_path: Path, visit: Visit) -> None
     assert coarse / fine == pytest.approx(10, rel=0.3)
 
 
-def test_along_the_fiber_weights_move_and_the_function_does_not(tmp_path: Path, visit: Visit) -> None:
-    shown = page(tmp_path, visit, random("2-5-4-1 relu bias"))
-    shown.click("[data-name=function]")
-    before = shown.evaluate("document.querySelector('#panel canvas').toDataURL()")
-    lines = shown.evaluate("[...document.querySelectorAll('.edge')].map((e) => e.getAttribute('stroke-width'))")
-    shown.evaluate(
-        "() => { const s = document.querySelector('#panel input'); s.value = 1; s.dispatchEvent(new Event('input')); }"
-    )
-    assert lines != shown.evaluate("[...document.querySelectorAll('.edge')].map((e) => e.getAttribute('stroke-width'))")
-    after = shown.evaluate(
-        "() => { const o = { axes: [0, 1], reach: 2, base: [0, 0], output: 0 };"
-        " const c = () => node('canvas', { width: 60, height: 60 });"
-        " const a = Draw.tiling(c(), given, o), b = Draw.tiling(c(), current(), o);"
-        " return [a.count, b.count, Math.max(...a.values.map((v, k) => Math.abs(v - b.values[k])))]; }"
-    )
-    assert after[0] == after[1]
-    assert after[2] < 1e-12
-    assert before.startswith("data:image/png")
+STILL = """(slides) => {
+  Stage.paint(); Still.hold();
+  return slides.map(([s, t]) => {
+    Live.slide(s, t); Stage.paint(); Still.compare();
+    return [Still.seen.pixels, Still.seen.weights];
+  });
+}"""
 
 
-PICTURE = (
-    "() => { const o = { axes: [0, 1], reach: 4, base: [0, 0], output: 0 };"
-    " const c = node('canvas', { width: 60, height: 60 });"
-    " const seen = Draw.tiling(c, current(), o);"
-    " const pixels = c.getContext('2d').getImageData(0, 0, 60, 60).data;"
-    " return [[...pixels], seen.count, Draw.overlay(current(), o).hidden]; }"
+@pytest.mark.parametrize(
+    "text", ["2-5-4-1 relu bias", "2-6-1 relu", "2-4-4-3-2 leaky_relu(0.1) bias", "1-5-3-1 relu bias"]
 )
+def test_along_the_fiber_weights_move_and_no_pixel_does(tmp_path: Path, visit: Visit, text: str) -> None:
+    shown = page(tmp_path, visit, random(text))
+    moves = shown.evaluate(STILL, [[0.3, 0], [-0.9, 0], [1, 0]])
+    assert [pixels for pixels, _ in moves] == [0, 0, 0]
+    assert all(weights > 0.5 * random(text).parameters for _, weights in moves)
+    assert shown.evaluate("() => Engine.apart(current(), given, data.inputs)") < 1e-12
+    shown.evaluate("Live.put(0, Model.file[0] + 0.5); Stage.paint(); Still.compare()")
+    assert shown.evaluate("Still.seen.pixels") > 100
+
+
+def exact_pieces(network: Mlp, box: float) -> set[tuple[bool, ...]]:
+    """Patterns of active neurons on a fine grid: the pieces that a picture of the box must have at least."""
+    axis = np.linspace(-box, box, 500)
+    points = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2)
+    values, patterns = points, []
+    for layer, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
+        values = values @ weight.T + (0 if bias is None else bias)
+        if layer < len(network.slopes):
+            patterns.append(values > 0)
+            values = np.where(values > 0, values, network.slopes[layer] * values)
+    return set(map(tuple, np.concatenate(patterns, axis=1).tolist()))
+
+
+@pytest.mark.parametrize("text", ["2-5-1 relu bias", "2-4-3-1 relu bias", "2-4-3-3-1 leaky_relu(0.2) bias"])
+def test_polygons_are_the_regions_of_the_network(tmp_path: Path, visit: Visit, text: str) -> None:
+    """Every polygon's affine form is the network at its corners, areas add up, and no pattern of a grid is missing."""
+    network = random(text, 2)
+    shown = page(tmp_path, visit, network)
+    pieces = shown.evaluate(
+        "() => Pieces.split(Live.th, Plane.choices[0][1], [-2, -2, 2, 2], 1e-3, 0)"
+        ".map(({ P, gx, gy, c }) => [P, gx, gy, c])"
+    )
+    area = 0.0
+    for flat, gx, gy, c in pieces:
+        corners = np.array(flat).reshape(-1, 2)
+        np.testing.assert_allclose(network.evaluate(corners)[:, 0], corners @ [gx, gy] + c, atol=1e-9)
+        x, y = corners.T
+        area += 0.5 * abs(x @ np.roll(y, -1) - y @ np.roll(x, -1))
+    assert area == pytest.approx(16, rel=1e-9)
+    assert len(pieces) >= len(exact_pieces(network, 2.0))
 
 
 def hides_a_plane() -> Mlp:
@@ -152,19 +180,15 @@ def hides_a_plane() -> Mlp:
     return Mlp([rng.normal(size=(2, 2)), second, rng.normal(size=(1, 2))], [rng.normal(size=2), [-0.5, -0.7], [0.1]])
 
 
-@pytest.mark.parametrize("slide", ["fiber", "shift"])
-def test_the_tiling_itself_stays_where_it_is(tmp_path: Path, visit: Visit, slide: str) -> None:
-    """Tiles are pieces of the function, not patterns of neurons: also a hidden hyperplane moves without a trace."""
+def test_a_hidden_crease_moves_and_no_pixel_does(tmp_path: Path, visit: Visit) -> None:
+    """Tiles are pieces of the function, not patterns of neurons."""
     shown = page(tmp_path, visit, hides_a_plane())
-    before, pieces, hidden = shown.evaluate(PICTURE)
-    shown.evaluate(f"state.{slide} = 0.8")
-    after, now, _ = shown.evaluate(PICTURE)
-    assert pieces == now > 1
-    assert hidden > 0
-    changed = np.abs(np.subtract(before, after)).reshape(-1, 4).max(axis=1) > 3  # one pixel may round another way
-    assert changed.sum() <= 2
-    shown.evaluate("state.moved = { 0: 3 }")
-    assert np.abs(np.subtract(before, shown.evaluate(PICTURE)[0])).max() > 30
+    assert shown.evaluate("Model.hidden(Live.th).i") == 0
+    assert shown.is_enabled("#t")
+    moves = shown.evaluate(STILL, [[0, 0.3], [0.5, 0.9], [-0.5, 0.1]])
+    assert [pixels for pixels, _ in moves] == [0, 0, 0]
+    shown.evaluate("Live.put(0, 3); Stage.paint(); Still.compare()")
+    assert shown.evaluate("Still.seen.pixels") > 100
 
 
 def test_slopes_are_those_of_differences(tmp_path: Path, visit: Visit) -> None:
@@ -178,17 +202,80 @@ def test_slopes_are_those_of_differences(tmp_path: Path, visit: Visit) -> None:
     assert max(gap) < 1e-8
 
 
-def test_a_hidden_hyperplane_moves_unseen(tmp_path: Path, visit: Visit) -> None:
-    network = hides_a_plane()
-    assert explore(network).hidden == 0
-    shown = page(tmp_path, visit, network)
-    gap = shown.evaluate(
-        "() => { const o = { axes: [0, 1], reach: 4, base: [0, 0], output: 0 };"
-        " const c = () => node('canvas', { width: 60, height: 60 }), a = Draw.tiling(c(), given, o).values;"
-        " return [-0.9, 0.9].map((s) => { state.shift = s; const b = Draw.tiling(c(), current(), o).values;"
-        " return Math.max(...a.map((v, k) => Math.abs(v - b[k]))); }); }"
+def test_the_library_and_the_page_agree_on_what_hides(tmp_path: Path, visit: Visit) -> None:
+    for network in (hides_a_plane(), random("2-3-2-1 relu bias", 5)):
+        shown = page(tmp_path, visit, network)
+        assert explore(network).hidden == shown.evaluate("Model.hidden(Live.th)?.i ?? null")
+
+
+def test_dragging_a_crease_edits_its_bias_and_voids_the_evidence(tmp_path: Path, visit: Visit) -> None:
+    shown = page(tmp_path, visit, random("2-3-1 relu bias", 1), source="net.safetensors", asked="net.safetensors")
+    assert shown.locator(".chip.void").count() == 0
+    place = shown.evaluate(
+        "() => { const F = Pieces.firstForms(Live.th, Plane.choices[0][1]), [a, b, c] = F.subarray(0, 3);"
+        " const { x, y } = Stage.view, d = (a * x + b * y + c) / (a * a + b * b), k = Stage.ratio;"
+        " const r = document.getElementById('over').getBoundingClientRect();"
+        " return [r.left + Stage.sx(x - a * d) / k, r.top + Stage.sy(y - b * d) / k]; }"
     )
-    assert max(gap) < 1e-12
+    shown.evaluate("document.documentElement.scrollTop = 0")
+    shown.mouse.move(*place)
+    shown.mouse.down()
+    shown.mouse.move(place[0] + 25, place[1] + 20, steps=3)
+    shown.mouse.up()
+    shown.wait_for_timeout(150)
+    changed = shown.evaluate("[...Live.th].flatMap((v, k) => (v === Model.file[k] ? [] : [k]))")
+    assert len(changed) == 1
+    assert shown.evaluate("(k) => places[k].column", changed[0]) == -1
+    assert shown.locator("#chips .chip.void").count() == 3
+    assert "no longer certified" in shown.inner_text("#pill")
+    assert "edited.safetensors --activation" in shown.inner_text("#chips")
+    shown.click("#undo")
+    shown.wait_for_timeout(150)
+    assert shown.locator("#chips .chip.void").count() == 0, "exactly the file's weights bring it back"
+
+
+def test_the_commands_of_edited_weights_work_as_printed(
+    lawful: Any, tmp_path: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    network = random("2-3-1 relu bias", 1)
+    write(network, Path("net.safetensors"))
+    lawful("explore", "net.safetensors", "--activation", "relu", "--html", "page.html")
+    shown = visit(tmp_path / "page.html")
+    for edit in ("", "Live.put(1, 0.75)"):
+        shown.evaluate(edit or "0")
+        shown.wait_for_timeout(400)
+        Path("edited.safetensors").write_bytes(bytes(shown.evaluate("[...Evidence.bytes()]")))
+        for command in shown.locator("#chips code").all_text_contents():
+            for part in command.split(" && "):
+                done = in_process(*shlex.split(part)[1:])
+                assert done.returncode in (0, 1, 3), (part, done)
+    with safe_open("edited.safetensors", "numpy") as saved:
+        assert saved.get_tensor("0.weight")[0, 1] == 0.75
+
+
+def test_training_keeps_balances_under_gradient_flow(tmp_path: Path, visit: Visit) -> None:
+    shown = page(tmp_path, visit, random("2-5-1 relu bias"))
+    drifts = {}
+    for rule in ("flow", "sgd", "momentum", "adam"):
+        shown.evaluate(
+            "(rule) => { Training.choose(rule); Training.start();"
+            " for (let k = 0; k < 60; k++) Training.train(); Training.stop(); }",
+            rule,
+        )
+        drifts[rule] = shown.evaluate("(rule) => Training.past[rule].at(-1)", rule)
+    assert drifts["flow"] < 1e-4
+    assert min(drifts["sgd"], drifts["momentum"], drifts["adam"]) > 10 * drifts["flow"]
+
+
+def test_gradients_of_training_are_those_of_the_engine(tmp_path: Path, visit: Visit) -> None:
+    shown = page(tmp_path, visit, random("3-4-3-2 leaky_relu(0.1) bias"))
+    gap = shown.evaluate(
+        "() => { const g = new Float64Array(Model.size), l = Model.loss(Live.th, g, 0, data.inputs.length);"
+        " const e = Engine.loss(given, data.inputs, data.targets);"
+        " return Math.max(Math.abs(l - e.loss), ...g.map((v, k) => Math.abs(v - e.gradient[k]))); }"
+    )
+    assert gap < 1e-12
 
 
 def test_keyboard_weights_and_the_address(tmp_path: Path, visit: Visit) -> None:
@@ -199,18 +286,39 @@ def test_keyboard_weights_and_the_address(tmp_path: Path, visit: Visit) -> None:
     shown.focus(".edge")
     shown.keyboard.press("Enter")
     assert shown.is_visible("#weight-editor")
-    shown.evaluate(
-        "() => { const s = document.getElementById('weight'); s.value = 0.25; s.dispatchEvent(new Event('input')); }"
+    shown.focus("#over")
+    for key in ("]", "]", "Shift+ArrowUp", "+", "ArrowLeft"):
+        shown.keyboard.press(key)
+    shown.wait_for_timeout(500)
+    seen = "[...Live.th, Stage.view.x, Stage.view.k / Stage.home.k, Stage.chosen, state.tab]"
+    before = shown.evaluate(seen)
+    assert before[-2] == 1
+    shown.reload()
+    after = shown.evaluate(seen)
+    assert after[:-4] == before[:-4], "the same bits"
+    assert after[-4:-2] == pytest.approx(before[-4:-2], rel=1e-5)
+    assert after[-2:] == before[-2:]
+    assert len(shown.url.split("#")[1]) < 1000
+    address = shown.url.split("#")[0]
+    shown.goto(address + "#law=1e9&w=xx&v=a,b&s=9&n=-4&output=7&plane=3&theme=pink&o=none")
+    shown.reload()
+    assert shown.evaluate("[state.law, state.output, Live.s, Stage.chosen]") == [0, 0, 1, -1]
+
+
+def test_a_plane_through_data_points_is_exact(tmp_path: Path, visit: Visit) -> None:
+    network = random("6-5-4-2 relu bias", 3)
+    shown = page(tmp_path, visit, network)
+    assert "data points 1, 2 and 3" in shown.inner_text("#choose-plane")
+    assert shown.evaluate("Stage.marks.length") >= 3
+    pieces, plane = shown.evaluate(
+        "() => [Pieces.split(Live.th, Plane.choices[0][1], [-1, -1, 1, 1], 1e-3, 1)"
+        ".map(({ P, gx, gy, c }) => [P, gx, gy, c]),"
+        " Plane.choices[0][1]]"
     )
-    shown.wait_for_timeout(300)
-    state = json.loads(shown.evaluate("decodeURIComponent(location.hash.slice(1))"))
-    assert state["tab"] == "where"
-    assert state["moved"] == {"0": 0.25}
-    shown.reload()
-    assert shown.evaluate("state.moved['0']") == 0.25
-    shown.goto(shown.url.split("#")[0] + "#" + "%7B%22law%22%3A1e9%2C%22moved%22%3A%7B%22-1%22%3A%22x%22%7D%7D")
-    shown.reload()
-    assert shown.evaluate("state.law") == 0
+    for flat, gx, gy, c in pieces:
+        corners = np.array(flat).reshape(-1, 2)
+        points = np.array(plane["origin"]) + corners @ np.array([plane["across"], plane["up"]])
+        np.testing.assert_allclose(network.evaluate(points)[:, 1], corners @ [gx, gy] + c, atol=1e-9)
 
 
 def test_wide_networks_are_heat_maps(tmp_path: Path, visit: Visit) -> None:
@@ -218,8 +326,7 @@ def test_wide_networks_are_heat_maps(tmp_path: Path, visit: Visit) -> None:
     assert shown.evaluate("document.querySelectorAll('#network canvas').length") == 3
     shown.click("#network canvas")
     assert shown.is_visible("#weight-editor")
-    shown.click("[data-name=function]")
-    assert "linear pieces in view" in shown.inner_text("#panel")
+    assert "pieces in view" in shown.inner_text("#head")
     shown.click("[data-name=laws]")
     assert "48 independent laws" in shown.inner_text("#panel")
     assert shown.evaluate("data.laws.length") == 48
@@ -227,9 +334,9 @@ def test_wide_networks_are_heat_maps(tmp_path: Path, visit: Visit) -> None:
 
 def test_one_input_is_a_curve(tmp_path: Path, visit: Visit) -> None:
     shown = page(tmp_path, visit, random("1-5-1 relu bias"), other=random("1-5-1 relu bias", 1))
-    for tab in ("function", "same"):
-        shown.click(f"[data-name={tab}]")
-        assert shown.locator("#panel .view path").count() == (1 if tab == "function" else 2)
+    assert "pieces in view" in shown.inner_text("#say")
+    shown.click("[data-name=same]")
+    assert shown.locator("#panel .view path").count() == 2
 
 
 def test_equal_networks_show_the_symmetry_between_them(tmp_path: Path, visit: Visit) -> None:
@@ -265,7 +372,7 @@ def test_pruning_shows_what_goes_and_what_stays(tmp_path: Path, visit: Visit) ->
 def test_names_are_text_and_two_networks_are_laid_over_each_other(tmp_path: Path, visit: Visit) -> None:
     hostile = "</script><img src=x onerror=alert(1)>{{script}}"
     shown = page(tmp_path, visit, random("2-3-1 relu bias"), source=hostile, other=random("2-3-1 relu bias", 5))
-    assert shown.inner_text("h1") == hostile
+    assert shown.inner_text("#name") == hostile
     assert shown.evaluate("document.images.length") == 0
     shown.click("[data-name=same]")
     assert "different:" in shown.inner_text("#panel")
@@ -293,14 +400,14 @@ def test_proofs_are_void_once_a_weight_moves(tmp_path: Path, visit: Visit) -> No
     assert "certified:" in text
     assert "needed: 2 hidden neurons" in text
     assert "proved for each" in text
-    shown.evaluate("() => { state.moved[0] = 9; open('prune'); }")
+    shown.evaluate("() => { Live.put(0, 9); open('prune'); }")
     text = shown.inner_text("#panel")
     assert "certified" not in text
     assert "needed" not in text
     assert "says nothing of those shown" in text
     gap = shown.evaluate("() => Engine.apart(current(), data.pruned.network, data.inputs)")
     assert gap > 0.1
-    assert f"differ by {shown.evaluate(f'({gap!r}).toExponential(1)')} at most" in text
+    assert f"differ by {shown.evaluate(f'short({gap!r})')} at most" in text
 
 
 def test_undecided_neurons_are_not_called_needed(tmp_path: Path, visit: Visit) -> None:

@@ -156,19 +156,19 @@ def test_terms_are_explained_where_they_stand(pages: dict[str, Path], visit: Cal
     page = visit(pages["audit"])
     terms = page.locator("abbr[title]")
     assert terms.count() >= 4
-    words = [terms.nth(k).inner_text().rstrip("s") for k in range(terms.count())]
+    words = [(terms.nth(k).text_content() or "").rstrip("s") for k in range(terms.count())]
     assert len(set(words)) == len(words), "each is explained once"
 
 
-def test_a_wide_network_is_drawn_as_matrices(pages: dict[str, Path], visit: Callable[..., Any]) -> None:
+def test_a_wide_network_is_drawn_as_tiles(pages: dict[str, Path], visit: Callable[..., Any]) -> None:
     page = visit(pages["wide-audit"])
-    assert page.locator(".matrices svg").count() == 3
+    assert page.locator(".tile").count() == 14
     assert page.locator("svg.graph").count() == 0
 
 
 def test_bars_stand_in_the_cells(pages: dict[str, Path], visit: Callable[..., Any]) -> None:
     page = visit(pages["audit"])
-    cells = page.locator("section#what-training-conserves td.bar")
+    cells = page.locator("details#all-8-neurons-with-numbers td.bar")
     shares = [float(cells.nth(k).evaluate("c => parseFloat(c.style.getPropertyValue('--share'))")) for k in range(8)]
     assert shares == sorted(shares, reverse=True)
     assert shares[0] == 100

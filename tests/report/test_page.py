@@ -52,10 +52,10 @@ def test_tables_sort_by_mouse_and_keyboard(page_file: Path, visit: Callable[...,
         return list(page.locator("tbody tr td:nth-child(2)").all_inner_texts())
 
     page.get_by_role("button", name="value").click()
-    assert values() == ["-0.0025", "9", "10"]
+    assert values() == ["−0.0025", "9", "10"]
     page.get_by_role("button", name="value").focus()
     page.keyboard.press("Enter")
-    assert values() == ["10", "9", "-0.0025"]
+    assert values() == ["10", "9", "−0.0025"]
     assert page.locator("th[aria-sort=descending]").count() == 1
 
 

@@ -34,13 +34,18 @@ from lawful.sources.activity import LayerActivity, activity
 from lawful.sources.opening import Source, open_free
 from lawful.sources.provenance import answered
 from lawful.sources.summary import Summary, summarise
+from lawful.types import Floats
 
 EFFORTS = ("quick", "normal", "full")
-MOST_PARAMETERS = {"quick": 600, "normal": 2000, "full": 20_000}  # for an exact count of laws: its time grows like D³
+# For an exact count of laws, whose time grows like the cube: 1 second for 2,400 parameters, 10 seconds for 6,500.
+MOST_PARAMETERS = {"quick": 2500, "normal": 6000, "full": 20_000}
+MOST_NEAR_PARAMETERS = {"quick": 600, "normal": 2500, "full": 20_000}  # near given weights: five times as long
 MOST_DATA_PARAMETERS = {"quick": 150, "normal": 400, "full": 5000}  # for the laws of one data set
 MOST_IDENTIFIABLE = {"quick": 10_000, "normal": 100_000, "full": 10**9}
 DECIDE = {"quick": 2.0, "normal": 6.0, "full": 60.0}  # seconds to decide which neurons are needed, dead or linear
 MOST_RECOMMENDATIONS = 5
+MOST_EXAMPLES = 10
+SAVED = "--out pruned.safetensors --certificate pruned.json"
 WORTH_IT = 0.02  # a rescaling that shrinks the squared norm by less than this is not worth a line
 
 
@@ -90,12 +95,22 @@ class Audit(Shown):
     activity: tuple[LayerActivity, ...]
     skipped: tuple[Skipped, ...]
     recommendations: tuple[Recommendation, ...]
+    asked: str = ""  # the source and the options that reading it took, as a command takes them
+    examples: Floats | None = None  # a few inputs from the data, to show
 
 
 def audit(
-    network: Source, *, source: str = "network", data: Data | None = None, loss: str = "full", effort: str = "normal"
+    network: Source,
+    *,
+    source: str = "network",
+    asked: str = "",
+    data: Data | None = None,
+    loss: str = "full",
+    effort: str = "normal",
 ) -> Audit:
     """Ask every room about a network; `effort` is quick, normal or full, and decides what is too large to ask.
+
+    `asked` is how a command names the network: its source with the options that reading it took.
 
     >>> from lawful.network import Architecture
     >>> found = audit(Architecture.parse("3-6-4-1 relu bias").initialise(seed=1), source="net.pt")
@@ -104,6 +119,7 @@ def audit(
     >>> found.recommendations[0].command
     'lawful rebalance net.pt --balance zero --out balanced.safetensors'
     """
+    asked = asked or shlex.quote(source)
     if effort not in EFFORTS:
         raise LawfulError(f"unknown effort {effort!r}: choose from {', '.join(EFFORTS)}")
     network = open_free(network)
@@ -117,11 +133,13 @@ def audit(
     box = None if data is None else (data.x.min(axis=0), data.x.max(axis=0))
     facts: dict[str, Any] = {
         "source": source,
+        "asked": asked,
+        "examples": None if data is None else _examples(data),
         "network": network,
         "summary": settle(summarise(network), network, seconds=DECIDE[effort]),
         "depth": depth_of(network),
         "balance": dag.hidden_incidence @ dag.theta**2,
-        **_laws(network, data, loss, effort, skipped),
+        **_laws(network, data, loss, effort, asked, skipped),
         "components": where,
         "outputs": locked_outputs(where),
         "unlocked": unlocked,
@@ -133,36 +151,50 @@ def audit(
         "smallest": smallest_of(network, pruning),
         "box_pruning": None if box is None else prune(network, box=box),
         "singularity": singularity(dag),
-        **_identifiable(network, effort, skipped),
+        **_identifiable(network, effort, asked, skipped),
         "activity": () if data is None else activity(dag, data),
     }
     advice = _recommendations(facts, box)
     return answered(Audit(**facts, skipped=tuple(skipped), recommendations=advice), network)
 
 
-def _laws(network: Mlp | Dag, data: Data | None, loss: str, effort: str, skipped: list[Skipped]) -> dict[str, Any]:
+def _examples(data: Data) -> Floats:
+    """The first input of every class, or the first few."""
+    if data.classes is None:
+        return data.x[:MOST_EXAMPLES]
+    first = [int(np.flatnonzero(data.classes == label)[0]) for label in np.unique(data.classes)[:MOST_EXAMPLES]]
+    return data.x[first]
+
+
+def _laws(
+    network: Mlp | Dag, data: Data | None, loss: str, effort: str, asked: str, skipped: list[Skipped]
+) -> dict[str, Any]:
     """Counts at the level of the architecture, near these weights, and for these data, where each is affordable."""
-    size, remedy = network.parameters, "lawful audit --full, or lawful laws"
+    size = network.parameters
     found: dict[str, Any] = {"laws": None, "near_laws": None, "data_laws": None}
     if size > MOST_PARAMETERS[effort]:
         reason = f"{size:,} parameters; an exact count takes time like their cube"
-        skipped.append(Skipped("proof that there are no other laws", reason, remedy))
+        skipped.append(Skipped("proof that there are no other laws", reason, f"lawful laws {asked}"))
         return found
     found["laws"] = count_laws(network, loss=loss)
-    found["near_laws"] = count_laws(network, level="near", loss=loss)
+    if size > MOST_NEAR_PARAMETERS[effort]:
+        reason = f"{size:,} parameters; near given weights a count takes five times as long"
+        skipped.append(Skipped("laws near these weights", reason, f"lawful laws {asked} --near"))
+    else:
+        found["near_laws"] = count_laws(network, level="near", loss=loss)
     if data is not None and size <= MOST_DATA_PARAMETERS[effort]:
         found["data_laws"] = count_laws(network, level="data", data=data.x, loss=loss)
     elif data is not None:
-        skipped.append(Skipped("laws of this data set", f"{size:,} parameters", remedy + " --data FILE"))
+        skipped.append(Skipped("laws of this data set", f"{size:,} parameters", f"lawful audit {asked} --full"))
     return found
 
 
-def _identifiable(network: Mlp | Dag, effort: str, skipped: list[Skipped]) -> dict[str, Any]:
+def _identifiable(network: Mlp | Dag, effort: str, asked: str, skipped: list[Skipped]) -> dict[str, Any]:
     """Paper 4's theorems, where the network has their shape."""
     found: dict[str, Any] = {"identifiability": None, "normal_form": None, "fiber_dimension": None}
     part = "which parameters are the same function"
     if network.parameters > MOST_IDENTIFIABLE[effort]:
-        skipped.append(Skipped(part, f"{network.parameters:,} parameters", "lawful audit --full"))
+        skipped.append(Skipped(part, f"{network.parameters:,} parameters", f"lawful audit {asked} --full"))
     elif isinstance(network, Mlp) and len(network.slopes) == 1 and network.slopes[0] == 0.0:
         found["normal_form"] = fibers.normal_form(network, tolerance=0.0)
         found["fiber_dimension"] = _fiber_dimension(network)
@@ -193,19 +225,19 @@ def _fiber_dimension(network: Mlp) -> int | None:
 
 def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, ...]:
     """At most five things to do, by how much of the network they change for the better."""
-    name = shlex.quote(facts["source"])
+    name = facts["asked"]
     network, pruning, box_pruning = facts["network"], facts["pruning"], facts["box_pruning"]
     found: list[Recommendation] = []
     removed = _removed_share(network, pruning)
     if removed > 0:
         title, benefit = says.advise_pruning(_removed(pruning), removed, pruning.rounding)
-        found.append(Recommendation(title, f"lawful prune {name} --out pruned.safetensors", benefit, removed))
+        found.append(Recommendation(title, f"lawful prune {name} {SAVED}", benefit, removed))
     if box_pruning is not None and (more := _removed_share(network, box_pruning)) > removed:
         low, high = float(box[0].min()), float(box[1].max())
         wide = prune(network, box=(np.full_like(box[0], low), np.full_like(box[1], high)))
         if (more := _removed_share(network, wide)) > removed:
             title, benefit = says.advise_box(_removed(wide), more, Fraction(wide.bound) + Fraction(wide.rounding))
-            command = f"lawful prune {name} --box={low!r},{high!r} --out pruned.safetensors"
+            command = f"lawful prune {name} --box={low!r},{high!r} {SAVED}"
             found.append(Recommendation(title, command, benefit, more))
     if facts["unlocked"] is not None:
         locked = facts["components"].log2_components

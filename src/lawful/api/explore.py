@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,12 +51,14 @@ class Exploration(Shown):
     other: Mlp | None
     other_source: str
     verdict: Verdict | None
+    asked: str = ""  # the source and the options that reading it took, as a command takes them
 
 
 def explore(
     network: Source,
     *,
     source: str = "network",
+    asked: str = "",
     data: Data | None = None,
     other: Source | None = None,
     other_source: str = "other",
@@ -82,6 +85,7 @@ def explore(
     locked = components(layered)
     found = Exploration(
         source=source,
+        asked=asked or shlex.quote(source),
         network=layered,
         inputs=inputs,
         targets=targets,

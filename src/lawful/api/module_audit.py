@@ -40,10 +40,11 @@ class ModuleAudit(Shown):
     balanced_norm: float | None
     skipped: tuple[Skipped, ...]
     recommendations: tuple[Recommendation, ...]
+    asked: str = ""  # the source and the options that reading it took, as a command takes them
 
 
 def audit_module(
-    module: nn.Module, input: Any = None, *, source: str = "network", effort: str = "normal"
+    module: nn.Module, input: Any = None, *, source: str = "network", asked: str = "", effort: str = "normal"
 ) -> ModuleAudit:
     """Ask every room that a module can enter; `input` is the size of its input without the batch.
 
@@ -56,11 +57,12 @@ def audit_module(
     if effort not in MOST_ENTRIES:
         raise LawfulError(f"unknown effort {effort!r}: choose from {', '.join(MOST_ENTRIES)}")
     found = symmetries(module, input)
+    asked = asked or _asked(source, input)
     skipped: list[Skipped] = []
     where, rank, after, norm = None, None, None, None
     parameters = sum(tensor.numel() for tensor in module.parameters())
     if parameters > MOST_ENTRIES[effort]:
-        skipped.append(Skipped("where training can go", f"{parameters:,} entries", "lawful audit --full"))
+        skipped.append(Skipped("where training can go", f"{parameters:,} entries", f"lawful audit {asked} --full"))
     else:
         try:
             graph = entry_graph(module, input)
@@ -69,7 +71,7 @@ def audit_module(
             after = None if not where.locked else unlock(graph).locked
             norm = _balanced_norm(graph)
         except (Unsupported, LawfulError) as error:
-            skipped.append(Skipped("where training can go", str(error), "lawful symmetries"))
+            skipped.append(Skipped("where training can go", str(error), f"lawful symmetries {asked}"))
     return ModuleAudit(
         source=source,
         kind=type(module).__name__,
@@ -81,7 +83,8 @@ def audit_module(
         locked_after_rescaling=after,
         balanced_norm=norm,
         skipped=tuple(skipped),
-        recommendations=_advice(found, where, after, norm, _asked(source, input), parameters),
+        recommendations=_advice(found, where, after, norm, asked, parameters),
+        asked=asked,
     )
 
 

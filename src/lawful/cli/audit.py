@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,7 +60,7 @@ def audit(
         return
     found = named.network()
     samples = None if data is None else read_data(data, len(found.to_dag().inputs))
-    result = run(found, source=named.text, data=samples, loss=loss, effort=effort)
+    result = run(found, source=named.text, asked=named.asked, data=samples, loss=loss, effort=effort)
     if html is not None:
         write_text(html, audit_page(result))
     if as_json:
@@ -87,17 +88,23 @@ def trained_module(named: Named) -> torch.nn.Module | None:
 
 def _audit_module(module: torch.nn.Module, named: Named, effort: str, html: Path | None, as_json: bool) -> None:
     from lawful.api.module_audit import audit_module
-    from lawful.report.audit.module_audit import module_audit_html, module_audit_json, print_module_audit
+    from lawful.report.audit.module_audit import module_audit_json, print_module_audit
+    from lawful.report.audit.module_page import module_page
 
-    result = audit_module(module, named.input_text, source=named.text, effort=effort)
+    result = audit_module(module, named.input_text, source=named.text, asked=of_module(named), effort=effort)
     if html is not None:
-        write_text(html, module_audit_html(result))
+        write_text(html, module_page(result))
     if as_json:
         print_json(module_audit_json(result))
     else:
         print_module_audit(result, console(80))
         if html is not None:
             typer.echo(f"page: {html}")
+
+
+def of_module(named: Named) -> str:
+    """How a command names the module: a seed and useless neurons are about graphs alone."""
+    return replace(named, seed=0, drop_useless=False).asked
 
 
 def diff(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
@@ -133,6 +134,14 @@ class Named:
     model: str | None = None
     order: str | None = None
     input_text: str | None = None
+
+    @property
+    def asked(self) -> str:
+        """NETWORK and every option that reading it took, as another subcommand takes them."""
+        given = {"--activation": self.activation, "--model": self.model, "--order": self.order}
+        given |= {"--input": self.input_text, "--seed": str(self.seed) if self.seed else None}
+        words = [word for option, value in given.items() if value is not None for word in (option, value)]
+        return shlex.join([self.text, *words, *["--drop-useless"] * self.drop_useless])
 
     @property
     def _options(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,7 +69,9 @@ def symmetries(
     if html is not None:
         from lawful.report.structure.symmetries_page import symmetries_page
 
-        write_text(html, symmetries_page(found, network))
+        words = {"--model": [model], "--activation": [activation], "--order": [order], "--input": input_size or ()}
+        taken = [word for option, each in words.items() for value in each if value for word in (option, value)]
+        write_text(html, symmetries_page(found, network, shlex.join([network, *taken])))
     if as_json:
         print_json(symmetries_json(found) | ({} if moved is None else {"applied": moved.difference}))
     else:

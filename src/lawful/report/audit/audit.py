@@ -86,26 +86,40 @@ def _same_json(audit: Audit) -> dict[str, Any] | None:
 
 def sentences(audit: Audit) -> Iterator[tuple[str, str]]:
     """The answers in order of consequence: a heading and a sentence."""
-    point = audit.singularity
     yield "where it can go", where_sentence(audit)
     yield "what is wasted", wasted_sentence(audit)
-    if audit.smallest is not None:
-        yield "smallest", _capital(smallest_sentence(audit.smallest)) + "."
-    if audit.box_pruning is not None:
-        less = audit.box_pruning
-        removed = less.neurons_before - less.neurons_after
-        words = (
-            says.on_the_range(removed, upper(less.bound, less.rounding))
-            if removed
-            else "No neuron was found that can go."
-        )
+    if words := smallest_words(audit):
+        yield "smallest", words
+    if words := range_sentence(audit):
         yield "on your data's range", words
     yield "what training conserves", conserved_sentence(audit)
+    if words := rank_sentence(audit):
+        yield "rank", words
+    yield "the same function", same_sentence(audit)
+
+
+def smallest_words(audit: Audit) -> str:
+    """How many neurons any network of the same depth needs, where that is known."""
+    return "" if audit.smallest is None else _capital(smallest_sentence(audit.smallest)) + "."
+
+
+def range_sentence(audit: Audit) -> str:
+    """What can go on the range of the data, if there are data."""
+    less = audit.box_pruning
+    if less is None:
+        return ""
+    removed = less.neurons_before - less.neurons_after
+    return (
+        says.on_the_range(removed, upper(less.bound, less.rounding)) if removed else "No neuron was found that can go."
+    )
+
+
+def rank_sentence(audit: Audit) -> str:
+    """Whether the balances have independent derivatives at these weights."""
+    point = audit.singularity
     if point.singular:
-        yield "rank", says.singular(point.rank, point.hidden, listed(point.cut_off))
-    elif point.hidden:
-        yield "rank", says.regular(point.rank)
-    yield "the same function", _same(audit)
+        return says.singular(point.rank, point.hidden, listed(point.cut_off))
+    return says.regular(point.rank) if point.hidden else ""
 
 
 def wasted_sentence(audit: Audit) -> str:
@@ -154,7 +168,8 @@ def conserved_sentence(audit: Audit) -> str:
     return " ".join(words)
 
 
-def _same(audit: Audit) -> str:
+def same_sentence(audit: Audit) -> str:
+    """Which other weights are this function, as far as that was decided."""
     known = says.rescaling(audit.summary.hidden, audit.depth is not None)
     if audit.summary.hidden == 0:
         return known + "."

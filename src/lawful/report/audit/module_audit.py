@@ -1,4 +1,4 @@
-"""The audit of a module as JSON, as one terminal page and as one HTML page."""
+"""The audit of a module as JSON and as one terminal page; the sentences that its HTML page repeats."""
 
 from __future__ import annotations
 
@@ -10,24 +10,16 @@ from rich.console import Console
 from rich.table import Table as TextTable
 from rich.text import Text
 
-from lawful.figure import Figure
-from lawful.outward import at_least
-from lawful.report.audit.advice import advice_block, print_advice, skipped_section
+from lawful.report.audit.advice import print_advice
 from lawful.report.audit.audit import listed
-from lawful.report.page.charts import locks, sorted_values
-from lawful.report.page.page import Block, Section, Table, render
 from lawful.report.structure.components import edge_words
 from lawful.report.structure.symmetries import symmetries_json
-from lawful.report.structure.symmetries_page import space_blocks, waste_sections
 from lawful.sentences import audit as of_balances
 from lawful.sentences import symmetries as says
 
 if TYPE_CHECKING:
     from lawful.api.module_audit import ModuleAudit
 
-MOST_LISTED = 500
-SHOWN = 5  # digits of a number in a table: a barrier is rounded downwards to them
-NOTHING = "Nothing was found: no rescaling that the audit tries helps, and no rule finds a dead parameter."
 SHARED = ("spaces", "dead", "pinned", "dimension", "log10_discrete", "mode", "noted")  # with `lawful symmetries`
 
 
@@ -62,22 +54,33 @@ def module_sentences(audit: ModuleAudit) -> Iterator[tuple[str, str]]:
     """The answers in order of consequence: a heading and a sentence."""
     found, where = audit.symmetries, audit.components
     if where is not None:
-        yield "where it can go", _where(audit)
-    dead = [(part.parameter, part.entries) for part in found.dead]
-    yield "what is wasted", says.dead(sum(count for _, count in dead), dead) if dead else says.none_dead_found()
+        yield "where it can go", where_words(audit)
+    yield "what is wasted", dead_words(audit)
     yield "what training conserves", says.conserved(len(found.laws), found.parameters, found.mode)
     yield "same function", says.group(found.dimension, found.log10_discrete)
-    point = audit.singularity
-    if point is not None and point.singular:
-        yield "rank", of_balances.singular(point.rank, point.hidden, listed(point.cut_off))
-    elif point is not None and point.hidden:
-        yield "rank", of_balances.regular(point.rank)
+    if words := rank_words(audit):
+        yield "rank", words
     for each in found.pinned:
         yield "not understood", f"{each.operation} ({each.calls} calls) touches {each.share:.1%} of the parameters."
     yield "read", found.noted
 
 
-def _where(audit: ModuleAudit) -> str:
+def dead_words(audit: ModuleAudit) -> str:
+    """Entries that training never moves."""
+    dead = [(part.parameter, part.entries) for part in audit.symmetries.dead]
+    return says.dead(sum(count for _, count in dead), dead) if dead else says.none_dead_found()
+
+
+def rank_words(audit: ModuleAudit) -> str:
+    """Whether the balances have independent derivatives at these weights."""
+    point = audit.singularity
+    if point is not None and point.singular:
+        return of_balances.singular(point.rank, point.hidden, listed(point.cut_off))
+    return of_balances.regular(point.rank) if point is not None and point.hidden else ""
+
+
+def where_words(audit: ModuleAudit) -> str:
+    """Whether balances lock signs, and what else may confine training."""
     where = audit.components
     if where is None:
         return ""
@@ -106,38 +109,3 @@ def module_audit_text(audit: ModuleAudit) -> str:
     lines = io.StringIO()
     print_module_audit(audit, Console(file=lines, width=80, color_system=None, force_jupyter=False))
     return lines.getvalue().rstrip()
-
-
-def module_audit_html(audit: ModuleAudit) -> str:
-    """The self-contained page."""
-    found = audit.symmetries
-    sections = [
-        Section("Answers", [Table(("question", "answer"), list(module_sentences(audit)))]),
-        Section("What to do", [advice_block(audit.recommendations, "module", NOTHING)]),
-        Section("Where training can go", _where_blocks(audit)),
-        Section("What training conserves", space_blocks(found.spaces)),
-        *waste_sections(found),
-    ]
-    if audit.skipped:
-        sections.append(skipped_section(audit.skipped))
-    lead = f"{audit.kind}, {audit.parameters:,} parameters, {audit.frozen:,} of them frozen"
-    return render(f"Audit of {audit.source}", lead, sections)
-
-
-def _where_blocks(audit: ModuleAudit) -> list[Block]:
-    where = audit.components
-    if where is None:
-        return ["Not looked at: see what was skipped."]
-    blocks: list[Block] = [_where(audit)]
-    if len(where.dag.hidden):
-        panel = sorted_values(where.balance.values, "balances", "node, by rank", "balance")
-        blocks.append(Figure("Balances of the scaling graph, largest first.", [panel]))
-    if where.locked:
-        rows = [
-            (edge_words(where.dag, lock.edge), "+" if lock.sign > 0 else "-", float(where.dag.theta[lock.edge]),
-             float(at_least(lock.barrier, SHOWN)))
-            for lock in where.locked[:MOST_LISTED]
-        ]  # fmt: skip
-        caption = "Weights whose sign training keeps, and how close to zero each can come."
-        blocks += [Table(("entry", "sign", "weight", "barrier"), rows, caption), locks(where)]
-    return blocks

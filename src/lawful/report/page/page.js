@@ -108,3 +108,13 @@ for (const film of document.querySelectorAll("[data-film]")) {
   slider.addEventListener("input", show);
   show();
 }
+// Commands to copy.
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest(".cmd button");
+  if (!button) return;
+  const command = button.previousElementSibling;
+  try { await navigator.clipboard.writeText(command.textContent); }
+  catch { getSelection().selectAllChildren(command); document.execCommand("copy"); }  // a page opened as a file
+  button.textContent = "Copied";
+  setTimeout(() => { button.textContent = "Copy"; }, 1200);
+});

@@ -33,12 +33,34 @@ TERMS = {
 _WORDS = re.compile(r"(?<![-\w`])(" + "|".join(sorted(map(re.escape, TERMS), key=len, reverse=True)) + r")(s?)\b")
 
 
+_POWER = re.compile(r"(?<![\w.])(-?\d+(?:\.\d+)?)e([+-]?)0*(\d+)\b")
+_MINUS = re.compile(r"(?<=[\s(\[])-(?=\d)|^-(?=\d)")
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def as_prose(text: str) -> str:
+    """The text with its numbers as people write them; commands stay as they are.
+
+    >>> as_prose("off by 1.0e-07 at most, -3 of 2e+12, 0.0e+00"), as_prose("lawful check --box=-1e-3,1 x-2.pt")
+    ('off by 1·10⁻⁷ at most, −3 of 2·10¹², 0', 'lawful check --box=-1e-3,1 x-2.pt')
+    """
+    if text.startswith("lawful "):
+        return text
+    return _MINUS.sub("−", _POWER.sub(_raised, text))
+
+
+def _raised(found: re.Match[str]) -> str:
+    digits, sign, power = found[1].removesuffix(".0"), found[2].replace("+", ""), found[3]
+    return "0" if not float(digits) else f"{digits}·10{(sign + power).translate(_RAISED)}"
+
+
 def explained(text: str, seen: set[str]) -> str:
     """The text as HTML in which the first use of each term carries its explanation.
 
     >>> explained("Its balances are < 1.", set())[:36], explained("balance", {"balance"})
     ('Its <abbr tabindex="0" title="Of a h', 'balance')
     """
+    text = as_prose(text)
     pieces, place = [], 0
     for found in _WORDS.finditer(text):
         term = found[1]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lawful.figure import Figure, Panel, Series
-from lawful.report.page.charts import laws_by_group
-from lawful.report.page.page import Block, Section, Table, render
+from lawful.report.page.page import Action, Block, Chip, Opening, Section, Table, render
+from lawful.report.structure.block_rows import block_rows
 from lawful.report.structure.symmetries import check_words
 from lawful.sentences import symmetries as says
 
@@ -19,27 +19,50 @@ LISTED = 200  # spaces that are listed one by one
 ACTED = 4  # parameters that a row names
 
 
-def symmetries_page(found: Symmetries, source: str) -> str:
-    """The page of `lawful symmetries --html`."""
-    laws = f"{len(found.laws):,} conservation laws from the symmetries of {found.parameters:,} parameters."
-    lead = f"{laws} {says.group(found.dimension, found.log10_discrete)}"
-    sections = [
-        Section("Spaces", space_blocks(found.spaces)),
-        Section("Evidence", [f"Checked: {check_words(found)}.", f"Read: {found.noted}."]),
-        *waste_sections(found),
-    ]
+def symmetries_page(found: Symmetries, source: str, asked: str = "") -> str:
+    """The page of `lawful symmetries --html`; `asked` is how a command names the network."""
+    laws = len(found.laws)
+    noun = "quantity is" if laws == 1 else "quantities are"
+    headline = f"At least {laws:,} {noun} conserved." if laws else "0 conservation laws were found."
+    asked = asked or shlex.quote(source)
+    opening = Opening(
+        file=source,
+        kind=f"{found.parameters:,} trained weights, {found.mode} mode",
+        chip=_chip(found, asked),
+        stage=block_rows(found),
+        actions=[
+            Action("Rescale it to equal norms", "The function stays; weights that share a scale get equal norms.",
+                   f"lawful rebalance {asked} --balance zero --out balanced.safetensors"),
+            Action("See what can go", "Everything known of it on one page, with what to do.",
+                   f"lawful audit {asked} --html audit.html"),
+        ],
+    )  # fmt: skip
+    lead = f"{says.conserved(laws, found.parameters, found.mode)} {says.group(found.dimension, found.log10_discrete)}"
+    sections = [Section("Spaces", space_blocks(found.spaces)), *waste_sections(found)]
     single = [
         (space.name, space.group, space.size, space.count, ", ".join(space.roles)) for space in found.spaces[:LISTED]
     ]
     caption = f"The first {LISTED} of {len(found.spaces):,}; --json has all." if len(found.spaces) > LISTED else ""
     each = Table(("space", "group", "size", "laws", "acts on"), single, caption, bars=("laws",))
-    return render(f"Symmetries of {source}", lead, [*sections, Section("One by one", [each])])
+    folded = [Section("One by one", [each])] if single else []
+    return render(headline, lead, sections, opening=opening, folded=folded)
+
+
+def _chip(found: Symmetries, asked: str) -> Chip:
+    if found.checked is None:
+        more = "Read from the graph and not held against gradients. To do it:"
+        return Chip("open", "Not checked", check_words(found), more, (f"lawful symmetries {asked} --check",))
+    more = f"Read: {found.noted}. Derivatives along each generator, in float64: measured, no proof."
+    return Chip("here", f"Checked: {check_words(found)}", "", more, (f"lawful symmetries {asked}",))
 
 
 def space_blocks(spaces: Sequence[Space]) -> list[Block]:
-    """Laws by group, then a row for each kind of space: where it lives (* is the number of a block), how often."""
-    if not spaces:
-        return ["No hidden space with a symmetry was found."]
+    """A row for each kind of space: where it lives (* is the number of a block), how often."""
+    return [space_table(spaces)] if spaces else ["No hidden space with a symmetry was found."]
+
+
+def space_table(spaces: Sequence[Space]) -> Table:
+    """Kinds of space, those with most laws first."""
     kinds: dict[tuple[str, str, int], list[Space]] = {}
     for space in spaces:
         kinds.setdefault((_pattern(space), space.group, space.size), []).append(space)
@@ -50,7 +73,7 @@ def space_blocks(spaces: Sequence[Space]) -> list[Block]:
     rows.sort(key=lambda row: -row[-1])
     caption = "Kinds of space, those with most laws first; * stands for the number of a block."
     columns = ("acts on", "group", "size", "spaces", "laws each", "laws in all")
-    return [_figure(spaces), Table(columns, rows, caption, bars=("laws in all",))]
+    return Table(columns, rows, caption, bars=("laws in all",))
 
 
 def waste_sections(found: Symmetries) -> list[Section]:
@@ -70,12 +93,15 @@ def waste_sections(found: Symmetries) -> list[Section]:
             Section("Dead parameters", [Table(("parameter", "entries", "of", "why"), rows, bars=("entries",))])
         )
     if found.pinned:
-        pinned = [(part.operation, part.calls, part.share, ", ".join(part.parameters[:5])) for part in found.pinned]
-        words = "The spaces that these operations touch were taken to have no symmetry: there may be more laws."
-        sections.append(
-            Section("Not understood", [words, Table(("operation", "calls", "share", "parameters"), pinned)])
-        )
+        sections.append(Section("Not understood", pinned_blocks(found)))
     return sections
+
+
+def pinned_blocks(found: Symmetries) -> list[Block]:
+    """Operations without a rule, and what that costs."""
+    pinned = [(part.operation, part.calls, part.share, ", ".join(part.parameters[:5])) for part in found.pinned]
+    words = "The spaces that these operations touch were taken to have no symmetry: there may be more laws."
+    return [words, Table(("operation", "calls", "share", "parameters"), pinned)]
 
 
 def in_any_block(name: str) -> str:
@@ -86,28 +112,3 @@ def in_any_block(name: str) -> str:
 def _pattern(space: Space) -> str:
     names = list(dict.fromkeys(map(in_any_block, space.parameters)))
     return ", ".join(names[:ACTED]) + (f", and {len(names) - ACTED} more" if len(names) > ACTED else "")
-
-
-def _block(space: Space) -> int | None:
-    """The number of the block in which all its parameters live."""
-    numbers = {found[1] if (found := re.search(r"\.(\d+)\.", name)) else None for name in space.parameters}
-    number = numbers.pop() if len(numbers) == 1 else None
-    return None if number is None else int(number)
-
-
-def _figure(spaces: Sequence[Space]) -> Figure:
-    """Laws by group, and where there are blocks, over depth."""
-    figure = laws_by_group(spaces)
-    counts: dict[str, dict[int, int]] = {}
-    for space in spaces:
-        if (block := _block(space)) is not None and space.count:
-            of_group = counts.setdefault(space.group, {})
-            of_group[block] = of_group.get(block, 0) + space.count
-    if not counts:
-        return figure
-    series = [
-        Series([per[block] for block in sorted(per)], sorted(per), group, "points") for group, per in counts.items()
-    ]
-    depth = Panel(series, "laws over depth", "block", "laws", log_y=True)
-    return Figure("Conservation laws by the group that they come from, in all and block by block.",
-                  [*figure.panels, depth])  # fmt: skip

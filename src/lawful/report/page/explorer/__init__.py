@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -18,8 +17,10 @@ from lawful.fibers.verdict import Different, Equal, step_json
 from lawful.invariant_set.module_graph import as_dag
 from lawful.network import Mlp
 from lawful.pruning.neurons.prune import Pruning
-from lawful.report.structure.network import MAX_EDGES, MAX_NODES, draw_graph
+from lawful.report.page.page import POLICY, asset, json_text
+from lawful.report.structure.network import draw_graph
 from lawful.report.structure.pruning import decided_sentence
+from lawful.sentences import audit as says
 from lawful.sentences.pruning import EVERYWHERE, same_function
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 MOST_LAWS = 400
+MOST_DRAWN = 60  # weights of a network that is drawn for readers without scripts
 
 
 def facts(found: Exploration) -> dict[str, Any]:
@@ -47,24 +49,32 @@ def facts_text(found: Exploration) -> str:
     return f"explorer of {found.source}: {found.network.parameters:,} parameters, {len(found.inputs)} samples"
 
 
+SCRIPTS = (
+    "engine.js", "drawing.js", "frame.js", "model.js", "pieces.js", "plane.js", "still.js", "stage.js", "curve.js",
+    "weights.js", "balances.js", "training.js", "evidence.js", "address.js", "loop.js", "questions.js", "panels.js",
+)  # fmt: skip
+
+
 def explorer_html(found: Exploration, title: str = "", lead: str = "") -> str:
     """The page, under words of your own; data go in as JSON, and no text of the user's becomes markup."""
-    words = {"title": title or found.source, "lead": lead}
-    data = json.dumps(explorer_data(found) | words, ensure_ascii=False, allow_nan=False)
+    words = {"title": title, "lead": lead}
     parts = {
-        "style": _text("page.css"),
-        "title": escape(words["title"]),
+        "policy": POLICY,
+        "style": asset("tokens.css") + _text("page.css"),
+        "title": escape(found.source),
+        "headline": escape(title or f"{found.network.parameters:,} weights, one function"),
         "picture": _picture(found),
-        "data": data.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"),
-        "script": "\n".join(map(_text, ("engine.js", "drawing.js", "page.js", "panels.js"))),
+        "data": json_text(explorer_data(found) | words),
+        "script": "\n".join(map(_text, SCRIPTS)),
     }
-    return re.sub(r"\{\{(style|title|picture|data|script)\}\}", lambda place: parts[place[1]], _text("page.html"))
+    names = "|".join(parts)
+    return re.sub(rf"\{{\{{({names})\}}\}}", lambda place: parts[place[1]], _text("page.html"))
 
 
 def _picture(found: Exploration) -> str:
     """The network as it is given, for readers without scripts; the page draws its own over it."""
     dag = as_dag(found.components.dag)
-    small = len(dag.names) <= MAX_NODES and dag.parameters <= MAX_EDGES
+    small = dag.parameters <= MOST_DRAWN
     return draw_graph(dag) if small else "<noscript>This page needs scripts to draw so large a network.</noscript>"
 
 
@@ -78,7 +88,11 @@ def explorer_data(found: Exploration) -> dict[str, Any]:
     dag = as_dag(found.components.dag)
     return {
         "source": found.source,
-        "command": shlex.quote(found.source),
+        "asked": found.asked,
+        "file": shlex.quote(found.source),
+        "editedOptions": f"--activation '{_activation(network)}'",
+        "middle": found.targets.mean(axis=0).tolist(),
+        "claims": _claims(found),
         "otherCommand": shlex.quote(found.other_source),
         "network": _network(network),
         "other": None if found.other is None else _network(found.other),
@@ -101,6 +115,72 @@ def explorer_data(found: Exploration) -> dict[str, Any]:
         "pruned": _pruned(found),
         "verdict": _verdict(found),
     }
+
+
+def _activation(network: Mlp) -> str:
+    """How the command line names the activation between the layers."""
+    slope = network.slopes[0] if network.slopes else 1.0
+    return {0.0: "relu", 1.0: "linear"}.get(slope, f"leaky_relu({slope!r})")
+
+
+def _claims(found: Exploration) -> list[dict[str, Any]]:
+    """What the page may say, of which weights, and the command that certifies it again."""
+    counted, network = found.laws, found.network
+    hidden = sum(network.widths[1:-1])
+    proved = counted is not None and counted.proved
+    of_laws = {
+        "kind": "laws",
+        "scope": "any",
+        "open": not proved,
+        "what": says.balances(hidden)
+        if counted is None
+        else says.conserved(counted.laws, counted.proved, counted.status),
+        "holds": "proved for any weights: editing does not touch it" if proved else "that there are no others is open",
+        "more": "To save the evidence and have an independent checker verify it:",
+        "command": f"lawful laws {found.asked} --certificate laws.json && lawful verify laws.json",
+    }
+    decided = "decided exactly for the file's weights"
+    locked = found.components.log2_components
+    of_locks = {
+        "kind": "locks",
+        "scope": "weights",
+        "open": False,
+        "what": says.locked(locked) if locked else says.connected(),
+        "holds": decided,
+        "more": "To save the evidence and have an independent checker verify it:",
+        "command": "lawful components {file} --certificate components.json && lawful verify components.json {file}",
+    }
+    pruned = _pruned(found)
+    of_pruning = {
+        "kind": "pruned",
+        "scope": "weights",
+        "open": not pruned["complete"],
+        "what": f"{pruned['words'].replace(' (ringed on the left)', '')} {pruned['left']}",
+        "holds": decided if pruned["complete"] else "not all neurons were decided",
+        "more": "To save the evidence and have an independent checker verify it:",
+        "command": "lawful prune {file} --out pruned.safetensors --certificate pruned.json"
+        " && lawful verify pruned.json",
+    }
+    of_function = {
+        "kind": "function",
+        "scope": "weights",
+        "open": False,
+        "what": f"This is the function of {found.source}.",
+        "holds": "these are the file's weights",
+        "more": "To compare it with another file:",
+        "command": _same_command(found),
+    }
+    return [of_laws, of_locks, of_pruning, of_function]
+
+
+def _same_command(found: Exploration) -> str:
+    """Compare the file with the edited weights, which are read by their activation alone."""
+    activation = f"--activation '{_activation(found.network)}'"
+    taken = shlex.split(found.asked)
+    if any(word in taken for word in ("--model", "--input", "--order", "--drop-useless", "--seed")):
+        first = f"lawful convert {found.asked} --out given.safetensors"
+        return f"{first} && lawful same given.safetensors {{edited}} {activation}"
+    return f"lawful same {shlex.quote(found.source)} {{edited}} {activation}"
 
 
 def _network(network: Any) -> dict[str, Any]:

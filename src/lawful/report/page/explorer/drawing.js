@@ -100,7 +100,7 @@ const Draw = {
 
   // Curves over time; `series` are { name, points, tone }.
   curves(series, label, { high = 150, floor = 0, over = "time", from = 0 } = {}) {
-    const wide = 460, left = 58, bottom = 22;
+    const wide = Math.max(220, byId("panel").clientWidth - 34), left = 62, bottom = 22;  // text keeps its size
     const svg = Draw.element("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": label });
     const points = series.flatMap((each) => each.points).filter((p) => Number.isFinite(p[1]));
     const end = Math.max(from + 1e-12, ...points.map((p) => p[0]));
@@ -121,7 +121,7 @@ const Draw = {
     return svg;
   },
 
-  short: (value) => (value === 0 ? "0" : Math.abs(value) < 1e-3 || Math.abs(value) >= 1e4 ? value.toExponential(1) : value.toPrecision(3)),
+  short: (value) => short(value),
 
   // The function on a plane of two inputs: hue for the direction of its slope, light and dark for the output, a border
   // wherever the slope jumps. Weights that give the same function give the same picture.

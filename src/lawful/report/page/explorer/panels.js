@@ -20,9 +20,9 @@ panels.laws = {
     data.laws.forEach((law, number) => list.append(node("button", { type: "button", text: law.name, "aria-pressed": String(number === state.law), onclick: (event) => {
       state.law = number;
       list.querySelectorAll("button").forEach((each) => each.setAttribute("aria-pressed", String(each === event.target)));
-      redraw(); remember();
+      redraw(); Address.save();
     } })));
-    const said = data.count ? chip(data.count.status + ":", `${data.count.laws} independent laws, whatever the data and loss.`, `lawful laws ${data.command} --certificate laws.json && lawful verify laws.json`)
+    const said = data.count ? chip(data.count.status + ":", `${data.count.laws} independent laws, whatever the data and loss.`, `lawful laws ${data.asked} --certificate laws.json && lawful verify laws.json`)
       : node("p", { class: "hint", text: "Too many parameters to count the laws here: `lawful laws` counts them." });
     box.append(node("p", { text: "Choose a law: its weights light up. Gradient flow keeps it for ever; each optimiser moves it by finite steps. Make the steps smaller." }), said, list,
       slider("step size", "step", (v) => Draw.short(10 ** v), redraw),
@@ -57,7 +57,7 @@ panels.where = {
       drag.replaceChildren(slider("its balance (incoming minus outgoing squares)", "balance", Draw.short, () => { balances[l][i] = state.balance; redraw(); }, [-extent, extent]));
     };
     box.append(node("p", { text: "Training conserves every neuron's balance. Where a neuron has a single way out or in, its balance can keep that weight from ever reaching zero. Drag a balance and watch the set split or join." }),
-      chip("decided exactly for the given weights:", data.locked.length ? `${data.locked.length} weights are locked.` : "no weight is locked.", `lawful components ${data.command} --certificate where.json && lawful verify where.json`),
+      chip("decided exactly for the given weights:", data.locked.length ? `${data.locked.length} weights are locked.` : "no weight is locked.", `lawful components ${data.asked} --certificate where.json && lawful verify where.json`),
       names.length ? choice("hidden neuron", "neuron", names, setup) : "", drag, words, table,
       node("p", { class: "hint", text: "Yellow: locked weights; ringed: the neurons whose balances prove it." }));
     if (own[layer] === undefined || own[layer][unit] === undefined) state.neuron = "0,0";
@@ -94,48 +94,14 @@ function walk(redraw) {
     along, play, words, chip("exact:", `at the waypoints the balances are those of the start, in fractions (off by ${data.path.drift}).`, "lawful path A B --certificate path.json && lawful verify path.json"));
 }
 
-panels.function = {
-  title: "Function",
-  build(box) {
-    lit = new Set(); outlined = new Set();
-    const single = given.widths[0] === 1, outputs = given.widths[given.widths.length - 1];
-    const size = places.length > 3000 ? 90 : places.length > 400 ? 160 : 280;
-    const view = node("div", { class: "view" }), canvas = node("canvas", { width: size, height: size, role: "img", "aria-label": "the function on a plane of two inputs" });
-    const words = node("p", { class: "value" }), proof = node("p", { class: "chip" });
-    const base = new Array(given.widths[0]).fill(0);
-    const redraw = () => {
-      const options = { axes: [state.first, state.second], reach: state.reach, base, output: state.output };
-      const marks = given.widths[0] === 2 ? data.inputs.slice(0, 60) : [];
-      drawNetwork();
-      if (single) view.replaceChildren(curve([["this network", current(), colour("--plus")]], words));
-      else {
-        const seen = Draw.tiling(canvas, current(), options), over = Draw.overlay(current(), { ...options, marks });
-        view.replaceChildren(canvas, over.svg);
-        words.textContent = `${seen.count} linear pieces in view; output from ${Draw.short(seen.low)} to ${Draw.short(seen.high)}.` + (over.hidden ? ` Dotted: where ${over.hidden === 1 ? "a hyperplane" : `${over.hidden} hyperplanes`} of the first layer cannot be seen.` : "");
-      }
-      const gap = data.inputs.reduce((most, x) => { const [a, b] = [Engine.forward(edited(), x), Engine.forward(current(), x)]; return Math.max(most, ...a.map((v, k) => Math.abs(v - b[k]))); }, 0);
-      proof.replaceChildren(node("b", { text: "measured here:" }), ` along the fiber the outputs at ${data.inputs.length} inputs have moved by ${gap.toExponential(1)} (rounding). `, node("code", { text: `lawful fiber ${data.command}` }));
-    };
-    const axis = Array.from({ length: given.widths[0] }, (_, i) => [i, `input ${i}`]);
-    box.append(node("p", { text: single ? "The network's output over its input. Drag a weight on the left and it follows. Move along the fiber: the weights change, the curve does not."
-      : "Each tile is a region on which the network is affine; its hue is the direction in which the output rises. Drag a weight on the left and the tiling follows. Move along the fiber: the weights change, the tiling does not." }),
-      slider("along the fiber (all neurons rescaled)", "fiber", (v) => v.toFixed(2), redraw),
-      data.hidden === null ? "" : slider(`hidden hyperplane ${data.hidden} of layer 1 (nobody sees it move)`, "shift", (v) => v.toFixed(2), redraw),
-      view, words, proof,
-      node("div", { class: "row" }, slider("half-width of the view", "reach", (v) => v.toFixed(1), redraw),
-        given.widths[0] > 2 ? choice("across", "first", axis, redraw) : "", given.widths[0] > 2 ? choice("up", "second", axis, redraw) : "",
-        outputs > 1 ? choice("output", "output", Array.from({ length: outputs }, (_, i) => [i, `output ${i}`]), redraw) : ""));
-    redraw();
-  },
-};
-
 // Networks of one input as curves over it.
 function curve(networks, words) {
-  const spots = Array.from({ length: 401 }, (_, k) => state.reach * (k / 200 - 1));
+  const reach = Math.max(1, ...data.inputs.map((x) => Math.abs(x[0])));
+  const spots = Array.from({ length: 401 }, (_, k) => reach * (k / 200 - 1));
   const series = networks.map(([name, net, tone]) => ({ name, tone, points: spots.map((x) => [x, Engine.forward(net, [x])[state.output]]) }));
   const values = series.flatMap(({ points }) => points.map((p) => p[1]));
   words.textContent = `Output from ${Draw.short(Math.min(...values))} to ${Draw.short(Math.max(...values))}.`;
-  return Draw.curves(series, `output ${state.output}`, { high: 260, over: "the input,", from: -state.reach });
+  return Draw.curves(series, `output ${state.output}`, { high: 260, over: "the input,", from: -reach });
 }
 
 panels.same = {
@@ -147,14 +113,13 @@ panels.same = {
     const point = data.verdict.input, base = point && given.widths[0] > 2 ? point : new Array(given.widths[0]).fill(0), words = node("p", { class: "value" });
     const redraw = () => {
       if (given.widths[0] === 1) { view.replaceChildren(curve([["this network", current(), colour("--plus")], ["the other", data.other, colour("--minus")]], words)); return; }
-      const options = { axes: [state.first, state.second], reach: state.reach, base, output: state.output };
+      const options = { axes: [0, 1], reach: 2, base, output: state.output };
       const seen = Draw.tiling(canvas, current(), { ...options, other: data.other });
       view.replaceChildren(canvas, Draw.overlay({ ...given, weights: [[]] }, { ...options, marks: point ? [point] : [] }).svg);
       words.textContent = `In view the difference runs from ${Draw.short(seen.low)} to ${Draw.short(seen.high)}.`;
     };
-    const moved = Object.keys(state.moved).length ? node("p", { class: "hint", text: "The picture follows the weights that you moved; the verdict is about those given." }) : "";
-    box.append(node("p", { text: "The difference of the two networks." }), chip(`${data.verdict.verdict}:`, data.verdict.words, `lawful same ${data.command} ${data.otherCommand} --certificate same.json && lawful verify same.json`), moved, view, words,
-      slider("half-width of the view", "reach", (v) => v.toFixed(1), redraw), steps(data.verdict.steps));
+    const moved = isMoved() ? node("p", { class: "hint", text: "The picture follows the weights that you moved; the verdict is about those given." }) : "";
+    box.append(node("p", { text: "The difference of the two networks." }), chip(`${data.verdict.verdict}:`, data.verdict.words, `lawful same ${data.asked} ${data.otherCommand} --certificate same.json && lawful verify same.json`), moved, view, words, steps(data.verdict.steps));
     redraw();
   },
 };
@@ -176,7 +141,7 @@ panels.prune = {
     if (moved) box.append(node("p", { class: "hint", text: "You moved weights: what was proved is about the given ones and says nothing of those shown." }));
     else box.append(node("p", { text: words }), node("p", { text: left }));
     box.append(bar("given", before, colour("--soft")), bar(complete && !moved ? "needed" : "left by pruning the given weights", after, colour("--good")));
-    if (!moved) box.append(chip("certified:", "re-checked in fractions by", `lawful prune ${data.command} --out small.safetensors --certificate prune.json && lawful verify prune.json`));
+    if (!moved) box.append(chip("certified:", "re-checked in fractions by", `lawful prune ${data.asked} --out small.safetensors --certificate prune.json && lawful verify prune.json`));
     if (!removed.length) return;
     const gap = Engine.apart(current(), network, data.inputs);
     const picture = node("div");
@@ -184,7 +149,7 @@ panels.prune = {
     const rows = removed.slice(0, 40).map(({ name, why }) => node("tr", {}, node("td", { text: name }), node("td", { text: why })));
     box.append(node("table", {}, node("thead", {}, node("tr", {}, node("th", { text: moved ? "removed from the given weights" : "removed" }), node("th", { text: "why" }))), node("tbody", {}, ...rows)),
       node("h2", { text: `After: ${network.widths.join("-")}` }), picture,
-      chip("measured here:", `the weights shown on the left and this network differ by ${gap.toExponential(1)} at most on ${data.inputs.length} inputs.`));
+      chip("measured here:", `the weights shown on the left and this network differ by ${short(gap)} at most on ${data.inputs.length} inputs.`));
   },
 };
 

@@ -1,0 +1,224 @@
+"""The audit of a module as one self-contained page, in the form of a network's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lawful.outward import at_least
+from lawful.report.audit.advice import RECHECK, actions, assumed_section, sentence_of
+from lawful.report.audit.module_audit import dead_words, rank_words, where_words
+from lawful.report.page.page import Action, Answer, Block, Chip, Opening, Picture, Section, Table, render
+from lawful.report.structure.block_rows import block_of, block_rows, group_words
+from lawful.report.structure.components import edge_words
+from lawful.report.structure.symmetries import check_words
+from lawful.report.structure.symmetries_page import pinned_blocks, space_table
+from lawful.sentences import symmetries as says
+
+if TYPE_CHECKING:
+    from lawful.api.module_audit import ModuleAudit
+
+MOST_LISTED, MOST_ROWS = 500, 10
+SHOWN = 5  # digits of a number in a table: a barrier is rounded downwards to them
+NOTHING = "Nothing was found: no rescaling that the audit tries helps, and no rule finds a dead parameter."
+
+
+def module_page(audit: ModuleAudit) -> str:
+    """The self-contained page."""
+    found = audit.symmetries
+    frozen = f", {audit.frozen:,} of them frozen" if audit.frozen else ""
+    opening = Opening(
+        file=audit.source,
+        kind=f"{audit.kind}, {audit.parameters:,} weights{frozen}",
+        chip=_check_chip(audit),
+        stage=block_rows(found, audit.components),
+        actions=actions(audit.recommendations, _questions(audit)),
+        nothing=NOTHING,
+    )
+    answers = [_waste(audit), _conserved(audit), _locked(audit), _same(audit)]
+    return render(_headline(audit), _lead(audit), [], opening=opening, answers=answers, folded=_folded(audit))
+
+
+def blocks_page(audit: ModuleAudit) -> str:
+    """The module block by block, as `lawful explore` shows it: what each block conserves, carries and does not need."""
+    found, laws = audit.symmetries, len(audit.symmetries.laws)
+    count = len({block_of(space.name) for space in found.spaces})
+    blocks = f"{count:,} block{'s' * (count != 1)}"
+    noun = "quantity" if laws == 1 else "quantities"
+    opening = Opening(
+        file=audit.source,
+        kind=f"{audit.kind}, {audit.parameters:,} weights",
+        chip=_check_chip(audit),
+        stage=block_rows(found, audit.components),
+        actions=[
+            Action("See what to do about it", "Everything known of it on one page.",
+                   f"lawful audit {audit.asked} --html audit.html"),
+            *_questions(audit)[:1],
+        ],
+    )  # fmt: skip
+    title = f"{blocks}, at least {laws:,} conserved {noun}."
+    answers = [_conserved(audit), _waste(audit), _locked(audit)]
+    return render(title, _lead(audit), [], opening=opening, answers=answers, folded=_folded(audit))
+
+
+def _headline(audit: ModuleAudit) -> str:
+    if not audit.recommendations:
+        laws = len(audit.symmetries.laws)
+        noun = "quantity is" if laws == 1 else "quantities are"
+        return f"At least {laws:,} {noun} conserved; nothing was found to improve."
+    first = audit.recommendations[0]
+    benefit = first.benefit.split(",")[0].split(" (")[0]
+    if first.title.startswith("leave out"):
+        dead = sum(part.entries for part in audit.symmetries.dead)
+        return f"{dead:,} weight{'s are' if dead != 1 else ' is'} dead. Leave {'them' if dead != 1 else 'it'} out."
+    return sentence_of(first.title if any(c.isdigit() for c in first.title) else f"{first.title}: {benefit}")
+
+
+def _lead(audit: ModuleAudit) -> str:
+    best = audit.recommendations[0].benefit if audit.recommendations else ""
+    head, _, rest = best.partition(", ")
+    first = sentence_of(rest if rest and "(" not in head else best) if best else ""
+    found = audit.symmetries
+    return f"{first} {says.group(found.dimension, found.log10_discrete)}".strip()
+
+
+def _check_chip(audit: ModuleAudit) -> Chip:
+    found, command = audit.symmetries, f"lawful symmetries {audit.asked} --html symmetries.html"
+    if found.checked is None:
+        ask = f"lawful symmetries {audit.asked} --check"
+        return Chip("open", "Symmetries read from the graph", "not held against gradients", "To do it:", (ask,))
+    more = f"{sentence_of(found.noted)} Derivatives of the module along each generator, in float64: measured, no proof."
+    return Chip("here", f"Checked: {check_words(found)}", "", more, (command,))
+
+
+def _questions(audit: ModuleAudit) -> list[Action]:
+    return [
+        Action("See every symmetry", "Which tensors each acts on, and what it conserves.",
+               f"lawful symmetries {audit.asked} --html symmetries.html"),
+        Action("Look at it block by block", "Laws, balances and dead weights of each block.",
+               f"lawful explore {audit.asked} --html explorer.html"),
+    ]  # fmt: skip
+
+
+# One answer, one picture, one chip
+
+
+def _waste(audit: ModuleAudit) -> Answer:
+    dead = sorted(audit.symmetries.dead, key=lambda part: -part.entries)
+    total = sum(part.entries for part in dead)
+    if not dead:
+        words = "The rules that find what no loss can see found nothing in this module."
+        return Answer("What can go", says.none_dead_found().rstrip("."), words, None, None)
+    heading = f"{total:,} weight{'s are' if total != 1 else ' is'} dead"
+    rows = [(f"{part.parameter} ({part.of:,} entries)", float(part.entries)) for part in dead[:MOST_ROWS]]
+    note = f"The {len(rows)} largest of {len(dead):,}." if len(dead) > len(rows) else ""
+    picture = Picture("bars", {"rows": rows, "note": note}, "dead entries of each parameter")
+    chip = Chip("proved", "For any weights", "read from the graph", "", (f"lawful symmetries {audit.asked}",))
+    return Answer("What can go", heading, dead_words(audit), picture, chip)
+
+
+def _conserved(audit: ModuleAudit) -> Answer:
+    found = audit.symmetries
+    laws = len(found.laws)
+    heading = f"At least {laws:,} independent quantit{'y' if laws == 1 else 'ies'}"
+    kinds: dict[str, int] = {}
+    for space in found.spaces:
+        kinds[space.group] = kinds.get(space.group, 0) + space.count
+    rows = [
+        (group_words(name), float(count)) for name, count in sorted(kinds.items(), key=lambda each: -each[1]) if count
+    ]
+    picture = Picture("bars", {"rows": rows[:MOST_ROWS], "note": ""}, "laws by group") if rows else None
+    chip = Chip("open", "At least", "others were not counted", "The symmetries give these.",
+                (f"lawful symmetries {audit.asked}",))  # fmt: skip
+    words = says.conserved(laws, found.parameters, found.mode)
+    return Answer("What training conserves", heading, words, picture, chip)
+
+
+def _largest(counts: dict[str, int]) -> list[tuple[str, float]]:
+    """Groups in words, those with most first."""
+    return [(group_words(name), float(n)) for name, n in sorted(counts.items(), key=lambda each: -each[1]) if n]
+
+
+def _locked(audit: ModuleAudit) -> Answer:
+    where = audit.components
+    if where is None:
+        return Answer("What is locked", "Not looked at", "What was skipped, and why, stands below.")
+    count = len(where.locked)
+    heading = f"{count:,} weight{'s keep their signs' if count != 1 else ' keeps its sign'}"
+    if not count:
+        heading = "The balances lock no weight"
+    commands = (
+        f"lawful components {audit.asked} --certificate components.json",
+        f"lawful verify components.json {audit.asked}",
+    )
+    chip = Chip("proved", "Proved", "of these balances", RECHECK, commands)
+    return Answer("What is locked", heading, where_words(audit), _balances(audit), chip)
+
+
+def _balances(audit: ModuleAudit) -> Block | None:
+    where = audit.components
+    if where is None or not len(where.dag.hidden):
+        return None
+    if where.locked:
+        ranked = sorted(where.locked, key=lambda lock: -lock.barrier)[:MOST_ROWS]
+        bars = [
+            (edge_words(where.dag, lock.edge), float(at_least(lock.barrier, 3)), float(abs(where.dag.theta[lock.edge])))
+            for lock in ranked
+        ]
+        note = "Gold: how close to zero the weight can come. Mark: its size now."
+        return Picture("bars", {"rows": bars, "note": note, "marked": "now"}, "locked weights and their barriers")
+    values = np.asarray(where.balance.values, dtype=float)
+    order = np.argsort(-np.abs(values), kind="stable")[:MOST_ROWS]
+    names = [where.dag.names[int(where.dag.hidden[place])] for place in order]
+    rows = [
+        (name, float(values[place])) for name, place in zip(names, order, strict=True) if np.isfinite(values[place])
+    ]
+    if not any(value for _, value in rows):
+        return None
+    note = f"The largest balances of {len(values):,}; the largest is {names[0]}."
+    return Picture("bars", {"rows": rows, "note": note}, "the largest balances")
+
+
+def _same(audit: ModuleAudit) -> Answer:
+    found = audit.symmetries
+    heading = "A group of at least this size" if found.dimension or found.log10_discrete else "No symmetry was found"
+    if found.dimension:
+        heading = f"A group of dimension {found.dimension:,}"
+    sizes: dict[str, int] = {}
+    for space in found.spaces:
+        sizes[space.group] = sizes.get(space.group, 0) + space.dimension
+    rows = _largest(sizes)
+    picture = Picture("bars", {"rows": rows[:MOST_ROWS], "note": ""}, "dimension by group") if rows else None
+    words = says.group(found.dimension, found.log10_discrete)
+    return Answer("Which other weights are this function", heading, words, picture, _check_chip(audit))
+
+
+# Folded
+
+
+def _folded(audit: ModuleAudit) -> list[Section]:
+    found, where = audit.symmetries, audit.components
+    sections = [Section("Every kind of symmetry", [space_table(found.spaces)])] if found.spaces else []
+    if found.dead:
+        rows = [
+            (part.parameter, part.entries, part.of, "never read, or detached" if part.unused else "no loss sees them")
+            for part in sorted(found.dead, key=lambda part: -part.entries)
+        ]
+        sections.append(Section("Dead parameters", [Table(("parameter", "entries", "of", "why"), rows)]))
+    if where is not None and where.locked:
+        rows_of_locks = [
+            (edge_words(where.dag, lock.edge), "+" if lock.sign > 0 else "−", float(where.dag.theta[lock.edge]),
+             float(at_least(lock.barrier, SHOWN)))
+            for lock in where.locked[:MOST_LISTED]
+        ]  # fmt: skip
+        caption = "Weights whose sign training keeps, and how close to zero each can come."
+        sections.append(
+            Section("Locked weights", [Table(("entry", "sign", "weight", "barrier"), rows_of_locks, caption)])
+        )
+    if found.pinned:
+        sections.append(Section("Not understood", pinned_blocks(found)))
+    if words := rank_words(audit):
+        sections.append(Section("Rank of the balances", [words]))
+    sections.append(assumed_section((), audit.skipped, found.noted))
+    return sections

@@ -1,0 +1,263 @@
+// The picture: pieces as facets, creases to drag, pan and zoom. One canvas shows the function, one lies over it.
+const Stage = (() => {
+  const back = byId("f"), over = byId("over"), ctx = back.getContext("2d", { alpha: false }), top = over.getContext("2d");
+  const home = { x: 0, y: 0, k: 0 }, view = { x: 0, y: 0, k: 0 };
+  let W = 0, H = 0, ratio = 1, shift = 0, list = [], steepness = 0, chosen = -1, hover = -1, knob = null, act = null, pointer = null, locks = new Map(), marks = [];
+  const tone = {};
+  const plane = () => Plane.choices[state.plane][1];
+  const sx = (x) => W / 2 + shift + (x - view.x) * view.k, sy = (y) => H / 2 - (y - view.y) * view.k;
+  const ux = (X) => view.x + (X - W / 2 - shift) / view.k, uy = (Y) => view.y - (Y - H / 2) / view.k;
+  const fine = (v) => Math.round(v * 64) / 64;  // the same bits for the same place, however it was computed
+
+  function colours() {
+    const style = getComputedStyle(document.documentElement);
+    for (const name of ["paper", "card", "ink", "soft", "line", "mark", "plus", "minus", "lock", "void"]) tone[name] = style.getPropertyValue("--" + name).trim();
+    tone.dark = style.colorScheme === "dark";
+    dots.clear();
+  }
+  function size() {
+    ratio = Math.min(3, devicePixelRatio || 1);
+    const floats = getComputedStyle(byId("rail")).position === "absolute", w = Math.round(over.clientWidth * ratio), h = Math.round(over.clientHeight * ratio);
+    if (w !== W || h !== H) { W = w; H = h; for (const c of [back, over]) { c.width = w; c.height = h; } Still.forget(); }
+    shift = floats ? -182 * ratio : 0;
+    frame();
+  }
+  // The whole picture shows the data; the reader's zoom is kept relative to it.
+  function frame() {
+    const zoom = home.k ? view.k / home.k : 1, moved = home.k ? [view.x - home.x, view.y - home.y] : [0, 0];
+    marks = Plane.single ? data.inputs.map((x, m) => [x[0], data.targets[m][state.output], m]) : Plane.marks(plane());
+    const reach = (k) => { const v = marks.map((m) => m[k]); return v.length > 1 ? [Math.min(...v), Math.max(...v)] : [-2, 2]; };
+    const [a, b] = reach(0), [c, d] = reach(1), wide = Math.max(b - a, 1e-6) * 1.5, high = Math.max(d - c, 1e-6) * 1.5;
+    home.x = (a + b) / 2; home.y = (c + d) / 2;
+    home.k = Plane.single ? (W + 2 * shift) / wide : Math.min((W + 2 * shift) / wide, H / high);
+    view.k = home.k * zoom; view.x = home.x + moved[0]; view.y = home.y + moved[1];
+  }
+  function oklch(L, C, h) {
+    const a = C * Math.cos(h), b = C * Math.sin(h), l = (L + 0.3963377774 * a + 0.2158037573 * b) ** 3, m = (L - 0.1055613458 * a - 0.0638541728 * b) ** 3, s = (L - 0.0894841775 * a - 1.291485548 * b) ** 3;
+    const f = (v) => Math.round(255 * Math.min(1, Math.max(0, v <= 0.0031308 ? 12.92 * v : 1.055 * v ** (1 / 2.4) - 0.055)));
+    return `rgb(${f(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s)} ${f(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s)} ${f(-0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s)})`;
+  }
+  // A facet lit from the upper left: hue by the sign of f, light by the direction of its slope. Constant on a piece.
+  function shade(gx, gy, positive) {
+    const q = Math.tanh(0.55 * Math.hypot(gx, gy) / steepness), angle = Math.atan2(gy, gx), lit = Math.cos(angle - 2.36) * q;
+    const h = (positive ? 4.16 : 0.52) + 0.34 * Math.sin(angle + 0.6) * q;
+    return tone.dark ? oklch(0.325 + 0.13 * lit + 0.02 * q, 0.045 + 0.085 * q, h) : oklch(0.855 - 0.115 * lit - 0.035 * q, 0.03 + 0.1 * q, h);
+  }
+  // The typical slope, from a fixed grid of places: it depends on the function, not on the part in view.
+  function typical(w) {
+    const reach = 0.4 * Math.min(W, H) / home.k, e = 1e-4 * reach, f = (a, b) => Model.evaluate(w, Plane.point(plane(), a, b)).values[state.output];
+    let total = 0;
+    for (let i = -2; i <= 2; i++) for (let j = -2; j <= 2; j++) { const x = home.x + i * reach / 2, y = home.y + j * reach / 2, v = f(x, y); total += Math.hypot(f(x + e, y) - v, f(x, y + e) - v) / e; }
+    return Math.max(1e-12, total / 25);
+  }
+  const segment = (c, P, k) => { const l = 2 * k + 2 === P.length ? 0 : 2 * k + 2; c.moveTo(fine(sx(P[2 * k])), fine(sy(P[2 * k + 1]))); c.lineTo(fine(sx(P[l])), fine(sy(P[l + 1]))); };
+  // The values of f at the corners of a piece; a corner within a millionth of a pixel of 0 is at 0, whichever way it was rounded.
+  function corners({ P, gx, gy, c }) {
+    const near = 1e-6 * Math.hypot(gx, gy) / view.k;
+    return Array.from({ length: P.length >> 1 }, (_, k) => { const v = gx * P[2 * k] + gy * P[2 * k + 1] + c; return Math.abs(v) <= near ? 0 : v; });
+  }
+  // The part of a piece on one side of f = 0, and the two ends of that line on it.
+  function half(P, values, sign) {
+    const part = [], ends = [], n = values.length;
+    for (let k = 0; k < n; k++) {
+      const l = k + 1 === n ? 0 : k + 1, d = sign * values[k], e = sign * values[l];
+      if (d >= 0) part.push(P[2 * k], P[2 * k + 1]);
+      if (d === 0) ends.push(P[2 * k], P[2 * k + 1]);
+      if ((d > 0 && e < 0) || (d < 0 && e > 0)) { const u = d / (d - e), x = P[2 * k] + u * (P[2 * l] - P[2 * k]), y = P[2 * k + 1] + u * (P[2 * l + 1] - P[2 * k + 1]); part.push(x, y); ends.push(x, y); }
+    }
+    return { part, ends };
+  }
+  // Neighbours overlap by half a pixel, so that no seam shows through; cheaper than a stroke.
+  function fill(P, style) {
+    const n = P.length;
+    if (n < 6) return;
+    let a = 0, b = 0;
+    for (let k = 0; k < n; k += 2) { a += P[k]; b += P[k + 1]; }
+    a = sx(2 * a / n); b = sy(2 * b / n);
+    ctx.fillStyle = style; ctx.beginPath();
+    for (let k = 0; k < n; k += 2) { const x = sx(P[k]), y = sy(P[k + 1]), e = 0.6 / (Math.hypot(x - a, y - b) || 1); ctx[k ? "lineTo" : "moveTo"](fine(x + (x - a) * e), fine(y + (y - b) * e)); }
+    ctx.fill();
+  }
+  function paint() {
+    if (!W || !H) return;
+    if (!steepness || Training.playing) steepness = typical(Live.th);
+    locks = Model.size <= 4000 ? Model.locked(Live.th) : new Map();
+    if (Plane.single) return Curve.paint();
+    const pad = 4 * ratio;
+    list = Pieces.split(Live.th, plane(), [ux(-pad), uy(H + pad), ux(W + pad), uy(-pad)], 1 / view.k, state.output);
+    ctx.setTransform(1, 0, 0, 1, 0, 0); ctx.fillStyle = tone.card; ctx.fillRect(0, 0, W, H); ctx.lineJoin = ctx.lineCap = "round";
+    const zero = [], strengths = [[], [], [], []];
+    for (const q of list) {
+      const values = corners(q), low = Math.min(...values), high = Math.max(...values);
+      if (low >= 0 || high <= 0) fill(q.P, shade(q.gx, q.gy, low + high > 0));
+      else {
+        const plus = half(q.P, values, 1);
+        fill(plus.part, shade(q.gx, q.gy, true)); fill(half(q.P, values, -1).part, shade(q.gx, q.gy, false));
+        zero.push(plus.ends);
+      }
+      for (let k = 0; k < q.E.length; k++) { const z = q.J[k] / steepness; if (q.E[k] >= 0 && z >= 1e-7) strengths[z < 0.08 ? 0 : z < 0.35 ? 1 : z < 1 ? 2 : 3].push(q, k); }
+    }
+    ctx.strokeStyle = tone.dark ? "#fff" : "#0c1a28";
+    strengths.forEach((edges, level) => {
+      ctx.globalAlpha = [0.2, 0.36, 0.52, 0.7][level]; ctx.lineWidth = [0.6, 0.8, 1.1, 1.5][level] * ratio; ctx.beginPath();
+      for (let m = 0; m < edges.length; m += 2) segment(ctx, edges[m].P, edges[m + 1]);
+      ctx.stroke();
+    });
+    ctx.globalAlpha = 1; ctx.lineWidth = 3 * ratio; ctx.beginPath();
+    for (const ends of zero) for (let k = 0; k < ends.length; k += 2) ctx[k ? "lineTo" : "moveTo"](fine(sx(ends[k])), fine(sy(ends[k + 1])));  // f = 0 is the one thick line
+    ctx.stroke();
+    overlay();
+  }
+  function pen(style, width, dash = []) { top.strokeStyle = style; top.lineWidth = width * ratio; top.setLineDash(dash.map((v) => v * ratio)); top.beginPath(); }
+  function crease(n, style, width, dash = []) {
+    const hid = Model.hidden(Live.th);
+    if (hid && hid.i === n) return straight(n, style, width, dash);
+    pen(style, width, dash);
+    for (const q of list) for (let k = 0; k < q.E.length; k++) if (q.E[k] === n && q.J[k] >= 0) segment(top, q.P, k);
+    top.stroke(); top.setLineDash([]);
+  }
+  const line = (i) => { const F = Pieces.firstForms(Live.th, plane()), [a, b, c] = F.subarray(3 * i, 3 * i + 3), n = Math.hypot(a, b); if (!n) return null; const d = (a * view.x + b * view.y + c) / (n * n); return { a: a / n, b: b / n, x: view.x - a * d, y: view.y - b * d }; };
+  function straight(i, style, width, dash) {
+    const at = line(i);
+    if (!at) return;
+    const R = 2 * (W + H) / view.k;
+    pen(style, width, dash);
+    top.moveTo(sx(at.x - at.b * R), sy(at.y + at.a * R)); top.lineTo(sx(at.x + at.b * R), sy(at.y - at.a * R));
+    top.stroke(); top.setLineDash([]);
+  }
+  const dots = new Map();
+  function dot(positive) {
+    const key = positive + tone.plus + ratio;
+    if (!dots.has(key)) {
+      const c = document.createElement("canvas"), r = Math.ceil(5 * ratio), g = (c.width = c.height = 2 * r, c.getContext("2d"));
+      g.arc(r, r, 3.6 * ratio, 0, 7); g.fillStyle = positive ? tone.plus : tone.minus; g.fill(); g.lineWidth = 1.3 * ratio; g.strokeStyle = tone.card; g.stroke();
+      dots.set(key, c);
+    }
+    return dots.get(key);
+  }
+  function overlay() {
+    top.setTransform(1, 0, 0, 1, 0, 0); top.clearRect(0, 0, W, H); top.lineCap = "round";
+    for (const n of locks.keys()) crease(n, tone.lock, 2.2);
+    pen(tone.ink, 1.8, [1.5, 5]);  // pieces of creases over which the function does not bend
+    for (const q of list) for (let k = 0; k < q.E.length; k++) if (q.E[k] >= 0 && q.J[k] >= 0 && q.J[k] / steepness < 1e-7) segment(top, q.P, k);
+    top.stroke(); top.setLineDash([]);
+    const hid = Model.hidden(Live.th);
+    if (hid) straight(hid.i, tone.ink, 2.4, [2, 6]);
+    if (hover >= 0 && hover !== chosen) crease(hover, tone.mark, 3);
+    const middle = data.middle[state.output];
+    for (const [x, y, m] of marks) { const b = dot(data.targets[m][state.output] > middle); top.drawImage(b, Math.round(sx(x) - b.width / 2), Math.round(sy(y) - b.width / 2)); }
+    knob = null;
+    if (chosen < 0) return;
+    crease(chosen, tone.card, 6.5); crease(chosen, tone.mark, 3.6);
+    const at = Model.neurons[chosen][0] === 0 && given.widths[0] === 2 ? line(chosen) : null;
+    if (!at) return;
+    const r = 0.3 * Math.min(W + 2 * shift, H) / view.k;
+    knob = { ax: at.x, ay: at.y, x: at.x - at.b * r, y: at.y + at.a * r };
+    for (const [u, v, R] of [[knob.ax, knob.ay, 5], [knob.x, knob.y, 9]]) { top.beginPath(); top.arc(sx(u), sy(v), R * ratio, 0, 7); top.fillStyle = tone.card; top.fill(); top.lineWidth = 2.5 * ratio; top.strokeStyle = tone.mark; top.stroke(); }
+  }
+
+  // Gestures: what is touched is found from the neurons' own forms at the pointer, not from pixels.
+  const spot = (x, y) => (Plane.single ? [x] : Plane.point(plane(), x, y));
+  function hit(px, py, reach) {
+    if (knob && Math.hypot(sx(knob.x) - px, sy(knob.y) - py) < (reach + 6) * ratio) return { turn: true, n: chosen };
+    const x = ux(px), y = uy(py), e = 1e-3 / view.k, { before } = Model.evaluate(Live.th, spot(x, y));
+    const right = Model.evaluate(Live.th, spot(x + e, y)).before, above = Plane.single ? before : Model.evaluate(Live.th, spot(x, y + e)).before;
+    let best = reach * ratio, n = -1;
+    before.forEach((value, k) => {
+      const slope = Math.hypot(right[k] - value, above[k] - value) / e;
+      if (!slope || Model.slopes[Model.neurons[k][0]] === 1) return;
+      const far = Math.abs(value) / slope * view.k * (k === chosen ? 0.5 : 1);
+      if (far < best) { best = far; n = k; }
+    });
+    return n < 0 ? null : { n, value: before[n] };
+  }
+  const place = (event) => { const r = over.getBoundingClientRect(); return [(event.clientX - r.left) * ratio, (event.clientY - r.top) * ratio]; };
+  // A crease follows the pointer by its bias; a neuron without one is turned instead.
+  function drag(n, x, y, value) {
+    const [l, i] = Model.neurons[n], { before } = Model.evaluate(Live.th, spot(x, y));
+    if (Model.offsets[l] < 0) return;
+    Live.th = Live.th.slice();
+    Live.th[Model.offsets[l] + i] += value - before[n];
+    Live.edit();
+  }
+  function turn(n, angle, x, y) {
+    const [, i] = Model.neurons[n], o = Model.starts[0] + 2 * i, C = Math.cos(angle), S = Math.sin(angle), w = Live.th = Live.th.slice(), [a, b] = [w[o], w[o + 1]];
+    w[o] = C * a - S * b; w[o + 1] = S * a + C * b;
+    if (Model.offsets[0] >= 0) w[Model.offsets[0] + i] = -(w[o] * x + w[o + 1] * y);
+    Live.edit();
+  }
+  const fingers = new Map();
+  over.addEventListener("touchstart", (event) => { const touch = event.touches[0], r = over.getBoundingClientRect(); if (event.touches.length > 1 || hit((touch.clientX - r.left) * ratio, (touch.clientY - r.top) * ratio, 16)) event.preventDefault(); }, { passive: false });
+  over.addEventListener("pointerdown", (event) => {
+    over.setPointerCapture(event.pointerId);
+    const [px, py] = place(event);
+    fingers.set(event.pointerId, [px, py]);
+    if (fingers.size === 2) { act = { kind: "pinch" }; return; }
+    const found = hit(px, py, event.pointerType === "touch" ? 16 : 9);
+    if (found) { Training.stop(); Live.begin(); Still.hold(); chosen = found.n; act = { kind: found.turn ? "turn" : "drag", n: found.n, value: found.value || 0 }; }
+    else act = { kind: "pan", px, py, x: view.x, y: view.y, moved: 0 };
+    over.classList.add("held"); Loop.ask();
+  });
+  over.addEventListener("pointermove", (event) => {
+    const [px, py] = place(event);
+    pointer = [px, py];
+    if (!act) { const found = hit(px, py, 9); over.classList.toggle("line", Boolean(found)); hover = found ? found.n : -1; Loop.ask(); return; }
+    if (act.kind === "pinch") {
+      if (fingers.size !== 2) return;
+      const [a, b] = [...fingers.values()], before = Math.hypot(a[0] - b[0], a[1] - b[1]), from = [(a[0] + b[0]) / 2, (a[1] + b[1]) / 2];
+      fingers.set(event.pointerId, [px, py]);
+      const [c, d] = [...fingers.values()], to = [(c[0] + d[0]) / 2, (c[1] + d[1]) / 2];
+      view.x -= (to[0] - from[0]) / view.k; view.y += (to[1] - from[1]) / view.k;
+      return zoom(Math.hypot(c[0] - d[0], c[1] - d[1]) / before, ...to);
+    }
+    if (act.kind === "pan") { act.moved++; view.x = act.x - (px - act.px) / view.k; if (!Plane.single) view.y = act.y + (py - act.py) / view.k; return moved(); }
+    if (act.kind === "turn" && knob) return turn(act.n, Math.atan2(uy(py) - knob.ay, ux(px) - knob.ax) - Math.atan2(knob.y - knob.ay, knob.x - knob.ax), knob.ax, knob.ay);
+    drag(act.n, ux(px), uy(py), act.value);
+  });
+  const up = (event) => { fingers.delete(event.pointerId); if (act && act.kind === "pan" && act.moved < 3) chosen = -1; if (fingers.size < 2) { act = null; over.classList.remove("held"); } Address.save(); Loop.ask(); };
+  over.addEventListener("pointerup", up); over.addEventListener("pointercancel", up);
+  over.addEventListener("pointerleave", () => { if (!act) { hover = -1; pointer = null; Loop.ask(); } });
+  function zoom(factor, px = W / 2 + shift, py = H / 2) {
+    const x = ux(px), y = uy(py);
+    view.k = Math.min(home.k * 400, Math.max(home.k / 30, view.k * factor));
+    view.x = x - (px - W / 2 - shift) / view.k;
+    if (!Plane.single) view.y = y + (py - H / 2) / view.k;
+    moved();
+  }
+  function moved() { Still.forget(); Address.save(); Loop.ask(); }
+  function whole() { Object.assign(view, home); moved(); }
+  over.addEventListener("wheel", (event) => { if (!(event.ctrlKey || event.metaKey || document.activeElement === over)) return; event.preventDefault(); zoom(Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0015)), ...place(event)); }, { passive: false });
+  over.addEventListener("keydown", (event) => {
+    const arrow = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key], count = Model.neurons.length;
+    if (arrow && !event.shiftKey) { const d = 0.06 * Math.min(W, H) / view.k; view.x += arrow[0] * d; view.y += arrow[1] * d; moved(); }
+    else if (arrow && chosen >= 0) {
+      const d = 0.02 * Math.min(W, H) / view.k, here = Model.evaluate(Live.th, spot(view.x, view.y)).before[chosen], there = Model.evaluate(Live.th, spot(view.x + arrow[0] * d, view.y + arrow[1] * d)).before[chosen];
+      const [l, i] = Model.neurons[chosen];
+      if (Model.offsets[l] < 0) return;
+      Training.stop(); Live.begin();
+      Live.th = Live.th.slice();
+      Live.th[Model.offsets[l] + i] -= there - here || (arrow[0] + arrow[1]) * 0.03;
+      Live.edit();
+    } else if (/^Page(Up|Down)$/.test(event.key) && event.shiftKey && knob) { Training.stop(); Live.begin(); turn(chosen, event.key === "PageUp" ? 0.05 : -0.05, knob.ax, knob.ay); }
+    else if (event.key === "+" || event.key === "=") zoom(1.3); else if (event.key === "-") zoom(1 / 1.3); else if (event.key === "0") whole();
+    else if ((event.key === "]" || event.key === "[") && count) { choose((chosen + (event.key === "]" ? 1 : -1) + count + (chosen < 0 && event.key === "[" ? 1 : 0)) % count); byId("live").textContent = `${Model.name(chosen)} chosen`; }
+    else if (event.key === "Escape") choose(-1); else if (event.key === " ") byId("play").click(); else return;
+    event.preventDefault();
+  });
+  function choose(n) { chosen = n; Address.save(); Loop.ask(); }
+  const inside = (P, x, y) => { let s = 0; for (let k = 0, n = P.length; k < n; k += 2) { const l = (k + 2) % n, c = (P[l] - P[k]) * (y - P[k + 1]) - (P[l + 1] - P[k + 1]) * (x - P[k]); if (c !== 0) { if (s && Math.sign(c) !== s) return false; s = Math.sign(c); } } return true; };
+  // What is under the pointer, in words.
+  function say() {
+    const box = byId("say"), count = Plane.single ? Curve.count() : Pieces.regions(Live.th, plane(), list), noun = count === 1 ? "piece" : "pieces";
+    if (!pointer) { box.replaceChildren(node("b", { text: count.toLocaleString("en") }), ` ${noun} in view; on each the network is affine. Point at one to read its formula.`); return; }
+    const x = ux(pointer[0]), y = uy(pointer[1]), n = act && act.n >= 0 ? act.n : hover, value = Model.evaluate(Live.th, spot(x, y)).values[state.output];
+    const piece = list.find((q) => inside(q.P, x, y)), sign = (v) => (v < 0 ? " − " : " + ") + short(Math.abs(v));
+    const words = [];
+    if (n >= 0) words.push(node("b", { text: Model.name(n) }), `: its crease${locks.has(n) ? ", sign locked" : ""}. `);
+    if (piece) words.push(`Here f = ${short(piece.gx)} x${sign(piece.gy)} y${sign(piece.c)} = `, node("b", { text: short(value) }));
+    else words.push(`f(${short(x)}) = `, node("b", { text: short(value) }));
+    box.replaceChildren(...words);
+  }
+  return { view, home, paint, size, frame, colours, zoom, whole, choose, say, tone, ctx, top, pen, dot, sx, sy, ux, uy, typical: () => { steepness = 0; },
+    get list() { return list; }, get chosen() { return chosen; }, get hover() { return hover; }, set hover(n) { hover = n; }, get locks() { return locks; }, get width() { return W; }, get height() { return H; }, get ratio() { return ratio; }, get marks() { return marks; }, get busy() { return Boolean(act); } };
+})();

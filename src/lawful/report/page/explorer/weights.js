@@ -1,0 +1,63 @@
+// All weights as squares: the first layer's neurons are columns, which the second layer's rows continue; others are rows.
+const Weights = (() => {
+  const canvas = byId("plan"), pen = canvas.getContext("2d"), LEFT = 22, GAP = 14;
+  let cell = 12, wide = 0, scale = 1, pick = null;
+  const blocks = given.weights.map((_, l) => (l === 0 && given.weights.length > 1
+    ? { l, rows: given.widths[0], columns: given.widths[1], flipped: true } : { l, rows: given.widths[l + 1], columns: given.widths[l], flipped: false }));
+  const across = Math.max(...blocks.map((b) => b.columns + (b.flipped ? 0 : Model.offsets[b.l] >= 0 ? 1.45 : 0)));
+  const rowsOf = (b) => b.rows + (b.flipped && Model.offsets[b.l] >= 0 ? 1 : 0);
+  function size() {
+    wide = canvas.clientWidth || 300;
+    cell = Math.max(0.3, Math.min(16, (wide - LEFT - 2) / across));
+    let y = GAP;
+    for (const b of blocks) { b.y = y; y += rowsOf(b) * cell + GAP; }
+    canvas.style.height = `${Math.min(y, 900)}px`;
+    canvas.width = Math.round(wide * Stage.ratio); canvas.height = Math.round(Math.min(y, 900) * Stage.ratio);
+    scale = Math.max(1e-12, ...Model.file.map(Math.abs));
+  }
+  // Where a weight is drawn.
+  function box(k) {
+    const { layer, row, column } = places[k], b = blocks[layer];
+    if (b.flipped) return [LEFT + row * cell, b.y + (column < 0 ? b.rows : column) * cell];
+    return [LEFT + (column < 0 ? b.columns + 0.45 : column) * cell, b.y + row * cell];
+  }
+  const rgb = (c) => { const full = c.length === 4 ? c.replace(/[^#]/g, "$&$&") : c; return [1, 3, 5].map((k) => parseInt(full.slice(k, k + 2), 16)); };
+  const ramp = new Map();
+  function colour(v) {
+    const a = Math.round(48 * Math.min(1, Math.sqrt(Math.abs(v) / scale))) * (v < 0 ? -1 : 1), key = Stage.tone.plus + a;
+    if (!ramp.has(key)) { const u = rgb(a < 0 ? Stage.tone.minus : Stage.tone.plus), w = rgb(Stage.tone.card), q = Math.abs(a) / 48; ramp.set(key, `rgb(${u.map((x, k) => Math.round(w[k] + (x - w[k]) * q)).join(" ")})`); }
+    return ramp.get(key);
+  }
+  function paint() {
+    pen.setTransform(Stage.ratio, 0, 0, Stage.ratio, 0, 0); pen.clearRect(0, 0, wide, 2000);
+    const side = cell > 4 ? cell - 1 : cell;
+    for (let k = 0; k < Model.size; k++) { const [x, y] = box(k); if (y < 900) { pen.fillStyle = colour(Live.th[k]); pen.fillRect(x, y, side, side); } }
+    pen.lineWidth = 2; pen.strokeStyle = Stage.tone.lock;
+    const mark = (n) => { const [l, i] = Model.neurons[n], b = blocks[l]; if (b.flipped) pen.strokeRect(LEFT + i * cell - 1, b.y - 1, cell + 1, rowsOf(b) * cell + 1); else pen.strokeRect(LEFT - 1, b.y + i * cell - 1, (b.columns + 1.45) * cell + 1, cell + 1); };
+    for (const n of Stage.locks.keys()) mark(n);
+    const n = Stage.chosen >= 0 ? Stage.chosen : Stage.hover;
+    if (n >= 0) { pen.strokeStyle = Stage.tone.mark; mark(n); }
+    pen.fillStyle = Stage.tone.soft; pen.font = "12px system-ui, sans-serif";
+    for (const b of blocks) pen.fillText(`layer ${b.l + 1}: ${b.flipped ? "a column" : "a row"} is a neuron`, LEFT, b.y - 3);
+  }
+  function at(event) {
+    const r = canvas.getBoundingClientRect(), x = event.clientX - r.left, y = event.clientY - r.top;
+    for (let k = 0; k < Model.size; k++) { const [a, b] = box(k); if (x >= a && x < a + cell && y >= b && y < b + cell) return k; }
+    return -1;
+  }
+  canvas.addEventListener("pointerdown", (event) => {
+    const k = at(event);
+    if (k < 0) return;
+    const { layer, row } = places[k];
+    Stage.choose(layer < Model.depth - 1 ? Model.first[layer] + row : -1);
+    pick = { k, y: event.clientY, value: Live.th[k], begun: false };
+    canvas.setPointerCapture(event.pointerId);
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!pick || (!pick.begun && Math.abs(event.clientY - pick.y) < 4)) return;
+    if (!pick.begun) { pick.begun = true; Training.stop(); Live.begin(); Still.hold(); }
+    Live.put(pick.k, pick.value - (event.clientY - pick.y) * 0.006 * scale);
+  });
+  for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => { pick = null; Address.save(); });
+  return { size, paint };
+})();
