@@ -169,14 +169,14 @@ class MovementBuilder(NodeBuilder):
         """
         if len(sources) == 1 and sources[0].size:
             blank = np.empty(sources[0].shape, dtype=np.int64)
-            view = function(blank)
+            view = _carry_out(function, blank)
             if view.size and np.may_share_memory(view, blank):
                 return self.take(sources, _index_of_view(view, blank))
         labels, total = [], 1
         for source in sources:
             labels.append(np.arange(total, total + source.size, dtype=np.int64).reshape(source.shape))
             total += source.size
-        return self.take_labels(function(*labels), sources, fill)
+        return self.take_labels(_carry_out(function, *labels), sources, fill)
 
     def take_labels(self, labels: NDArray[np.int64], sources: Sequence[Node], fill: Operand = 0) -> Node:
         """The entries that labels name: 1, 2, ... through the sources laid end to end, 0 for `fill`."""
@@ -228,6 +228,14 @@ class MovementBuilder(NodeBuilder):
     def concatenate(self, parts: Sequence[Node], axis: int) -> Node:
         """One after the other along an axis."""
         return self.move(lambda *t: np.concatenate(t, axis), *parts)
+
+
+def _carry_out(function: Callable[..., Any], *labels: NDArray[np.int64]) -> Any:
+    """A movement of labels; positions of a file or buffer may lie outside, and are refused."""
+    try:
+        return function(*labels)
+    except IndexError as error:
+        raise Refused(f"a movement from outside: {error}") from None
 
 
 def _in_order_of_use(owner: NDArray[np.int64], count: int) -> list[int]:

@@ -481,7 +481,10 @@ def _blind_nodes(program: Program, users: Any) -> set[Node]:
 
 def _is_known_lookup(node: Node, operands: Sequence[Motion]) -> bool:
     """Whether a lookup reads positions that are numbers: a movement, whose positions are seen by looking them up."""
-    return node.family is OperatorFamily.LOOKUP and len(operands) == 2 and operands[1].known is not None
+    if node.family is not OperatorFamily.LOOKUP or len(operands) != 2 or operands[1].known is None:
+        return False
+    size, at = node.inputs[0].shape[int(node["axis"])], np.asarray(operands[1].known, dtype=np.float64)
+    return bool(((at >= -size) & (at < size)).all())  # (a buffer of a stranger's may hold anything)
 
 
 def _centres_last(node: Node) -> bool:
