@@ -110,3 +110,10 @@ def test_permutations_belong_to_contractions() -> None:
     assert b.contract("in,oi->no", b.permute(x, (1, 0)), w) is plain
     assert b.permute(b.contract("oi,ni->on", w, x), (1, 0)) is plain
     assert b.matmul(x, b.permute(w, (1, 0))) is plain
+
+
+def test_positions_outside_of_a_value_are_refused() -> None:
+    b = Builder()
+    x = b.input("x", (4, 3))
+    with pytest.raises(Refused, match="from outside"):
+        b.move(lambda t: t[np.array([7, 0])], x)

@@ -119,11 +119,10 @@ class MovementBuilder(NodeBuilder):
         flat = tuple(start)
         bounds = np.cumsum([0, *(each.size for each in flat)])
         owner = np.searchsorted(bounds, at.ravel(), side="right") - 1
-        used, first = np.unique(owner, return_index=True)
-        if not used.size:
+        order = _in_order_of_use(owner, len(flat))
+        if not order:
             return (flat[0],), IndexMap.of(at)
         position = at.ravel() - bounds[owner]
-        order = [int(k) for k in used[np.argsort(first)]]
         constants = [k for k in order if flat[k].op == "constant"]
         if len(constants) > 1 or (constants and len(order) > 1):
             order, owner, position, pool = self._pool_constants(flat, order, constants, owner, position, kind)
@@ -147,16 +146,20 @@ class MovementBuilder(NodeBuilder):
         for k in constants:
             mine = owner == k
             values[mine] = flat[k]["value"].ravel()[position[mine]]
-        distinct, first, inverse = np.unique(values[fixed], return_index=True, return_inverse=True)
-        by_use = np.argsort(first)
-        rank = np.empty_like(by_use)
-        rank[by_use] = np.arange(len(by_use))
-        owner, position = owner.copy(), position.copy()
-        owner[fixed], position[fixed] = len(flat), rank[inverse]
+        owner, position, picked = owner.copy(), position.copy(), values[fixed]
+        if bool((picked == picked[0]).all()):
+            pool, ranks = picked[:1], np.zeros(len(picked), dtype=np.int64)  # a mask: nothing to sort
+        else:
+            distinct, first, inverse = np.unique(picked, return_index=True, return_inverse=True)
+            by_use = np.argsort(first)
+            rank = np.empty_like(by_use)
+            rank[by_use] = np.arange(len(by_use))
+            pool, ranks = distinct[by_use], rank[inverse]
+        owner[fixed], position[fixed] = len(flat), ranks
         where = next(k for k, each in enumerate(order) if each in constants)
         order = [each for each in order if each not in constants]
         order.insert(where, len(flat))
-        return order, owner, position, self.constant(distinct[by_use], kind)
+        return order, owner, position, self.constant(pool, kind)
 
     def move(self, function: Callable[..., Any], *sources: Node, fill: Operand = 0) -> Node:
         """A movement that a function of arrays carries out: found by running it on labels.
@@ -166,14 +169,14 @@ class MovementBuilder(NodeBuilder):
         """
         if len(sources) == 1 and sources[0].size:
             blank = np.empty(sources[0].shape, dtype=np.int64)
-            view = function(blank)
+            view = _carry_out(function, blank)
             if view.size and np.may_share_memory(view, blank):
                 return self.take(sources, _index_of_view(view, blank))
         labels, total = [], 1
         for source in sources:
             labels.append(np.arange(total, total + source.size, dtype=np.int64).reshape(source.shape))
             total += source.size
-        return self.take_labels(function(*labels), sources, fill)
+        return self.take_labels(_carry_out(function, *labels), sources, fill)
 
     def take_labels(self, labels: NDArray[np.int64], sources: Sequence[Node], fill: Operand = 0) -> Node:
         """The entries that labels name: 1, 2, ... through the sources laid end to end, 0 for `fill`."""
@@ -225,6 +228,23 @@ class MovementBuilder(NodeBuilder):
     def concatenate(self, parts: Sequence[Node], axis: int) -> Node:
         """One after the other along an axis."""
         return self.move(lambda *t: np.concatenate(t, axis), *parts)
+
+
+def _carry_out(function: Callable[..., Any], *labels: NDArray[np.int64]) -> Any:
+    """A movement of labels; positions of a file or buffer may lie outside, and are refused."""
+    try:
+        return function(*labels)
+    except IndexError as error:
+        raise Refused(f"a movement from outside: {error}") from None
+
+
+def _in_order_of_use(owner: NDArray[np.int64], count: int) -> list[int]:
+    """The sources that entries have, by their first entry; without sorting all entries for the usual few sources."""
+    if count <= 8:
+        found = [(int(mine.argmax()), k) for k in range(count) if (mine := owner == k).any()]
+        return [k for _, k in sorted(found)]
+    used, first = np.unique(owner, return_index=True)
+    return [int(k) for k in used[np.argsort(first)]]
 
 
 def _index_of_view(view: NDArray[Any], base: NDArray[Any]) -> IndexMap:

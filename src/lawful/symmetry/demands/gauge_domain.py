@@ -5,7 +5,7 @@ Every rule keeps to a subgroup of the true one: what it does not understand it p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,20 +19,18 @@ from lawful.program.passes.patterns import find_centring
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
 from lawful.symmetry.demands.contractions import contract, convolve
-from lawful.symmetry.demands.gauges import PINNED, Gauges
-from lawful.symmetry.demands.labels import compact, flat, varying
-from lawful.symmetry.demands.motion import Array, Follower, Motion, Shape, index_fields, move_labels
+from lawful.symmetry.demands.gauges import Gauges
+from lawful.symmetry.demands.labels import compact, varying
+from lawful.symmetry.demands.motion import Array, Motion, Shape, index_fields
+from lawful.symmetry.demands.movements import MovementFollower
 from lawful.symmetry.demands.parameter_axes import parameter_fields, picks_matrices, users_of
-from lawful.symmetry.demands.shifts import ZERO, Shift
+from lawful.symmetry.demands.shifts import Shift
 from lawful.symmetry.demands.sums import add_constant, add_values, homogeneous, multiply, one_of, scale
-from lawful.types import Floats, Mask, Residues
 
 KNOWN = 4_000_000  # entries of a constant that is worked out while reading
-IGNORED = -1e30  # a number so low that its exponential is exactly zero beside any other
-ANY = -1  # the label of an entry that fits every gauge: zero, or infinite
 
 
-class GaugeDomain(Follower, AbstractDomain[Motion]):
+class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
     """Motions: fields of labels, and demands on them. Parameters in `frozen` do not train and count as constants."""
 
     def __init__(
@@ -53,7 +51,6 @@ class GaugeDomain(Follower, AbstractDomain[Motion]):
         order = {name: number for number, name in enumerate(names)}
         self.program, self.frozen, self.padded, self.centred = program, frozen, padded, centred
         self.users = users_of(program)
-        self.fields: dict[str, tuple[torch.Tensor, ...]] = {}
         self.unknown: dict[str, int] = {}
         self.blind = _blind_nodes(program, self.users)
         self.axes = {  # in the module's own order, on which the signs of laws depend
@@ -61,7 +58,6 @@ class GaugeDomain(Follower, AbstractDomain[Motion]):
             for name, node in sorted(program.parameters.items(), key=lambda each: order.get(each[0], 0))
             if name not in frozen and not self.unseen(node)
         }
-        self.read: dict[str, list[Residues] | None] = {}  # labels that movements pick of parameters; None: all of them
 
     # Leaves
 
@@ -165,122 +161,6 @@ class GaugeDomain(Follower, AbstractDomain[Motion]):
                 seen.update(fresh)
                 waiting += fresh
         return found
-
-    # Movement
-
-    def follow_movement(self, node: Node, *sources: Motion) -> Motion:
-        """Labels move like entries."""
-        return self._side_by_side(node, sources) if len(sources) > 1 else self._moved(node, sources[0], node["map"])
-
-    def _moved(self, node: Node, source: Motion, index: IndexMap) -> Motion:
-        found = self.regrouped(source, node.shape, lambda labels: move_labels(labels, index))
-        self._note_read(source, found.gauges)
-        single = index.first_along(index.repeated_axes())
-        if single.keeps_order and single.size == node.inputs[0].size:  # repeated at most
-            found = replace(found, absorber=source.absorber)
-        if source.scores is not None and node.size == node.inputs[0].size:
-            found = replace(found, scores=source.scores.moved(lambda labels: move_labels(labels, index)))
-        return found
-
-    def _note_read(self, source: Motion, picked: Sequence[torch.Tensor]) -> None:
-        if source.raw is not None and self.read.get(source.raw, []) is not None:
-            self.read.setdefault(source.raw, []).extend(flat(field) for field in picked)  # type: ignore[union-attr]
-
-    def pin_unread(self) -> None:
-        """Pin what an input of this size does not read of a parameter: nothing is said of rows for longer ones."""
-        for name, picked in self.read.items():
-            if picked is not None:
-                known = np.concatenate(picked)
-                for field in self.fields[name]:
-                    labels = flat(field)
-                    rest = labels[~np.isin(labels, known)]
-                    if len(rest):
-                        self.gauges.pin(torch.from_numpy(rest), "movement")
-
-    def _side_by_side(self, node: Node, sources: Sequence[Motion]) -> Motion:
-        """Pieces of several values: fields are joined, with standing entries where a piece has none."""
-        pieces, start = [], 0
-        for source, operand in zip(sources, node.inputs, strict=True):
-            count = len(self.shifts.read)
-            piece = self.settled(source)
-            if source.raw is not None and not _masks(node, operand, start):  # only what is picked counts as read
-                del self.shifts.read[count:]
-                at = node["map"].positions.reshape(-1)
-                own = torch.from_numpy(np.unique(at[(at >= start) & (at < start + operand.size)]) - start)
-                self.shifts.read += [np.asarray(each.labels.reshape(-1)[own]) for each in piece.shifts]
-                self._note_read(source, [field.reshape(-1)[own] for field in source.gauges])
-            start += operand.size
-            pieces.append(piece)
-        if all(piece.zero for piece in pieces):
-            return Motion(node.shape, zero=True)
-        index = node["map"]
-        at = torch.from_numpy(np.ascontiguousarray(index.positions)).reshape(node.shape)
-
-        def joined(lines: Sequence[torch.Tensor]) -> torch.Tensor:
-            return torch.cat([line.reshape(-1) for line in lines])[at]
-
-        free = [_entries(piece, lambda value: np.asarray((value == 0) | np.isinf(value)), PINNED) for piece in pieces]
-        if all(len(piece.gauges) <= 1 for piece in pieces):
-            owners: list[dict[int, torch.Tensor]] = [{n: p.gauges[0] for n, p in enumerate(pieces) if p.gauges}]
-        else:
-            owners = [{n: field} for n, piece in enumerate(pieces) for field in piece.gauges]
-        gauges = []
-        for owner in owners:
-            if owner:
-                wide = joined([owner.get(number, line) for number, line in enumerate(free)])
-                field = self._filled(wide)
-                if any(not np.isin(flat(before), flat(field)).all() for before in owner.values()):
-                    self.gauges.whole(field)
-                gauges.append(field)
-        low = [_entries(piece, lambda value: np.asarray(value <= IGNORED), ZERO) for piece in pieces]
-        shifts = []
-        for number, piece in enumerate(pieces):
-            for shift in self.shifts.alive(piece.shifts):
-                parts = [joined([part if n == number else line for n, line in enumerate(low)])
-                         for part in (shift.labels, shift.phases)]  # fmt: skip
-                masked = shift.masked or bool((parts[0] == ANY).any())
-                labels, phases = (_fill(part)[0].clamp(min=0) for part in parts)
-                shifts.append(replace(shift.moved(labels, phases), masked=masked))
-        found = Motion(node.shape, tuple(gauges), self.shifts.plus(shifts, ()))
-        return self._masked_scores(node, pieces, found, at)
-
-    def _filled(self, wide: torch.Tensor) -> torch.Tensor:
-        """A field whose free entries have the label that their neighbours have, or one of their own.
-
-        Where some coordinates of a line are free and others are not, only diagonal gauges pass.
-        """
-        free = wide == ANY
-        if not bool(free.any()):
-            return compact(wide)
-        field, open_ = _fill(wide)
-        axes = varying(field)
-        if bool(open_.any()):
-            own = self.gauges.fresh(int(open_.sum()))
-            self.gauges.diagonal(own)
-            field = field.clone().contiguous()
-            field[open_] = own
-        inside = (free & ~open_).sum(axes) if axes else free.long()
-        live = (~open_).sum(axes) if axes else torch.ones_like(inside)
-        if bool(((inside > 0) & (inside < live)).any()):
-            self.gauges.diagonal(field)
-            self.gauges.tell_apart(field, axes)
-        return compact(field)
-
-    def _masked_scores(self, node: Node, pieces: Sequence[Motion], found: Motion, at: torch.Tensor) -> Motion:
-        """Scores of which constants replace some entries, in their places."""
-        marked = [number for number, piece in enumerate(pieces) if piece.scores is not None]
-        if len(marked) != 1 or any(p.known is None for n, p in enumerate(pieces) if n != marked[0]):
-            return found
-        piece = pieces[marked[0]]
-        start = sum(each.size for each in node.inputs[: marked[0]])
-        size = node.inputs[marked[0]].size
-        inside = (at >= start) & (at < start + size)
-        own = torch.arange(size).reshape(piece.shape) + start if piece.shape == node.shape else None
-        if own is None or not bool(((at == own) | ~inside).all()) or piece.scores is None:
-            return found
-        mask = compact(torch.where(inside, -1, at))
-        return replace(found, scores=piece.scores.beside([n if d in varying(mask) else 1
-                                                          for d, n in enumerate(node.shape)]))  # fmt: skip
 
     # Entry by entry
 
@@ -513,7 +393,7 @@ class GaugeDomain(Follower, AbstractDomain[Motion]):
         if _is_known_lookup(node, (table, index, *rest)):
             where: Any = np.arange(node.inputs[0].size).reshape(node.inputs[0].shape)
             at = node.operator.meaning(NUMPY, node.attributes, where, NUMPY.cast(index.known, "i"))
-            return self._moved(node, table, IndexMap.of(np.asarray(at)))
+            return self.moved(node, table, IndexMap.of(np.asarray(at)))
         if rest or node.shape == node.inputs[1].shape:
             return self.opaque_call(node, table, index, *rest)
         axis, count = int(node["axis"]), node.inputs[1].rank
@@ -601,14 +481,10 @@ def _blind_nodes(program: Program, users: Any) -> set[Node]:
 
 def _is_known_lookup(node: Node, operands: Sequence[Motion]) -> bool:
     """Whether a lookup reads positions that are numbers: a movement, whose positions are seen by looking them up."""
-    return node.family is OperatorFamily.LOOKUP and len(operands) == 2 and operands[1].known is not None
-
-
-def _masks(node: Node, source: Node, start: int) -> bool:
-    """Whether a movement leaves every entry of a source where it is, or out for good."""
-    at = node["map"].positions.reshape(-1)
-    inside = (at >= start) & (at < start + source.size)
-    return node.shape == source.shape and bool((at[inside] - start == np.flatnonzero(inside)).all())
+    if node.family is not OperatorFamily.LOOKUP or len(operands) != 2 or operands[1].known is None:
+        return False
+    size, at = node.inputs[0].shape[int(node["axis"])], np.asarray(operands[1].known, dtype=np.float64)
+    return bool(((at >= -size) & (at < size)).all())  # (a buffer of a stranger's may hold anything)
 
 
 def _centres_last(node: Node) -> bool:
@@ -626,23 +502,3 @@ def _maps_last_axis(product: Node, weight: Node) -> bool:
     place = product.inputs.index(weight)
     own, other = given.split(",")[place], given.split(",")[1 - place]
     return own[0] not in other and other.replace(own[1], own[0]) == out
-
-
-def _entries(piece: Motion, free: Callable[[Floats], Mask], rest: int) -> torch.Tensor:
-    """The label of each entry of a standing piece: `ANY` for known numbers that are free, `rest` for the others."""
-    known = np.zeros(()) if piece.zero else piece.known
-    if known is None:
-        return torch.full(piece.shape, rest, dtype=torch.int64)
-    labels = np.where(free(known.astype(np.float64)), ANY, rest)
-    return torch.from_numpy(np.broadcast_to(labels, piece.shape).astype(np.int64))
-
-
-def _fill(wide: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Labels with free entries replaced by what all others along an axis are; and those that stay free."""
-    field = wide
-    for axis in range(wide.dim()):
-        most = field.amax(axis, keepdim=True)
-        if bool(((field == most) | (field == ANY)).all()):
-            field = most
-    field = field.expand(wide.shape)
-    return field, field == ANY

@@ -1,0 +1,225 @@
+"""Movements: labels go where entries go. Pieces of several values side by side, masks among them.
+
+Labels of a movement of one value are moved by its index map, and nothing is demanded but that what is left out does not
+mix with what is kept. Where pieces of several values meet (concatenation, padding, a causal mask over scores), entries
+that are zero or infinite fit every gauge: they take the label of their neighbours, so that a mask does not pin what it
+leaves alone. Invariant: a field that comes out is one that all its pieces follow; cost: O(entries of the result) for
+pieces side by side, and O(distinct labels) for one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from lawful.program.index_map import IndexMap
+from lawful.program.program import Node
+from lawful.symmetry.demands.gauges import PINNED, Gauges
+from lawful.symmetry.demands.labels import compact, flat, narrowed, varying
+from lawful.symmetry.demands.motion import Follower, Motion, move_labels
+from lawful.symmetry.demands.shifts import ZERO, Shift
+from lawful.types import Floats, Mask, Residues
+
+IGNORED = -1e30  # a number so low that its exponential is exactly zero beside any other
+ANY = -1  # the label of an entry that fits every gauge: zero, or infinite
+
+
+class MovementFollower(Follower):
+    """What movements make of motions, and which entries of parameters they read."""
+
+    def __init__(self, gauges: Gauges) -> None:
+        super().__init__(gauges)
+        self.fields: dict[str, tuple[torch.Tensor, ...]] = {}
+        self.read: dict[str, list[Residues] | None] = {}  # labels that movements pick of parameters; None: all of them
+
+    def follow_movement(self, node: Node, *sources: Motion) -> Motion:
+        """Labels move like entries."""
+        return self._side_by_side(node, sources) if len(sources) > 1 else self.moved(node, sources[0], node["map"])
+
+    def moved(self, node: Node, source: Motion, index: IndexMap) -> Motion:
+        """A value of which an index map picks entries."""
+        found = self.regrouped(source, node.shape, lambda labels: move_labels(labels, index))
+        self._note_read(source, found.gauges)
+        single = index.first_along(index.repeated_axes())
+        if single.keeps_order and single.size == node.inputs[0].size:  # repeated at most
+            found = replace(found, absorber=source.absorber)
+        if source.scores is not None and node.size == node.inputs[0].size:
+            found = replace(found, scores=source.scores.moved(lambda labels: move_labels(labels, index)))
+        return found
+
+    def _note_read(self, source: Motion, picked: Sequence[torch.Tensor]) -> None:
+        if source.raw is not None and self.read.get(source.raw, []) is not None:
+            self.read.setdefault(source.raw, []).extend(flat(field) for field in picked)  # type: ignore[union-attr]
+
+    def pin_unread(self) -> None:
+        """Pin what an input of this size does not read of a parameter: nothing is said of rows for longer ones."""
+        for name, picked in self.read.items():
+            if picked is not None:
+                known = np.concatenate(picked)
+                for field in self.fields[name]:
+                    labels = flat(field)
+                    rest = labels[~np.isin(labels, known)]
+                    if len(rest):
+                        self.gauges.pin(torch.from_numpy(rest), "movement")
+
+    def _side_by_side(self, node: Node, sources: Sequence[Motion]) -> Motion:
+        """Pieces of several values: fields are joined, with standing entries where a piece has none."""
+        pieces, start = [], 0
+        for source, operand in zip(sources, node.inputs, strict=True):
+            count = len(self.shifts.read)
+            piece = self.settled(source)
+            if source.raw is not None and not _masks(node, operand, start):  # only what is picked counts as read
+                del self.shifts.read[count:]
+                at = node["map"].positions.reshape(-1)
+                own = torch.from_numpy(np.unique(at[(at >= start) & (at < start + operand.size)]) - start)
+                self.shifts.read += [np.asarray(each.labels.reshape(-1)[own]) for each in piece.shifts]
+                self._note_read(source, [field.reshape(-1)[own] for field in source.gauges])
+            start += operand.size
+            pieces.append(piece)
+        if all(piece.zero for piece in pieces):
+            return Motion(node.shape, zero=True)
+        index = node["map"]
+        at = torch.from_numpy(np.ascontiguousarray(index.positions)).reshape(node.shape)
+
+        def joined(lines: Sequence[torch.Tensor]) -> torch.Tensor:
+            return torch.cat([line.reshape(-1) for line in lines])[at]
+
+        mask = _find_mask(node, pieces, at)
+        free = [_entries(piece, lambda value: np.asarray((value == 0) | np.isinf(value)), PINNED) for piece in pieces]
+        if all(len(piece.gauges) <= 1 for piece in pieces):
+            owners: list[dict[int, torch.Tensor]] = [{n: p.gauges[0] for n, p in enumerate(pieces) if p.gauges}]
+        else:
+            owners = [{n: field} for n, piece in enumerate(pieces) for field in piece.gauges]
+        gauges = []
+        for owner in owners:
+            if owner:
+                wide = joined([owner.get(number, line) for number, line in enumerate(free)])
+                field = self._filled(wide)
+                if any(not np.isin(flat(before), flat(field)).all() for before in owner.values()):
+                    self.gauges.whole(field)
+                gauges.append(field)
+        low = [_entries(piece, lambda value: np.asarray(value <= IGNORED), ZERO) for piece in pieces]
+        shifts = []
+        for number, piece in enumerate(pieces):
+            for shift in self.shifts.alive(piece.shifts):
+                if mask is not None and mask.hides(number, shift):  # without spelling all entries out
+                    shifts.append(replace(shift, masked=True))
+                    continue
+                parts = [joined([part if n == number else line for n, line in enumerate(low)])
+                         for part in (shift.labels, shift.phases)]  # fmt: skip
+                masked = shift.masked or bool((parts[0] == ANY).any())
+                labels, phases = (_fill(part)[0].clamp(min=0) for part in parts)
+                shifts.append(replace(shift.moved(labels, phases), masked=masked))
+        found = Motion(node.shape, tuple(gauges), self.shifts.plus(shifts, ()))
+        return self._masked_scores(node, pieces, found, at, mask)
+
+    def _filled(self, wide: torch.Tensor) -> torch.Tensor:
+        """A field whose free entries have the label that their neighbours have, or one of their own.
+
+        Where some coordinates of a line are free and others are not, only diagonal gauges pass.
+        """
+        free = wide == ANY
+        if not bool(free.any()):
+            return compact(wide)
+        field, open_ = _fill(wide)
+        axes = varying(field)
+        if bool(open_.any()):
+            own = self.gauges.fresh(int(open_.sum()))
+            self.gauges.diagonal(own)
+            field = field.clone().contiguous()
+            field[open_] = own
+        inside = (free & ~open_).sum(axes) if axes else free.long()
+        live = (~open_).sum(axes) if axes else torch.ones_like(inside)
+        if bool(((inside > 0) & (inside < live)).any()):
+            self.gauges.diagonal(field)
+            self.gauges.tell_apart(field, axes)
+        return compact(field)
+
+    def _masked_scores(
+        self, node: Node, pieces: Sequence[Motion], found: Motion, at: torch.Tensor, simple: EntryMask | None
+    ) -> Motion:
+        """Scores of which constants replace some entries, in their places."""
+        marked = [number for number, piece in enumerate(pieces) if piece.scores is not None]
+        if len(marked) != 1 or any(p.known is None for n, p in enumerate(pieces) if n != marked[0]):
+            return found
+        piece = pieces[marked[0]]
+        if simple is not None and simple.number == marked[0] and piece.scores is not None:
+            sizes = [n if d in varying(simple.kept) else 1 for d, n in enumerate(node.shape)]
+            return replace(found, scores=piece.scores.beside(sizes))
+        start = sum(each.size for each in node.inputs[: marked[0]])
+        size = node.inputs[marked[0]].size
+        inside = (at >= start) & (at < start + size)
+        own = torch.arange(size).reshape(piece.shape) + start if piece.shape == node.shape else None
+        if own is None or not bool(((at == own) | ~inside).all()) or piece.scores is None:
+            return found
+        mask = compact(torch.where(inside, -1, at))
+        return replace(found, scores=piece.scores.beside([n if d in varying(mask) else 1
+                                                          for d, n in enumerate(node.shape)]))  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class EntryMask:
+    """A value of which one number replaces some entries, in their places: which are `kept`.
+
+    `number` is its place among the sources; `ignored`: a softmax ignores what is put there.
+    """
+
+    number: int
+    kept: torch.Tensor
+    ignored: bool
+
+    def hides(self, number: int, shift: Shift) -> bool:
+        """Whether a shift of the value is itself behind the mask, its labels and phases as they were.
+
+        It is if its labels are constant along an axis of which every line keeps an entry: what is left tells the rest.
+        Phases of entries that are gone may be any: fewer that agree only leave fewer shifts.
+        """
+        still = [d for d in range(shift.labels.dim()) if d not in varying(shift.labels)]
+        kept = narrowed(self.kept)
+        return self.ignored and number == self.number and any(bool(kept.any(d).all()) for d in still)
+
+
+def _find_mask(node: Node, pieces: Sequence[Motion], at: torch.Tensor) -> EntryMask | None:
+    """The mask that a movement of a value and one number is."""
+    if len(pieces) != 2:
+        return None
+    for number, other in ((0, 1), (1, 0)):
+        constant, size = pieces[other].known, node.inputs[number].size
+        if constant is None or constant.size != 1 or pieces[number].shape != node.shape:
+            continue
+        start = 0 if number == 0 else 1
+        kept = at == torch.arange(start, start + size).reshape(node.shape)
+        if not bool((kept | (at == (size if number == 0 else 0))).all()):
+            return None
+        return EntryMask(number, compact(kept), float(constant.flat[0]) <= IGNORED)
+    return None
+
+
+def _masks(node: Node, source: Node, start: int) -> bool:
+    """Whether a movement leaves every entry of a source where it is, or out for good."""
+    at = node["map"].positions.reshape(-1)
+    inside = (at >= start) & (at < start + source.size)
+    return node.shape == source.shape and bool((at[inside] - start == np.flatnonzero(inside)).all())
+
+
+def _entries(piece: Motion, free: Callable[[Floats], Mask], rest: int) -> torch.Tensor:
+    """The label of each entry of a standing piece: `ANY` for known numbers that are free, `rest` for the others."""
+    known = np.zeros(()) if piece.zero else piece.known
+    if known is None:
+        return torch.full((), rest, dtype=torch.int64).expand(piece.shape)
+    labels = np.where(free(known.astype(np.float64)), ANY, rest)
+    return torch.from_numpy(np.broadcast_to(labels, piece.shape).astype(np.int64))
+
+
+def _fill(wide: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels with free entries replaced by what all others along an axis are; and those that stay free."""
+    field = wide
+    for axis in range(wide.dim()):
+        most = field.amax(axis, keepdim=True)
+        if bool(((field == most) | (field == ANY)).all()):
+            field = most
+    field = field.expand(wide.shape)
+    return field, field == ANY
