@@ -30,11 +30,18 @@ def run_html(run: Run, source: str) -> str:
     sections = [Section("Curves", [curves]), Section("Laws", [laws])]
     if isinstance(moving, str):  # nothing is drawn in motion: the curves are the picture
         sections = [Section("Through time", [moving]), Section("Laws", [laws])]
-    finite = [row["drift"] for row in drifts if np.isfinite(row["drift"])]
-    most = f"drifted by {at_most(max(finite), 2)} at most" if finite else "have no finite drift"
+    sizes = [row["drift"] for row in drifts]
+    finite = bool(sizes) and bool(np.isfinite(sizes).all())
+    most = (
+        f"drifted by {at_most(max(sizes), 2)} at most"
+        if finite
+        else "did not all stay finite"
+        if sizes
+        else "were kept"
+    )
     headline = f"{len(drifts):,} conserved quantit{'y' if len(drifts) == 1 else 'ies'} {most}."
     again = [
-        Action("Compare optimisers", "How far each drifts from gradient flow.", f"lawful drift {shlex.quote(source)}")
+        Action("Read the drift of every law", "As text; --json has all numbers.", f"lawful drift {shlex.quote(source)}")
     ]
     opening = Opening(file=source, kind="a run", stage=curves if isinstance(moving, str) else moving, actions=again)
     return render(headline, flow_text(run).replace("\n", "; "), sections, opening=opening)
