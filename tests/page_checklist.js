@@ -18,6 +18,7 @@
       const x = Math.min(p.right, q.right) - Math.max(p.left, q.left), y = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
       if (x > 1 && y > 3) labels.push(`${one} over ${two}`);
     }));
+    if (svg.closest(".lawful-figure, [data-motion]") || svg.matches(".graph[width]")) continue;  // scrolls in its own box
     const box = svg.closest("figure, .stage, main, body").getBoundingClientRect();
     for (const [p, words] of texts) if (p.left < box.left - 2 || p.right > box.right + 2) labels.push(`${words} outside`);
   }

@@ -11,7 +11,7 @@ TOKENS = """() => Object.fromEntries("paper card ink soft mark plus minus lock l
   (name) => [name, getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim()]))"""
 
 
-def faults(page: Any, height: int = 844, *, commands: int = 1) -> list[str]:
+def faults(page: Any, height: int = 844, *, commands: int = 0) -> list[str]:
     """What the page does not meet at its present width; `height` is that of the first screen."""
     seen = page.evaluate(LOOK)
     found = [f"{name}: {seen[name]}" for name in ("small", "labels", "targets", "broken", "unnamed") if seen[name]]

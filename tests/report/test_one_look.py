@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import in_process
+from page_checklist import faults
 from safetensors.torch import save_file
 
 import lawful
@@ -20,7 +21,7 @@ from lawful.api.sweeps import Finished
 from lawful.report.training.sweep import write_page
 from lawful.sources.files import write
 
-SIZES = (390, 800, 1400)
+SIZES = ((320, 700), (390, 844), (800, 1000), (1400, 900))
 
 
 def wide_audit(folder: Path) -> Path:
@@ -94,7 +95,33 @@ def kin(folder: Path) -> Path:
     return folder / "page.html"
 
 
+def module_audit(folder: Path) -> Path:
+    (folder / "small_convolutions_too.py").write_text(CONVOLUTIONS, encoding="utf-8")
+    with chdir(folder):
+        sys.path.insert(0, "")
+        in_process("audit", "small_convolutions_too:make", "--input", "1,8,8", "--html", "page.html")
+        sys.path.remove("")
+    return folder / "page.html"
+
+
+def laws(folder: Path) -> Path:
+    in_process("laws", "3-4-2 relu bias", "--html", folder / "page.html")
+    return folder / "page.html"
+
+
+def compare(folder: Path) -> Path:
+    in_process("compare", "2-4-1 relu bias", "--optimizers", "sgd:0.1,adam:0.01", "--html", folder / "page.html")
+    return folder / "page.html"
+
+
+def truncation(folder: Path) -> Path:
+    words = ("--clusters", "3,10,0.15", "--until", "2", "--html", folder / "page.html")
+    in_process("truncation-flow", *words)
+    return folder / "page.html"
+
+
 KINDS: dict[str, Callable[[Path], Path]] = {
+    "module-audit": module_audit, "laws": laws, "compare": compare, "truncation": truncation,
     "audit": locked_audit, "wide-audit": wide_audit, "drift": drift, "sweep": sweep, "explorer": explorer,
     "symmetries": symmetries, "diff": diff, "kin": kin,
 }  # fmt: skip
@@ -107,15 +134,17 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_a_page_is_readable_at_every_width(
+def test_a_page_meets_the_checklist_at_every_width(
     pages: dict[str, Path],
     visit: Callable[..., Any],
     poor_contrast: Callable[[Any], list[str]],
     kind: str,
     dark: bool,
 ) -> None:
-    for width in SIZES:
+    for width, height in SIZES:
         page = visit(pages[kind], width=width, dark=dark)
+        page.wait_for_timeout(50)  # a picture follows its box
+        assert faults(page, height) == [], (kind, width)
         assert poor_contrast(page) == []
         assert page.locator("img").count() == 0, "figures are drawn from data, not pasted"
         if folder := os.environ.get("LAWFUL_SCREENSHOTS"):  # to look at them

@@ -100,3 +100,16 @@ def test_a_sweep_has_its_plots(tmp_path: Path, visit: Callable[..., Any]) -> Non
     assert page.locator("section#failures tbody tr").count() == 1
     assert page.locator("section#results tbody tr").count() == 12
     assert "1 failed" in page.locator("header p").inner_text()
+
+
+def test_a_page_may_load_and_evaluate_nothing(page_file: Path, browser: Any) -> None:
+    """The page works under its own policy, and the policy refuses what a smuggled script would need."""
+    page = browser.new_page()
+    trouble: list[str] = []
+    page.on("console", lambda message: trouble.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.goto(page_file.as_uri())
+    page.get_by_role("button", name="value").click()
+    assert trouble == []
+    assert page.evaluate("fetch('data:,x').then(() => 'loaded', () => 'refused')") == "refused"
+    page.close()

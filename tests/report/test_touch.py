@@ -29,7 +29,7 @@ SAYS = {
     "matrices": ["independent laws", "gradient descent"],
     "locks": ["One weight can never change sign"],
     "path": ["signs flipped", "Connected"],
-    "motion": ["Motion"],
+    "motion": ["motion of the data"],
     "bottleneck": ["Bottleneck rank about"],
     "hidden": ["Hidden crease of h1.0", "pieces in view"],
     "same": ["equal:", "reorder layer 1"],

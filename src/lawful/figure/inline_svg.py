@@ -22,9 +22,10 @@ COLOURS = (  # ten, for the ten classes of many data sets
     "#2a6f97", "#c8553d", "#588157", "#8e6bbf", "#b07d05", "#5f6c7b", "#b5446e", "#2f8f8f", "#7a4a1e", "#22303c",
 )  # fmt: skip
 STYLE = (
-    ".lawful-figure{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,17rem),1fr));gap:.6rem 1.2rem}"
-    ".lawful-figure>div{max-width:34rem}.lawful-figure svg{width:100%;height:auto;display:block}"
-    ".lawful-figure text{fill:currentColor;font:11px system-ui,sans-serif}"
+    ".lawful-figure{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,21rem),1fr));gap:.6rem 1.2rem}"
+    ".lawful-figure>div{max-width:34rem;overflow-x:auto}"
+    ".lawful-figure svg{width:100%;min-width:340px;height:auto;display:block}"
+    ".lawful-figure text{fill:currentColor;font:12px system-ui,sans-serif}"
     ".lawful-figure h4{margin:0 0 .1rem;font-size:.9rem;font-weight:600}"
     ".lawful-figure ul{display:flex;flex-wrap:wrap;gap:0 .9rem;margin:0 0 .2rem;padding:0;font-size:.8rem;"
     "list-style:none}"
@@ -186,14 +187,29 @@ def _axes(frame: PlotFrame, panel: Panel) -> str:
     parts = []
     for value, text in frame.x.ticks():
         x = frame.at(value, frame.y.low)[0]
-        parts.append(_line(x, TOP, x, low, 0.12) + f'<text x="{x}" y="{low + 13}" text-anchor="middle">{text}</text>')
+        label = f'<text x="{x}" y="{low + 13}" text-anchor="middle">{_raised(text)}</text>'
+        parts.append(_line(x, TOP, x, low, 0.12) + label)
     for value, text in frame.y.ticks():
         y = frame.at(frame.x.low, value)[1]
         parts.append(
-            _line(LEFT, y, right, y, 0.12) + f'<text x="{LEFT - 5}" y="{y + 3.5}" text-anchor="end">{text}</text>'
+            _line(LEFT, y, right, y, 0.12)
+            + f'<text x="{LEFT - 5}" y="{y + 3.5}" text-anchor="end">{_raised(text)}</text>'
         )
     parts.append(_line(LEFT, low, right, low, 0.55) + _line(LEFT, TOP, LEFT, low, 0.55))
     return "".join(parts) + _names(panel.x, panel.y)
+
+
+def _raised(text: str) -> str:
+    """A number as people write it.
+
+    >>> _raised("1e-14"), _raised("2.5e+06"), _raised("0.5")
+    ('10⁻¹⁴', '2.5·10⁶', '0.5')
+    """
+    digits, marked, power = text.partition("e")
+    if not marked or not power.lstrip("+-").isdigit():
+        return text
+    raised = str(int(power)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"10{raised}" if digits == "1" else f"{digits}·10{raised}"
 
 
 def _names(x: str, y: str) -> str:

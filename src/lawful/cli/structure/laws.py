@@ -139,7 +139,7 @@ def laws(
     listed = listed_laws(count) if every or out is not None else None
     _print(count, training, found, reduced, as_json, latex, listed if every else None, beyond)
     if html is not None:
-        write_text(html, _page(count, training, seed, named.text))
+        write_text(html, _page(count, training, seed, named.text, named.asked))
     if out is not None:
         write_json(out, {"laws": listed, "parameters": count.parameters})
     best = count if training is None or training.witness is None else training.witness
@@ -148,7 +148,7 @@ def laws(
         raise typer.Exit(3)
 
 
-def _page(count: LawCount, training: TrainingLaws | None, seed: int, source: str) -> str:
+def _page(count: LawCount, training: TrainingLaws | None, seed: int, source: str, asked: str) -> str:
     """The page; laws without a formula are drawn at the network's weights, or at PyTorch's default ones."""
     from lawful.conservation.known.level_sets import level_sets
     from lawful.network.initial import initialise
@@ -160,7 +160,7 @@ def _page(count: LawCount, training: TrainingLaws | None, seed: int, source: str
     if dag is not None:
         theta = dag.theta if dag.weights is not None else initialise(dag, "torch", seed).theta
         pictures = [level_sets(count, theta, part) for part in range(len(count.parts))]
-    return laws_page(count, count_json(count, training), listed_laws(count), pictures, source)
+    return laws_page(count, count_json(count, training), listed_laws(count), pictures, source, asked)
 
 
 def _saved(count: LawCount, path: Path) -> bool:

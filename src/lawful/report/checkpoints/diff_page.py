@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shlex
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from lawful.api.checkpoints.diff import Diff
 from lawful.figure import Figure, Panel, Series
 from lawful.report.checkpoints.diff import diff_text
 from lawful.report.page.charts import diff as drift_figure
-from lawful.report.page.page import Block, Section, Table, render
+from lawful.report.page.page import Action, Block, Chip, Opening, Picture, Section, Table, render
 from lawful.report.structure.symmetries_page import in_any_block
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from lawful.checkpoints.relations.tensor_changes import TensorChange
 
 LISTED = 200  # rows of a table
+MOST_BARS = 10  # of a picture whose values are labelled one by one
 SMALLEST = 1e-17  # below which a distance is drawn as this
 
 
@@ -39,7 +41,12 @@ def _sizes_page(found: Correspondence, first: str, second: str) -> str:
         caption = "Of tensors with one name and one size, the distance as stored, relative to the larger of both."
         table = Table(("tensor", "distance"), list(found.common[:LISTED]), caption, bars=("distance",))
         sections.append(Section("What corresponds", [table]))
-    return render(f"{first} and {second}", f"Different architectures: {found.reason}.", sections)
+    rows = [(name, float(distance)) for name, distance in found.common[:MOST_BARS]]
+    stage = Picture("bars", {"rows": rows, "note": "Distance as stored."}, "distances of tensors") if rows else None
+    count = len(found.spaces) + len(found.tensors)
+    headline = f"Different architectures: {count:,} size{'s' * (count != 1)} differ{'s' * (count == 1)}."
+    opening = Opening(file=f"{first} and {second}", stage=stage)
+    return render(headline, f"Different architectures: {found.reason}.", sections, opening=opening)
 
 
 def diff_page(found: Diff, first: str, second: str) -> str:
@@ -56,14 +63,28 @@ def diff_page(found: Diff, first: str, second: str) -> str:
     )  # fmt: skip
     sections = [
         Section("In short", [Table(("", ""), [_halves(line) for line in diff_text(found).splitlines()])]),
-        Section("Laws", [drift_figure(found), drifts]),
+        Section("Laws", [drifts]),
         Section("Signs", _signs(found)),
     ]
     if found.dimensions:
         sections.append(Section("Layers", [layers]))
     lead = f"Are they the same function? {found.verdict.verdict.capitalize()} ({found.verdict.method}). "
     lead += f"Are they related? {found.word.capitalize()}: {found.reason}."
-    return render(f"{first} and {second}", lead, sections)
+    changed = len(found.flipped)
+    most = float(np.max(np.abs(found.drift), initial=0.0))
+    headline = f"{found.verdict.verdict.capitalize()}: balances moved by up to {most:.2g}, "
+    headline += f"{changed:,} sign{'s' * (changed != 1)} flipped."
+    same = f"lawful same {shlex.quote(first)} {shlex.quote(second)}"
+    kind: Literal["open", "proved"] = "open" if found.verdict.verdict == "undecided" else "proved"
+    opening = Opening(
+        file=f"{first} and {second}",
+        kind="two checkpoints",
+        chip=Chip(kind, found.verdict.verdict.capitalize(), found.verdict.method),
+        stage=drift_figure(found),
+        actions=[Action("Ask whether they are one function", "With a certificate or an input that tells them apart.",
+                        f"{same} --certificate same.json")],
+    )  # fmt: skip
+    return render(headline, lead, sections, opening=opening)
 
 
 def _halves(line: str) -> tuple[str, str]:
@@ -85,7 +106,9 @@ def kinship_page(found: Kinship, first: str, second: str) -> str:
     """The page of two checkpoints of a module."""
     changed = [(each.tensor, each.relative, _kind(each)) for each in found.changes[:LISTED]]
     agreements = [(each.space, each.units, each.agree, each.share, each.null) for each in found.agreements[:LISTED]]
-    sections = [Section("Where they differ", _profile(found))]
+    profile = _profile(found)
+    stage = next((block for block in profile if isinstance(block, Figure)), None)
+    sections = [Section("Where they differ", [block for block in profile if block is not stage])]
     if changed:
         caption = "Relative distance after alignment, largest first."
         table = Table(("tensor", "distance", "kind of change"), changed, caption, bars=("distance",))
@@ -97,7 +120,10 @@ def kinship_page(found: Kinship, first: str, second: str) -> str:
         )
         columns = ("space", "units", "agree", "share", "mismatched layers")
         sections.append(Section("How alike units are", [Table(columns, agreements, caption, bars=("share",))]))
-    return render(f"{first} and {second}", f"{found.word.capitalize()}: {found.reason}.", sections)
+    count, total = len(found.changes), len(found.verdict.comparison.distances)
+    headline = f"{found.word.capitalize()}: {count:,} of {total:,} tensors changed."
+    opening = Opening(file=f"{first} and {second}", kind="two checkpoints", stage=stage)
+    return render(headline, f"{found.word.capitalize()}: {found.reason}.", sections, opening=opening)
 
 
 def _kind(change: TensorChange) -> str:

@@ -62,7 +62,7 @@ def film(shown: Film, caption: str) -> Markup:
     )
     last = len(frames) - 1
     inside = f'x="{LEFT:g}" y="0" width="{SIZE[0] - LEFT:g}" height="{SIZE[1] - BOTTOM:g}"'
-    window = f'<svg {inside} viewBox="{LEFT:g} 0 {SIZE[0] - LEFT:g} {SIZE[1] - BOTTOM:g}">'
+    window = f'<svg aria-hidden="true" {inside} viewBox="{LEFT:g} 0 {SIZE[0] - LEFT:g} {SIZE[1] - BOTTOM:g}">'
     data = json.dumps({"points": frames, "lines": strokes, "titles": list(shown.titles)}, separators=(",", ":"))
     return Markup(
         f'<div data-motion><svg viewBox="0 0 {SIZE[0]} {SIZE[1]}" role="img" aria-label="{escape(caption)}">'
@@ -102,7 +102,7 @@ class _Place:
 def _grid(place: _Place, axes: tuple[str, str]) -> str:
     """Axes with numbers, thin lines across, and the axes' names."""
     right, low = SIZE[0], SIZE[1] - BOTTOM
-    small = 'font-size="11" fill="currentColor"'
+    small = 'font-size="13" fill="currentColor"'
     parts = [f'<path d="M{LEFT:g} 0V{low:g}H{right:g}" fill="none" stroke="currentColor" stroke-opacity=".55"/>']
     for x, text in place.ticks(0):
         parts.append(f'<path d="M{x:.1f} 0V{low:g}" stroke="currentColor" stroke-opacity=".1"/>'

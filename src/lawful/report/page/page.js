@@ -1,4 +1,3 @@
-"use strict";
 // Sort a table by a column: numbers by value, everything else as text.
 function cellValue(row, column) {
   const cell = row.cells[column];
@@ -59,7 +58,7 @@ for (const node of document.querySelectorAll("[data-note]")) {
 // Curves: pointing at one (or moving a slider) reads the values there, in every panel of the page with the same axis.
 const SVG = "http://www.w3.org/2000/svg";
 const plots = [...document.querySelectorAll("svg[data-plot]")].map((svg) => ({ svg, ...JSON.parse(svg.dataset.plot) }));
-const short = (value) => Number.isFinite(value) ? String(Number(value.toPrecision(4))) : "";
+const short = (value) => Number.isFinite(value) ? Pictures.short(value) : "";
 function shareOf([low, high, log], value) {
   return log ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
 }

@@ -134,14 +134,14 @@ def render(
         *(_fold(section, seen) for section in folded),
     ]
     style = "".join(map(asset, ("tokens.css", "page.css")))
-    script = "".join(map(asset, ("page.js", "pictures.js")))
+    script = "".join(map(asset, ("pictures.js", "page.js")))
     owner = f"<span><b>{escape(opening.file)}</b> {escape(opening.kind)}</span>"
     theme = '<nav aria-label="page"><button type="button" id="theme" aria-label="light or dark">◐</button></nav>'
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{POLICY}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<link rel="icon" href="data:,">'
-        f"<title>{escape(title)}</title><style>{style}{STYLE}</style></head>\n<body>\n"
+        f"<title>{escape(as_prose(title))}</title><style>{style}{STYLE}</style></head>\n<body>\n"
         f'<div class="top">{owner}{theme}</div>\n'
         f'<header>{headline(title)}<p class="lead">{explained(lead, seen)}</p>{chip}</header>\n'
         f"<main>{stage}{''.join(parts)}</main>\n<script>{script}</script>\n</body></html>\n"

@@ -1,3 +1,4 @@
+"use strict";
 // Pictures drawn from data at the width of their box: text of 13 px stays 13 px, and a resize draws anew.
 const Pictures = (() => {
   const draw = (tag, attributes, parent, words) => {

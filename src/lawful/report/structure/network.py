@@ -167,7 +167,7 @@ def draw_graph(dag: Dag, notes: Mapping[int, str] | None = None, marked: Mapping
         name, label = escape(dag.names[node]), escape(dag.names[node][:12])
         fill = marked.get(node, fills[Role(dag.roles[node])])
         note = f' tabindex="0" data-note="{escape(notes[node])}"' if node in notes else ""
-        text = f'<text x="{x}" y="{y + 20}" font-size="9" text-anchor="middle" fill="#444">{label}</text>'
+        text = f'<text x="{x}" y="{y + 20}" font-size="12" text-anchor="middle" fill="currentColor">{label}</text>'
         circle = f'<circle cx="{x}" cy="{y}" r="{radius}" fill="{fill}" stroke="currentColor"/>'
         parts.append(f"<g{note}><title>{name}</title>{circle}{text if radius > 5 else ''}</g>")
     return _document(width, height, parts)
@@ -189,7 +189,7 @@ def _draw_layers(dag: Dag) -> str:
         x = 30 + 60 * number
         size = f'x="{x}" y="{100 - tall / 2:.1f}" width="24" height="{tall:.1f}"'
         parts.append(f'<rect {size} fill="var(--fill,#dbe7ef)" stroke="currentColor"/>')
-        parts.append(f'<text x="{x + 12}" y="200" font-size="10" text-anchor="middle">{len(column):,}</text>')
+        parts.append(f'<text x="{x + 12}" y="200" font-size="12" text-anchor="middle">{len(column):,}</text>')
     return _document(60 + 60 * len(columns), 215, parts)
 
 

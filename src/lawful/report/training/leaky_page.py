@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lawful.figure import Figure, Panel, Series
-from lawful.report.page.page import Section, Table, render
+from lawful.report.page.page import Opening, Section, Table, render
 from lawful.report.training.leaky import CARRIES_OVER, trusted
 from lawful.sentences import leaky as sentences
 
@@ -27,10 +27,11 @@ def blocks_page(found: BlockReadings, source: str) -> str:
         f"{narrow.samples} samples; blocks are {found.found_by}."
     )
     sections = [
-        Section("Over depth", [blocks_figure(found)]),
         Section("Blocks", [_table(found), " ".join(CARRIES_OVER)]),
     ]
-    return render(f"Residual stream of {source}", lead, sections)
+    opening = Opening(file=source, kind="residual stream", stage=blocks_figure(found))
+    headline = f"Effective dimension {narrow.dimension:.2f} of {narrow.width} at the narrowest."
+    return render(headline, lead, sections, opening=opening)
 
 
 def history_page(found: BlockHistory, source: str) -> str:
@@ -47,11 +48,12 @@ def history_page(found: BlockHistory, source: str) -> str:
     ]
     numbers = Table(("step", "block", "dimension", "cost of identity", "moves by", "stable Hamiltonian"), rows[:5000])
     sections = [
-        Section("Over training", [history_figure(found)]),
         Section("At the end", [blocks_figure(found.readings[-1])]),
         Section("Numbers", [numbers]),
     ]
-    return render(f"Residual stream of {source} over training", lead, sections)
+    opening = Opening(file=source, kind="residual stream over training", stage=history_figure(found))
+    headline = f"Effective dimension {last.dimension:.2f} at the narrowest, after {len(found.steps)} checkpoints."
+    return render(headline, lead, sections, opening=opening)
 
 
 def run_page(all_found: Sequence[Energies], figure: Figure, bounded: Figure, source: str) -> str:
@@ -70,11 +72,13 @@ def run_page(all_found: Sequence[Energies], figure: Figure, bounded: Figure, sou
          float(np.median(e.rank_stable)), e.coi_min, e.stationarity)
         for e in all_found
     ]  # fmt: skip
-    sections = [Section("Estimates and energies", [figure]), Section("Along the paths", list(map(_along, all_found)))]
+    sections = [Section("Along the paths", list(map(_along, all_found)))]
     if sum(map(trusted, all_found)) > 1:
         sections.append(Section("Lengths and momenta", [bounded]))
     sections.append(Section("Numbers", [Table(columns, rows)]))
-    return render(f"Leaky ResNets of {source}", lead, sections)
+    opening = Opening(file=source, kind="Leaky ResNets", stage=figure)
+    depths = f"{len(all_found)} effective depth{'s' * (len(all_found) != 1)}, up to {deepest.effective_depth:g}."
+    return render(lead, depths, sections, opening=opening)
 
 
 def _along(found: Energies) -> Figure:

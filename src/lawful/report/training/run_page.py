@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import numpy as np
 
-from lawful.report.page.page import Markup, Section, Table, render
+from lawful.outward import at_most
+from lawful.report.page.page import Action, Markup, Opening, Section, Table, render
 from lawful.report.structure.network import MAX_EDGES, MAX_NODES, draw_graph
 from lawful.report.training.flow import compare_figure, drift_figure, drift_json, flow_text, subtracted
 from lawful.training.comparison import Comparison
@@ -24,8 +26,25 @@ def run_html(run: Run, source: str) -> str:
         "Gradient flow keeps each of these; the drift that is left is the integrator's error. Largest first.",
         bars=("drift",),
     )
-    sections = [Section("Through time", [film(run)]), Section("Curves", [drift_figure(run)]), Section("Laws", [laws])]
-    return render(f"Run {source}", flow_text(run).replace("\n", "; "), sections)
+    moving, curves = film(run), drift_figure(run)
+    sections = [Section("Curves", [curves]), Section("Laws", [laws])]
+    if isinstance(moving, str):  # nothing is drawn in motion: the curves are the picture
+        sections = [Section("Through time", [moving]), Section("Laws", [laws])]
+    sizes = [row["drift"] for row in drifts]
+    finite = bool(sizes) and bool(np.isfinite(sizes).all())
+    most = (
+        f"drifted by {at_most(max(sizes), 2)} at most"
+        if finite
+        else "did not all stay finite"
+        if sizes
+        else "were kept"
+    )
+    headline = f"{len(drifts):,} conserved quantit{'y' if len(drifts) == 1 else 'ies'} {most}."
+    again = [
+        Action("Read the drift of every law", "As text; --json has all numbers.", f"lawful drift {shlex.quote(source)}")
+    ]
+    opening = Opening(file=source, kind="a run", stage=curves if isinstance(moving, str) else moving, actions=again)
+    return render(headline, flow_text(run).replace("\n", "; "), sections, opening=opening)
 
 
 def compare_html(found: Comparison, source: str) -> str:
@@ -37,8 +56,13 @@ def compare_html(found: Comparison, source: str) -> str:
     ]  # fmt: skip
     columns = ("method", "steps", "loss", "largest drift", "theory", "off the exact law by", "")
     lead = f"Drift of {len(found.names)} conserved quantities over time {found.time:g}: {subtracted(found)}."
-    sections = [Section("Curves", [compare_figure(found)]), Section("Methods", [Table(columns, rows)])]
-    return render(f"Optimisers on {source}", lead, sections)
+    drifts = [(row.max_drift, str(row.optimizer)) for row in found.rows if np.isfinite(row.max_drift)]
+    headline = f"{len(rows):,} methods compared."
+    if drifts:
+        (low, best), (high, worst) = min(drifts), max(drifts)
+        headline = f"Largest drift of a balance: {low:.2g} by {best}, {high:.2g} by {worst}."
+    opening = Opening(file=source, kind="optimisers beside gradient flow", stage=compare_figure(found))
+    return render(headline, lead, [Section("Methods", [Table(columns, rows)])], opening=opening)
 
 
 def film(run: Run) -> str | Markup:
@@ -56,7 +80,9 @@ def film(run: Run) -> str | Markup:
         "weights": [[float(f"{weight:.4g}") for weight in flow.theta[k]] for k in chosen],
         "largest": float(np.abs(flow.theta[chosen]).max()) or 1.0,
     }
-    picture = draw_graph(dag.with_theta(flow.theta[0])).replace("<svg ", '<svg class="graph" ', 1)
+    picture = draw_graph(dag.with_theta(flow.theta[0])).replace(
+        "<svg ", '<svg class="graph" role="img" aria-label="the network at the chosen moment" ', 1
+    )
     slider = f'<input type="range" aria-label="snapshot" min="0" max="{len(chosen) - 1}" value="0">'
     script = f'<script type="application/json">{json.dumps(data)}</script>'
     caption = (

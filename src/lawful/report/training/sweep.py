@@ -13,7 +13,7 @@ import numpy as np
 
 from lawful.figure import Figure, Panel, Series
 from lawful.formats.io.writing import write_text
-from lawful.report.page.page import Section, Table, render
+from lawful.report.page.page import Opening, Section, Table, render
 
 MOST_ROWS = 1000
 MOST_PLOTTED = 3000
@@ -68,11 +68,13 @@ def look(rows: Iterable[Row]) -> Seen:
 def write_page(rows: Iterable[Row], path: Path) -> Seen:
     """Write the page of a sweep."""
     seen = look(rows)
-    lead = f"{seen.calls} calls, {seen.failed} failed, {seen.seconds:.4g} s of work"
+    lead = f"{seen.calls:,} calls, {seen.failed:,} failed, {seen.seconds:.4g} s of work."
     drawn = plots(seen.sample) or ["Nothing to plot: no numbers vary in this sweep."]
     if seen.good > len(seen.sample):
         drawn.insert(0, f"A random sample of {len(seen.sample)} of {seen.good} calls.")
-    sections = [Section("Plots", drawn)]
+    first = next((block for block in drawn if isinstance(block, Figure)), None)
+    rest = [block for block in drawn if block is not first]
+    sections = [Section("Plots", rest)] if rest else []
     if seen.exceptions:
         words = f"{seen.exceptions} calls whose answer is not the predicted one."
         sections.insert(0, Section("Exceptions", [words, _table(seen.unexpected, seen.exceptions)]))
@@ -80,8 +82,15 @@ def write_page(rows: Iterable[Row], path: Path) -> Seen:
         errors = [[_words(row.inputs), row.error] for row in seen.failures]
         sections.append(Section("Failures", [Table(("inputs", "error"), errors, _first(errors, seen.failed))]))
     sections.append(Section("Results", [_table(seen.first, seen.good)]))
-    title = f"Sweep of {seen.job}" if seen.calls else "Empty sweep"
-    write_text(path, render(title, lead, sections))
+    title = (
+        f"{seen.good:,} of {seen.calls:,} calls of {seen.job} gave an answer"
+        if seen.calls
+        else "0 calls: an empty sweep"
+    )
+    if seen.exceptions:
+        title = f"{seen.exceptions:,} of {seen.good:,} answers are not the predicted one"
+    opening = Opening(file=seen.job, kind="sweep", stage=first)
+    write_text(path, render(title, lead, sections, opening=opening))
     return seen
 
 

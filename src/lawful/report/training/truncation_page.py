@@ -18,7 +18,7 @@ from lawful.papers.truncation.separation.orthonormal_frames import ObtusePair
 from lawful.papers.truncation.separation.separability import Separability
 from lawful.papers.truncation.separation.separation import CommonPoint
 from lawful.report.page.film import Film, film
-from lawful.report.page.page import Markup, Section, Table, render
+from lawful.report.page.page import Markup, Opening, Section, Table, render
 from lawful.report.training.truncation import (
     LOST,
     WORDS,
@@ -56,11 +56,11 @@ def flow_page(run: TruncationRun, found: Result) -> str:
     )
     lines = run_text(found).splitlines()
     sections = [
-        Section("Motion", [film(shown, caption)]),
         Section("Curves", list(figures(found).values())),
         Section("Numbers", [Table(("what", "found"), [(line[2:18].strip(), line[18:]) for line in lines[1:]])]),
     ]
-    return render("Training as motion of the data", lines[0], sections)
+    opening = Opening(kind="Training as motion of the data", stage=film(shown, caption))
+    return render(lines[0], lines[1].strip(), sections, opening=opening)
 
 
 def census_page(found: Census, data: Clusters, source: str) -> str:
@@ -69,9 +69,10 @@ def census_page(found: Census, data: Clusters, source: str) -> str:
     lead = f"{len(found.layers)} layers read as truncations in input space, up to {residual} of the outputs."
     if any(layer.lost >= LOST for layer in found.layers):
         lead += " Layers that widen have no place there for a share of their variation: it is lost in the pictures."
-    sections = [Section("Motion", [census_film(found, data)]), *_multiples(found, data)]
+    sections = list(_multiples(found, data))
     sections.append(Section("Layers", [_layers(found)]))
-    return render(f"Truncations of {source}", lead, sections)
+    opening = Opening(file=source, kind="truncations", stage=census_film(found, data))
+    return render(f"{len(found.layers)} layers read as truncations", lead, sections, opening=opening)
 
 
 def separation_page(found: Separability, built: Census | None, source: str) -> str:
@@ -83,12 +84,14 @@ def separation_page(found: Separability, built: Census | None, source: str) -> s
     sections = [Section("Clusters", [Table(("cluster", "answer", "gap"), rows[:TABLED])])]
     if found.network is not None and found.network.bent:
         lead += f" Behind a first layer of {found.network.bent} neurons that bends the data they can."
-    if built is None or (found.network is not None and found.network.bent):
+    if built is not None and found.network is not None and found.network.bent:
         sections.append(Section("Data", [_points(found)]))
     if built is not None:
-        sections += [Section("Motion", [census_film(built, found.data)]), *_multiples(built, found.data)]
+        sections += _multiples(built, found.data)
         sections.append(Section("Layers", [_layers(built)]))
-    return render(f"Separation of {source}", lead, sections)
+    stage = census_film(built, found.data) if built is not None else _points(found)
+    opening = Opening(file=source, kind="separation", stage=stage)
+    return render(f"{len(rows):,} clusters: {lead[:1].lower()}{lead[1:]}", "", sections, opening=opening)
 
 
 def census_film(found: Census, data: Clusters) -> Markup:

@@ -18,6 +18,7 @@ from lawful.invariant_set.module_graph import as_dag
 from lawful.network import Mlp
 from lawful.pruning.neurons.prune import Pruning
 from lawful.report.page.page import POLICY, asset, json_text
+from lawful.report.page.terms import as_prose
 from lawful.report.structure.network import draw_graph
 from lawful.report.structure.pruning import decided_sentence
 from lawful.sentences import audit as says
@@ -170,7 +171,7 @@ def _claims(found: Exploration) -> list[dict[str, Any]]:
         "more": "To compare it with another file:",
         "command": _same_command(found),
     }
-    return [of_laws, of_locks, of_pruning, of_function]
+    return [claim | {"what": as_prose(str(claim["what"]))} for claim in (of_laws, of_locks, of_pruning, of_function)]
 
 
 def _same_command(found: Exploration) -> str:
@@ -213,7 +214,7 @@ def _pruned(found: Exploration) -> dict[str, Any]:
         "bound": pruning.bound,
         "rounding": pruning.rounding,
         "complete": pruning.decided is not None and pruning.decided.complete,
-        "words": _pruned_words(pruning),
+        "words": as_prose(_pruned_words(pruning)),
         "left": decided_sentence(pruning)[:1].upper() + decided_sentence(pruning)[1:] + ".",
         "removed": [
             {"name": name, "place": places.get(name, ""), "why": stage.kind}
