@@ -23,6 +23,7 @@ from lawful.sources.onnx.module import OnnxModule
 SAMPLES = 2  # for which a graph is tried
 MAX_CHECKED = 5_000_000  # weights up to which a graph is compared with ONNX's own reference
 NEWER = 15  # the version from which that reference can be trusted: it has no older softmax or batch normalisation
+MISUSED = "is used in an unsupported way"  # as a program's frontend says it
 MIXED = "the first axis of its input counts no samples: what stands along it is mixed"
 Size = tuple[int, ...]
 Sizes = list[int | None]
@@ -76,7 +77,8 @@ def _open(module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Size
                 module.alone, module.bare, module.fixed = False, True, 0
                 return [MIXED, *_open(module, entries, stated, given)]
             errors.append((sizes, error))
-            if len(errors) > 1 and str(errors[-1][1]) == str(errors[-2][1]):  # no size will change that
+            # The same words twice: no size will change that, unless it is an operator that cannot do with the size.
+            if len(errors) > 1 and str(error) == str(errors[-2][1]) and MISUSED not in str(error):
                 break
             continue
         _check(module, module.graph.model, module.graph.folder, examples)
