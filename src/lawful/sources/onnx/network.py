@@ -67,8 +67,9 @@ def _open(module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Size
         axes = _axis_names(entries[name])
         asked[name] = (size, _kind(entries[name]), axes[len(axes) - len(size) :])
     errors: list[tuple[Mapping[str, Size], LawfulError]] = []
-    for sizes, values in open_sizes.candidates(asked):
-        module.values = values
+    candidates = list(open_sizes.candidates(asked))
+    for tries, (sizes, values) in enumerate(candidates):
+        module.values, module.programs = values, {}
         examples = [_example(entries[name], sizes[name]) for name in module.inputs]
         try:
             _choose(module, examples)
@@ -81,10 +82,27 @@ def _open(module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Size
             if len(errors) > 1 and str(error) == str(errors[-2][1]) and MISUSED not in str(error):
                 break
             continue
+        is_open = any(None in size for size, _, _ in asked.values())
+        if is_open and tries < len(candidates) - 1 and not _sees_inputs(module):
+            continue  # the last one is taken as it is: an input may be one that nothing reads
         _check(module, module.graph.model, module.graph.folder, examples)
         module.input_sizes = tuple(_said(entries[name], sizes[name]) for name in module.inputs)
         return open_sizes.words(asked, sizes, values)
     raise open_sizes.refuse(errors)
+
+
+def _sees_inputs(module: OnnxModule) -> bool:
+    """Whether the outputs depend on every input at this size: pools may leave nothing of a short sequence."""
+    for each in module.programs.values():
+        seen, left = set(), list(each.program.outputs)
+        while left:
+            node = left.pop()
+            if node not in seen:
+                seen.add(node)
+                left.extend(node.inputs)
+        if sum(node.op == "input" for node in seen) < len(module.inputs):
+            return False
+    return True
 
 
 def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) -> bytes | None:
