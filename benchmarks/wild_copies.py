@@ -113,6 +113,9 @@ def evaluate(file: Path) -> int:
         if tuple(one.shape) != plain.shape:
             print(f"shape {tuple(one.shape)}, not {plain.shape}")
             return 1
+        if not np.array_equal(np.isfinite(two.double().numpy()), np.isfinite(plain)):
+            print("NaN or infinite values where ONNX Runtime has none, or the other way round: WRONG")
+            return 1  # before any maximum: that of 0 and NaN is 0
         worst = max(worst, float(np.abs(two.double().numpy() - plain).max(initial=0.0)) / scale)
         own = max(own, float((one.double() - two).abs().max()) / scale if one.numel() else 0.0)
         own = max(own, float(np.abs(plain.astype(np.float64) - optimised).max(initial=0.0)) / scale)

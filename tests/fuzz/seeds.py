@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import struct
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ class Target:
 NETWORK = "net.json"
 TARGETS = (
     *(Target(f"net{ending}", ("show", f"net{ending}")) for ending in (".json", ".npz", ".safetensors", ".pt", ".onnx")),
+    Target("net.gguf", ("show", "net.gguf")),
+    Target("older.pt", ("show", "older.pt")),
     Target("net.json", ("singular", "net.json", "--exist")),
     Target("net.json", ("components", "net.json", "--exact")),
     Target("net.json", ("prune", "net.json")),
@@ -70,6 +73,8 @@ def plant(folder: Path) -> None:
     assert isinstance(network, Mlp)
     for ending in (".json", ".npz", ".safetensors", ".pt", ".onnx"):
         write(network, folder / f"net{ending}")
+    (folder / "net.gguf").write_bytes(gguf_file())
+    write_older(folder / "older.pt")
     write(network.with_theta(1.25 * network.theta), folder / "other.json")
     x = np.array([[0.0, 0.1], [0.2, 0.0], [1.0, 1.1], [1.2, 0.9]])
     y = np.array([0, 0, 1, 1])
@@ -99,6 +104,29 @@ def plant(folder: Path) -> None:
     store.close()
     for command, expected in COMMANDS:
         run(folder, command, expected)
+
+
+def gguf_file() -> bytes:
+    """A GGUF file with a text, a list, a tensor of plain numbers and one of blocks of eight bits."""
+
+    def text(words: str) -> bytes:
+        return struct.pack("<Q", len(words)) + words.encode()
+
+    facts = text("general.architecture") + struct.pack("<I", 8) + text("mlp")
+    facts += text("widths") + struct.pack("<IIQ3I", 9, 4, 3, 32, 2, 1)
+    tensors = text("0.weight") + struct.pack("<IQQIQ", 2, 32, 2, 8, 0)
+    tensors += text("2.weight") + struct.pack("<IQQIQ", 2, 2, 1, 0, 96)
+    header = b"GGUF" + struct.pack("<IQQ", 3, 2, 2) + facts + tensors
+    blocks = (struct.pack("<e", 0.5) + bytes(range(32))) * 2
+    return header + bytes(-len(header) % 32) + blocks + bytes(96 - len(blocks)) + struct.pack("<2f", 1.0, -1.0)
+
+
+def write_older(path: Path) -> None:
+    """A state dict as PyTorch 1.5 wrote it."""
+    import torch
+
+    state = {"0.weight": torch.ones(2, 3), "2.weight": torch.ones(1, 2)}
+    torch.save(state, path, _use_new_zipfile_serialization=False)
 
 
 PROPERTY = """(declare-const X_0 Real)

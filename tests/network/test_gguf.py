@@ -86,6 +86,7 @@ HOSTILE = {
     "unknown fact": (header(count=1, facts=TEXT + struct.pack("<I", 99)), "fact of type 99"),
     "huge tensor": (header(1, named("x", (2**40, 2**20)) + bytes(64)), "behind the end"),
     "half a block": (header(1, named("x", (33,), 8) + bytes(64)), "whole blocks"),
+    "no axis": (header(1, named("x", (), 8) + bytes(64)), "whole blocks"),
     "rare type": (header(1, named("x", (256,), 10) + bytes(64)), "Q2_K"),
     "many axes": (header(1, struct.pack("<Q", 1) + b"x" + struct.pack("<I", 99)), "99 dimensions"),
     "twice": (header(2, named("x", (1,)) * 2 + bytes(64)), "appears twice"),

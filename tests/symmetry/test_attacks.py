@@ -302,3 +302,17 @@ def test_a_sort_passes_no_permutations() -> None:
             return self.down(self.up(x).sort(-1).values)
 
     assert symmetries(Sorted(), (3,)).log10_discrete == 0
+
+
+def test_a_constant_behind_a_factor_is_not_absorbed_by_the_bias() -> None:
+    """`k (W x + b) + c`: scaling W and b alone would scale c too, and the bias would have to take up c / k."""
+
+    class Affine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(3, 4), nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.two(self.one(x) * 0.45 - 0.07)
+
+    assert symmetries(Affine(), (3,)).checked.worst < 1e-6

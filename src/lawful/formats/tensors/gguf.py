@@ -101,8 +101,9 @@ def stored_bytes(name: str, kind: int, shape: tuple[int, ...]) -> int:
             f"{', '.join(each.name for each in BLOCKS.values())}; convert it to one of them with llama-quantize"
         )
     block = BLOCKS[kind]
-    if (shape[-1] if shape else 1) % block.numbers:
-        raise InvalidNetwork(f"tensor {name[:80]!r} has rows of {shape[-1]:,}, not of whole blocks of {block.numbers}")
+    row = shape[-1] if shape else 1
+    if row % block.numbers:
+        raise InvalidNetwork(f"tensor {name[:80]!r} has rows of {row:,}, not of whole blocks of {block.numbers}")
     return count // block.numbers * block.bytes
 
 

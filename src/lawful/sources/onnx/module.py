@@ -102,8 +102,10 @@ class OnnxModule(nn.Module):
             runs = [
                 self._run([each[k] if self.bare else each[k : k + 1] for each in inputs]) for k in range(len(inputs[0]))
             ]
-            join = torch.stack if self.bare else torch.cat
-            results = tuple(join(list(parts)) for parts in zip(*runs, strict=True))
+            results = tuple(
+                torch.stack(parts) if self.bare or not parts[0].ndim else torch.cat(parts)
+                for parts in zip(*runs, strict=True)
+            )
         return results[0] if len(results) == 1 else results
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -23,6 +23,7 @@ from lawful.sources.onnx.module import OnnxModule
 SAMPLES = 2  # for which a graph is tried
 MAX_CHECKED = 5_000_000  # weights up to which a graph is compared with ONNX's own reference
 NEWER = 15  # the version from which that reference can be trusted: it has no older softmax or batch normalisation
+MISUSED = "is used in an unsupported way"  # as a program's frontend says it
 MIXED = "the first axis of its input counts no samples: what stands along it is mixed"
 Size = tuple[int, ...]
 Sizes = list[int | None]
@@ -66,8 +67,9 @@ def _open(module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Size
         axes = _axis_names(entries[name])
         asked[name] = (size, _kind(entries[name]), axes[len(axes) - len(size) :])
     errors: list[tuple[Mapping[str, Size], LawfulError]] = []
-    for sizes, values in open_sizes.candidates(asked):
-        module.values = values
+    candidates = list(open_sizes.candidates(asked))
+    for tries, (sizes, values) in enumerate(candidates):
+        module.values, module.programs = values, {}
         examples = [_example(entries[name], sizes[name]) for name in module.inputs]
         try:
             _choose(module, examples)
@@ -76,13 +78,31 @@ def _open(module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Size
                 module.alone, module.bare, module.fixed = False, True, 0
                 return [MIXED, *_open(module, entries, stated, given)]
             errors.append((sizes, error))
-            if len(errors) > 1 and str(errors[-1][1]) == str(errors[-2][1]):  # no size will change that
+            # The same words twice: no size will change that, unless it is an operator that cannot do with the size.
+            if len(errors) > 1 and str(error) == str(errors[-2][1]) and MISUSED not in str(error):
                 break
             continue
+        is_open = any(None in size for size, _, _ in asked.values())
+        if is_open and tries < len(candidates) - 1 and not _sees_inputs(module):
+            continue  # the last one is taken as it is: an input may be one that nothing reads
         _check(module, module.graph.model, module.graph.folder, examples)
         module.input_sizes = tuple(_said(entries[name], sizes[name]) for name in module.inputs)
         return open_sizes.words(asked, sizes, values)
     raise open_sizes.refuse(errors)
+
+
+def _sees_inputs(module: OnnxModule) -> bool:
+    """Whether the outputs depend on every input at this size: pools may leave nothing of a short sequence."""
+    for each in module.programs.values():
+        seen, left = set(), list(each.program.outputs)
+        while left:
+            node = left.pop()
+            if node not in seen:
+                seen.add(node)
+                left.extend(node.inputs)
+        if sum(node.op == "input" for node in seen) < len(module.inputs):
+            return False
+    return True
 
 
 def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) -> bytes | None:

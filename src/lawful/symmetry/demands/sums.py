@@ -176,9 +176,13 @@ def _changing(shape: Shape, rank: int) -> list[int]:
 
 
 def scale(follower: Follower, x: Motion, factor: float) -> Motion:
-    """`z = k x` with a fixed number k: everything passes."""
+    """`z = k x` with a fixed number k: everything passes.
+
+    But a constant that is added to z is no more a constant added to the parameter in x: that would be 1/k of it.
+    """
     x = follower.settled(x)
-    return replace(x, shifts=follower.shifts.scaled(x.shifts, factor), known=None)
+    absorber = x.absorber if factor == 1 else None
+    return replace(x, shifts=follower.shifts.scaled(x.shifts, factor), known=None, absorber=absorber)
 
 
 def homogeneous(follower: Follower, shape: Shape, x: Motion, degree: float) -> Motion:
