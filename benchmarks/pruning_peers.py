@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 from lawful.errors import LawfulError
-from lawful.pruning.job.job import Samples, prune_to_target
+from lawful.pruning.job.job import JobSamples, prune_to_target
 from lawful.pruning.job.subject import ModuleSubject
 from lawful.pruning.job.target import Target
 from lawful.pruning.job.units import count_macs
@@ -152,7 +152,7 @@ def ours(criterion: str, mend: bool) -> Callable[..., nn.Module]:
     """This library's job."""
 
     def run(module: nn.Module, x: torch.Tensor, y: torch.Tensor, share: float) -> nn.Module:
-        samples = Samples(x[:2048].double().numpy(), y[:2048].numpy())
+        samples = JobSamples(x[:2048].double().numpy(), y[:2048].numpy())
         found = prune_to_target(
             ModuleSubject.of(module), samples, Target("flops", share), criterion=criterion, mend=mend, timed=False
         )
