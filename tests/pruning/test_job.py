@@ -333,6 +333,14 @@ def test_files_of_layers_keep_their_format(tmp_path: Path) -> None:
     assert said["held_out"]["samples"] == 12
 
 
+def test_half_precision_and_dropout() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(5, 16), nn.GELU(), nn.Dropout(0.5), nn.Linear(16, 3)).bfloat16()
+    found = prune_to_target(ModuleSubject.of(module), samples(dense), read_target("params:0.6"), timed=False)
+    assert found.module is not None
+    assert {tensor.dtype for tensor in found.module.parameters()} == {torch.bfloat16}
+
+
 def test_runs_twice_alike() -> None:
     assert RunnableProgram(ModuleSubject.of(made(dense)).read((5,), 4)).batch == 4
     one, two = job(Attention, "flops:0.7"), job(Attention, "flops:0.7")
