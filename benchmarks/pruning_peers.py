@@ -8,6 +8,7 @@ installed), without training afterwards and after the same short training. Accur
 from __future__ import annotations
 
 import copy
+import importlib
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,8 @@ from torch import nn
 from torch.nn import functional
 
 from lawful.errors import LawfulError
-from lawful.pruning.job.job import Samples, prune_to_target
+from lawful.pruning.job.job import JobSamples, prune_to_target
+from lawful.pruning.job.score import Criterion
 from lawful.pruning.job.subject import ModuleSubject
 from lawful.pruning.job.target import Target
 from lawful.pruning.job.units import count_macs
@@ -127,9 +129,9 @@ def fit(module: nn.Module, x: torch.Tensor, y: torch.Tensor, epochs: int, rate: 
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=-(-len(x) // 64) * epochs)
     module.train()
     for _ in range(epochs):
-        for rows in torch.randperm(len(x), generator=generator).split(64):
+        for rows in torch.randperm(len(x), generator=generator).split(64):  # type: ignore[no-untyped-call]
             optimiser.zero_grad()
-            functional.cross_entropy(module(x[rows]), y[rows]).backward()
+            functional.cross_entropy(module(x[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             schedule.step()
     return module.eval()
@@ -139,7 +141,7 @@ def fit(module: nn.Module, x: torch.Tensor, y: torch.Tensor, epochs: int, rate: 
 def accuracy(module: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
     """In percent."""
     module.eval()
-    right = torch.cat([module(part).argmax(1) for part in x.split(500)]) == y
+    right = torch.cat([module(x[at : at + 500]).argmax(1) for at in range(0, len(x), 500)]) == y
     return 100 * float(right.double().mean())
 
 
@@ -148,11 +150,11 @@ def macs(module: nn.Module, x: torch.Tensor) -> int:
     return count_macs(ModuleSubject.of(module).read(tuple(x.shape[1:]), 2)) // 2
 
 
-def ours(criterion: str, mend: bool) -> Callable[..., nn.Module]:
+def ours(criterion: Criterion, mend: bool) -> Callable[..., nn.Module]:
     """This library's job."""
 
     def run(module: nn.Module, x: torch.Tensor, y: torch.Tensor, share: float) -> nn.Module:
-        samples = Samples(x[:2048].double().numpy(), y[:2048].numpy())
+        samples = JobSamples(x[:2048].double().numpy(), y[:2048].numpy())
         found = prune_to_target(
             ModuleSubject.of(module), samples, Target("flops", share), criterion=criterion, mend=mend, timed=False
         )
@@ -166,7 +168,7 @@ def torch_pruning(importance: str) -> Callable[..., nn.Module]:
     """Torch-Pruning at the ratio that meets the share, found by bisection; heads stay (its way needs to know them)."""
 
     def run(module: nn.Module, x: torch.Tensor, y: torch.Tensor, share: float) -> nn.Module:
-        import torch_pruning as tp  # type: ignore[import-not-found]
+        tp: Any = importlib.import_module("torch_pruning")
 
         whole, low, high, best = macs(module, x), 0.0, 0.98, None
         for _ in range(7):
@@ -183,7 +185,7 @@ def torch_pruning(importance: str) -> Callable[..., nn.Module]:
                 small, x[:1], importance=score, pruning_ratio=ratio, ignored_layers=stay,
                 global_pruning=importance == "taylor",
             )  # fmt: skip
-            functional.cross_entropy(small(x[:512]), y[:512]).backward()
+            functional.cross_entropy(small(x[:512]), y[:512]).backward()  # type: ignore[no-untyped-call]
             pruner.step()
             small.zero_grad()
             if macs(small.eval(), x) <= share * whole:

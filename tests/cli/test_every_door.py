@@ -31,7 +31,7 @@ from lawful.formats.io import writing
 
 VERBS: dict[str, Any] = dict(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 HOME = str(Path(lawful.__file__).parent)
-READ = {"data", "metric", "balance", "folder", "file"}  # parameters that name what is read, not what is written
+READ = {"data", "metric", "balance", "folder", "file", "held_out", "plan"}  # parameters that name what is read (too)
 LEAKY = ("--teacher", "2-1-2", "--effective-depth", "2", "--depth", "4", "--width", "3", "--samples", "6",
          "--evaluations", "3000", "--tolerance", "0.005")  # fmt: skip
 EXAMPLES: dict[str, tuple[str, ...]] = {

@@ -234,5 +234,5 @@ def test_the_command_line(lawful: Any, tmp_path: Path) -> None:
     text = lawful(*options, cwd=tmp_path).stdout
     assert "2 of 6 hidden channels removed" in text
     assert "--input" in lawful("prune", "pruned_modules:small", code=2, cwd=tmp_path).stderr
-    assert "Linear layers" in lawful(*options, "--tolerance", "0.1", code=2, cwd=tmp_path).stderr
+    assert "--data" in lawful(*options, "--tolerance", "0.1", code=2, cwd=tmp_path).stderr
     assert ".safetensors" in lawful(*options, "--out", tmp_path / "a.json", code=2, cwd=tmp_path).stderr

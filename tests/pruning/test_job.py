@@ -17,7 +17,7 @@ from torch.nn import functional
 import lawful
 from lawful.errors import LawfulError, Unsupported
 from lawful.pruning.job.evidence import agree, clopper_pearson, largest_rank
-from lawful.pruning.job.job import Case, PruningJob, Samples, prune_to_target, read_case
+from lawful.pruning.job.job import JobSamples, PruningCase, PruningJob, prune_to_target, read_case
 from lawful.pruning.job.network import RunnableProgram
 from lawful.pruning.job.repair import repair
 from lawful.pruning.job.score import _Replaced
@@ -77,12 +77,12 @@ def made(kind: Any, seed: int = 0) -> nn.Module:
     return module.eval()
 
 
-def samples(kind: Any, count: int = 60, seed: int = 0) -> Samples:
+def samples(kind: Any, count: int = 60, seed: int = 0) -> JobSamples:
     rng = np.random.default_rng(seed)
-    return Samples(rng.normal(size=(count, *SIZES[kind])), rng.integers(0, 3, count))
+    return JobSamples(rng.normal(size=(count, *SIZES[kind])), rng.integers(0, 3, count))
 
 
-def case_of(kind: Any) -> Case:
+def case_of(kind: Any) -> PruningCase:
     return read_case(ModuleSubject.of(made(kind)), samples(kind))
 
 
@@ -181,7 +181,7 @@ def test_repair_recovers_what_others_can_say() -> None:
         for place, bias in ((0, 3.0), (1, 3.0)):
             module[0].bias[place] = bias  # active on all the data
         module[0].weight[2], module[0].bias[2] = module[0].weight[:2].sum(0), module[0].bias[:2].sum()
-    data = Samples(np.random.default_rng(0).uniform(-1, 1, (200, 5)))
+    data = JobSamples(np.random.default_rng(0).uniform(-1, 1, (200, 5)))
     case = read_case(ModuleSubject.of(module), data)
     new = repair(case.network, case.state, case.sites, [2], data.x, ridge=1e-9)
     gap = case.network.with_tensors(new).outputs(data.x) - case.network.outputs(data.x)
@@ -229,7 +229,7 @@ def test_accuracy_is_kept_on_samples_that_choose_sizes() -> None:
     with torch.no_grad():
         labels = module(torch.tensor(data.x, dtype=torch.float32)).argmax(1).numpy()
     found = prune_to_target(
-        ModuleSubject.of(module), Samples(data.x, labels), read_target("accuracy:95%"), timed=False
+        ModuleSubject.of(module), JobSamples(data.x, labels), read_target("accuracy:95%"), timed=False
     )  # fmt: skip
     assert found.chosen_on == 60
     assert found.held_out.samples == 60
@@ -260,7 +260,7 @@ def test_tuning_is_kept_only_where_it_helps() -> None:
 
     module, data = made(dense), samples(dense, 100)
     with torch.no_grad():
-        known = Samples(data.x, module(torch.tensor(data.x, dtype=torch.float32)).argmax(1).numpy())
+        known = JobSamples(data.x, module(torch.tensor(data.x, dtype=torch.float32)).argmax(1).numpy())
     target = read_target("params:0.8")
     kept = prune_to_target(ModuleSubject.of(module), known, target, tune=spoil, timed=False)
     assert not kept.tuned
@@ -296,7 +296,7 @@ def test_targets_that_say_nothing(text: str) -> None:
 def test_refusals() -> None:
     with pytest.raises(LawfulError, match="too few"):
         prune_to_target(ModuleSubject.of(made(dense)), samples(dense, 2), read_target("params:0.5"))
-    data = Samples(samples(dense).x)
+    data = JobSamples(samples(dense).x)
     with pytest.raises(LawfulError, match="needs labels"):
         prune_to_target(ModuleSubject.of(made(dense)), data, read_target("accuracy:99%"))
     with pytest.raises(LawfulError, match="are left when every site has one unit"):
@@ -314,7 +314,7 @@ def test_units_of_inputs_do_not_matter(scale: float) -> None:
     with torch.no_grad():
         module[0].weight /= scale
     found = prune_to_target(
-        ModuleSubject.of(module), Samples(data.x * scale, data.labels), read_target("params:0.5"), timed=False
+        ModuleSubject.of(module), JobSamples(data.x * scale, data.labels), read_target("params:0.5"), timed=False
     )  # fmt: skip
     same = prune_to_target(ModuleSubject.of(made(dense)), data, read_target("params:0.5"), timed=False)
     assert found.sizes == same.sizes
@@ -331,6 +331,14 @@ def test_files_of_layers_keep_their_format(tmp_path: Path) -> None:
     said = out.json
     assert lawful.open(tmp_path / "small.npz").parameters == said["parameters_after"] <= 0.5 * said["parameters_before"]
     assert said["held_out"]["samples"] == 12
+
+
+def test_half_precision_and_dropout() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(5, 16), nn.GELU(), nn.Dropout(0.5), nn.Linear(16, 3)).bfloat16()
+    found = prune_to_target(ModuleSubject.of(module), samples(dense), read_target("params:0.6"), timed=False)
+    assert found.module is not None
+    assert {tensor.dtype for tensor in found.module.parameters()} == {torch.bfloat16}
 
 
 def test_runs_twice_alike() -> None:

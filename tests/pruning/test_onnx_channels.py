@@ -75,7 +75,7 @@ def test_the_command_line(lawful: Any, tmp_path: Path) -> None:
     assert "hidden channels of weights" in lawful("verify", proof, tmp_path / "a.onnx", small).stdout
     assert f"not about {small}" in lawful("verify", proof, small, small, code=1).stdout
     assert ".onnx" in lawful("prune", tmp_path / "a.onnx", "--out", tmp_path / "a.npz", code=2).stderr
-    assert "Linear layers" in lawful("prune", tmp_path / "a.onnx", "--tolerance", "1", code=2).stderr
+    assert "--data" in lawful("prune", tmp_path / "a.onnx", "--tolerance", "1", code=2).stderr
 
 
 def test_weights_that_two_nodes_share_and_quantised_files() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from lawful.pruning.job.bounded import BoundedPruning
-    from lawful.pruning.job.job import PruningJob, Samples, Tune
+    from lawful.pruning.job.job import JobSamples, PruningJob, Tune
     from lawful.pruning.job.subject import Subject
 
 
@@ -122,9 +122,9 @@ def _size(given: Any) -> tuple[int, ...] | None:
     return tuple(given) if isinstance(given, tuple) and all(isinstance(each, int) for each in given) else None
 
 
-def _samples(data: Any, size: tuple[int, ...] | None) -> Samples:
+def _samples(data: Any, size: tuple[int, ...] | None) -> JobSamples:
     """Samples in the size that the network takes: as stated, or as they came."""
-    from lawful.pruning.job.job import Samples
+    from lawful.pruning.job.job import JobSamples
 
     if data is None:
         raise LawfulError("a target needs data: samples of what the network is for (.npz with x and perhaps y, .csv)")
@@ -139,7 +139,7 @@ def _samples(data: Any, size: tuple[int, ...] | None) -> Samples:
         if labels is not None and len(labels) != len(rows):
             raise LawfulError(f"{len(rows)} samples, but {len(labels)} labels")
         read = Data(rows.reshape(len(rows), -1), labels, sample=rows.shape[1:] if rows.ndim > 2 else None)
-    return Samples(read.sized(size), read.classes)
+    return JobSamples(read.sized(size), read.classes)
 
 
 def _function(name: str) -> Tune:

@@ -46,7 +46,8 @@ def read_arrays(source: Program, program: ChannelProgram) -> dict[str, Floats]:
     for name in dict.fromkeys(name for each in program.operations for name in each.tensors.values()):
         if name is not None:
             held = source.tensors[name]
-            array = np.array(held.detach().cpu().numpy() if hasattr(held, "detach") else held, dtype=np.float64)
+            own = held.detach().cpu().double().numpy() if hasattr(held, "detach") else held
+            array = np.array(own, dtype=np.float64)
             if not np.isfinite(array).all():
                 raise InvalidNetwork(f"a weight of {name[:60]} is not finite")
             found[name] = np.swapaxes(array, 0, 1) if name in program.transposed else array

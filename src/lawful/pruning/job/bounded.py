@@ -25,11 +25,11 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
 from lawful.network.digest import digest, with_layers
 from lawful.pruning.channels.prune import ChannelPruning
-from lawful.pruning.job.evidence import Agreement, agree
+from lawful.pruning.job.evidence import HeldOutAgreement, agree
 from lawful.pruning.job.job import (
     CALIBRATION,
-    Case,
-    Samples,
+    JobSamples,
+    PruningCase,
     SiteSize,
     Tick,
     count_sizes,
@@ -66,7 +66,7 @@ class BoundedPruning(Shown):
     bounds: tuple[float, ...] | None
     pruned: ChannelPruning
     sizes: tuple[SiteSize, ...]
-    held_out: Agreement | None
+    held_out: HeldOutAgreement | None
     around: float | None = None
     near: Floats | None = None
     box: Boxes | None = None
@@ -82,7 +82,7 @@ class BoundedPruning(Shown):
 
 def prune_within(
     subject: ModuleSubject,
-    samples: Samples,
+    samples: JobSamples,
     tolerance: float,
     *,
     relative: bool = False,
@@ -116,7 +116,7 @@ def prune_within(
 
 
 def _statistical(
-    case: Case, order: list[Removal], allowed: Floats, fitting: Samples, outside: Samples, tick: Tick
+    case: PruningCase, order: list[Removal], allowed: Floats, fitting: JobSamples, outside: JobSamples, tick: Tick
 ) -> BoundedPruning:
     """As many units as half of the held-out samples allow; the other half states what holds."""
     half = len(outside) // 2
@@ -141,11 +141,11 @@ def _statistical(
 
 
 def _certified(
-    case: Case,
+    case: PruningCase,
     order: list[Removal],
     allowed: Floats,
-    fitting: Samples,
-    every: Samples,
+    fitting: JobSamples,
+    every: JobSamples,
     box: Boxes | None,
     around: float | None,
     tick: Tick,
@@ -296,5 +296,5 @@ def _module_pruning(found: Any) -> ChannelPruning:
     return found
 
 
-def _example(small: Any, case: Case) -> torch.Tensor:
+def _example(small: Any, case: PruningCase) -> torch.Tensor:
     return small.example(case.size, 2) if isinstance(small, ModuleSubject) else torch.zeros(0)

@@ -22,7 +22,7 @@ OUTLIERS = 0.01  # the share of inputs that the bound on changes leaves out
 
 
 @dataclass(frozen=True)
-class Agreement:
+class HeldOutAgreement:
     """On `samples` held-out samples: labels unchanged, changes of outputs, accuracy; `confidence` is one-sided.
 
     `at_least` bounds the share of inputs whose label does not change, from below. `change_at_most` bounds the largest
@@ -40,7 +40,7 @@ class Agreement:
     confidence: float = CONFIDENCE
 
 
-def agree(before: torch.Tensor, after: torch.Tensor, labels: Indices | None = None) -> Agreement:
+def agree(before: torch.Tensor, after: torch.Tensor, labels: Indices | None = None) -> HeldOutAgreement:
     """Compare outputs sample by sample: `(samples, classes)` have labels, others changes only."""
     if before.shape != after.shape or not len(before):
         raise LawfulError("outputs of two networks are compared on the same samples, at least one")
@@ -49,7 +49,7 @@ def agree(before: torch.Tensor, after: torch.Tensor, labels: Indices | None = No
     top = largest_rank(count)
     above = None if top is None else float(changes[top - 1])
     if not is_classifier(before):
-        return Agreement(count, None, None, float(changes[-1]), above)
+        return HeldOutAgreement(count, None, None, float(changes[-1]), above)
     one, two = before.argmax(1), after.argmax(1)
     unchanged = int((one == two).sum())
     right: tuple[float, float] | None = None
@@ -59,7 +59,7 @@ def agree(before: torch.Tensor, after: torch.Tensor, labels: Indices | None = No
         was, now = one == truth, two == truth
         right = (float(was.double().mean()), float(now.double().mean()))
         lost = accuracy_loss(int((was & ~now).sum()), int((~was & now).sum()), count)
-    return Agreement(count, unchanged, clopper_pearson(unchanged, count), float(changes[-1]), above, right, lost)
+    return HeldOutAgreement(count, unchanged, clopper_pearson(unchanged, count), float(changes[-1]), above, right, lost)
 
 
 def is_classifier(outputs: torch.Tensor) -> bool:

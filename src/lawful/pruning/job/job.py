@@ -18,9 +18,9 @@ from lawful.pruning.channels.domain import ChannelReading, read_channels
 from lawful.pruning.channels.prune import ChannelPruning
 from lawful.pruning.channels.weights import ChannelWeights, read_arrays
 from lawful.pruning.files.onnx_channels import OnnxPruning
-from lawful.pruning.job.evidence import Agreement, agree, is_classifier
+from lawful.pruning.job.evidence import HeldOutAgreement, agree, is_classifier
 from lawful.pruning.job.network import RunnableProgram
-from lawful.pruning.job.plan import Plan, read_plan, write_plan
+from lawful.pruning.job.plan import RemovalPlan, read_plan, write_plan
 from lawful.pruning.job.repair import repair, silence, stored
 from lawful.pruning.job.score import Criterion, Removal, order_removals
 from lawful.pruning.job.statistics import Labels, gather, taylor_scores
@@ -40,7 +40,7 @@ Tick = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class JobSamples:
     """Inputs as the network takes them, and labels if there are any."""
 
     x: Floats
@@ -49,9 +49,9 @@ class Samples:
     def __len__(self) -> int:
         return len(self.x)
 
-    def take(self, at: Any) -> Samples:
+    def take(self, at: Any) -> JobSamples:
         """Some of them."""
-        return Samples(self.x[at], None if self.labels is None else self.labels[at])
+        return JobSamples(self.x[at], None if self.labels is None else self.labels[at])
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class PruningJob(Shown):
     parameters: tuple[int, int]
     calibration: int
     chosen_on: int
-    held_out: Agreement
+    held_out: HeldOutAgreement
     latency: dict[str, tuple[float | None, float | None]]
     tuned: bool = False
     notes: tuple[str, ...] = ()
@@ -92,7 +92,7 @@ class PruningJob(Shown):
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class PruningCase:
     """A network as a job sees it: its program, its channels, its units, and the size of a sample."""
 
     subject: Subject
@@ -109,10 +109,10 @@ class Case:
 
 def prune_to_target(
     subject: Subject,
-    samples: Samples,
+    samples: JobSamples,
     target: Target,
     *,
-    held_out: Samples | None = None,
+    held_out: JobSamples | None = None,
     criterion: Criterion = "replaced",
     multiple: int = 1,
     mend: bool = True,
@@ -160,8 +160,8 @@ def prune_to_target(
 
 
 def split_samples(
-    samples: Samples, held_out: Samples | None, target: Target, tunes: bool, seed: int
-) -> tuple[Samples, Samples, Samples]:
+    samples: JobSamples, held_out: JobSamples | None, target: Target, tunes: bool, seed: int
+) -> tuple[JobSamples, JobSamples, JobSamples]:
     """Samples that fit, that choose sizes, and that do neither; drawn at random, as files are often sorted by label."""
     order = np.random.default_rng(seed).permutation(len(samples))
     aside = 0 if held_out is not None else max(1, int(HELD_OUT * len(samples)))
@@ -176,13 +176,13 @@ def split_samples(
     return rest, samples.take(order[aside : aside + second]) if chooses else rest.take(slice(0, 0)), outside
 
 
-def read_case(subject: Subject, samples: Samples) -> Case:
+def read_case(subject: Subject, samples: JobSamples) -> PruningCase:
     """Read a network, and find what can leave it."""
     size = tuple(samples.x.shape[1:])
     program = subject.read(size, min(BATCH, len(samples)))
     reading = read_channels(program)
     state = ChannelWeights(reading.program, read_arrays(program, reading.program))
-    case = Case(subject, RunnableProgram(program), reading, state, find_sites(reading, state), size)
+    case = PruningCase(subject, RunnableProgram(program), reading, state, find_sites(reading, state), size)
     heads = [site for site in case.sites.sites if site.heads]
     if not heads or not isinstance(subject, ModuleSubject):
         return case
@@ -197,8 +197,8 @@ def read_case(subject: Subject, samples: Samples) -> Case:
 
 
 def order_units(
-    case: Case,
-    samples: Samples,
+    case: PruningCase,
+    samples: JobSamples,
     cost: str,
     criterion: Criterion,
     until: float,
@@ -207,7 +207,7 @@ def order_units(
     tick: Tick,
 ) -> list[Removal]:
     """Units from the least needed on, scored on samples, or as a plan has them."""
-    made = Plan.of(case.network, case.sites, samples.x, cost, criterion, seed)
+    made = RemovalPlan.of(case.network, case.sites, samples.x, cost, criterion, seed)
     if path is not None and path.exists():
         return read_plan(path, made, until)
     tick("scoring")
@@ -224,12 +224,12 @@ def order_units(
 
 
 def _choose(
-    case: Case,
+    case: PruningCase,
     order: list[Removal],
     target: Target,
     multiple: int,
-    calibration: Samples,
-    choosing: Samples,
+    calibration: JobSamples,
+    choosing: JobSamples,
     mend: bool,
     tick: Tick,
 ) -> list[int]:
@@ -258,7 +258,7 @@ def _choose(
 
 
 def _bisect(
-    case: Case, order: list[Removal], multiple: int, fits: Callable[[list[int]], bool], *, falling: bool
+    case: PruningCase, order: list[Removal], multiple: int, fits: Callable[[list[int]], bool], *, falling: bool
 ) -> list[int]:
     """The smallest network that `fits`, or (`falling`) the largest one, if fitting were monotone in the share left."""
     low, high = order[-1].left if order else 1.0, 1.0
@@ -280,7 +280,7 @@ def _bisect(
     return best
 
 
-def _to_share(case: Case, order: list[Removal], cost: str, share: float, multiple: int) -> list[int]:
+def _to_share(case: PruningCase, order: list[Removal], cost: str, share: float, multiple: int) -> list[int]:
     """Leave by the order until a share of the cost is left, or less; then sizes in multiples.
 
     With multiples, sites start at the next multiple above what the order leaves, and lose blocks until the target is
@@ -336,7 +336,7 @@ def _to_share(case: Case, order: list[Removal], cost: str, share: float, multipl
 
 
 def new_weights(
-    case: Case, gone: Collection[int], calibration: Samples, mend: bool, tick: Tick
+    case: PruningCase, gone: Collection[int], calibration: JobSamples, mend: bool, tick: Tick
 ) -> dict[str, torch.Tensor]:
     """The numbers that change: readers of what left, with or without repair."""
     if mend:
@@ -346,7 +346,7 @@ def new_weights(
 
 
 def _cut(
-    case: Case, gone: Collection[int], calibration: Samples, mend: bool, tick: Tick
+    case: PruningCase, gone: Collection[int], calibration: JobSamples, mend: bool, tick: Tick
 ) -> tuple[ChannelPruning | OnnxPruning, Subject]:
     tensors = new_weights(case, gone, calibration, mend, tick)
     tick("cutting")
@@ -354,7 +354,7 @@ def _cut(
 
 
 def _tuned(
-    case: Case, small: Subject, tune: Tune, samples: Samples, choosing: Samples, tick: Tick
+    case: PruningCase, small: Subject, tune: Tune, samples: JobSamples, choosing: JobSamples, tick: Tick
 ) -> tuple[Subject, bool, str]:
     """What the user's function makes of it, if that is better on the samples that choose."""
     if not (isinstance(small, ModuleSubject) and isinstance(case.subject, ModuleSubject)):
@@ -378,7 +378,7 @@ def _said(score: float) -> str:
     return f"{score:.4g}"
 
 
-def _quality(case: Case, subject: Subject, samples: Samples) -> float:
+def _quality(case: PruningCase, subject: Subject, samples: JobSamples) -> float:
     """Accuracy, or without labels how near outputs are to the original's: larger is better."""
     network = RunnableProgram(subject.read(case.size, case.network.batch))
     out = network.outputs(samples.x)
@@ -387,7 +387,7 @@ def _quality(case: Case, subject: Subject, samples: Samples) -> float:
     return -float((out - case.network.outputs(samples.x)).double().pow(2).mean())
 
 
-def _accuracy(network: RunnableProgram, samples: Samples) -> float:
+def _accuracy(network: RunnableProgram, samples: JobSamples) -> float:
     out = network.outputs(samples.x)
     if samples.labels is None or not is_classifier(out):
         raise LawfulError("accuracy is measured on one row of scores and one label for each sample")
@@ -398,7 +398,7 @@ def _parameters(network: RunnableProgram) -> int:
     return sum(int(np.prod(node.shape)) for node in network.program.parameters.values())
 
 
-def count_sizes(case: Case, gone: Collection[int]) -> tuple[SiteSize, ...]:
+def count_sizes(case: PruningCase, gone: Collection[int]) -> tuple[SiteSize, ...]:
     """How many units of each site are left."""
     left = [len(site.units) for site in case.sites.sites]
     for unit in gone:
@@ -409,7 +409,7 @@ def count_sizes(case: Case, gone: Collection[int]) -> tuple[SiteSize, ...]:
     )
 
 
-def _latency(before: Subject, after: Subject, samples: Samples) -> dict[str, tuple[float | None, float | None]]:
+def _latency(before: Subject, after: Subject, samples: JobSamples) -> dict[str, tuple[float | None, float | None]]:
     """Milliseconds of one sample and of a batch."""
     found: dict[str, tuple[float | None, float | None]] = {}
     for count in (1, BATCH):

@@ -23,7 +23,7 @@ KIND = "pruning plan"
 
 
 @dataclass(frozen=True)
-class Plan:
+class RemovalPlan:
     """What an order is about: it holds for this network, these samples, this score and this cost only."""
 
     network: str
@@ -33,7 +33,7 @@ class Plan:
     units: tuple[str, ...]
 
     @classmethod
-    def of(cls, network: RunnableProgram, sites: Sites, x: Floats, cost: str, criterion: str, seed: int) -> Plan:
+    def of(cls, network: RunnableProgram, sites: Sites, x: Floats, cost: str, criterion: str, seed: int) -> RemovalPlan:
         """Digests of the program and its numbers, and of the samples in their order."""
         whole = hashlib.sha256(network.program.digest().encode())
         for name in sorted(network.tensors):
@@ -42,7 +42,7 @@ class Plan:
         return cls(whole.hexdigest(), data.hexdigest(), cost, criterion, tuple(unit.name for unit in sites.units))
 
 
-def write_plan(path: Path, plan: Plan, order: Sequence[Removal]) -> None:
+def write_plan(path: Path, plan: RemovalPlan, order: Sequence[Removal]) -> None:
     """Every removal: its unit by number and name, its score, and the share of the cost that is left after it."""
     content = {
         "kind": KIND, "network": plan.network, "data": plan.data, "cost": plan.cost, "criterion": plan.criterion,
@@ -53,7 +53,7 @@ def write_plan(path: Path, plan: Plan, order: Sequence[Removal]) -> None:
     write_bytes(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def read_plan(path: Path, plan: Plan, until: float) -> list[Removal]:
+def read_plan(path: Path, plan: RemovalPlan, until: float) -> list[Removal]:
     """The order of a plan that is about the same question; it must reach the share that is wanted."""
     with naming(path):
         content: Any = read_json(path)
@@ -65,7 +65,7 @@ def read_plan(path: Path, plan: Plan, until: float) -> list[Removal]:
         return _removals(content.get("order"), plan, until)
 
 
-def _removals(entries: Any, plan: Plan, until: float) -> list[Removal]:
+def _removals(entries: Any, plan: RemovalPlan, until: float) -> list[Removal]:
     found: list[Removal] = []
     try:
         for entry in entries:

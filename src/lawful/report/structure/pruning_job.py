@@ -11,7 +11,7 @@ from lawful.outward import at_most
 
 if TYPE_CHECKING:
     from lawful.pruning.job.bounded import BoundedPruning
-    from lawful.pruning.job.evidence import Agreement
+    from lawful.pruning.job.evidence import HeldOutAgreement
     from lawful.pruning.job.job import PruningJob
 
 
@@ -122,7 +122,7 @@ def bounded_text(found: BoundedPruning, out: Path | None = None, verified: bool 
     return "\n".join(fill(line, 100, subsequent_indent="  ", break_long_words=False) for line in lines)
 
 
-def _held_out(seen: Agreement) -> list[str]:
+def _held_out(seen: HeldOutAgreement) -> list[str]:
     lines = []
     sure = f"n = {seen.samples:,}, {100 * seen.confidence:g}% confidence"
     if seen.accuracy is not None:
