@@ -63,7 +63,7 @@ def need_specification(kind: str, facts: Facts, file: Path) -> None:
 def _need_regions(facts: Facts, file: Path) -> None:
     """Every box of the file lies in one of the statement's with the same cases; or its input is what the file says."""
     specification = read_specification(file)
-    inputs, outputs = (len(each) for each in (facts["regions"][0].box, facts["regions"][0].cases[0][0].outputs))
+    inputs, outputs = facts["inputs"], facts["of_outputs"]
     try:
         asked = regions(specification, inputs, outputs)
     except LawfulError as error:

@@ -76,6 +76,7 @@ def check_property(
     scheduler: str | None = None,
     threads: int | None = None,
     seed: int = 0,
+    most_boxes: float = math.inf,
 ) -> PropertyCheck:
     """Search the box from both sides; `forbidden` is a union of intersections.
 
@@ -130,7 +131,14 @@ def check_property(
         ended = "closed"
         if len(splitting.open.value):
             candidates.sample(rng, min(deadline, started + max(2.0, 0.1 * seconds)))
-            ended = run(splitting, lambda: -math.ulp(0.0), refuted, candidates.offer, deadline)
+            ended = run(
+                splitting,
+                lambda: -math.ulp(0.0),
+                refuted,
+                candidates.offer,
+                deadline,
+                lambda: splitting.bounded > most_boxes,
+            )
     closed = ended == "closed" and splitting.stuck == -math.inf
     status: Literal["holds", "violated", "undecided"] = "violated" if found else "holds" if closed else "undecided"
     witness = found[0] if found else None

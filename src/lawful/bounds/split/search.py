@@ -43,13 +43,19 @@ class SearchOutcome(NamedTuple):
 
 
 def search(
-    question: BoxQuestion, replay: Replay, *, seconds: float, seed: int = 0, full: bool | None = None
+    question: BoxQuestion,
+    replay: Replay,
+    *,
+    seconds: float,
+    seed: int = 0,
+    full: bool | None = None,
+    most_nodes: float = np.inf,
 ) -> SearchOutcome:
     """Exclude every case, or find an input that `replay` confirms. `full` chooses whether nodes are bounded anew."""
     run = PhaseSearch(question, replay, time.monotonic() + seconds, seconds, seed, full)
     try:
         with np.errstate(all="ignore"):
-            return run.run()
+            return run.run(most_nodes)
     except KeyboardInterrupt:
         return SearchOutcome("undecided", None, run.nodes, None, "interrupted")
 
@@ -95,7 +101,7 @@ class PhaseSearch:
         found = rows.std(axis=0) + 1e-3 * np.abs(rows).mean(axis=0)
         return np.where(self.cases.used & (found > 0) & np.isfinite(found), found, 1.0)
 
-    def run(self) -> SearchOutcome:
+    def run(self, most_nodes: float) -> SearchOutcome:
         """The loop."""
         count, every = len(self.cases.bounds), list(range(len(self.cases.bounds)))
         point = attack(
@@ -113,9 +119,11 @@ class PhaseSearch:
         each = 4 * self.layers.count + 2 * self.layers.inputs + 16
         while heap:
             if time.monotonic() > self.deadline:
-                return SearchOutcome("undecided", None, self.nodes, None, "time")
+                return SearchOutcome("undecided", None, self.nodes, None, "the time is up")
+            if self.nodes >= most_nodes:
+                return SearchOutcome("undecided", None, self.nodes, None, "more nodes were not allowed")
             if len(heap) * each > MOST_NUMBERS:
-                return SearchOutcome("undecided", None, self.nodes, None, "memory")
+                return SearchOutcome("undecided", None, self.nodes, None, "too many boxes are open for the memory")
             size = max(self.batch, min(count, 256)) if first else self.batch
             group = [heapq.heappop(heap) for _ in range(min(size, len(heap)))]
             nodes, paths = join([item[3] for item in group]), [item[2] for item in group]

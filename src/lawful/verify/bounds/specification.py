@@ -65,7 +65,7 @@ def check(body: dict[str, Any]) -> Finding:
     regions = [_region(item, inputs, outputs) for item in listed(given["regions"], "regions", most=MOST_BOXES)]
     need(bool(regions), "nothing is forbidden: there is no question")
     whole = in_full("; or from ".join(map(str, regions)))
-    facts: dict[str, Any] = {"regions": regions}
+    facts: dict[str, Any] = {"regions": regions, "inputs": inputs, "of_outputs": outputs}
     name = f"for f = {short(network.digest)}, "
     if given["input"] is not None:
         need(given["proofs"] is None, "a certificate shows one of the two")
