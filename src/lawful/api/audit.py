@@ -65,7 +65,7 @@ class Recommendation:
 
 @dataclass(frozen=True, eq=False)
 class Audit(Shown):
-    """The answers of all rooms about one network. None means: does not apply, or skipped (then `skipped` says why)."""
+    """All answers about one network. None means: does not apply, or skipped (then `skipped` says why)."""
 
     source: str
     network: Mlp | Dag
@@ -95,7 +95,7 @@ class Audit(Shown):
 def audit(
     network: Source, *, source: str = "network", data: Data | None = None, loss: str = "full", effort: str = "normal"
 ) -> Audit:
-    """Ask every room about a network; `effort` is quick, normal or full, and decides what is too large to ask.
+    """Ask every question about a network; `effort` is quick, normal or full, and decides what is too large to ask.
 
     >>> from lawful.network import Architecture
     >>> found = audit(Architecture.parse("3-6-4-1 relu bias").initialise(seed=1), source="net.pt")

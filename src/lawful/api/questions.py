@@ -1,4 +1,4 @@
-"""Verbs of the command line as functions that take whatever `lawful.open` takes, where a room has none of that name."""
+"""Subcommands as functions that take whatever `lawful.open` takes, where no package has one of that name."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def show(network: Source, **reading: Any) -> Summary | TensorSummary:
 def laws(network: Source, *, model: Any = None, input: Any = None, **question: Any) -> LawCount:
     """Count, find and prove the conservation laws of training: `lawful.conservation.count_laws` of any source.
 
-    A module takes the size of its input, as in the other verbs: `(3, 8, 8)`, `"8:int"` for token ids, or a list.
+    A module takes the size of its input, as in the other subcommands: `(3, 8, 8)`, `"8:int"` for token ids, or a list.
 
     >>> laws("6-5-6-4-3-6 linear").laws
     52

@@ -1,4 +1,4 @@
-"""The verbs that train or watch training, as functions that take whatever `lawful.open` takes."""
+"""The subcommands that train or watch training, as functions that take whatever `lawful.open` takes."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ DataOption = Annotated[Path | None, typer.Option(help="Samples: .npz with x and 
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register the subcommands."""
     app.command()(audit)
     app.command()(diff)
 

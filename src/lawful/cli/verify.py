@@ -29,12 +29,12 @@ from lawful.errors import CertificateError, LawfulError, NotACertificate, Unsupp
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the subcommand."""
     app.command()(verify)
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(help="A certificate that another verb saved.")],
+    file: Annotated[Path, typer.Argument(help="A certificate that another subcommand saved.")],
     networks: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NETWORK|DATA]...", help="Networks, data and runs that it should be about."),

@@ -20,7 +20,7 @@ SizesOption = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the subcommand."""
     app.command()(find)
     app.command()(merge)
 
