@@ -12,6 +12,7 @@ from lawful.api.audit import Audit
 from lawful.api.audit import audit as audit_network
 from lawful.api.checks import check_network
 from lawful.api.inputs import BOX, BOX_ASSUMED, input_shape, input_size, read_by
+from lawful.api.old_names import renamed
 from lawful.api.two_networks import TwoNetworks
 from lawful.bounds.distance import distance as bounded
 from lawful.bounds.property import PropertyCheck
@@ -200,9 +201,10 @@ def canonical(network: Source, *, model: Any = None, input: Any = None) -> Canon
     return standard(_reduced(network, model=model, input_shape=input_size(input)))
 
 
+@renamed(target="balance")
 def rebalance(
     network: Source,
-    target: Any = 0.0,
+    balance: Any = 0.0,
     *,
     objective: str | None = None,
     data: Any = None,
@@ -218,7 +220,7 @@ def rebalance(
     True
     """
     if objective is None:
-        return balanced_at(network, target, input=input)
+        return balanced_at(network, balance, input=input)
     from lawful.api.checkpoints.representatives import representative
 
     return representative(network, objective, data=data, model=model, input=input)
