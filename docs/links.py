@@ -44,8 +44,10 @@ def dead_links(folder: Path) -> list[str]:
             if parts.scheme or parts.netloc or link.startswith("#__"):
                 continue
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-            missing = not target.exists()
+            quick = "touch" in target.parts and not (folder / "_static" / "touch").exists()  # made by a full build only
+            missing = not target.exists() and not quick
             anchor = unquote(parts.fragment)
+            anchor = "" if anchor.startswith("{") else anchor  # the state of a page, not a place on it
             lost = target in pages and anchor and anchor not in pages[target].anchors
             if missing or lost:
                 found.append(f"{path.relative_to(folder.resolve())}: {link}")
