@@ -69,6 +69,7 @@ bench: .venv/developer
 
 docs: .venv/developer
 	@$(BIN)/sphinx-build -q -W -b html docs docs/_build
+	@$(BIN)/python docs/links.py docs/_build
 	@echo "docs/_build/index.html"
 
 # The versions that the tests ran with; `make` installs these.

@@ -63,7 +63,7 @@ def write_generated() -> None:
     """Pages that would be wrong one day if they were typed by hand."""
     folder = HERE / "generated"
     folder.mkdir(exist_ok=True)
-    for old in folder.glob("api-*.md"):
+    for old in (*folder.glob("api-*.md"), *folder.glob("commands-*.md")):
         old.unlink()
     claims = all_claims()
     lines = ["# Claims", "", "Each line runs: `lawful reproduce ID`.", ""]
@@ -129,7 +129,8 @@ def add_pictures(app: Any, page: str, source: list[str]) -> None:
     """A concept page shows its picture after its first paragraph; a notebook can be taken away."""
     if page in PICTURES:
         head, first, rest = [*source[0].split("\n\n", 2), "", ""][:3]
-        picture = f"```{{raw}} html\n:file: generated/pictures/{page}.html\n```"
+        up = "../" * page.count("/")
+        picture = f"```{{raw}} html\n:file: {up}generated/pictures/{page}.html\n```"
         source[0] = "\n\n".join([head, first, picture, rest])
     if page.startswith("notebooks/") and page != "notebooks/index":
         name = page.partition("/")[2]

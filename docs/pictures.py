@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -135,6 +136,50 @@ def network() -> str:
     return f"<figure>{draw_graph(dag)}<figcaption>Blue weights are positive, red negative.</figcaption></figure>"
 
 
+def start() -> str:
+    """What the first command of the page is about."""
+    run = lawful.flow("3-4-2 relu", until=3.0, seed=1)
+    times, theta = run.trajectory.times, run.trajectory.theta
+    panels = [
+        Panel([Series(theta[:, edge], times) for edge in range(8)], "8 of the 20 weights", "time", "weight"),
+        Panel([Series(run.laws[:, law], times) for law in range(4)], "the 4 balances", "time", "balance"),
+    ]
+    return shown(Figure("Training moves the weights of 3-4-2; the balance of each hidden neuron stays.", panels))
+
+
+def student() -> str:
+    """The run of the page, on the curve that it never leaves."""
+    net = lawful.Mlp([[[1.2]], [[0.5]]], [None, None])
+    x = np.array([[0.5], [1.0], [1.5]])
+    run = lawful.flow(net, (x, 2 * x), until=3.0)
+    t = np.linspace(-1.2, 1.2, 81)
+    curve = Series((1.19**0.5) * np.sinh(t), (1.19**0.5) * np.cosh(t), "w² − v² = 1.19", colour="#9aa7b3")
+    path = Series(run.trajectory.theta[:, 1], run.trajectory.theta[:, 0], "training", colour="#b4432d")
+    panel = Panel([curve, path], "", "w (in)", "v (out)", equal=True, horizontal=[0.0])
+    return shown(Figure("Training moves along its curve, from w = 1.2 and v = 0.5 to a product of 2.", [panel]))
+
+
+def theorist() -> str:
+    """The dimensions of the closure, and the laws that they leave."""
+    return shown(lawful.laws("6-5-6-4-3-6 linear").plot())
+
+
+def practitioner() -> str:
+    """What pruning to a tolerance leaves, and what it may change."""
+    points = pruning_points()
+    panel = Panel(
+        [Series([p.bound for p in points], [p.neurons for p in points], style="points")], "", "neurons left", "bound"
+    )
+    return shown(Figure("How far any output can move, proved, for every size that pruning can leave.", [panel]))
+
+
+def pruning_points() -> list[Any]:
+    """Bounds at every size of a small network."""
+    from lawful.pruning import size_curve
+
+    return list(size_curve(lawful.Architecture.parse("5-20-3 relu bias").initialise(seed=7)))
+
+
 def shown(figure: Figure) -> str:
     """A figure with its caption."""
     return f"<figure>{svg(figure.caption, figure.panels)}<figcaption>{figure.caption}</figcaption></figure>"
@@ -143,15 +188,16 @@ def shown(figure: Figure) -> str:
 PICTURES: dict[str, Callable[[], str]] = {
     each.__name__: each
     for each in (
-        audit, components, distance, fibers, flow, laws, leaky, network, pruning, singular, symmetry, truncation
+        audit, components, distance, fibers, flow, laws, leaky, network, pruning, singular, start, symmetry, truncation
     )
-}  # fmt: skip
+} | {f"tutorials/{each.__name__}": each for each in (practitioner, student, theorist)}  # fmt: skip
 
 
 def write_pictures(folder: Path) -> None:
     """Every picture as a piece of HTML, which the page of the same name includes."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, draw in PICTURES.items():
+        (folder / f"{name}.html").parent.mkdir(exist_ok=True)
         (folder / f"{name}.html").write_text(f"<style>{STYLE}</style>{draw()}", encoding="utf-8")
 
 

@@ -25,12 +25,10 @@ def cell(text: str) -> str:
 
 
 def write_commands(folder: Path) -> None:
-    """A page per group of verbs: what it does, its options, two examples, the keys of its JSON."""
+    """A page per group of subcommands: what it does, its options, two examples, the keys of its JSON."""
     commands = _command().commands
-    about = (
-        "Every verb with its options, from the commands themselves. `--json` prints one object; its keys stand with "
-    )
-    about += "each verb, and as [JSON Schema](schemas.md)."
+    about = "Every subcommand with its options, from the commands themselves. `--json` prints one object; its keys "
+    about += "stand with each of them, and as [JSON Schema](schemas.md)."
     index = ["# Commands", "", about, "", "```{toctree}", ":maxdepth: 2", ""]
     for title, verbs in GROUPS.items():
         name = "commands-" + title.split()[0].lower().strip(",")

@@ -63,7 +63,9 @@ class Shown:
                 return True
             if answer == "undecided" or (name == "identifiable" and hasattr(self, name)):
                 raise TypeError(f"this {type(self).__name__} is undecided, so neither true nor false")
-        raise TypeError(f"a {type(self).__name__} answers no question of yes or no: ask one of its fields")
+        raise TypeError(
+            f"a {type(self).__name__} answers no question of yes or no, so it is neither true nor false: ask its fields"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the command line: numbers, texts, lists and dicts only."""

@@ -134,7 +134,7 @@ def test_children_are_found_among_strangers(folder):
     assert (done.added, done.kept, done.failed) == (26, 0, ())
     again = index_folder([folder], index, model=lambda: _perceptron(0), input=(64,))
     assert (again.added, again.kept) == (0, 26)
-    found = find(folder / "parent.safetensors", index, model=lambda: _perceptron(0), input=(64,), most=25)
+    found = find(folder / "parent.safetensors", index, model=lambda: _perceptron(0), input=(64,), top=25)
     assert (found.compared, found.calibrated) == (25, True)
     names = [each.path.rsplit("/", 1)[1].removesuffix(".safetensors") for each in found.relatives]
     assert set(names[:5]) == {"tuned", "lora", "pruned", "rounded", "disguised"}
@@ -208,7 +208,7 @@ def test_bad_input(tmp_path, lawful):
     with pytest.raises(LawfulError, match="no such file"):
         checkpoints_in([tmp_path / "nowhere"])
     with pytest.raises(LawfulError, match="at least 1"):
-        find(tmp_path / "good.safetensors", index, most=0)
+        find(tmp_path / "good.safetensors", index, top=0)
     (tmp_path / "text.sqlite").write_text("not a database, but a text of some length")
     assert (
         "not an index"

@@ -70,7 +70,7 @@ class Recommendation:
 
 @dataclass(frozen=True, eq=False)
 class Audit(Shown):
-    """The answers of all rooms about one network. None means: does not apply, or skipped (then `skipped` says why)."""
+    """All answers about one network. None means: does not apply, or skipped (then `skipped` says why)."""
 
     source: str
     network: Mlp | Dag
@@ -108,7 +108,7 @@ def audit(
     loss: str = "full",
     effort: str = "normal",
 ) -> Audit:
-    """Ask every room about a network; `effort` is quick, normal or full, and decides what is too large to ask.
+    """Ask every question about a network; `effort` is quick, normal or full, and decides what is too large to ask.
 
     `asked` is how a command names the network: its source with the options that reading it took.
 

@@ -23,7 +23,7 @@ def input_size(input: Any) -> tuple[int, ...] | None:
 
 
 def read_by(input: Any = None, **reading: Any) -> dict[str, Any]:
-    """What a verb's user says of how to read a network, in the words of `open`, which knows an input by its shape."""
+    """What a user says of how to read a network, in the words of `open`, which knows an input by its shape."""
     return reading if input is None else {**reading, "input_shape": input_size(input)}
 
 

@@ -46,7 +46,7 @@ class ModuleAudit(Shown):
 def audit_module(
     module: nn.Module, input: Any = None, *, source: str = "network", asked: str = "", effort: str = "normal"
 ) -> ModuleAudit:
-    """Ask every room that a module can enter; `input` is the size of its input without the batch.
+    """Ask every question that a module can answer; `input` is the size of its input without the batch.
 
     >>> from torch import nn
     >>> net = nn.Sequential(nn.Conv1d(2, 3, 2), nn.BatchNorm1d(3), nn.ReLU(), nn.Flatten(), nn.Linear(9, 1))

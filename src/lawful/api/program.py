@@ -1,4 +1,4 @@
-"""Whatever a user has as a program: the front door of `lawful.program`."""
+"""Whatever a user has, as a program of `lawful.program`."""
 
 from __future__ import annotations
 

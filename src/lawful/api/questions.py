@@ -1,4 +1,4 @@
-"""Verbs of the command line as functions that take whatever `lawful.open` takes, where a room has none of that name."""
+"""Subcommands as functions that take whatever `lawful.open` takes, where no package has one of that name."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from lawful.api.audit import Audit
 from lawful.api.audit import audit as audit_network
 from lawful.api.checks import check_network
 from lawful.api.inputs import BOX, BOX_ASSUMED, input_shape, input_size, read_by
+from lawful.api.old_names import renamed
 from lawful.api.two_networks import TwoNetworks
 from lawful.bounds.distance import distance as bounded
 from lawful.bounds.property import PropertyCheck
@@ -71,7 +72,7 @@ def show(network: Source, **reading: Any) -> Summary | TensorSummary:
 def laws(network: Source, *, model: Any = None, input: Any = None, **question: Any) -> LawCount:
     """Count, find and prove the conservation laws of training: `lawful.conservation.count_laws` of any source.
 
-    A module takes the size of its input, as in the other verbs: `(3, 8, 8)`, `"8:int"` for token ids, or a list.
+    A module takes the size of its input, as in the other subcommands: `(3, 8, 8)`, `"8:int"` for token ids, or a list.
 
     >>> laws("6-5-6-4-3-6 linear").laws
     52
@@ -200,9 +201,10 @@ def canonical(network: Source, *, model: Any = None, input: Any = None) -> Canon
     return standard(_reduced(network, model=model, input_shape=input_size(input)))
 
 
+@renamed(target="balance")
 def rebalance(
     network: Source,
-    target: Any = 0.0,
+    balance: Any = 0.0,
     *,
     objective: str | None = None,
     data: Any = None,
@@ -218,7 +220,7 @@ def rebalance(
     True
     """
     if objective is None:
-        return balanced_at(network, target, input=input)
+        return balanced_at(network, balance, input=input)
     from lawful.api.checkpoints.representatives import representative
 
     return representative(network, objective, data=data, model=model, input=input)

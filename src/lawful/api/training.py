@@ -1,4 +1,4 @@
-"""The verbs that train or watch training, as functions that take whatever `lawful.open` takes."""
+"""The subcommands that train or watch training, as functions that take whatever `lawful.open` takes."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def flow(
     snapshots: int = 101,
     tolerance: float = 1e-10,
     project: bool = False,
-    locate_kinks: bool = True,
+    ignore_kinks: bool = False,
     max_evaluations: int = 1_000_000,
     seed: int = 0,
 ) -> Run:
@@ -104,7 +104,7 @@ def flow(
         snapshots=snapshots,
         relative=tolerance,
         absolute=0.01 * tolerance,
-        locate_kinks=locate_kinks,
+        locate_kinks=not ignore_kinks,
         project=balance_projection(graph) if project and graph is not None else None,
         max_evaluations=max_evaluations,
     )

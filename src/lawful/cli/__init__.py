@@ -1,4 +1,4 @@
-"""The command line: each verb parses, calls one function, and hands its result to `report`."""
+"""The command line: each subcommand parses, calls one function, and hands its result to `report`."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _command() -> Any:
 
 
 def _invoke(arguments: list[str], out: Out) -> int:
-    """Run a verb without Click's own frame, in which a closed pipe would be a definite no."""
+    """Run a subcommand without Click's own frame, in which a closed pipe would be a definite no."""
     command = _command()
     verb = next((word for word in arguments if word in command.commands), None)
     out.evidence = {} if verb is None else evidence_json(command.commands[verb])

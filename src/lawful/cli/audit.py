@@ -29,7 +29,7 @@ DataOption = Annotated[Path | None, typer.Option(help="Samples: .npz with x and 
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register the subcommands."""
     app.command()(audit)
     app.command()(diff)
 
@@ -40,8 +40,11 @@ def audit(
     data: DataOption = None,
     loss: LossOption = "full",
     html: Annotated[Path | None, typer.Option(help="Write the page to this file.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Everything, however long.")] = False,
+    effort: Annotated[
+        str | None, typer.Option(help="quick, normal or full: what is too large to ask. [default: normal]")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only what takes seconds, as --effort quick.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Everything, however long, as --effort full.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Everything we know about a network, in order of consequence, and what to do about it."""
@@ -50,10 +53,12 @@ def audit(
     from lawful.report.audit.audit import print_audit, to_json
     from lawful.report.audit.audit_page import audit_page
 
-    if quick and full:
-        raise LawfulError("choose one of --quick and --full")
+    if quick + full + (effort is not None) > 1:
+        raise LawfulError("choose one of --effort, --quick and --full")
+    if effort not in (None, "quick", "normal", "full"):
+        raise LawfulError(f"--effort is quick, normal or full, not {effort[:20]!r}")
     will_write(html)
-    effort = "quick" if quick else "full" if full else "normal"
+    effort = effort or ("quick" if quick else "full" if full else "normal")
     module = trained_module(named)
     if module is not None:
         _audit_module(module, named, effort, html, as_json)

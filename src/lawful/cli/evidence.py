@@ -1,4 +1,4 @@
-"""Which verb's answers can be re-checked and how they are saved; and why those of the others cannot."""
+"""Which subcommand's answers can be re-checked and how they are saved; and why those of the others cannot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lawful.errors import Unsupported
 OPTIONS = {"bottleneck": "save", "separate": "out"}  # where it is not called --certificate
 NONE = {
     "align": "nothing is written down that could be checked again",
-    "audit": "a page of many answers: each verb saves its own evidence with --certificate",
+    "audit": "a page of many answers: each subcommand saves its own evidence with --certificate",
     "diff": "distances and drifts are measured in floating point",
     "compare": "runs are compared in floating point",
     "drift": "drifts are measured in floating point",
@@ -40,7 +40,7 @@ PLAIN = (
 
 
 def option_of(command: Any) -> str | None:
-    """The option with which a verb saves a certificate."""
+    """The option with which a subcommand saves a certificate."""
     wanted = OPTIONS.get(str(command.name), "certificate")
     return next((str(each.opts[0]) for each in command.params if each.name == wanted), None)
 

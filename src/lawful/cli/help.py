@@ -160,7 +160,7 @@ SHORT_SENTENCES = {
 
 
 def epilog(verb: str) -> str | None:
-    """The lines that end a verb's help."""
+    """The lines that end a subcommand's help."""
     examples = EXAMPLES.get(verb)
     return None if examples is None else "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples)
 
@@ -217,7 +217,7 @@ def arguments_of_help(words: list[str]) -> list[str]:
 
 
 def sentence(text: str | None) -> str:
-    """The first paragraph of a verb's help, on one line.
+    """The first paragraph of a subcommand's help, on one line.
 
     >>> sentence("Describe a network.\\n\\nMore about it.")
     'Describe a network.'

@@ -1,4 +1,4 @@
-"""How verbs speak: one JSON object, or text for people; nothing foreign reaches a terminal as more than text."""
+"""How subcommands speak: one JSON object, or text for people; nothing foreign reaches a terminal as more than text."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the subcommand."""
     app.command(no_args_is_help=True)(reproduce)
 
 

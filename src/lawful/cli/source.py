@@ -208,7 +208,7 @@ def _named(
 
 
 def takes_network(verb: Callable[Concatenate[Named, Options], None]) -> Callable[..., None]:
-    """Give a verb whose first parameter is a `Named` the argument NETWORK and the options that go with it."""
+    """Give a subcommand whose first parameter is a `Named` the argument NETWORK and the options that go with it."""
     network, *reading = inspect.signature(_named, eval_str=True).parameters.values()
     _, *own, as_json = inspect.signature(verb, eval_str=True).parameters.values()
     parameters = [network, *own, *reading, as_json]

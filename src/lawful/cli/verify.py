@@ -34,12 +34,12 @@ BalanceOption = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the subcommand."""
     app.command()(verify)
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(help="A certificate that another verb saved.")],
+    file: Annotated[Path, typer.Argument(help="A certificate that another subcommand saved.")],
     networks: Annotated[
         list[str] | None,
         typer.Argument(

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from lawful.api.checkpoints.sketches import Families, packed
+from lawful.api.old_names import renamed
 from lawful.api.sweeps import Plan, Store, run_sweep
 from lawful.checkpoints.identity.sketch import NUMBERS, likeness
 from lawful.checkpoints.opening import Model
@@ -162,17 +163,18 @@ def _many(
     shutil.rmtree(folder)
 
 
+@renamed(most="top")
 def find(
     checkpoint: str | Path,
     index: str | Path,
     *,
     model: Model | None = None,
     input: Input | Sequence[Input] | None = None,
-    most: int = 10,
+    top: int = 10,
 ) -> Relatives:
     """The checkpoints of an index that are most alike to this one, without opening their weights again."""
-    if most < 1:
-        raise LawfulError(f"asked for the {most} most alike: at least 1")
+    if top < 1:
+        raise LawfulError(f"asked for the {top} most alike: at least 1")
     family, digest, own = Families(model, input).sketch(Path(checkpoint))
     with _opened(Path(index), write=False) as store:
         total = int(store.execute("select count(*) from checkpoints").fetchone()[0])
@@ -189,7 +191,7 @@ def find(
     calibrated = int(others.sum()) >= FEW
     mean = table[others].mean(axis=0) if calibrated else np.zeros_like(own)
     alike = likeness(own, table, mean)
-    order = [int(place) for place in np.argsort(-alike) if others[place]][:most]
+    order = [int(place) for place in np.argsort(-alike) if others[place]][:top]
     relatives = tuple(Relative(entries[i][0], float(alike[i]), entries[i][1] == digest) for i in order)
     return Relatives(relatives, int(others.sum()), total, calibrated)
 

@@ -1,7 +1,8 @@
 """The evidence that two checkpoints are different functions: the steps from their numbers to one output of each.
 
 An input is found in float64, where errors are estimated. What a module does at that input is a short list of exact
-steps on the numbers of its file (the programs that proofs of laws use), which `lawful verify` carries out in balls.
+steps on the numbers of its file (the programs that proofs of laws use), which
+`lawful verify` evaluates in ball arithmetic.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def _retraced(architecture: CheckpointArchitecture, checkpoint: OpenCheckpoint, 
 
 
 def _value(program: StraightLineProgram, theta: Floats) -> float:
-    """The output in float64; in balls where that overflows, as exponentials of large scores do."""
+    """The output in float64; in ball arithmetic where that overflows, as exponentials of large scores do."""
     none, first = np.zeros((1, 0)), np.zeros(1, dtype=np.intp)
     with np.errstate(all="ignore"):
         found = Sampled(program, theta, none, none).values(first, {0: theta[None]})[-1]

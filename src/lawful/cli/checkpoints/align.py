@@ -24,7 +24,7 @@ TokensOption = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the subcommand."""
     app.command()(align)
 
 

@@ -20,7 +20,7 @@ SizesOption = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the subcommand."""
     app.command()(find)
     app.command()(merge)
 
@@ -37,7 +37,7 @@ def find(
     from lawful.api.checkpoints.index import find as find_relatives
     from lawful.report.checkpoints.relatives import found_json, found_text
 
-    result = found_json(find_relatives(checkpoint, index, model=model, input=input_size, most=top))
+    result = found_json(find_relatives(checkpoint, index, model=model, input=input_size, top=top))
     if as_json:
         print_json(result)
     else:

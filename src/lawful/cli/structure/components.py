@@ -34,7 +34,7 @@ BalanceOption = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register the subcommands."""
     app.command()(components)
     app.command()(path)
     app.command()(rebalance)

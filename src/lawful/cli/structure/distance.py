@@ -34,7 +34,7 @@ EXITS = {"proved": 0, "violated": 1, "undecided": 3}
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register the subcommands."""
     app.command()(distance)
     app.command()(check)
 

@@ -38,7 +38,7 @@ TimeOption = Annotated[float, typer.Option("--seconds", help="Seconds before a s
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register the subcommands."""
     for verb in (same, fiber, identifiable, regions, canonical, fingerprint):
         app.command()(verb)
 

@@ -30,7 +30,7 @@ LossOption = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the subcommand."""
     app.command()(laws)
 
 

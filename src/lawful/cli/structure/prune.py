@@ -15,7 +15,7 @@ from lawful.errors import LawfulError, Unsupported
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register the subcommands."""
     app.command()(singular)
     app.command()(prune)
 

@@ -12,7 +12,7 @@ from lawful.cli.source import JsonOption, Named, takes_network
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the subcommand."""
     app.command()(show)
 
 

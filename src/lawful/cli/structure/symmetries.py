@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the subcommand."""
     app.command()(symmetries)
 
 

@@ -35,7 +35,7 @@ DataOption = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the subcommand."""
     app.command()(bottleneck)
 
 

@@ -41,7 +41,7 @@ def end_time(until: float | None, time: float | None) -> float | None:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register the subcommands."""
     app.command()(flow)
     app.command()(drift)
     app.command()(compare)

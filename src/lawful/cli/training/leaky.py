@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the subcommand."""
     app.command()(leaky)
 
 

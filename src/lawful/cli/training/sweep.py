@@ -24,7 +24,7 @@ WorkersOption = Annotated[int | None, typer.Option(min=1, help="Local processes;
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the subcommand."""
     app.command(no_args_is_help=True)(sweep)
 
 

@@ -33,7 +33,7 @@ HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a page on
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register the subcommands."""
     app.command()(truncate)
     app.command("truncation-flow")(truncation_flow)
     app.command()(separate)

@@ -178,9 +178,11 @@ def chain_of(stored: StoredArrays, order: Sequence[str] | None) -> list[str]:
 def layer_prefixes(arrays: Arrays) -> list[str]:
     """What stands before `weight` in the names of Linear layers; anything else in the file is refused."""
     prefixes = [name.removesuffix("weight") for name in arrays if re.fullmatch(r"(.*\.)?weight", name, re.DOTALL)]
+    if not arrays:
+        raise InvalidNetwork(f"holds no tensor; names that are read: {KEYS}")
     if not prefixes:
-        held = listed(f"{name[:40]} {tuple(array.shape)}" for name, array in arrays.items()) if arrays else "nothing"
-        raise Unsupported(f"holds {held}, and no layers by a name that is read: {KEYS}; or {REMEDY}")
+        held = listed(f"{name[:40]!r} of shape {tuple(array.shape)}" for name, array in arrays.items())
+        raise Unsupported(f"tensor {held}: names that are read are {KEYS}; {REMEDY}")
     used = {f"{prefix}{kind}" for prefix in prefixes for kind in ("weight", "bias")}
     for name, array in arrays.items():
         expected = 2 if name.endswith("weight") else 1

@@ -1,0 +1,106 @@
+"""The field's words in docs, help texts and messages, and links that lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# What we once said, and what the field says.
+WORDS = {
+    r"\bmended\b": "fixed",
+    r"\bchang(e|es|ed|ing) places\b": "are permuted",
+    r"\bin balls\b": "in ball arithmetic",
+    r"\bthat are none\b": "NaN or infinite values",
+    r"\bnobody hears\b|\bmute\b": "no nonzero outgoing weight, constant zero",
+    r"\bstand-ins?\b": "surrogates",
+    r"\bdisguis(e|es|ed|ing)\b": "symmetry-transformed",
+    r"\bduller\b": "independent",
+    r"\bno file of a kind\b": "unsupported file type",
+    r"\bverbs?\b": "subcommands",
+    r"\b(the|all|every|each|other|two|of) rooms?\b": "packages",
+    r"\bdoors\b": "readers and writers",
+    r"\b0\.0e\+00\b": "0",
+    r"\b1 (weights|neurons|channels|boxes|laws|regions|layers|files|inputs|outputs)\b": "one in the singular",
+}
+# Files that still have some, and how many: a number may only shrink, and a file with none leaves the list.
+ALLOWED = {
+    "docs/architecture.md": 11,
+    "docs/audit.md": 1,
+    "docs/files.md": 4,
+    "docs/pruning.md": 5,
+    "docs/singular.md": 1,
+    "docs/theorems.md": 2,
+    "docs/verify.md": 7,
+}
+
+
+def passages() -> Iterator[tuple[str, str]]:
+    """Every page, and every text in the code of the command line and of the functions, with the file it stands in."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.md")]
+    for path in (*pages, *(ROOT / "docs" / "notebooks").glob("*.md")):
+        yield (
+            path.relative_to(ROOT).as_posix(),
+            re.sub(r"```.*?```|`[^`]*`", "", path.read_text(encoding="utf-8"), flags=re.S),
+        )
+    for package in ("cli", "api"):
+        for path in (ROOT / "src" / "lawful" / package).rglob("*.py"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            texts = [
+                node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            ]
+            yield path.relative_to(ROOT).as_posix(), "\n".join(text for text in texts if " " in text)
+
+
+def counted() -> Counter[str]:
+    found: Counter[str] = Counter()
+    for place, text in passages():
+        found[place] += sum(len(re.findall(word, text, re.I)) for word in WORDS)
+    return +found
+
+
+def test_words_of_the_field() -> None:
+    found = counted()
+    worse = {place: number for place, number in found.items() if number > ALLOWED.get(place, 0)}
+    said = {
+        place: [m[0] for word in WORDS for m in re.finditer(word, text, re.I)]
+        for place, text in passages()
+        if place in worse
+    }
+    assert not worse, said
+
+
+def test_the_list_of_exceptions_only_shrinks() -> None:
+    assert len(ALLOWED) <= 7
+    assert sum(ALLOWED.values()) <= 31
+    assert all(counted()[place] for place in ALLOWED), "take files without any off the list"
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/index.md", "docs/start.md", "docs/testing.md"]
+)
+def test_links_lead_somewhere(page: str) -> None:
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.S)
+    links = [*re.findall(r"\]\(([^)#\s]+)", text), *re.findall(r'src="([^"]+)"', text)]
+    for link in links:
+        if "://" not in link and "generated/" not in link:
+            assert ((ROOT / page).parent / link).exists(), link
+
+
+def test_dead_links_of_a_site_are_found(tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        from links import dead_links
+    finally:
+        sys.path.remove(str(ROOT / "docs"))
+    (tmp_path / "a.html").write_text(
+        '<h1 id="top"></h1><a href="b.html#there">b</a><a href="#top">up</a><img src="no.svg">'
+    )
+    (tmp_path / "b.html").write_text('<a href="a.html#gone">a</a><a href="https://example.org/none">away</a>')
+    assert dead_links(tmp_path) == ["a.html: b.html#there", "a.html: no.svg", "b.html: a.html#gone"]
