@@ -33,7 +33,8 @@ def check(body: dict[str, Any]) -> Finding:
     names = f"{short(digests[0])} to {short(digests[1])}"
     if given["joined"] is True:
         need(given["locked"] is None, "a path needs no locks")
-        need(not (isinstance(start, EntryWiring) and start.others), "other laws of the module are not looked at")
+        more = any(isinstance(each, EntryWiring) and each.others for each in (start, stop))
+        need(not more, "other laws of the module are not looked at")
         pieces, drift = _joined(given, start, stop)
         where = "inside one invariant set" if not drift else f"nowhere further than {at_most(drift)} from its balance"
         words = f"a path of {pieces} pieces leads from {names} {where}"
