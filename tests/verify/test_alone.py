@@ -33,7 +33,7 @@ sys.meta_path.insert(0, Blocked())
 from lawful.verify.__main__ import main
 code = main(sys.argv[1:])
 loaded = {{name.split(".")[2] for name in sys.modules if name.count(".") > 1 and name.startswith("lawful.verify.")}}
-print(sorted(loaded - {{"core", "__main__"}}))
+print(sorted(loaded - {{"core", "sentences", "__main__"}}))
 sys.exit(code)
 """
 

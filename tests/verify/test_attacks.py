@@ -164,3 +164,45 @@ def test_digests_keep_names_apart_and_whole() -> None:
     assert weights_digest({"w x": "y"}) != weights_digest({"w": "x y"})
     assert len(tensors_digest(one)) == len("checkpoint:") + 64
     assert len(weights_digest({})) == len("weights:") + 64
+
+
+def chain(length: int) -> dict[str, Any]:
+    """Neurons one behind the other, each of which an output reads: every level carries all before it."""
+    edges = [[0, 1], *([k, k + 1] for k in range(1, length)), *([k, length + 1] for k in range(1, length + 1))]
+    return {"roles": [0, *[1] * length, 2], "edges": edges, "slopes": [0.0] * length, "weights": [1.0] * len(edges)}
+
+
+def test_skips_past_many_levels_are_not_unrolled() -> None:
+    """33 kB that make 500 million entries."""
+    pair = {
+        "kind": "same", "version": 1, "about": [], "networks": [chain(600)] * 2, "box": None, "verdict": "equal",
+        "within": {"kind": "exactly", "value": 0}, "counterexample": None,
+        "witness": {"first": [], "second": [], "ending": "weights"},
+    }  # fmt: skip
+    forbidden = [[{"coefficients": ["1"], "bound": "-1", "strict": False}]]
+    box = {
+        "kind": "property", "version": 1, "about": [], "network": chain(600), "box": [["0", "1"]],
+        "forbidden": forbidden, "input": None, "tree": [0],
+    }  # fmt: skip
+    for proof in (pair, box):
+        with pytest.raises(Unsupported, match=r"would take about|entries"):
+            verify(json.dumps(proof))
+
+
+def test_channels_are_counted_before_they_are_made() -> None:
+    step = {"kind": "input", "sources": [], "channels": 10**7, "tensors": {}, "padded": False, "width": 1,
+            "function": "", "arguments": []}  # fmt: skip
+    proof = {
+        "kind": "channel-pruning", "version": 2, "about": [], "program": [step] * 100, "results": [0], "before": {},
+        "after": {}, "others": {}, "lost": [], "added": [], "folded": [], "dropped": [], "sweeps": [],
+    }  # fmt: skip
+    with pytest.raises(Unsupported, match="channels together"):
+        verify(json.dumps(proof))
+
+
+def test_nodes_without_edges_are_not_made() -> None:
+    entries = {"nodes": 5_000_000, "tensors": [], "others": {}, "other_laws": False}
+    proof = {"kind": "path", "version": 2, "about": [], "start": entries, "stop": entries, "joined": False,
+             "signs": None, "waypoints": None, "drift": None, "locked": None}  # fmt: skip
+    with pytest.raises(CertificateError, match="more nodes than ends"):
+        verify(json.dumps(proof))

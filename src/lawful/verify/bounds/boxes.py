@@ -84,6 +84,7 @@ def bounded(layers: list[Shared], boxes: list[Sides]) -> Iterator[tuple[Floats, 
     width = max(max(layer.W.shape) for layer in layers)
     many = max(1, min(16, MOST_NUMBERS // (width * (1 + layers[0].W.shape[1]))))
     for start in range(0, len(boxes), many):
+        need(True, "")  # in time
         yield from zip(*bounds(layers, *centred(boxes[start : start + many])), strict=True)
 
 

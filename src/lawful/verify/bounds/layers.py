@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.errors import CertificateError
+from lawful.errors import CertificateError, Unsupported
 from lawful.verify.core.dag import CheckedDag
-from lawful.verify.core.schema import need
+from lawful.verify.core.schema import afford, need
 
 Floats = NDArray[np.float64]
+MOST_ENTRIES = 60_000_000  # of all layers of a pair: three matrices of doubles, 1.4 GB
 Row = dict[int, Fraction]
 
 
@@ -107,6 +109,7 @@ def shared_layers(first: list[Plain], second: list[Plain], matches: list[Places]
     """The pair after the matching, its differences taken before rounding."""
     before = Places(range(inputs), range(inputs), [Fraction(1)] * inputs)
     found = []
+    _afford_dense([len(mine.rows) + len(yours.rows) for mine, yours in zip(first, second, strict=True)], inputs)
     for number, (mine, yours) in enumerate(zip(first, second, strict=True)):
         count = len(mine.rows)
         here = matches[number] if number < len(matches) else Places(range(count), range(count), [Fraction(1)] * count)
@@ -125,6 +128,20 @@ def shared_layers(first: list[Plain], second: list[Plain], matches: list[Places]
         found.append(Shared(W_, V_, E_, _nearest(b), _nearest(c), _nearest(e), _nearest(slopes), same))
         before = here
     return found
+
+
+def _afford_dense(widths: Sequence[int], inputs: int) -> None:
+    """Refuse layers that are large as matrices, whatever their rows hold, and a pass through which takes too long.
+
+    A pass bounds every row by all layers below it: some hundred of its products are one elementary step.
+    """
+    entries = products = 0
+    for before, width in pairwise((inputs, *widths)):
+        entries += width * before
+        products += width * entries
+    afford(products / 300)
+    if entries > MOST_ENTRIES:
+        raise Unsupported(f"the layers have {entries:,} entries as matrices, more than {MOST_ENTRIES:,}")
 
 
 def _check_match(match: Places, mine: Plain, yours: Plain) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import prod
 
+from lawful.errors import Unsupported
 from lawful.verify.channels.heads import HeadTables, read_heads
 from lawful.verify.channels.values import ZERO, Value
 from lawful.verify.core.schema import listed, need, number, record, truth, whole, wholes, word
@@ -24,6 +25,7 @@ TWO = ("add", "sub", "mul")
 KINDS = ("input", "other", *ROLES, "same", "bend", "pool", "flat", "cat", "part", "copy", "attend", *TWO)
 SAME = ("relu", "leaky_relu", "abs", "neg", "mul number", "div number")  # commute with positive factors
 ONE = Fraction(1)
+MOST_CHANNELS = 2_000_000  # of all operations: each is a cell, about 200 bytes
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ def read_program(value: object, tensors: dict[str, Tensor]) -> list[ChannelStep]
     found: list[ChannelStep] = []
     used: dict[str, int] = {}
     turned: set[int] = set()
+    total = 0
     for item in listed(value, "program", most=100_000):
         given = record(item, "program", KEYS, "heads transposed groups")
         kind = word(given["kind"], "program.kind", *KINDS)
@@ -82,6 +85,9 @@ def read_program(value: object, tensors: dict[str, Tensor]) -> list[ChannelStep]
             turned.add(len(found))
             tensors[str(names["weight"])] = tensors[str(names["weight"])].turned()
         channels, heads = whole(given["channels"], "channels", 1, 10**7), None
+        total += channels
+        if total > MOST_CHANNELS:
+            raise Unsupported(f"the operations have more than {MOST_CHANNELS:,} channels together")
         need(("heads" in given) is (kind == "attend"), "an attention has heads, and nothing else has")
         if kind == "attend":
             need(len(sources) == 3, "an attention has three sources")

@@ -125,9 +125,9 @@ class CheckedDag:
         mine, theirs = ((each.roles, each.tails, each.heads, each.slopes) for each in (self, other))
         return mine == theirs
 
-    def besides(self, other: CheckedDag) -> str:
-        """What two networks of one graph differ in besides their weights, in words: nothing."""
-        return ""
+    def besides(self, other: CheckedDag) -> int:
+        """In how many tensors beside their weights two networks of one graph differ: none."""
+        return 0
 
     def must_be_settled(self, edge: int) -> bool:
         """Whether an edge is some neuron's only one; others are free (P0 Propositions 3 and 4)."""
@@ -135,11 +135,6 @@ class CheckedDag:
         return (self.roles[tail] == HIDDEN and len(self.out_of[tail]) == 1) or (
             self.roles[head] == HIDDEN and len(self.into[head]) == 1
         )
-
-    @property
-    def unchecked(self) -> str:
-        """What a statement about it rests on besides what is checked: nothing."""
-        return ""
 
     def digest(self, *, weights: bool = True) -> str:
         """A name that depends on nothing but the network: neither on names, nor the order of edges, nor a file format.

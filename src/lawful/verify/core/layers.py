@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from lawful.errors import Unsupported
 from lawful.verify.core.dag import OUTPUT, CheckedDag, CheckedMlp, read_dag, read_mlp
 from lawful.verify.core.finding import in_full
 from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, bent, exact
-from lawful.verify.core.schema import listed, need, numbers
+from lawful.verify.core.schema import afford, listed, need, numbers
 
+MOST_ENTRIES = 8_000_000  # of all levels of a graph: each is a rational of about 64 bytes
 Row = list[Rational]  # the weights of a neuron, then its bias
 Box = Sequence[Span]  # where the inputs live
 
@@ -74,6 +76,7 @@ def carried(dag: CheckedDag) -> CheckedStack:
     slope_of = {node: exact(slope) for node, slope in zip(dag.hidden, dag.slopes, strict=True)}
     known: dict[int, dict[int, Rational]] = {node: {place: ONE} for place, node in enumerate(dag.inputs)}
     width, layers, slopes = len(known), [], []
+    _afford_levels(dag, level, last_use, depth)
     for height in range(1, depth + 1):
         own = dag.outputs if height == depth else [node for node in dag.hidden if level[node] == height]
         used = {slope_of[node] for node in own} if height < depth else {ONE}
@@ -103,6 +106,22 @@ def carried(dag: CheckedDag) -> CheckedStack:
         slopes.append(slope)
         known, width = fresh, len(rows)
     return CheckedStack(len(dag.inputs), tuple(layers), tuple(slopes[:-1]))
+
+
+def _afford_levels(dag: CheckedDag, level: list[int], last_use: list[int], depth: int) -> None:
+    """Refuse a graph whose levels are large together: skips past n levels make n³ entries of them."""
+    changes = [0] * (depth + 2)  # how many rows more there are at a level than at the one below
+    for node, edges in enumerate(dag.out_of):
+        if edges and node != dag.constant:
+            changes[level[node]] += 2  # a pair of rows carries a value
+            changes[min(last_use[node], depth + 1)] -= 2
+    entries = rows = 0
+    for change in changes:
+        before, rows = rows, rows + change
+        entries += (rows + len(dag.outputs)) * (before + 1)
+    afford(20.0 * entries)
+    if entries > MOST_ENTRIES:
+        raise Unsupported(f"the levels of a graph have {entries:,} entries together, more than {MOST_ENTRIES:,}")
 
 
 def outputs(net: CheckedStack, point: Sequence[Rational]) -> list[Rational]:

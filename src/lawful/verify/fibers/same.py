@@ -10,12 +10,12 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from lawful.outward import at_least
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding
 from lawful.verify.core.layers import Box, CheckedStack, outputs, read_box, read_network, sides_of
 from lawful.verify.core.numbers import exact, plain, quotient
 from lawful.verify.core.schema import afford, listed, need, number, record, word
 from lawful.verify.fibers.agreement import agreement
+from lawful.verify.sentences import say_same
 
 KEYS = "networks box verdict within witness counterexample"
 
@@ -26,21 +26,18 @@ def check(body: dict[str, Any]) -> Finding:
     read = [read_network(value) for value in listed(given["networks"], "networks", length=2)]
     (first, one), (second, other) = read
     box, domain = read_box(given["box"], first.inputs)
-    names, digests = f"{short(one)} and {short(other)}", (one, other)
-    asked = {"domain": domain, "box": sides_of(given["box"])}
+    digests = one, other
+    facts: dict[str, Any] = {"domain": domain, "box": sides_of(given["box"]), "inputs": first.inputs}
     if word(given["verdict"], "verdict", "equal", "different") == "different":
         need(given["witness"] is None and given["within"] is None, "a witness does not go with the verdict different")
-        words, facts = _different(given["counterexample"], first, second, box)
-        where = f" on {domain}" if given["box"] is not None else ""
-        return Finding(f"{names} are different functions{where}: {words}", facts | asked, digests)
+        facts |= {"verdict": "different"} | _different(given["counterexample"], first, second, box)
+        return Finding(say_same(facts, digests), facts, digests)
     need(given["counterexample"] is None, "a counterexample does not go with the verdict equal")
     kind, share = _within(given["within"])
     how = agreement(given["witness"], first, second, box, exact(share))
-    facts = asked | {"verdict": "equal", "within": (kind, Fraction(share)), "by": how}
-    if share:
-        words = f"{names}, after steps that keep their functions on {domain}, have the same {how} within {share!r} of "
-        return Finding(words + "the smaller of any two entries", facts | {"verdict": "equal weight by weight"}, digests)
-    return Finding(f"{names} are the same function on {domain} (by their {how})", facts, digests)
+    verdict = "equal weight by weight" if share else "equal"
+    facts |= {"verdict": verdict, "within": (kind, Fraction(share)), "by": how}
+    return Finding(say_same(facts, digests), facts, digests)
 
 
 def _within(value: object) -> tuple[str, float]:
@@ -50,13 +47,12 @@ def _within(value: object) -> tuple[str, float]:
     return kind, share
 
 
-def _different(value: object, first: CheckedStack, second: CheckedStack, box: Box) -> tuple[str, dict[str, Any]]:
+def _different(value: object, first: CheckedStack, second: CheckedStack, box: Box) -> dict[str, Any]:
     """Where the outputs differ, or which sizes do."""
     if value is None:
         sizes = [(net.widths[0], net.widths[-1]) for net in (first, second)]
         need(sizes[0] != sizes[1], "the sizes agree, and there is no input at which the outputs differ")
-        words = " against ".join(f"{inputs} inputs and {outs} outputs" for inputs, outs in sizes)
-        return words, {"verdict": "different", "sizes": sizes}
+        return {"sizes": sizes}
     need(first.inputs == second.inputs, "the networks take inputs of different sizes")
     given = record(value, "counterexample", "input")
     point = listed(given["input"], "counterexample.input", length=first.inputs)
@@ -70,6 +66,5 @@ def _different(value: object, first: CheckedStack, second: CheckedStack, box: Bo
     apart = [k for k, (a, b) in enumerate(zip(*answers, strict=True)) if a != b]
     need(bool(apart), "the outputs do not differ at the input")
     ours, theirs = (plain(values[apart[0]]) for values in answers)
-    facts = {"verdict": "different", "input": point, "outputs": [[str(v) for v in values] for values in answers]}
-    low, high = sorted((ours, theirs))
-    return f"at one input output {apart[0]} differs by at least {at_least(high - low)}", facts
+    exactly = [[str(v) for v in values] for values in answers]
+    return {"input": point, "outputs": exactly, "output": apart[0], "differ_by": abs(ours - theirs)}

@@ -11,15 +11,14 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from lawful.outward import at_least, at_most
 from lawful.verify.core.dag import CheckedDag
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding
 from lawful.verify.core.schema import listed, need, record, truth, whole, wholes
 from lawful.verify.invariant_set.entries import EntryWiring, read_graph
 from lawful.verify.invariant_set.locks import check_locks
+from lawful.verify.sentences import say_components
 
 KEYS = "network denominator tolerance balance locked flows connected log2_components"
-SHOWN = 6
 
 
 def check(body: dict[str, Any]) -> Finding:
@@ -49,38 +48,21 @@ def check(body: dict[str, Any]) -> Finding:
     tolerance = Fraction(slack, denominator)
     digest = dag.digest()
     facts = {
+        "prescribed": dag.weights is None,
+        "entries": isinstance(dag, EntryWiring),
+        "other_laws": others,
         "log2_components": len(locked),
         "connected": connected,
         "tolerance": tolerance,
         "balance": [Fraction(unit, denominator) for unit in units],
         "locked": [{"edge": _edge(dag, edge), "at_least": least} for edge, least in sorted(locked.items())],
     }
-    words = _statement(len(locked), tolerance, dag, units, denominator)
-    if others:
-        entries = "no entry is" if not locked else "1 entry is" if len(locked) == 1 else f"{len(locked)} entries are"
-        words = f"of {short(digest)} {entries} kept away from zero by its balances (other laws are not looked at)"
-    return Finding(words + dag.unchecked, facts, (digest,))
+    return Finding(say_components(facts, (digest,)), facts, (digest,))
 
 
 def _edge(dag: CheckedDag, edge: int) -> tuple[Any, ...]:
     """The two ends of an edge, or the entry that it is."""
     return dag.places[edge] if isinstance(dag, EntryWiring) else (dag.tails[edge], dag.heads[edge])
-
-
-def _statement(locked: int, tolerance: Fraction, dag: CheckedDag, units: list[int], denominator: int) -> str:
-    edges = "no edge is" if not locked else "1 edge is" if locked == 1 else f"{locked} edges are"
-    whose = f"of {short(dag.digest())}"
-    if dag.weights is None:
-        values = ", ".join(str(Fraction(unit, denominator)) for unit in units[:SHOWN])
-        whose += f" with the balance ({values}{', ...' if len(units) > SHOWN else ''})"
-    if tolerance:
-        return (
-            f"at every balance within {at_least(tolerance)} (sum of absolute differences) {whose}, {edges} locked, "
-            f"and each other edge is free at some balance within {at_most(tolerance)}"
-        )
-    if not locked:
-        return f"the invariant set {whose} is connected: no edge is locked"
-    return f"the invariant set {whose} has exactly 2^{locked} connected components: {edges} locked"
 
 
 def _freed(value: object, dag: CheckedDag, balance: dict[int, int], slack: int) -> set[int]:

@@ -13,11 +13,6 @@ from lawful.verify.core.dag import HIDDEN, INPUT, OUTPUT, CheckedDag, read_dag
 from lawful.verify.core.schema import listed, need, record, truth, whole, wholes
 from lawful.verify.core.tensors import Tensor, read_tensor, weights_digest
 
-UNCHECKED = (
-    "; that training keeps the balances of the entries listed (scaling them as listed leaves the module's function "
-    "alone) is read from its program, and not checked here"
-)
-
 
 @dataclass(frozen=True, eq=False)
 class EntryWiring(CheckedDag):
@@ -44,20 +39,14 @@ class EntryWiring(CheckedDag):
         """Whether two graphs have the same edges, as the same entries."""
         return super().same_graph(other) and isinstance(other, EntryWiring) and self.places == other.places
 
-    def besides(self, other: CheckedDag) -> str:
+    def besides(self, other: CheckedDag) -> int:
         """How many tensors that are no edges differ: nothing is said of those."""
         theirs = other.rest if isinstance(other, EntryWiring) else ()
-        apart = len({name for name, _ in set(self.rest) ^ set(theirs)})
-        return f"; {apart} other tensors differ, and nothing is said of them" if apart else ""
+        return len({name for name, _ in set(self.rest) ^ set(theirs)})
 
     def must_be_settled(self, edge: int) -> bool:
         """Whether an edge is not free by itself: here each needs its evidence."""
         return True
-
-    @property
-    def unchecked(self) -> str:
-        """What a statement about it rests on."""
-        return UNCHECKED
 
 
 def read_entries(value: object, where: str) -> EntryWiring:
@@ -83,6 +72,7 @@ def read_entries(value: object, where: str) -> EntryWiring:
         weights += [float(values[spot]) for spot in spots]
     others = {str(name): line for name, line in record_of(given["others"], f"{where}.others").items()}
     need(not set(others) & set(tensors), "a tensor is named twice")
+    need(nodes <= 2 * len(tails) + 1000, "there are more nodes than ends of edges")
     roles = (INPUT, *(HIDDEN,) * nodes, OUTPUT)
     name = weights_digest({name: tensor.line for name, tensor in tensors.items()} | others)
     more = truth(given["other_laws"], f"{where}.other_laws")

@@ -12,12 +12,12 @@ from itertools import pairwise
 from typing import Any
 
 from lawful.errors import CertificateError
-from lawful.outward import at_least, at_most
 from lawful.verify.core.dag import CheckedDag
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding
 from lawful.verify.core.schema import afford, listed, need, rational, record, whole, wholes
 from lawful.verify.invariant_set.entries import EntryWiring, read_graph
 from lawful.verify.invariant_set.locks import check_locks
+from lawful.verify.sentences import say_path
 
 Squares = dict[int, Fraction]
 
@@ -29,36 +29,28 @@ def check(body: dict[str, Any]) -> Finding:
     need(start.weights is not None and stop.weights is not None, "a network has no weights")
     need(start.same_graph(stop), "the two are not weights of one graph")
     digests = start.digest(), stop.digest()
-    facts: dict[str, Any]
-    names = f"{short(digests[0])} to {short(digests[1])}"
+    facts: dict[str, Any] = {"entries": isinstance(start, EntryWiring)}
     if given["joined"] is True:
         need(given["locked"] is None, "a path needs no locks")
         more = any(isinstance(each, EntryWiring) and each.others for each in (start, stop))
         need(not more, "other laws of the module are not looked at")
         pieces, drift = _joined(given, start, stop)
-        where = "inside one invariant set" if not drift else f"nowhere further than {at_most(drift)} from its balance"
-        words = f"a path of {pieces} pieces leads from {names} {where}"
-        facts = {"joined": True, "pieces": pieces, "drift": drift}
-        return Finding(words + start.besides(stop) + start.unchecked, facts, digests)
+        facts |= {"joined": True, "pieces": pieces, "drift": drift, "other_tensors": start.besides(stop)}
+        return Finding(say_path(facts, digests), facts, digests)
     if given["joined"] is not False:
         raise CertificateError("a certificate of a path says that it exists, or that none does")
     need(given["signs"] is None and given["waypoints"] is None and given["drift"] is None, "no path has no pieces")
     apart = sum((abs(value - stop.balance[node]) for node, value in start.balance.items()), Fraction(0))
-    facts = {"joined": False, "balances_differ_by": apart}
+    facts |= {"joined": False, "balances_differ_by": apart}
     if given["locked"] is None:
         need(apart > 0, "the balances are equal, and no lock is named")
-        words = (
-            f"no path leads from {names} inside one invariant set: their balances differ by at least {at_least(apart)}"
-        )
-        return Finding(words + start.unchecked, facts, digests)
+        return Finding(say_path(facts, digests), facts, digests)
     locked = check_locks(given["locked"], start, start.balance, apart)
     need(bool(locked), "no locked edge is named")
     for edge in locked:
         need(start.exact[edge] * stop.exact[edge] < 0, f"edge {edge} has the same sign at both ends")
-    within = "" if not apart else f" that stays within {at_least(apart)} of its balance"
-    edges = "1 locked edge has" if len(locked) == 1 else f"{len(locked)} locked edges have"
-    words = f"no path{within} leads from {names} inside the invariant set: {edges} different signs"
-    return Finding(words + start.unchecked, facts | {"locked": sorted(locked)}, digests)
+    facts["locked"] = sorted(locked)
+    return Finding(say_path(facts, digests), facts, digests)
 
 
 def _joined(given: dict[str, Any], start: CheckedDag, stop: CheckedDag) -> tuple[int, Fraction]:

@@ -9,8 +9,9 @@ from fractions import Fraction
 from typing import Any
 
 from lawful.verify.core.dag import read_dag
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding
 from lawful.verify.core.schema import need, number, numbers, record, wholes
+from lawful.verify.sentences import say_rebalance
 
 
 def check(body: dict[str, Any]) -> Finding:
@@ -38,11 +39,5 @@ def check(body: dict[str, Any]) -> Finding:
         gap = abs(after.balance[node] - Fraction(wanted_balance))
         need(place in left or gap <= Fraction(residual), f"the balance of node {node} is further off than stated")
     digests = before.digest(), after.digest()
-    asked = f"{target[0]!r}" if len(set(target)) == 1 else "the one asked for"
-    most = "" if not left else " but for 1 neuron" if len(left) == 1 else f" but for {len(left)} neurons"
-    words = (
-        f"{short(digests[1])} is {short(digests[0])} with its neurons rescaled, every weight within a relative "
-        f"{rounding!r}, and its balance is {asked} within {residual!r}{most}"
-    )
     facts = {"rounding": rounding, "residual": residual, "target": target, "except": sorted(left)}
-    return Finding(words, facts, digests)
+    return Finding(say_rebalance(facts, digests), facts, digests)

@@ -11,9 +11,11 @@ from fractions import Fraction
 from math import lcm
 from typing import Any
 
+from lawful.errors import Unsupported
 from lawful.verify.core.dag import HIDDEN, CheckedDag, read_dag
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding
 from lawful.verify.core.schema import afford, listed, need, rational, record, truth, whole, wholes
+from lawful.verify.sentences import say_singular
 
 MOST_LISTED = 40  # neurons among which zero-sum sets are listed: 2^20 sums on each side
 Balances = dict[int, Fraction]
@@ -25,21 +27,15 @@ def check(body: dict[str, Any]) -> Finding:
     dag = read_dag(given["network"])
     need((dag.weights is None) is not (given["balance"] is None), "a balance is prescribed, or that of the weights")
     balance = dag.balance if given["balance"] is None else _prescribed(given["balance"], dag)
-    name = short(dag.digest())
-    if dag.weights is None:
-        shown = ", ".join(str(value) for value in list(balance.values())[:6])
-        name += f" with the balance ({shown}{', ...' if len(balance) > 6 else ''})"
-    told = {"balance": list(balance.values())}
+    digests = (dag.digest(),)
+    facts: dict[str, Any] = {"prescribed": dag.weights is None, "balance": list(balance.values())}
     if truth(given["exist"], "exist"):
         need(given["refutations"] is None, "a witness needs no refutations")
-        cut_off = _witness(given, dag, balance)
-        some = f"{len(cut_off)} hidden neurons" if len(cut_off) > 1 else "one hidden neuron"
-        words = f"the invariant set of {name} has a singular point, which cuts off {some}"
-        return Finding(words, told | {"exist": True, "cut_off": sorted(cut_off)}, (dag.digest(),))
+        facts |= {"exist": True, "cut_off": sorted(_witness(given, dag, balance))}
+        return Finding(say_singular(facts, digests), facts, digests)
     need(given["cut_off"] is None and given["squares"] is None, "a witness does not go with the answer no")
-    sets = _none(given["refutations"], dag, balance)
-    words = f"the invariant set of {name} has no singular point: no set of hidden neurons can be cut off"
-    return Finding(words, told | {"exist": False, "refuted": sets}, (dag.digest(),))
+    facts |= {"exist": False, "refuted": _none(given["refutations"], dag, balance)}
+    return Finding(say_singular(facts, digests), facts, digests)
 
 
 def _hidden_set(value: object, where: str, dag: CheckedDag) -> set[int]:
@@ -85,7 +81,8 @@ def _none(value: object, dag: CheckedDag, balance: Balances) -> int:
     refuted = {_refutation(item, dag, balance) for item in stated}
     count, steps = 0, 0.0
     for part in _possible(inner, balance):
-        need(len(part) <= MOST_LISTED, f"{len(part)} neurons could take part, more than can be listed")
+        if len(part) > MOST_LISTED:
+            raise Unsupported(f"{len(part)} neurons could take part, more than the {MOST_LISTED} that can be listed")
         steps += 40.0 * 2 ** (len(part) / 2)
         afford(steps)
         for chosen in _zero_sums(sorted(part), balance):

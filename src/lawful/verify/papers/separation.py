@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from lawful.verify.core.finding import Finding, digest_of, short
+from lawful.verify.core.finding import Finding, digest_of
 from lawful.verify.core.schema import (
     afford,
     exactly,
@@ -23,16 +23,10 @@ from lawful.verify.core.schema import (
     wholes,
     word,
 )
+from lawful.verify.sentences import say_separation
 
 Vector = list[Fraction]
 Points = list[Vector]
-SAYS = {
-    "hyperplane": "is strictly parted from the rest by a hyperplane",
-    "common point": "shares a point with the convex hull of the rest: no hyperplane parts them",
-    "frame": "is strictly parted from the rest by every vector of an orthogonal basis",
-    "obtuse pair": "has two differences to the rest at no acute angle: no right-angled cone parts them",
-    "undecided": "is left undecided",
-}
 
 
 def check(body: dict[str, Any]) -> Finding:
@@ -52,17 +46,13 @@ def check(body: dict[str, Any]) -> Finding:
             [p for p, label in zip(points, labels, strict=True) if (label == number) is own] for own in (True, False)
         ]
         kinds.append(_answer(item, f"cluster {number}", *sides))
-    lines = [f"cluster {number} {SAYS[kind]}" for number, kind in enumerate(kinds)]
-    if len(set(kinds)) == 1:
-        lines = [f"each of the {len(kinds)} clusters {SAYS[kinds[0]]}"]
     data = digest_of("data", matrix(given["points"], "points"), [[label] for label in labels])
-    words = f"in the {len(points)} points of {short(data)}, " + "; ".join(lines)
     facts = {"data": data, "answers": tuple(kinds), "points": len(points), "dimension": len(points[0])}
-    return Finding(words, facts, others=(data,))
+    return Finding(say_separation(facts), facts, others=(data,))
 
 
 def _answer(item: object, where: str, inside: Points, outside: Points) -> str:
-    kind = word(item.get("answer") if isinstance(item, dict) else None, "answers.answer", *SAYS)
+    kind = word(item.get("answer") if isinstance(item, dict) else None, "answers.answer", *EVIDENCE)
     keys, test = EVIDENCE[kind]
     test(record(item, "answers", f"answer {keys}"), where, inside, outside)
     return kind

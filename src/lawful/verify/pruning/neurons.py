@@ -6,22 +6,20 @@ rounding, and the two bounds are at least what exact intervals give. Slow and pl
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 from flint import fmpq
 
 from lawful.verify.core.dag import CheckedDag, read_dag
-from lawful.verify.core.finding import Finding, in_full, short
+from lawful.verify.core.finding import Finding
 from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, exact, fraction, plain
 from lawful.verify.core.schema import afford, listed, need, number, record, whole, wholes, word
 from lawful.verify.pruning.rules import RULES, Evidence, Replay
 from lawful.verify.pruning.sums import Signals, Sum, hull, largest_size, reach, spans, sum_span
 from lawful.verify.pruning.surrogate import read_stand_in
+from lawful.verify.sentences import say_pruning
 
-Box = list[tuple[Fraction | None, Fraction | None]]
 KEYS = "original result box stages labels neurons_before neurons_after max_output_change_bound rounding_bound"
 
 
@@ -58,30 +56,7 @@ def check(body: dict[str, Any]) -> Finding:
         "rounding_bound": bounds[1],
         "box": box,
     }
-    return Finding(_statement(digests, before, after, *bounds, box), facts, digests)
-
-
-def _statement(
-    digests: tuple[str, str], before: int, after: int, bound: Fraction, rounding: Fraction, box: Box | None
-) -> str:
-    where = "for any input" if box is None else f"for any input in the box {_box(box)}"
-    moved = f"no output moves by more than {_up(bound)!r} {where}" if bound else f"no output changes {where}"
-    if rounding:
-        on = "on [-1, 1]" if box is None else "there"
-        moved += f", but for the rounding of weights, which moves none by more than {_up(rounding)!r} {on}"
-    gone = f"{before - after} of {before} hidden neurons of {short(digests[0])} are gone in {short(digests[1])}"
-    return f"{gone}: {moved}"
-
-
-def _box(box: Box) -> str:
-    ends = [f"[{'-inf' if low is None else float(low)}, {'inf' if high is None else float(high)}]" for low, high in box]
-    return f"{ends[0]}^{len(ends)}" if len(set(ends)) == 1 else in_full(" x ".join(ends))
-
-
-def _up(value: Fraction) -> float:
-    """A double that is not below a rational."""
-    found = float(value)
-    return found if Fraction(found) >= value else math.nextafter(found, math.inf)
+    return Finding(say_pruning(facts, digests), facts, digests)
 
 
 def _regions(box: object, inputs: list[int]) -> tuple[dict[int, Span], dict[int, Span]]:
