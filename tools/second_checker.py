@@ -5,11 +5,12 @@ One file, the standard library, integers and fractions; it shares no line and no
 wherever Python does: `python tools/second_checker.py CERTIFICATE.json`. (It is Python, and not a language in which less
 can go wrong, because every user of the first checker can run and read it.) It prints `verified`, or why not. Exit codes
 are those of the specification: 0 verified, 1 rejected, 2 not a certificate or too large; and 3: a kind, or a form of
-networks, that it does not cover. Covered: components, path, rebalance, singular and truncation-separation, of graphs.
+networks, that it does not cover. Covered: components, path, rebalance, singular and truncation-separation.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import math
@@ -133,8 +134,7 @@ class Graph:
     """A network of scalar weights."""
 
     def __init__(self, value):
-        if isinstance(value, dict) and "tensors" in value:
-            raise NotCovered("entries of a module")
+        self.by_itself, self.places, self.other_laws = True, None, False
         roles, edges, slopes, weights = record(value, "roles", "edges", "slopes", "weights")
         self.roles = [whole(each, 0, 3) for each in items(roles)]
         count = len(self.roles)
@@ -176,7 +176,7 @@ class Graph:
         constant = [v for v in place_of(3) if self.out[v]]
         order = [*place_of(0), *hidden, *place_of(2), *constant]
         place = {v: number for number, v in enumerate(order)}
-        slope = dict(zip(self.hidden, self.slopes))
+        slope = dict(zip(self.hidden, self.slopes, strict=True))
         edges = sorted((place[head], place[tail], number) for number, (tail, head) in enumerate(self.edges))
         counts = (len(place_of(0)), len(hidden), len(place_of(2)), len(constant), len(edges))
         data = b"lawful network 1\n" + b"".join(struct.pack("<q", each) for each in counts)
@@ -198,10 +198,79 @@ class Graph:
         return self.flow(self.squares())
 
     def same_as(self, other):
-        return (self.roles, self.edges, self.slopes) == (other.roles, other.edges, other.slopes)
+        mine = self.roles, self.edges, self.slopes, self.places
+        return mine == (other.roles, other.edges, other.slopes, other.places)
 
 
-def listed_squares(graph, value, read, low_is_malformed=False):
+class Entries(Graph):
+    """Entries of a module's tensors as edges: nodes 1 to n scale; parallel edges and circles are allowed."""
+
+    def __init__(self, value):
+        nodes, more, others, tensors = record(value, "nodes", "other_laws", "others", "tensors")
+        count = whole(nodes, 0, 5_000_000)
+        self.by_itself, self.other_laws = False, truth(more)
+        self.roles = [0, *[1] * count, 2]
+        self.hidden, self.slopes = list(range(1, count + 1)), [0.0] * count
+        self.edges, self.weights, self.places, lines = [], [], [], {}
+        shape(isinstance(others, dict), "no object of other tensors")
+        for each in items(tensors):
+            name, tensor, positions, tails, heads = record(each, "name", "tensor", "positions", "tails", "heads")
+            shape(isinstance(name, str) and name not in lines, "a tensor without a name, or twice")
+            lines[name], numbers = read_tensor(tensor)
+            spots = [whole(spot, 0, len(numbers) - 1) for spot in items(positions)]
+            shape(len(set(spots)) == len(spots), "an entry is an edge twice")
+            ends = ([whole(end, 0, count + 1) for end in items(side, len(spots))] for side in (tails, heads))
+            self.edges += list(zip(*ends, strict=True))
+            self.places += [(name, spot) for spot in spots]
+            self.weights += [numbers[spot] for spot in spots]
+        shape(all(isinstance(line, str) and len(line) < 400 for line in others.values()), "tensors that are no lines")
+        shape(not set(others) & set(lines), "a tensor twice")
+        lines.update(others)
+        self.name = hashlib.sha256(b"lawful weights 2\n")
+        for name in sorted(lines):
+            self.name.update(json.dumps([name, lines[name]]).encode() + b"\n")
+        self.into = [[] for _ in self.roles]
+        self.out = [[] for _ in self.roles]
+        for number, (tail, head) in enumerate(self.edges):
+            wrong = tail == count + 1 or head == 0 or (tail, head) == (0, count + 1)
+            shape(not wrong, "an edge points the wrong way")
+            self.into[head].append(number)
+            self.out[tail].append(number)
+
+    def digest(self):
+        return "weights:" + self.name.hexdigest()
+
+
+def read_tensor(value):
+    """What stands for a tensor in a digest, and its numbers."""
+    if isinstance(value, dict) and "line" in value:
+        raise NotCovered("tensors that are held by their digests")
+    dtype, sizes, data = record(value, "dtype", "shape", "data")
+    kinds = {"float16": (2, "e"), "bfloat16": (2, None), "float32": (4, "f"), "float64": (8, "d")}
+    shape(isinstance(dtype, str) and dtype in kinds, "an unknown type of numbers")
+    sizes = [whole(each, 0, 10**7) for each in items(sizes)]
+    shape(len(sizes) <= 8, "too many axes")
+    try:
+        raw = base64.b64decode(data, validate=True)
+    except (TypeError, ValueError) as error:
+        raise Malformed("no base64") from error
+    width, code = kinds[dtype]
+    count = math.prod(sizes)
+    shape(len(raw) == count * width, "a tensor has other sizes than its data")
+    if code is None:  # the upper half of a float32
+        raw_wide = b"".join(b"\0\0" + raw[k : k + 2] for k in range(0, len(raw), 2))
+        numbers = struct.unpack(f"<{count}f", raw_wide)
+    else:
+        numbers = struct.unpack(f"<{count}{code}", raw)
+    shape(all(math.isfinite(each) for each in numbers), "a number that is not finite")
+    return f"{dtype} {sizes} {hashlib.sha256(raw).hexdigest()}", numbers
+
+
+def read_graph(value):
+    return Entries(value) if isinstance(value, dict) and "tensors" in value else Graph(value)
+
+
+def listed_squares(graph, value, read):
     """Amounts by edge; those not listed are 0."""
     found = [Fraction(0)] * len(graph.edges)
     named = set()
@@ -239,9 +308,9 @@ def components(body):
     network, denominator, units, tolerance, locked, flows, connected, log2 = record(
         body, "network", "denominator", "balance", "tolerance", "locked", "flows", "connected", "log2_components"
     )
-    graph = Graph(network)
+    graph = read_graph(network)
     denominator, tolerance = whole(denominator, 1), whole(tolerance, 0)
-    units = dict(zip(graph.hidden, [whole(each) for each in items(units, len(graph.hidden))]))
+    units = dict(zip(graph.hidden, [whole(each) for each in items(units, len(graph.hidden))], strict=True))
     if graph.weights is not None:
         actual = graph.balance()
         must(all(actual[v] * denominator == units[v] for v in graph.hidden), "the balance is not that of the weights")
@@ -261,14 +330,17 @@ def components(body):
             freed.add(edge)
     must(not locks & freed, "an edge is locked and free")
     for number, (tail, head) in enumerate(graph.edges):
-        alone = (graph.roles[tail] == 1 and len(graph.out[tail]) == 1) or (
-            graph.roles[head] == 1 and len(graph.into[head]) == 1
+        alone = (
+            not graph.by_itself
+            or (graph.roles[tail] == 1 and len(graph.out[tail]) == 1)
+            or (graph.roles[head] == 1 and len(graph.into[head]) == 1)
         )
-        must(number in locks or number in freed or not alone, "an edge is neither locked nor free")
+        settled = number in locks or number in freed or not alone or graph.other_laws
+        must(settled, "an edge is neither locked nor free")
     log2 = whole(log2, 0)
     shape(connected is None or isinstance(connected, bool), "connected is no truth value")
     must(log2 == len(locks), "the number of components")
-    must(connected is (False if locks else None if tolerance else True), "connected or not")
+    must(connected is (False if locks else None if tolerance or graph.other_laws else True), "connected or not")
     return [graph.digest()]
 
 
@@ -276,20 +348,21 @@ def path(body):
     start, stop, joined, signs, waypoints, drift, locked = record(
         body, "start", "stop", "joined", "signs", "waypoints", "drift", "locked"
     )
-    one, two = Graph(start), Graph(stop)
+    one, two = read_graph(start), read_graph(stop)
     shape(one.weights is not None and two.weights is not None, "no weights")
     must(one.same_as(two), "two graphs")
     balance, other = one.balance(), two.balance()
     if truth(joined):
+        must(not one.other_laws and not two.other_laws, "a module has more laws")
         shape(locked is None, "locks of a path that is there")
         rows = [[whole(each, -1, 1) for each in items(row, len(one.edges))] for row in items(signs)]
         must(rows and all(each for row in rows for each in row), "no pieces, or a sign that is 0")
         points = [listed_squares(one, each, fraction) for each in items(waypoints, len(rows) - 1)]
         reach = fraction(drift)
         for graph, row in ((one, rows[0]), (two, rows[-1])):
-            fits = all(weight * sign >= 0 for weight, sign in zip(graph.weights, row))
+            fits = all(weight * sign >= 0 for weight, sign in zip(graph.weights, row, strict=True))
             must(fits, "an end has other signs")
-        for (before, after), point in zip(pairwise(rows), points):
+        for (before, after), point in zip(pairwise(rows), points, strict=True):
             turned = [e for e in range(len(one.edges)) if before[e] != after[e]]
             must(all(point[e] == 0 for e in turned), "a sign turns where the weight is not zero")
         for point in (one.squares(), *points, two.squares()):
@@ -304,12 +377,12 @@ def path(body):
             must(items(locked), "no locks")
             for each in locked:
                 edge = check_lock(one, each, balance, apart)
-                must(one.weights[edge] * two.weights[edge] < 0 or opposite(one.weights[edge], two.weights[edge]), "one sign")
+                must(opposite(one.weights[edge], two.weights[edge]), "one sign")
     return [one.digest(), two.digest()]
 
 
 def opposite(a, b):
-    """Strictly different signs, where a product may underflow."""
+    """Strictly different signs; a product might underflow."""
     return (a < 0 < b) or (b < 0 < a)
 
 
@@ -328,8 +401,8 @@ def rebalance(body):
     must(all(each > 0 for each in listed), "a factor is not positive")
     must(0 <= rounding < 1, "a rounding of 1")
     must(residual >= 0, "a residual below 0")
-    factor = dict(zip(one.hidden, listed))
-    for (tail, head), old, new in zip(one.edges, one.weights, two.weights):
+    factor = dict(zip(one.hidden, listed, strict=True))
+    for (tail, head), old, new in zip(one.edges, one.weights, two.weights, strict=True):
         right = Fraction(old) * factor.get(head, 1) / factor.get(tail, 1)
         must(abs(Fraction(new) - right) <= rounding * abs(right), "a weight is not rescaled")
     balance = two.balance()
@@ -347,12 +420,15 @@ def singular(body):
     c = (
         graph.balance()
         if balance is None
-        else dict(zip(graph.hidden, [fraction(each) for each in items(balance, len(graph.hidden))]))
+        else dict(zip(graph.hidden, [fraction(each) for each in items(balance, len(graph.hidden))], strict=True))
     )
 
     def nodes_of(value):
         found = [whole(each, 0, len(graph.roles) - 1) for each in items(value)]
-        must(len(set(found)) == len(found) and all(graph.roles[v] == 1 for v in found), "nodes that are not hidden, or twice")
+        must(
+            len(set(found)) == len(found) and all(graph.roles[v] == 1 for v in found),
+            "nodes that are not hidden, or twice",
+        )
         return frozenset(found)
 
     if truth(exist):
@@ -373,7 +449,9 @@ def singular(body):
             usable = w if inside else set(graph.hidden) - w
             others = w if inside else set(range(len(graph.roles))) - w
             must(b <= usable, "blocked nodes of the other side")
-            reached = {graph.edges[e][1 if forward else 0] for v in b for e in (graph.out if forward else graph.into)[v]}
+            reached = {
+                graph.edges[e][1 if forward else 0] for v in b for e in (graph.out if forward else graph.into)[v]
+            }
             must(not reached & (others - b), "a way out")
             total = sum(c[v] for v in b)
             must(total < 0 if forward else total > 0, "what is blocked may be there")
@@ -453,8 +531,8 @@ def separation(body):
     afford(20 * len(table) * len(table[0]) * (len(answers) + len(table[0]) * sum(
         isinstance(each, dict) and each.get("answer") == "frame" for each in answers)))  # fmt: skip
     for cluster, answer in enumerate(answers):
-        inside = [row for row, label in zip(table, labels) if label == cluster]
-        outside = [row for row, label in zip(table, labels) if label != cluster]
+        inside = [row for row, label in zip(table, labels, strict=True) if label == cluster]
+        outside = [row for row, label in zip(table, labels, strict=True) if label != cluster]
         check_answer(answer, inside, outside, len(table[0]))
     data = b"lawful numbers 1\n"
     for rows in (table, [[each] for each in labels]):
@@ -464,7 +542,7 @@ def separation(body):
 
 
 def dot(u, v):
-    return sum(a * b for a, b in zip(u, v))
+    return sum(a * b for a, b in zip(u, v, strict=True))
 
 
 def parts(normal, inside, outside):
@@ -483,22 +561,28 @@ def check_answer(answer, inside, outside, size):
         for given, side in ((one, inside), (two, outside)):
             shares = [fraction(each) for each in items(given, len(side))]
             must(all(each >= 0 for each in shares) and sum(shares) == 1, "no convex combination")
-            made.append([dot(shares, column) for column in zip(*side)])
+            made.append([dot(shares, column) for column in zip(*side, strict=True)])
         must(made[0] == made[1], "two points")
     elif kind == "frame":
-        rows = [[Fraction(double(each)) for each in items(row, size)] for row in items(record(answer, "answer", "rotation")[1], size)]
+        rows = [
+            [Fraction(double(each)) for each in items(row, size)]
+            for row in items(record(answer, "answer", "rotation")[1], size)
+        ]
         basis = []
         for row in rows:
             for other in basis:
                 share = dot(row, other) / dot(other, other)
-                row = [a - share * b for a, b in zip(row, other)]
+                row = [a - share * b for a, b in zip(row, other, strict=True)]
             must(any(row), "no basis")
             basis.append(row)
             must(parts(row, inside, outside), "a vector of the frame does not part")
     elif kind == "obtuse pair":
         _, one, two = record(answer, "answer", "inside", "outside")
-        i, j = ([whole(each, 0, len(side) - 1) for each in items(given, 2)] for given, side in ((one, inside), (two, outside)))
-        u, v = ([a - b for a, b in zip(outside[j[k]], inside[i[k]])] for k in (0, 1))
+        i, j = (
+            [whole(each, 0, len(side) - 1) for each in items(given, 2)]
+            for given, side in ((one, inside), (two, outside))
+        )
+        u, v = ([a - b for a, b in zip(outside[j[k]], inside[i[k]], strict=True)] for k in (0, 1))
         must(dot(u, v) <= 0, "an acute angle")
     else:
         shape(kind == "undecided", "no known answer")

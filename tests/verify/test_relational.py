@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -10,13 +12,16 @@ import numpy as np
 import pytest
 import torch
 from checkpoints.conftest import architecture
+from checkpoints.test_same import certified
 from torch import nn
 from torch.nn import functional
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.compare.certificate import tensors_digest
 from lawful.checkpoints.compare.listed_program import list_program
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.errors import CertificateError, NotACertificate
+from lawful.verify import verify
 from lawful.verify.checkpoints.element import ListedFrame
 from lawful.verify.relational.prove import Proof, prove
 from lawful.verify.relational.residues import Lanes
@@ -420,3 +425,60 @@ def test_residues_of_floats_and_fractions_are_exact() -> None:
     exact = one[0].astype(object) @ two[0].astype(object) % int(field.p[0])
     assert np.array_equal(made[0].astype(object), exact)
     assert (field.times(one, field.inverse(one)) == 1).all()
+
+
+def forged(moved: str) -> tuple[dict[str, Any], list[dict[str, np.ndarray]]]:
+    """A and A with heads of some parts exchanged, with a certificate that lists just that."""
+    state = dict(read("gpt").state())
+    rows = fused(*(SWAPPED if each in moved else KEPT for each in "qkv"))
+    second = dict(state)
+    for name in (f"{BLOCK}qkv.weight", f"{BLOCK}qkv.bias"):
+        second[name] = state[name][torch.tensor(rows)]
+    certificate, files = certified("gpt", state)
+    files[1] = {name: tensor.double().numpy() for name, tensor in second.items()}
+    certificate["about"][1] = tensors_digest(second)
+    ones = base64.b64encode(np.ones(24).tobytes()).decode()
+    back = np.argsort(rows).tolist()
+    names = [f"{BLOCK}qkv.weight", f"{BLOCK}qkv.bias"]
+    kept = [each for each in certificate["frames"] if each["tensor"] not in names or each["dims"] != [0]]
+    certificate["frames"] = kept + [
+        {"tensor": name, "dims": [0], "source": back, "factor": ones, "blocks": []} for name in names
+    ]
+    return certificate, files
+
+
+def test_a_certificate_of_heads_exchanged_on_one_side_is_rejected() -> None:
+    certificate, files = forged("")
+    assert verify(json.dumps(certificate), *files).facts["function"]
+    certificate, files = forged("q")
+    with pytest.raises(CertificateError, match=r"part at .* softmax"):
+        verify(json.dumps(certificate), *files)
+    certificate.pop("program")
+    assert "Not checked" in verify(json.dumps(certificate), *files).statement
+
+
+def test_a_program_that_leaves_tensors_out_says_so() -> None:
+    certificate, files = forged("q")
+    certificate["program"] = {"nodes": [["input", [], {"name": "x"}, [2]]], "outputs": [0]}
+    found = verify(json.dumps(certificate), *files)
+    assert "reads 29 of the tensors not at all" in found.statement
+    certificate["program"]["nodes"].append(["parameter", [], {"name": f"{BLOCK}qkv.bias"}, [24]])
+    assert "reads 29 of the tensors not at all" in verify(json.dumps(certificate), *files).statement
+    certificate["program"]["outputs"] = [1]
+    with pytest.raises(CertificateError, match="part at"):
+        verify(json.dumps(certificate), *files)
+
+
+def test_what_a_program_holds_is_read_from_the_files() -> None:
+    certificate, files = forged("q")
+    held = ["held", [], {"name": f"{BLOCK}qkv.bias"}, [24]]
+    certificate["program"] = {"nodes": [held], "outputs": [0]}
+    with pytest.raises(CertificateError, match="takes for a constant"):
+        verify(json.dumps(certificate), *files)
+
+
+def test_programs_of_any_size_are_refused_before_memory_is_asked_for() -> None:
+    certificate, files = forged("")
+    wide = ["take", [0], {"offset": 0, "strides": [0, 0]}, [100_000, 10_000]]
+    certificate["program"] = {"nodes": [["input", [], {"name": "x"}, [2]], wide], "outputs": [1]}
+    assert "no rule covers programs with so many numbers" in verify(json.dumps(certificate), *files).statement

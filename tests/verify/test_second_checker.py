@@ -20,12 +20,35 @@ from lawful import verify
 
 PATH = Path(__file__).parents[2] / "tools" / "second_checker.py"
 spec = importlib.util.spec_from_file_location("second_checker", PATH)
-assert spec is not None and spec.loader is not None
+assert spec is not None
+assert spec.loader is not None
 second = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(second)
 
 COVERED = [name for name in MAKERS if real(name)["kind"] in second.KINDS]
-NUMBERS = [0, 1, -1, 2, 7, 10**30, 0.5, -0.0, 1e-300, 1e300, 2**63, True, None, "", "1", "-1/2", "1/0", [], {}, [0], "out"]
+NUMBERS = [
+    0,
+    1,
+    -1,
+    2,
+    7,
+    10**30,
+    0.5,
+    -0.0,
+    1e-300,
+    1e300,
+    2**63,
+    True,
+    None,
+    "",
+    "1",
+    "-1/2",
+    "1/0",
+    [],
+    {},
+    [0],
+    "out",
+]
 
 
 def accepted(proof: Proof) -> bool:
@@ -85,13 +108,13 @@ def test_both_accept_what_is_true(name: str) -> None:
 @pytest.mark.parametrize("name", COVERED)
 def test_both_agree_on_damaged_certificates(name: str) -> None:
     """Digests are made again after a change, or else they would refuse all of them."""
-    rng = random.Random(name)
+    rng = random.Random(name)  # noqa: S311
     for number in range(trials(25, 600)):
         damaged = damage(real(name), rng)
         if number % 2:
             try:
                 damaged = signed(damaged)
-            except Exception:  # what is left has no digest  # noqa: BLE001, S112
+            except Exception:  # what is left has no digest  # noqa: S112
                 continue
         other = accepted_by_second(damaged)
         assert other is None or other == accepted(damaged), json.dumps(damaged)[:2000]
@@ -100,8 +123,12 @@ def test_both_agree_on_damaged_certificates(name: str) -> None:
 def test_it_runs_alone(tmp_path: Path) -> None:
     file = tmp_path / "c.json"
     file.write_text(json.dumps(real(COVERED[0])))
-    run = subprocess.run([sys.executable, "-I", "-S", str(PATH), str(file)], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-I", "-S", str(PATH), str(file)], capture_output=True, text=True, check=False
+    )
     assert (run.returncode, run.stdout) == (0, "verified\n")
     file.write_text(json.dumps(real(COVERED[0]) | {"version": 99}))
-    run = subprocess.run([sys.executable, "-I", "-S", str(PATH), str(file)], capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-I", "-S", str(PATH), str(file)], capture_output=True, text=True, check=False
+    )
     assert run.returncode == 2

@@ -53,7 +53,10 @@ def list_program(
         elif leaf and node not in program.inputs and node["name"] not in named:
             if node["name"] not in held:
                 return None
-            constants[node] = arrays.cast(np.asarray(held[node["name"]].detach().double()), node.kind)
+            tensor = held[node["name"]].detach()
+            constants[node] = arrays.cast(
+                np.asarray(tensor.double() if tensor.is_floating_point() else tensor), node.kind
+            )
         elif leaf:
             op = "input" if node in program.inputs else "held" if node["name"] in still else "parameter"
             places[node] = add(op, [], {"name": node["name"]}, node.shape)

@@ -13,9 +13,10 @@ import numpy as np
 from lawful.errors import CertificateError, NotACertificate
 from lawful.verify.checkpoints.folds import name_of
 from lawful.verify.core.checkpoint import Array, Shapes
-from lawful.verify.core.schema import listed, need, record, whole, wholes
+from lawful.verify.core.schema import afford, listed, need, record, whole, wholes
 
 INVERSE = 1e-6
+BLAS = 500.0  # products of floats that a library does in the time of one elementary step
 Places = np.ndarray[Any, Any]
 
 
@@ -55,15 +56,18 @@ def read_matrices(value: object, most: int) -> tuple[list[Array], list[int], flo
     found: list[Array] = []
     partners: list[int] = []
     forms: list[Form] = []
+    sizes: list[int] = []
     numbers = 0
     for each in listed(value, "matrices", most=1_000_000):
         parts = record(each, "matrices", "size partner", "values dual skew order signs")
         size = whole(parts["size"], "matrices", 1, 100_000)
         numbers += size * size
+        sizes.append(size)
         # A matrix explains something only if it acts on more numbers than it has: before anything is unpacked.
         need(numbers <= most, "the matrices hold more numbers than the files")
         forms.append(_form(parts, size))
         partners.append(whole(parts["partner"], "matrices", 0))
+    afford(sum(float(size) ** 3 for size in sizes) / BLAS)
     for form in forms:
         if isinstance(form, int):
             other = forms[form] if form < len(forms) else 0

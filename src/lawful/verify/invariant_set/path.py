@@ -32,7 +32,8 @@ def check(body: dict[str, Any]) -> Finding:
     facts: dict[str, Any] = {"entries": isinstance(start, EntryWiring)}
     if given["joined"] is True:
         need(given["locked"] is None, "a path needs no locks")
-        need(not (isinstance(start, EntryWiring) and start.others), "other laws of the module are not looked at")
+        more = any(isinstance(each, EntryWiring) and each.others for each in (start, stop))
+        need(not more, "other laws of the module are not looked at")
         pieces, drift = _joined(given, start, stop)
         facts |= {"joined": True, "pieces": pieces, "drift": drift, "other_tensors": start.besides(stop)}
         return Finding(say_path(facts, digests), facts, digests)

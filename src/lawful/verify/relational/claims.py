@@ -21,6 +21,8 @@ from lawful.verify.relational.residues import LANES, PRIMES, Lanes, Residues
 from lawful.verify.relational.variables import Leaf
 from lawful.verify.relational.weights import ExactFrame, Weight, draw_weight
 
+MOST_ELIMINATED = 2 * 10**10  # steps of eliminations modulo one prime: a rotation of 2,700 coordinates
+
 Shapes = Mapping[str, tuple[int, ...]]
 Powers = dict[tuple[str, float], dict[bytes, Residues]]
 
@@ -113,6 +115,7 @@ class Assignment:
             if factor is not None:
                 need(factor.shape[1] == self.tensors[weight].shape[axis], "a gain does not fit the layer that reads it")
                 self.tensors[weight] = self.tensors[weight].multiply(field, axis, factor)
+                self.add_degree(weight, str(gain))
             if centred:
                 self.tensors[weight] = self.tensors[weight].centre(field, axis)
         if offset is not None and carried:
@@ -143,6 +146,8 @@ class Assignment:
                 self.add_degree(offset, bias)
                 self.clear(bias)
             self.tensors[weight] = self.tensors[weight].multiply(field, axis, factor)
+            self.add_degree(weight, gain)
+        self.add_degree(offset, gain, mean)
         self.put_vector(offset, field.reduce(self.vector(offset) + field.times(factor, centre)))
         one = self._constant(1, factor)
         self.put_vector(gain, one if each["writer"] is not None else factor)
@@ -200,6 +205,15 @@ def exact_frames(
     field: Lanes, listed_frames: Mapping[str, list[ListedFrame]], forms: list[Form]
 ) -> dict[str, list[ExactFrame]]:
     """What happens to the axes of each tensor; the certificate's floats are taken for the numbers that they are."""
+    sizes = [
+        len(form.skew) if isinstance(form, Rotation) else 0 if isinstance(form, int) else len(form) for form in forms
+    ]
+    work = [
+        sizes[form] if isinstance(form, int) else size * isinstance(form, Rotation)
+        for form, size in zip(forms, sizes, strict=True)
+    ]
+    if sum(size**3 for size in work) > MOST_ELIMINATED:
+        raise NotCovered("matrices of such a size")
     exact = _matrices(field, forms)
     found: dict[str, list[ExactFrame]] = {}
     for name, own in listed_frames.items():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lawful.verify.core.schema import need
-from lawful.verify.relational.program import ListedNode
+from lawful.verify.relational.program import ListedNode, NotCovered
 from lawful.verify.relational.residues import LANES, Residues
 from lawful.verify.relational.variables import SideValues, Variables
 from lawful.verify.relational.weights import Weight
@@ -134,7 +134,8 @@ class Contractions(Variables):
             keys = np.concatenate([each.reshape(LANES, -1) for each in self.distinct(index.sides)], axis=1)
             first, kinds = self.field.groups(keys)
             self.note_parting(index.sides, kinds)
-            need(count * len(first) <= MOST_COEFFICIENTS, "a table is read too often")
+            if count * len(first) > MOST_COEFFICIENTS:
+                raise NotCovered("tables that are read at so many positions")
             chosen = self.field.draw((len(first), count))
             # One of the entries is picked: whatever else is not known of the combination, its coefficients add up to 1.
             chosen[:, :, -1] = self.field.reduce(1 - chosen[:, :, :-1].sum(-1))

@@ -16,6 +16,7 @@ runs part, if they do not meet again.
 
 from __future__ import annotations
 
+import time
 from math import prod
 from typing import Any
 
@@ -33,6 +34,7 @@ EVEN = {"cos", "cosh"}
 COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 PLAIN = {"exp", "expm1", "log", "log1p", "erfc", "sigmoid", "softplus", "acos", "acosh", "lgamma", "floor", "ceil"}
 TOGETHER = {"pow", "atan2", "fmod", "remainder", "floor_divide", "trunc_divide"}
+SECONDS = 120  # of processor time for all nodes: half of what a whole check may take
 
 
 class Runs(Contractions):
@@ -43,8 +45,11 @@ class Runs(Contractions):
         last = {source: node.number for node in self.program.nodes for source in node.operands}
         wanted = set(self.program.outputs)
         values: dict[int, SideValues] = {}
+        end = time.process_time() + SECONDS
         for node in self.program.nodes:
             need(True, "")  # asks how late it is
+            if time.process_time() > end:
+                raise NotCovered(f"so large a program in {SECONDS} s")
             self.node = node
             values[node.number] = self.value(node, [values[k] for k in node.operands])
             for source in {*node.operands, node.number}:
@@ -75,6 +80,7 @@ class Runs(Contractions):
             return self.take(node, x)
         if op == "detach" or op == "cast":
             if op == "cast" and node.attributes["to"] != "f":
+                self.finite(x[0])
                 return self.function("cast" + node.attributes["to"], 0.0, self.dense(x[0]), node.shape)
             return x[0]
         if op == "contract":

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from lawful.verify.relational.program import NotCovered
+
 Residues = np.ndarray[Any, np.dtype[np.int64]]
 
 PRIMES = 4  # of 31 bits: a product of two residues fits 62 bits; together 124 bits to name a ratio of numbers
@@ -24,6 +26,10 @@ LANES = 2 * PRIMES
 HALF = 16  # bits that one factor of a matrix product is cut at: sums of 2^21 terms are exact in float64
 TERMS = 2**21
 SMALL = 2**30  # numerators and denominators that are recognised without having been listed
+
+
+class Collision(Exception):
+    """Two values share a hash, which happens once in 2^24 programs of a million values: draw again."""
 
 
 def _is_prime(n: int) -> bool:
@@ -130,7 +136,7 @@ class Lanes:
         """Matrix products lane by lane, by exact products of halves in float64."""
         inner = a.shape[-1]
         if inner > TERMS:
-            raise OverflowError("a sum of more terms than are exact")
+            raise NotCovered("sums of so many terms")
         p = self.p[: len(a)].reshape((-1,) + (1,) * (max(a.ndim, b.ndim) - 1))
         if inner * min(a.shape[-2], b.shape[-1]) <= 16:  # too thin for a matrix product
             return np.asarray(sum(a[..., :, k, None] * b[..., None, k, :] % p for k in range(inner)) % p)
@@ -159,7 +165,7 @@ class Lanes:
         _, first, kind = np.unique(hashed, return_index=True, return_inverse=True)
         kind = kind.reshape(-1)
         if not np.array_equal(keys, keys[:, first[kind]]):
-            raise OverflowError("two values share a hash: check again")
+            raise Collision
         return first, kind
 
     def number(self, ratio: Residues) -> Fraction | None:

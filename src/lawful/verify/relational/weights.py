@@ -152,4 +152,6 @@ def draw_weight(field: Lanes, shape: tuple[int, ...], moved: list[tuple[int, ...
     if len(groups) <= 1:
         terms = 1
     groups = sorted(groups) or [()]
+    if any(prod(shape[k] for k in axes) > WRITTEN_OUT for axes in groups):
+        raise NotCovered("a large parameter that would have to be written out")
     return Weight(shape, tuple(groups), tuple(field.draw((terms, *(shape[k] for k in axes))) for axes in groups))
