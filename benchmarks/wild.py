@@ -140,11 +140,11 @@ def members(archive: Path) -> Iterator[tuple[str, bytes]]:
                 if each.filename.lower().endswith(wanted) and each.file_size <= MOST:
                     yield each.filename, held.read(each)
     else:
-        with gzip.open(archive) as stream, tarfile.open(fileobj=stream) as held:
-            for each in held:
-                content = held.extractfile(each) if each.isfile() and each.size <= MOST else None
-                if content is not None and each.name.lower().endswith(wanted):
-                    yield each.name, content.read()
+        with gzip.open(archive) as stream, tarfile.open(fileobj=stream) as packed:
+            for entry in packed:
+                content = packed.extractfile(entry) if entry.isfile() and entry.size <= MOST else None
+                if content is not None and entry.name.lower().endswith(wanted):
+                    yield entry.name, content.read()
 
 
 def look_at(package: str, file: Path, questions: list[str]) -> Looked:

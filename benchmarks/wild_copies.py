@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,13 +68,13 @@ def write(file: Path, out: Path, weights: dict[str, torch.Tensor]) -> None:
 
 def evaluate(file: Path) -> int:
     """Print how far the outputs are from ONNX Runtime's, relative to the largest; 1 if that is too far."""
-    import onnxruntime
+    import onnxruntime  # type: ignore[import-untyped]
     from onnx import helper
 
     from lawful.sources.opening import open_module
 
     opened = open_module(str(file))
-    module = opened.module
+    module: Any = opened.module
     if not hasattr(module, "graph"):
         print("a graph of layers", file=sys.stderr)
         return 2

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lawful.api.singularity import singular
     from lawful.api.training import bottleneck, compare, drift, flow, leaky, separate, truncate, truncation_flow
     from lawful.checkpoints.pair import align
+    from lawful.cli.structure.vnncomp import run_instances as vnncomp
     from lawful.conservation import count_laws
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
     from lawful.invariant_set import components
@@ -74,6 +75,7 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the sub
     "lawful.api.training": "bottleneck compare drift flow leaky separate truncate truncation_flow",
     "lawful.api.questions": "audit canonical check convert distance fiber fingerprint identifiable laws path rebalance "
     "regions show sweep symmetries",
+    "lawful.cli.structure.vnncomp": "run_instances:vnncomp",
     "lawful.verify": "verify",
 }
 _PLACES = {name.rpartition(":")[2]: (home, name.partition(":")[0]) for home in _HOMES for name in _HOMES[home].split()}

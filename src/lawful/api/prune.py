@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lawful.api.by_channels import ByChannels, by_channels
 from lawful.api.inputs import input_size
-from lawful.api.prune_job import prune_bounded, prune_to
+from lawful.api.pruning.by_channels import ByChannels, by_channels
+from lawful.api.pruning.job import prune_bounded, prune_to
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Architecture, Dag, Mlp
 from lawful.network.assemble import as_mlp

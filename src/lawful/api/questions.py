@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from lawful.api.audit import Audit
 from lawful.api.audit import audit as audit_network
-from lawful.api.checks import check_network
 from lawful.api.inputs import BOX, BOX_ASSUMED, input_shape, input_size, read_by
 from lawful.api.old_names import renamed
 from lawful.api.two_networks import TwoNetworks
+from lawful.api.verification.checks import check_network
 from lawful.bounds.distance import distance as bounded
 from lawful.bounds.property import PropertyCheck
 from lawful.bounds.result import Distance
@@ -256,6 +256,7 @@ def check(
     box: str | None = None,
     output: int | None = None,
     seconds: float = 60.0,
+    threads: int | None = None,
     seed: int = 0,
     **reading: Any,
 ) -> PropertyCheck | MonotoneCheck:
@@ -279,6 +280,7 @@ def check(
             seconds=seconds,
             scheduler=None,
             seed=seed,
+            threads=threads,
         ),
         found,
     )

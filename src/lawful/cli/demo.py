@@ -30,7 +30,7 @@ def demo(
     from lawful.formats.io.writing import make_folder, write_bytes
     from lawful.formats.tensors.npz import dump
     from lawful.report.audit.demo import demo_json, demo_page, demo_text
-    from lawful.report.audit.module_audit import module_audit_html
+    from lawful.report.audit.module_page import module_page
     from lawful.verify import verify
 
     make_folder(out)
@@ -38,7 +38,7 @@ def demo(
     story = run_demo(seed, out)
     proved = {step.certificate: verify(out / step.certificate).statement for step in story.steps if step.certificate}
     write_bytes(out / "data.npz", dump({"x": story.data.x, "y": np.asarray(story.data.y)}, None))
-    write_text(out / "audit.html", module_audit_html(story.audit))
+    write_text(out / "audit.html", module_page(story.audit))
     write_text(out / "conversion.html", demo_page(story, proved))
     if as_json:
         print_json(demo_json(story, proved))

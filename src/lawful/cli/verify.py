@@ -57,7 +57,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Re-check a saved certificate with separate code: 0 verified, 1 rejected, 2 not a certificate."""
-    from lawful.api.binding import need_balance, need_box, need_specification
+    from lawful.api.verification.binding import need_balance, need_box, need_specification
     from lawful.cli.structure.components import read_balance
     from lawful.formats.io.reading import read_bytes
     from lawful.report.verify import rejected_json, rejected_text, verified_json, verified_text
@@ -170,7 +170,7 @@ def _run(path: Path) -> Iterator[Any]:
 
 def _channels(path: Path) -> Iterator[Any]:
     """An ONNX file as the weights of its channels."""
-    from lawful.api.by_channels import channel_file, convolutional_file
+    from lawful.api.pruning.by_channels import channel_file, convolutional_file
 
     if (model := convolutional_file(path) or channel_file(path)) is not None:
         from lawful.pruning.files.onnx_channels import weights_of

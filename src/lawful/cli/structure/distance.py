@@ -128,8 +128,8 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Check a VNN-LIB specification of one network, or that it is monotone on a box. Exit 0, 1 (violated) or 3."""
-    from lawful.api.checks import certificate_of_check, check_network
     from lawful.api.inputs import BOX, BOX_ASSUMED
+    from lawful.api.verification.checks import certificate_of_check, check_network
     from lawful.bounds.property import PropertyCheck
     from lawful.network.reading import Reading
     from lawful.report.structure.distance import monotone_json, monotone_text, property_json, property_text

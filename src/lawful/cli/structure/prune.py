@@ -139,8 +139,8 @@ def prune(
         return
     if held_out is not None or tune is not None or plan is not None or multiple != 1 or criterion != "replaced":
         raise LawfulError("--criterion, --multiple, --held-out, --tune and --plan go with --target")
-    from lawful.api.by_channels import ByChannels, by_channels
     from lawful.api.prune import CHANNELS_ONLY, needed_certificate, smallest_of
+    from lawful.api.pruning.by_channels import ByChannels, by_channels
     from lawful.formats.queries.box import box_of
     from lawful.formats.queries.data import read_data
     from lawful.pruning.neurons.measure import measure

@@ -13,7 +13,7 @@ from lawful.cli.source import Named
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
-    from lawful.api.by_channels import ByChannels
+    from lawful.api.pruning.by_channels import ByChannels
     from lawful.pruning.channels import ChannelPruning
     from lawful.pruning.files.onnx_channels import OnnxPruning
 

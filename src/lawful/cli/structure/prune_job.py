@@ -29,7 +29,7 @@ def run_job(
     **options: Any,
 ) -> None:
     """Prune to a size, write the smaller network, and report."""
-    from lawful.api.prune_job import prune_to
+    from lawful.api.pruning.job import prune_to
     from lawful.report.structure.pruning_job import job_json, job_text
 
     if data is None:
@@ -74,7 +74,7 @@ def run_bounded(
     as_json: bool,
 ) -> None:
     """Prune channels within a tolerance, write the smaller module, and report."""
-    from lawful.api.prune_job import prune_bounded
+    from lawful.api.pruning.job import prune_bounded
     from lawful.pruning.job.bounded import certificate as evidence
     from lawful.report.structure.pruning_job import bounded_json, bounded_text
     from lawful.verify import verify

@@ -18,31 +18,29 @@ from lawful.cli.source import JsonOption
 from lawful.errors import CertificateError, LawfulError
 
 if TYPE_CHECKING:
-    from lawful.api.vnncomp import CompetitionInstance, InstanceResult
+    from lawful.api.verification.vnncomp import CompetitionInstance, InstanceResult
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the subcommand."""
     app.command(no_args_is_help=True)(vnncomp)
 
 
 def vnncomp(
     file: Annotated[Path, typer.Argument(metavar="INSTANCES.csv", help="Lines of network, specification, seconds.")],
     out: Annotated[Path | None, typer.Option(help="Keep results in this CSV file; the same command goes on.")] = None,
-    time: Annotated[
-        float | None, typer.Option("--seconds", help="At most so many seconds for each instance.")
-    ] = None,
+    time: Annotated[float | None, typer.Option("--seconds", help="At most so many seconds for each instance.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Instances at a time; default: one per core.")] = None,
     certificates: Annotated[Path | None, typer.Option(help="Keep the certificates in this folder.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a VNN-COMP instances file: sat, unsat or timeout for each, every answer re-checked. Exit 0, or 3 if open."""
-    from lawful.api.vnncomp import read_instances, read_results, results_text, summary
+    from lawful.api.verification.vnncomp import read_instances, read_results, results_text, summary
     from lawful.formats.io.writing import make_folder, write_text
     from lawful.report.structure.vnncomp import vnncomp_json, vnncomp_text
 
     if time is not None and not 0 < time < 1e7:
-        raise LawfulError(f"--time takes a positive number of seconds, not {time:g}")
+        raise LawfulError(f"--seconds takes a positive number of seconds, not {time:g}")
     will_write(out)
     instances = read_instances(file)
     if certificates is not None:
@@ -70,6 +68,25 @@ def vnncomp(
     raise typer.Exit(130 if interrupted else 3 if left else 0)
 
 
+def run_instances(
+    file: str | Path,
+    *,
+    seconds: float | None = None,
+    threads: int = 1,
+    certificates: str | Path | None = None,
+) -> list[InstanceResult]:
+    """Decide every instance of a VNN-COMP instances file, and re-check each answer with the verifier.
+
+    `seconds` caps the limit of each line, `threads` is the number of instances at a time, and certificates are kept in
+    a folder if one is given. Results come as they finish. Here and not in `lawful.api`, which must not know the
+    verifier.
+    """
+    from lawful.api.verification.vnncomp import read_instances
+
+    folder = None if certificates is None else Path(certificates)
+    return list(_run(read_instances(Path(file)), seconds, threads, folder))
+
+
 def _run(
     instances: list[CompetitionInstance], limit: float | None, processes: int, certificates: Path | None
 ) -> Iterator[InstanceResult]:
@@ -95,8 +112,8 @@ def decide_instance(
     """Decide one instance and re-check its certificate; a mistake in its files is a result too."""
     import json
 
-    from lawful.api.checks import certificate_of_check, check_network
-    from lawful.api.vnncomp import InstanceResult
+    from lawful.api.verification.checks import certificate_of_check, check_network
+    from lawful.api.verification.vnncomp import InstanceResult
     from lawful.cli.source import open_network
     from lawful.formats.io.writing import write_text
     from lawful.network.digest import digest

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lawful.api.vnncomp import InstanceResult
+    from lawful.api.verification.vnncomp import InstanceResult
 
 MOST_SHOWN = 200
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lawful.api.by_channels import channel_file, convolutional_file, entangled_module
+from lawful.api.pruning.by_channels import channel_file, convolutional_file, entangled_module
 from lawful.errors import LawfulError, Unsupported
 from lawful.formats.queries.data import Data, read_data
 from lawful.network import Mlp

@@ -1,0 +1,1 @@
+"""How a network is pruned: as a graph of neurons, by the channels of its program, or as a job to a given size."""
