@@ -42,9 +42,17 @@ ULP = 2.0**-53
 CHAIN = 8  # roundings of one entry besides those of its sums
 SECONDS = 2e-6  # that a number of the files may take; each axis is mixed once, so it is their size that counts
 SLAB = 2**24  # numbers that are compared together
-EXPLAINED = 12.5  # units of rounding, times the root of the squared terms of a line, that may be left of it
-WHOLE = 2.5  # and of a whole tensor, where single ones are lost among many
-WORKED = 2.0**-44  # the least unit: whoever found the certificate has rounded too
+# What rounding may leave. A stored number is x (1 + δ) with |δ| <= u, so a line Σ c x is off by Σ c x δ. For
+# independent roundings Hoeffding's bound gives P(|Σ c x δ| > t u ‖c x‖) <= 2 exp(−t²/2), below 3e-34 at t = 12.5:
+# among 10^10 lines no honest one is refused. Larger differences are refused, smaller ones are *stated*: the
+# sentence has the largest share that was found, and no threshold turns a difference into an equality.
+EXPLAINED = 12.5
+# All lines of a tensor together: matrices that keep lengths leave at most u ‖x‖ on each side for certain (t = 1); twice
+# that where the writer rounded once more when it stored the result, and a half for the arithmetic of the alignment.
+WHOLE = 2.5
+# The least unit: an alignment is found and applied in float64, with up to 2^9 roundings for a number (a product with a
+# matrix of up to 2^18 rows errs like the root of its length), so that 2^-53 itself is not reached.
+WORKED = 2.0**-44
 TINY = 2.0**-500  # of the largest number: the square of less is none
 CONSISTENT = 1e-9  # what two ways of adding up the same numbers may differ by
 
