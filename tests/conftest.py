@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import signal
 from collections.abc import Callable, Iterator
 
@@ -34,8 +35,10 @@ ARCHITECTURES = (
 def pytest_configure() -> None:
     """torchvision, which timm and transformers import, may come with operators built for another PyTorch.
 
-    Until all tests are collected nothing is garbage.
+    Until all tests are collected nothing is garbage. Workers of xdist inherit the width of a terminal: output is tested
+    as a pipe gets it, not wrapped.
     """
+    os.environ.pop("COLUMNS", None)
     gc.disable()
     with contextlib.suppress(ImportError):
         from lawful.sources.checkpoints.torchvision_names import let_torchvision_load

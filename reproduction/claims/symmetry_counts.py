@@ -166,7 +166,7 @@ class _Halves(nn.Module):
 
 
 BEYOND: dict[str, tuple[Callable[[], nn.Module], Any, int]] = {
-    "OPT's shape": (lambda: _Opt(5, 3, 4, 2, 3), "3:int", 39),  # and 8 entries of positions that no input reads
+    "OPT's shape": (lambda: _Opt(5, 3, 4, 2, 3), "3:int", 39 + 8),  # 8 entries of positions that no input reads
     "a head without softmax": (lambda: _LinearHeads(3, 1, 2), (4, 3), 7),
     "two heads without softmax": (lambda: _LinearHeads(3, 2, 1), (4, 3), 6),
     "halves of one map": (_Halves, (3,), 15),

@@ -168,7 +168,7 @@ VERBS: dict[str, Answer] = {
 }
 NOT_OF_A_NETWORK = {
     "align", "check", "convert", "demo", "drift", "find", "leaky", "merge", "reproduce", "separate", "sweep",
-    "truncation_flow", "verify",
+    "truncation_flow", "verify", "vnncomp",
 }  # fmt: skip
 
 

@@ -60,6 +60,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "fingerprint": ("a.safetensors",),
     "distance": ("a.safetensors", "b.safetensors", "--box=0,1"),
     "check": ("a.safetensors", "s.vnnlib"),
+    "vnncomp": ("instances.csv", "--threads", "1"),
     "audit": ("a.safetensors", "--quick"),
     "diff": ("a.safetensors", "b.safetensors"),
     "explore": ("a.safetensors", "--html", "new.html"),
@@ -87,10 +88,11 @@ OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {  # where the example alone w
     ("sweep", "out"): ("plan.toml", "--workers", "1"),
     ("prune", "plot"): ("a.safetensors", "--curve"),
 }
-PARTIAL = ("flow", "truncation-flow", "distance", "check")  # what is known by then is an answer, and says so
+PARTIAL = ("flow", "truncation-flow", "distance", "check", "vnncomp")  # what is known by then is an answer, and says so
 NAMES = {"out": "target.safetensors", "network": "target.safetensors", "svg": "target.svg", "plot": "target.svg",
          "figure": "target.svg", "html": "target.html", "values": "target.npz", "markdown": "target.md"}  # fmt: skip
-OTHER_NAMES = {("laws", "out"): "target.json", ("path", "out"): "target.npz", ("separate", "out"): "target.json"}
+OTHER_NAMES = {("laws", "out"): "target.json", ("path", "out"): "target.npz", ("separate", "out"): "target.json",
+               ("vnncomp", "out"): "target.csv", ("vnncomp", "certificates"): "target"}  # fmt: skip
 
 
 def outputs() -> list[tuple[str, str]]:
@@ -128,6 +130,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         + "".join(f"(assert (<= X_{k} 1.0))\n(assert (>= X_{k} 0.0))\n" for k in (0, 1))
         + "(assert (>= Y_0 100.0))\n"
     )
+    (folder / "instances.csv").write_text("a.safetensors,s.vnnlib,20\n")
     (folder / "plan.toml").write_text('job = "count_laws"\n[grid]\narchitecture = ["2-2-1 relu"]\nseed = [0]\n')
     for command in (
         ("laws", "2-2-1 relu", "--certificate", "proof.json"),

@@ -131,7 +131,8 @@ def test_losses_have_one_vocabulary(lawful: Any, folder: Path, verb: str) -> Non
 
 
 def test_verbs_about_graphs_say_what_prevents_one_and_what_works(lawful: Any, folder: Path) -> None:
-    for verb in ("singular", "fiber", "regions", "identifiable"):
+    assert "no balances" in lawful("singular", "verb_nets:smooth", code=2).stderr
+    for verb in ("fiber", "regions", "identifiable"):
         run = lawful(verb, "verb_nets:smooth", code=2)
         assert "tanh" in run.stderr.lower()
         assert "laws" in run.stderr

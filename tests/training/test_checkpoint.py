@@ -111,7 +111,7 @@ def test_compare_says_what_is_subtracted(lawful: Any, tmp_path: Path) -> None:
     assert "drift is c(t) - c(0)" in lawful(*words, "flow,sgd:0.1").stdout
     text = lawful(*words, "flow,sgd:0.1:decay=0.2", "--html", tmp_path / "page.html").stdout
     assert "e^(-2 decay t) c(0)" in text
-    assert "e^(-2 decay t) c(0)" in (tmp_path / "page.html").read_text()
+    assert "e^(−2 decay t) c(0)" in (tmp_path / "page.html").read_text()
     import json
 
     found = json.loads(lawful(*words, "flow,sgd:0.1:decay=0.2,sgd:0.1:batch=8", "--json").stdout)

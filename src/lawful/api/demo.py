@@ -13,6 +13,7 @@ import numpy as np
 from lawful.extras import needed
 from lawful.formats.queries.data import Data
 from lawful.network import Mlp
+from lawful.outward import at_most
 from lawful.result import Shown
 from lawful.types import Floats
 
@@ -144,7 +145,7 @@ def _bounded(folder: Path) -> ConversionStep:
     found = distance(*networks, (np.zeros(64), np.ones(64)), seconds=SECONDS)
     _write(folder / "int8.json", certificate(found, *networks))
     command = f"lawful distance folded.onnx int8.onnx --box 0,1 --seconds {SECONDS:g} -c int8.json"
-    answer = f"no image moves an output by more than {float(found.upper):.3g}"
+    answer = f"no image moves an output by more than {at_most(found.upper, 3)}"
     return ConversionStep(
         "int8 weights", command, "bounded" if found.upper < np.inf else "undecided", answer, "int8.json"
     )

@@ -28,6 +28,7 @@ class SingularityReport(Shown):
     spectrum: Spectrum | None
     exist: SingularPoints | None
     scores: Floats | None = None  # of every neuron or channel, (P0 (29)): 0 for one that is cut off on a side
+    beyond: tuple[str, ...] = ()  # why more than the balances may confine the training of a module
 
 
 def singular(
@@ -43,13 +44,20 @@ def singular(
     """
     graph = network if isinstance(network, EntryGraph) else _graph(network, reading)
     balanced = graph if isinstance(graph, EntryGraph) else graph.to_dag()
+    if isinstance(balanced, EntryGraph) and not len(balanced.hidden):
+        raise Unsupported(
+            "no channel of this module can be rescaled, so that it has no balances and J no rows: `lawful laws` and "
+            "`lawful symmetries` say what else it conserves"
+        )
     points = None
     if exist:
         if isinstance(balanced, EntryGraph):
             raise Unsupported("whether H(c) has singular points is decided where weights are edges one by one")
         points = singular_points(balanced, exact_balance(balanced))
     values = spectrum(balanced) if len(balanced.hidden) <= LARGEST_SPECTRUM else None
-    report = SingularityReport(tolerance, singularity(balanced, tolerance), values, points, product_score(balanced))
+    beyond = balanced.beyond if isinstance(balanced, EntryGraph) else ()
+    where = singularity(balanced, tolerance)
+    report = SingularityReport(tolerance, where, values, points, product_score(balanced), beyond)
     return told(report, graph)
 
 

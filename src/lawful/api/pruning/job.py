@@ -43,8 +43,8 @@ def prune_to(
 
     wanted = read_target(target)
     subject, size, layered = _subject(network, opened, given)
-    samples = _samples(data, size)
-    outside = None if held_out is None else _samples(held_out, tuple(samples.x.shape[1:]))
+    samples = _samples(data, size, "a target")
+    outside = None if held_out is None else _samples(held_out, tuple(samples.x.shape[1:]), "a target")
     function = _function(tune) if isinstance(tune, str) else tune
     found = prune_to_target(
         subject, samples, wanted, held_out=outside, tune=function,
@@ -75,7 +75,7 @@ def prune_bounded(
     subject, size, _ = _subject(network, opened, given)
     if not isinstance(subject, ModuleSubject):
         raise Unsupported("tolerances are for modules and networks of layers: an ONNX file takes a --target")
-    samples = _samples(data, size)
+    samples = _samples(data, size, "a tolerance for the channels of a module")
     if isinstance(box, str):
         box = box_of(box, Mlp([np.zeros((1, samples.x[0].size))]))
     return prune_within(subject, samples, tolerance, box=box, **options)
@@ -122,12 +122,12 @@ def _size(given: Any) -> tuple[int, ...] | None:
     return tuple(given) if isinstance(given, tuple) and all(isinstance(each, int) for each in given) else None
 
 
-def _samples(data: Any, size: tuple[int, ...] | None) -> JobSamples:
+def _samples(data: Any, size: tuple[int, ...] | None, what: str) -> JobSamples:
     """Samples in the size that the network takes: as stated, or as they came."""
     from lawful.pruning.job.job import JobSamples
 
     if data is None:
-        raise LawfulError("a target needs data: samples of what the network is for (.npz with x and perhaps y, .csv)")
+        raise LawfulError(f"{what} needs data: samples of what the network is for (.npz with x and perhaps y, .csv)")
     if isinstance(data, (str, Path)):
         read = read_data(Path(data))
     else:

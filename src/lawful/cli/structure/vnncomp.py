@@ -58,6 +58,7 @@ def vnncomp(
                 tell(f"{len(results)} of {len(instances)}", len(results) / len(instances))
         except KeyboardInterrupt:
             interrupted = True
+            typer.echo("interrupted: with --out the same command goes on with what is open", err=True)
     order = {(each.network, each.specification): at for at, each in enumerate(instances)}
     results = sorted((each for each in results if each.key in order), key=lambda each: order[each.key])
     if out is not None:

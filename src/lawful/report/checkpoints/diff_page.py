@@ -9,6 +9,7 @@ import numpy as np
 
 from lawful.api.checkpoints.diff import Diff
 from lawful.figure import Figure, Panel, Series
+from lawful.outward import at_most
 from lawful.report.checkpoints.diff import diff_text
 from lawful.report.page.charts import diff as drift_figure
 from lawful.report.page.page import Action, Block, Chip, Opening, Picture, Section, Table, render
@@ -72,7 +73,7 @@ def diff_page(found: Diff, first: str, second: str) -> str:
     lead += f"Are they related? {found.word.capitalize()}: {found.reason}."
     changed = len(found.flipped)
     most = float(np.max(np.abs(found.drift), initial=0.0))
-    headline = f"{found.verdict.verdict.capitalize()}: balances moved by up to {most:.2g}, "
+    headline = f"{found.verdict.verdict.capitalize()}: balances moved by up to {at_most(most, 2)}, "
     headline += f"{changed:,} sign{'s' * (changed != 1)} flipped."
     same = f"lawful same {shlex.quote(first)} {shlex.quote(second)}"
     kind: Literal["open", "proved"] = "open" if found.verdict.verdict == "undecided" else "proved"

@@ -123,6 +123,7 @@ TABLE = {
         null: integer?, singular values below 0.001
         gap: array of number?, around the rank
         scores: array of number, product of the norms of what each neuron or channel reads and writes
+        beyond: array of string, why more than the balances may confine the training of a module
         exist?: object, whether there are singular points at all (--exist)""",
     "same": """
         verdict: string, equal, different or undecided

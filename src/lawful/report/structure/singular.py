@@ -28,6 +28,7 @@ def report_json(found: SingularityReport) -> dict[str, Any]:
         "null": None if values is None else values.null(),
         "gap": None if values is None else values.gap,
         "scores": found.scores,
+        "beyond": list(found.beyond),
     }
     return result if found.exist is None else result | {"exist": existence_json(found.exist)}
 
@@ -58,6 +59,8 @@ def singular_text(result: Mapping[str, Any]) -> str:
         lines.append(f"rank by singular values: {result['rank_by_singular_values']}")
     elif values is None:
         lines.append("singular values: too many neurons to compute them all")
+    for reason in result["beyond"]:
+        lines.append(fill(f"of the balances alone: {reason}", 79, subsequent_indent="  "))
     exist = result.get("exist")
     if exist is not None:
         lines.append(fill(f"singular points on H(c): {exist['answer']}: {exist['reason']}", 79, subsequent_indent="  "))

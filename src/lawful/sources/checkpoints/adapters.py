@@ -43,6 +43,11 @@ def base_of(folder: Path) -> Path:
         for place in (Path(str(named)), folder / str(named), folder.parent / Path(str(named)).name):
             if named and (place / "config.json").is_file():
                 return place
+        if not named:
+            raise Unsupported(
+                f"is an adapter whose {SETTINGS} does not name its model: add base_model_name_or_path, or merge it "
+                "with merge_and_unload of peft"
+            )
         raise Unsupported(
             f"is an adapter of {str(named)[:80]!r}, which is no folder here: put that model's folder beside it "
             f"(as {folder.parent / Path(str(named)).name}), or name it in {SETTINGS}"
