@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from real import real
 
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify import verify
+from lawful.verify.bounds.dense import read_dense
 from lawful.verify.core.checkpoint import tensors_digest
 from lawful.verify.core.tensors import weights_digest
 
@@ -206,3 +208,22 @@ def test_nodes_without_edges_are_not_made() -> None:
              "signs": None, "waypoints": None, "drift": None, "locked": None}  # fmt: skip
     with pytest.raises(CertificateError, match="more nodes than ends"):
         verify(json.dumps(proof))
+
+
+def _table(values: Any, kind: str) -> str:
+    return base64.b64encode(zlib.compress(np.array(values, dtype=kind).tobytes())).decode()
+
+
+def test_a_huge_box_under_tiny_weights_does_not_underflow() -> None:
+    """y = 1e-70 relu(1e-260 x) is 1e-30 at x = 1e300, but the product of the weights is 0 in float64."""
+    layers = [{"shape": [1, 1], "weights": _table([weight], "<f8"), "bias": None} for weight in (1e-260, 1e-70)]
+    network = {"layers": layers, "slopes": [0.0]}
+    condition = {"outputs": [[0, "-1"]], "inputs": [], "bound": f"-1/{10**31}", "strict": False}
+    tree = {"splits": [0], "middles": [], "slopes": _table([0], "u1"), "pushes": _table([0], "<f4"),
+            "weights": _table([1], "<f4"), "rounds": 0, "tuned": []}  # fmt: skip
+    proof = {"kind": "specification", "version": 1, "about": [read_dense(network).digest], "network": network,
+             "regions": [{"box": [["0", str(10**300)]], "forbidden": [[condition]]}], "input": None,
+             "proofs": [tree]}  # fmt: skip
+    with pytest.raises(CertificateError, match="the box is too large"):
+        verify(json.dumps(proof))
+    assert "an input leads" in verify(json.dumps(proof | {"input": [9e299], "proofs": None})).statement
