@@ -24,6 +24,7 @@ from lawful.checkpoints.read_architecture import read_architecture
 from lawful.errors import CertificateError, NotACertificate
 from lawful.verify import verify
 from lawful.verify.checkpoints.element import ListedFrame
+from lawful.verify.relational.chance import grown, words_of
 from lawful.verify.relational.prove import Proof, prove
 from lawful.verify.relational.residues import Lanes
 
@@ -523,3 +524,26 @@ def test_a_few_lines_do_not_take_gigabytes() -> None:
         program = {"nodes": nodes, "outputs": [len(nodes) - 1]}
         proof = prove(program, {"c": (1,)}, [], {}, {}, [], lambda name: (np.zeros(1), np.zeros(1)))
         assert proof.open == "programs with so many numbers at a time"
+
+
+@pytest.mark.parametrize("source", [0, 2])
+def test_powers_of_powers_are_not_told_by_their_residues(source: int) -> None:
+    """x^E is 1 modulo every p with p - 1 | E, be x a parameter or a number: 1 in 30 of such certificates passed."""
+    three = base64.b64encode(zlib.compress(np.full(1, 3.0).tobytes())).decode()
+    leaves = [["parameter", [], {"name": name}, [1]] for name in "cx"]
+    nodes = [*leaves, ["constant", [], {"kind": "f", "values": f"z:{three}"}, [1]]]
+    for turn in range(20):
+        nodes.append(["power", [len(nodes) - 1 if turn else source], {"exponent": 64.0}, [1]])
+    program = {"nodes": nodes, "outputs": [len(nodes) - 1]}
+    proof = prove(program, {"c": (1,), "x": (1,)}, [], {}, {}, [], lambda name: (np.zeros(1), np.zeros(1)))
+    assert proof.open == "products of so many values"
+
+
+def test_the_chance_of_an_error_follows_degrees() -> None:
+    claim = Claim("relu")
+    assert claim.prove().bits > 40
+    assert words_of(np.array([3.0, 0.5])) == 3 / 64  # 6 halves and one
+    assert words_of(np.array([2**62 + 1])) > 61 / 64
+    shapes = {"c": (1,), "x": (1,)}
+    folds = [{"fold": "move", "source": "c", "target": "x"}]
+    assert grown(shapes, folds * 3, {}, {}, [])["x"].degree > grown(shapes, folds, {}, {}, [])["x"].degree > 2
