@@ -107,6 +107,9 @@ def test_a_name_with_a_newline_makes_no_second_line() -> None:
     statement = verify(copy_of(first, second, shifts=[shift], moved=["w"]), first, second).statement
     assert "THE SAME FUNCTION" in statement
     assert "\n" not in statement
+    with pytest.raises(CertificateError, match="differs by more than rounding") as refused:
+        verify(copy_of(first, second), first, second)
+    assert str(refused.value).isprintable()
 
 
 def test_a_small_certificate_cannot_ask_for_hours() -> None:
@@ -227,3 +230,19 @@ def test_a_huge_box_under_tiny_weights_does_not_underflow() -> None:
     with pytest.raises(CertificateError, match="the box is too large"):
         verify(json.dumps(proof))
     assert "an input leads" in verify(json.dumps(proof | {"input": [9e299], "proofs": None})).statement
+
+
+def test_layers_of_zeros_are_counted_together() -> None:
+    """A table of 9 million zeros takes 93 kB in a file; ten of them would be 3 GB."""
+    zeros = _table(np.zeros((3000, 3000)), "<f8")
+    layers = [{"shape": [3000, 3000], "weights": zeros, "bias": None}] * 10
+    with pytest.raises(Unsupported, match="more than 40,000,000 numbers"):
+        read_dense({"layers": layers, "slopes": [0.0] * 9})
+
+
+def test_a_case_without_conditions_is_no_question() -> None:
+    network = {"layers": [{"shape": [1, 1], "weights": _table([1.0], "<f8"), "bias": None}], "slopes": []}
+    proof = {"kind": "specification", "version": 1, "about": [read_dense(network).digest], "network": network,
+             "regions": [{"box": [["0", "1"]], "forbidden": [[]]}], "input": [0.5], "proofs": None}  # fmt: skip
+    with pytest.raises(CertificateError, match="every input"):
+        verify(json.dumps(proof))
