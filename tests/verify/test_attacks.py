@@ -9,10 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from forging import REFUSED, Proof, saved, signed
 from real import real
+from torch import nn
 
 from lawful.errors import CertificateError, Unsupported
+from lawful.pruning.channels import prune_channels
+from lawful.pruning.channels.certificate import certificate as channels_certificate
 from lawful.verify import verify
 from lawful.verify.bounds.dense import read_dense
 from lawful.verify.core.checkpoint import tensors_digest
@@ -246,3 +250,16 @@ def test_a_case_without_conditions_is_no_question() -> None:
              "regions": [{"box": [["0", "1"]], "forbidden": [[]]}], "input": [0.5], "proofs": None}  # fmt: skip
     with pytest.raises(CertificateError, match="every input"):
         verify(json.dumps(proof))
+
+
+@torch.no_grad()
+def test_terms_that_cancel_make_no_room_for_a_bias() -> None:
+    """Two constant channels of 2^20 that cancel: with room for their sizes, 0.75 was 0.5 but for a rounding."""
+    model = nn.Sequential(nn.Linear(1, 3), nn.ReLU(), nn.Linear(3, 1))
+    for parameter, values in zip(model.parameters(), ([1, 0, 0], [0, 2**20, 2**20], [1, 1, -1], [0.5]), strict=True):
+        parameter.copy_(torch.tensor(values, dtype=torch.float32).reshape(parameter.shape))
+    proof = saved(channels_certificate(prune_channels(model, [(2, 1)])))
+    verify(json.dumps(proof))
+    bias = next(held for name, held in proof["after"].items() if name == "2.bias")
+    bias |= {"data": base64.b64encode(np.array([0.75], dtype="<f4").tobytes()).decode()}
+    refuse(proof, match="is not what follows")
