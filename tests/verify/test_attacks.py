@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from forging import REFUSED, Proof, saved, signed
 from real import real
+from torch import nn
 
 from lawful.errors import CertificateError, Unsupported
+from lawful.pruning.channels import prune_channels
+from lawful.pruning.channels.certificate import certificate as channels_certificate
 from lawful.verify import verify
+from lawful.verify.bounds.dense import read_dense
 from lawful.verify.core.checkpoint import tensors_digest
 from lawful.verify.core.tensors import weights_digest
 
@@ -105,6 +111,9 @@ def test_a_name_with_a_newline_makes_no_second_line() -> None:
     statement = verify(copy_of(first, second, shifts=[shift], moved=["w"]), first, second).statement
     assert "THE SAME FUNCTION" in statement
     assert "\n" not in statement
+    with pytest.raises(CertificateError, match="differs by more than rounding") as refused:
+        verify(copy_of(first, second), first, second)
+    assert str(refused.value).isprintable()
 
 
 def test_a_small_certificate_cannot_ask_for_hours() -> None:
@@ -206,3 +215,51 @@ def test_nodes_without_edges_are_not_made() -> None:
              "signs": None, "waypoints": None, "drift": None, "locked": None}  # fmt: skip
     with pytest.raises(CertificateError, match="more nodes than ends"):
         verify(json.dumps(proof))
+
+
+def _table(values: Any, kind: str) -> str:
+    return base64.b64encode(zlib.compress(np.array(values, dtype=kind).tobytes())).decode()
+
+
+def test_a_huge_box_under_tiny_weights_does_not_underflow() -> None:
+    """y = 1e-70 relu(1e-260 x) is 1e-30 at x = 1e300, but the product of the weights is 0 in float64."""
+    layers = [{"shape": [1, 1], "weights": _table([weight], "<f8"), "bias": None} for weight in (1e-260, 1e-70)]
+    network = {"layers": layers, "slopes": [0.0]}
+    condition = {"outputs": [[0, "-1"]], "inputs": [], "bound": f"-1/{10**31}", "strict": False}
+    tree = {"splits": [0], "middles": [], "slopes": _table([0], "u1"), "pushes": _table([0], "<f4"),
+            "weights": _table([1], "<f4"), "rounds": 0, "tuned": []}  # fmt: skip
+    proof = {"kind": "specification", "version": 1, "about": [read_dense(network).digest], "network": network,
+             "regions": [{"box": [["0", str(10**300)]], "forbidden": [[condition]]}], "input": None,
+             "proofs": [tree]}  # fmt: skip
+    with pytest.raises(CertificateError, match="the box is too large"):
+        verify(json.dumps(proof))
+    assert "an input leads" in verify(json.dumps(proof | {"input": [9e299], "proofs": None})).statement
+
+
+def test_layers_of_zeros_are_counted_together() -> None:
+    """A table of 9 million zeros takes 93 kB in a file; ten of them would be 3 GB."""
+    zeros = _table(np.zeros((3000, 3000)), "<f8")
+    layers = [{"shape": [3000, 3000], "weights": zeros, "bias": None}] * 10
+    with pytest.raises(Unsupported, match="more than 40,000,000 numbers"):
+        read_dense({"layers": layers, "slopes": [0.0] * 9})
+
+
+def test_a_case_without_conditions_is_no_question() -> None:
+    network = {"layers": [{"shape": [1, 1], "weights": _table([1.0], "<f8"), "bias": None}], "slopes": []}
+    proof = {"kind": "specification", "version": 1, "about": [read_dense(network).digest], "network": network,
+             "regions": [{"box": [["0", "1"]], "forbidden": [[]]}], "input": [0.5], "proofs": None}  # fmt: skip
+    with pytest.raises(CertificateError, match="every input"):
+        verify(json.dumps(proof))
+
+
+@torch.no_grad()
+def test_terms_that_cancel_make_no_room_for_a_bias() -> None:
+    """Two constant channels of 2^20 that cancel: with room for their sizes, 0.75 was 0.5 but for a rounding."""
+    model = nn.Sequential(nn.Linear(1, 3), nn.ReLU(), nn.Linear(3, 1))
+    for parameter, values in zip(model.parameters(), ([1, 0, 0], [0, 2**20, 2**20], [1, 1, -1], [0.5]), strict=True):
+        parameter.copy_(torch.tensor(values, dtype=torch.float32).reshape(parameter.shape))
+    proof = saved(channels_certificate(prune_channels(model, [(2, 1)])))
+    verify(json.dumps(proof))
+    bias = next(held for name, held in proof["after"].items() if name == "2.bias")
+    bias |= {"data": base64.b64encode(np.array([0.75], dtype="<f4").tobytes()).decode()}
+    refuse(proof, match="is not what follows")

@@ -73,6 +73,9 @@ def test_boxes_and_balances(lawful: Any, asked: Path) -> None:
     lawful("same", net, net, "--box", "-1,1", "--certificate", proof)
     lawful("verify", proof, net, net, "--box", "-1,1")
     assert "not about --box 0,1" in lawful("verify", proof, net, net, "--box", "0,1", code=1).stdout
+    said = lawful("verify", proof, net, net, asked / "spec.vnnlib").stdout  # what it says of outputs is not answered
+    assert "its box is that of" in said
+    assert "it answers" not in said
     assert "not about --box" in lawful("verify", proof, net, net, "--box", "-1:1,-1:2", code=1).stdout
     lawful("same", net, net, "--certificate", proof)
     assert "about all inputs" in lawful("verify", proof, "--box", "-1,1", code=1).stdout

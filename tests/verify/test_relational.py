@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import zlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -23,6 +24,7 @@ from lawful.checkpoints.read_architecture import read_architecture
 from lawful.errors import CertificateError, NotACertificate
 from lawful.verify import verify
 from lawful.verify.checkpoints.element import ListedFrame
+from lawful.verify.relational.chance import grown, words_of
 from lawful.verify.relational.prove import Proof, prove
 from lawful.verify.relational.residues import Lanes
 
@@ -482,3 +484,66 @@ def test_programs_of_any_size_are_refused_before_memory_is_asked_for() -> None:
     wide = ["take", [0], {"offset": 0, "strides": [0, 0]}, [100_000, 10_000]]
     certificate["program"] = {"nodes": [["input", [], {"name": "x"}, [2]], wide], "outputs": [1]}
     assert "no rule covers programs with so many numbers" in verify(json.dumps(certificate), *files).statement
+
+
+def whether(nodes: list[Any], frames: dict[str, list[ListedFrame]], shifts: dict[str, list[np.ndarray]]) -> Proof:
+    """A small program with parameters c and x of one number each; its last node is the output."""
+    leaves = [["parameter", [], {"name": name}, [1]] for name in "cx"]
+    zeros = base64.b64encode(zlib.compress(np.zeros(1).tobytes())).decode()
+    zero = ["constant", [], {"kind": "f", "values": f"z:{zeros}"}, [1]]
+    nodes = [*leaves, zero, *nodes]
+    program = {"nodes": nodes, "outputs": [len(nodes) - 1]}
+    return prove(program, {"c": (1,), "x": (1,)}, [], frames, shifts, [], lambda name: (np.zeros(1), np.zeros(1)))
+
+
+def test_numbers_that_are_asked_whether_they_hold_are_no_factors() -> None:
+    """where(2c, x/2, 0) is half of where(c, x, 0), though 2c · x/2 is c x; not(c + 3) - 3 is not not(c)."""
+    two, half = (
+        ListedFrame((0,), np.array([0]), np.array([s]), [], set(), [], (np.array([s]), np.ones(1))) for s in (2.0, 0.5)
+    )
+    with pytest.raises(CertificateError, match="where"):
+        whether([["where", [0, 1, 2], {}, [1]]], {"c": [two], "x": [half]}, {})
+    three = {"c": [np.array([3.0])], "x": [np.array([3.0])]}
+    with pytest.raises(CertificateError, match="not"):
+        whether([["not", [0], {}, [1]], ["add", [1, 3], {}, [1]]], {}, three)
+    for op in ("and", "or", "xor"):
+        with pytest.raises(CertificateError, match=op):
+            whether([[op, [0, 1], {}, [1]]], {"c": [two], "x": [half]}, {})
+    assert not whether([["gt", [0, 2], {}, [1]], ["where", [3, 1, 2], {}, [1]]], {"c": [two]}, {}).open
+
+
+def test_a_few_lines_do_not_take_gigabytes() -> None:
+    """Padding is made whole; and values that are read at the end are all kept until then."""
+    conv = {"stride": [5000] * 2, "padding": [5000] * 2, "dilation": [1, 1], "groups": 1, "transposed": False,
+            "output_padding": [0, 0]}  # fmt: skip
+    image = ["input", [], {"name": "x"}, [1, 1, 1, 1]]
+    padded = [image, image, ["conv", [0, 1], conv, [1, 1, 3, 3]]]
+    wide = [["input", [], {"name": str(k)}, [1_000_000]] for k in range(9)]
+    kept = [*wide, ["take", list(range(9)), {"offset": 0, "strides": [0]}, [1]]]
+    for nodes in (padded, kept):
+        program = {"nodes": nodes, "outputs": [len(nodes) - 1]}
+        proof = prove(program, {"c": (1,)}, [], {}, {}, [], lambda name: (np.zeros(1), np.zeros(1)))
+        assert proof.open == "programs with so many numbers at a time"
+
+
+@pytest.mark.parametrize("source", [0, 2])
+def test_powers_of_powers_are_not_told_by_their_residues(source: int) -> None:
+    """x^E is 1 modulo every p with p - 1 | E, be x a parameter or a number: 1 in 30 of such certificates passed."""
+    three = base64.b64encode(zlib.compress(np.full(1, 3.0).tobytes())).decode()
+    leaves = [["parameter", [], {"name": name}, [1]] for name in "cx"]
+    nodes = [*leaves, ["constant", [], {"kind": "f", "values": f"z:{three}"}, [1]]]
+    for turn in range(20):
+        nodes.append(["power", [len(nodes) - 1 if turn else source], {"exponent": 64.0}, [1]])
+    program = {"nodes": nodes, "outputs": [len(nodes) - 1]}
+    proof = prove(program, {"c": (1,), "x": (1,)}, [], {}, {}, [], lambda name: (np.zeros(1), np.zeros(1)))
+    assert proof.open == "products of so many values"
+
+
+def test_the_chance_of_an_error_follows_degrees() -> None:
+    claim = Claim("relu")
+    assert claim.prove().bits > 40
+    assert words_of(np.array([3.0, 0.5])) == 3 / 64  # 6 halves and one
+    assert words_of(np.array([2**62 + 1])) > 61 / 64
+    shapes = {"c": (1,), "x": (1,)}
+    folds = [{"fold": "move", "source": "c", "target": "x"}]
+    assert grown(shapes, folds * 3, {}, {}, [])["x"].degree > grown(shapes, folds, {}, {}, [])["x"].degree > 2

@@ -100,10 +100,12 @@ def verify(certificate: Any, *networks: Any) -> Verified:
         if about != list(found.networks):
             raise CertificateError("the digests are not those of the networks in the certificate")
         given = tuple(range(len(networks))) if kind in OF_FILES else matched((*found.networks, *found.others), networks)
-    except CertificateError as error:
-        error.kind = kind
-        raise
-    except LawfulError:
+    except LawfulError as error:
+        error.args = (
+            printable(str(error)),
+        )  # it may name a tensor, and a name may hold a line that looks like a verdict
+        if isinstance(error, CertificateError):
+            error.kind = kind
         raise
     except DAMAGE as error:
         raise NotACertificate(f"a damaged certificate of {kind}: {type(error).__name__}") from error

@@ -11,11 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lawful.errors import Unsupported
 from lawful.verify.bounds.boxes import read_network
 from lawful.verify.bounds.layers import Floats, Plain, plain_layers
 from lawful.verify.core.schema import listed, need, number, record, whole
 
-MOST_NUMBERS = 100_000_000
+MOST_NUMBERS = (
+    40_000_000  # of a network, or of a table: zeros take a thousandth of it in a file, and 32 bytes each here
+)
 
 
 class DenseLayer(NamedTuple):
@@ -50,9 +53,11 @@ def read_dense(value: object) -> DenseNetwork:
         return _packed(value)
     network = read_network(value, "network")
     need(network.weights is not None, "the network has no weights")
-    layers, width = [], len(network.inputs)
+    layers, width, total = [], len(network.inputs), 0
     for layer in plain_layers(network):
-        need(len(layer.rows) * width <= MOST_NUMBERS, "the network is too large")
+        total += len(layer.rows) * (width + 1)
+        if total > MOST_NUMBERS:
+            raise Unsupported(f"a network of more than {MOST_NUMBERS:,} numbers is not checked")
         weight = np.zeros((len(layer.rows), width))
         for at, row in enumerate(layer.rows):
             weight[at, list(row)] = [float(entry) for entry in row.values()]  # exact: they were doubles
@@ -69,8 +74,12 @@ def _packed(value: object) -> DenseNetwork:
     slopes = [number(each, "network") for each in listed(given["slopes"], "network", length=len(parts) - 1)]
     need(all(0 <= slope <= 1 for slope in slopes), "an activation has a slope that is not between 0 and 1")
     weights, biases = [], []
+    total = 0
     for part in parts:
         rows, columns = (whole(each, "network", 1, MOST_NUMBERS) for each in listed(part["shape"], "network", length=2))
+        total += rows * (columns + 1)
+        if total > MOST_NUMBERS:
+            raise Unsupported(f"a network of more than {MOST_NUMBERS:,} numbers is not checked")
         weights.append(unpacked(part["weights"], "<f8", rows, columns) + 0.0)
         biases.append(None if part["bias"] is None else unpacked(part["bias"], "<f8", 1, rows)[0] + 0.0)
     need(all(len(one) == two.shape[1] for one, two in pairwise(weights)), "layers do not fit")

@@ -86,6 +86,7 @@ def _region(value: object, inputs: int, outputs: int) -> SpecifiedRegion:
         for case in listed(given["forbidden"], "forbidden", most=MOST_CASES)
     ]
     need(bool(cases), "nothing is forbidden on a box: there is no question")
+    need(all(cases), "a case without conditions is every input")
     return SpecifiedRegion(box, cases)
 
 
@@ -121,7 +122,6 @@ def _reached(
 
 def _excluded(region: SpecifiedRegion, network: DenseNetwork, proof: object) -> int:
     """Check the proof for one box; how many boxes were bounded."""
-    need(all(region.cases), "a case without conditions is every input")
     if isinstance(proof, dict) and "halves" in proof:
         given = record(proof, "proof", "halves")
         rows = [condition for case in region.cases for condition in case]

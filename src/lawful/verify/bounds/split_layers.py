@@ -48,6 +48,8 @@ class SizedTower:
         self.cuts = np.cumsum([0, *(len(bias) for bias in self.biases[:-1])])
         self.count = int(self.cuts[-1])
         self.xsize = xsize
+        # Coefficients on inputs underflow as those on sums do: a weight may be tiny and what it acts on huge.
+        need(bool((xsize <= LARGEST).all()), "the box is too large for this check")
         # A dot product of n terms errs by n ulp, twice a layer, and a constant passes two additions a layer: 2n + 4H.
         most = max(longest, *(max(weight.shape) for weight in self.weights))
         self.g = 2 * (most + 2 * self.depth + 16) * ULP

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.verify.bounds.dense import unpacked
+from lawful.verify.bounds.dense import MOST_NUMBERS, unpacked
 from lawful.verify.bounds.layers import Floats
 from lawful.verify.bounds.split_layers import (
     TINY,
@@ -67,12 +67,15 @@ def read_evidence(value: object, tower: SizedTower, cases: list[CaseRows]) -> Tr
     for each in (pushes, weights):
         need(bool((np.isfinite(each) & (each >= 0)).all()), "a multiplier is negative or infinite")
     tuned: dict[int, tuple[Indices, Floats]] = {}
+    slopes_tuned = 0
     for item in listed(given["tuned"], "tuned", most=max(tower.depth, 1)):
         part = record(item, "tuned", "layer neurons slopes")
         layer = whole(part["layer"], "tuned.layer", 1, tower.depth - 1)
         width = len(tower.biases[layer])
         neurons = np.array(wholes(part["neurons"], "tuned.neurons", 0, width - 1, most=width), dtype=np.intp)
         need(layer not in tuned and len(set(neurons.tolist())) == len(neurons), "a neuron is tuned twice")
+        slopes_tuned += 2 * len(neurons) * int(tower.cuts[layer])
+        need(slopes_tuned <= MOST_NUMBERS, "a packed table is missing or too large")
         tuned[layer] = neurons, unpacked(part["slopes"], "u1", 2 * len(neurons), int(tower.cuts[layer])) / 128
     return TreeEvidence(
         splits, middles, slopes, pushes, weights, whole(given["rounds"], "rounds", 0, MOST_ROUNDS), tuned

@@ -252,7 +252,8 @@ def _compare_folded(replay: ReplayedPruning, at: int, role: str, new: Tensor, no
 
 def _near(stored: float, wanted: Wanted, dtype: str) -> None:
     value, size = wanted
-    room = max(ROOM[dtype] * size, STEP.get(dtype, ZERO))
+    # Of the number itself: terms that cancel would make room for any. Whoever added them up did so in doubles.
+    room = max(ROOM[dtype] * size_of(value), ROOM["float64"] * size, STEP.get(dtype, ZERO))
     if exact(value):
         need(abs(Fraction(stored) - value) <= room, "a folded weight is not what follows")
     else:

@@ -299,7 +299,7 @@ def _function(proof: Proof | None, folded: bool) -> str:
     words += ", and one function with A before and after the folds" if folded else ""
     if proof.unread:
         words += f". It reads {len(proof.unread)} of the tensors not at all: {_names(dict.fromkeys(proof.unread, 1))}"
-    return f"{words} (shown at random points; the chance of an error is below 2^-50)"
+    return f"{words} (shown at random points; the chance of an error is below 2^-{proof.bits})"
 
 
 def _listed_parts(names: list[Any], found: _Comparison) -> str:

@@ -105,6 +105,7 @@ class Contractions(Variables):
             met = self.einstein(wide, inner, "nc" + uvw, "*c", "n*" + uvw)
             total = field.zeros((node.shape[0], w.terms, *places))
             for at in offsets:
+                need(True, "")  # the clock
                 share = inside[(slice(None), slice(None), *at)][(slice(None), None, ..., *(None,) * rank)]
                 total = field.reduce(total + field.times(window(met, at), share))
             return self.einstein(total, outer, "n*" + uvw, "*o", "no" + uvw)
@@ -113,6 +114,7 @@ class Contractions(Variables):
         kernels = array.reshape(LANES, groups, shape[0] // groups, *shape[1:])
         total = field.zeros((node.shape[0], groups, shape[0] // groups, *places))
         for at in offsets:
+            need(True, "")
             part = kernels[(..., *at)]
             total = field.reduce(total + self.einstein(window(split, at), part, "ngc" + uvw, "goc", "ngo" + uvw))
         return total.reshape(LANES, *node.shape)

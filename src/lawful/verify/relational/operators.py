@@ -98,7 +98,8 @@ class Runs(Contractions):
         if op in ("amax", "amin"):
             return self.extreme(node, x[0], node.attributes["axes"])
         if op == "where":
-            return self.where(node, *x)
+            self.finite(x[0])
+            return self.where(node, self.truths(node, 0, x[0]), *x[1:])
         self.finite(*x)
         if op == "mul":
             return SideValues(self.each(lambda a, b: self.by_entry(node, a, b), *x))
@@ -124,6 +125,7 @@ class Runs(Contractions):
         if op in TOGETHER:
             return self.variables(self.each(lambda a, b: np.concatenate(self.laid(node, a, b)), *x), node.shape)
         if op in ("not", "and", "or", "xor"):
+            x = [self.truths(node, place, each) for place, each in enumerate(x)]
             return SideValues(self.each(lambda *arrays: self.logic(node, *arrays), *x))
         return self.opaque(node, x)
 
@@ -210,6 +212,11 @@ class Runs(Contractions):
         """Sums along axes: below 2^32 terms nothing overflows."""
         return self.field.reduce(a.sum(tuple(1 + k for k in axes), keepdims=True))
 
+    def truths(self, node: ListedNode, place: int, x: SideValues) -> SideValues:
+        """An operand that is asked whether it holds: of a number that is not 0 or 1, whether it is not 0."""
+        asked = self.program.nodes[node.operands[place]]
+        return x if asked.truths else self.function("castb", 0.0, x, asked.shape)
+
     def logic(self, node: ListedNode, *arrays: Residues) -> Residues:
         """Truth values are 0 and 1: not a = 1 - a, a and b = a b."""
         field = self.field
@@ -221,7 +228,7 @@ class Runs(Contractions):
 
     def where(self, node: ListedNode, c: SideValues, x: SideValues, y: SideValues) -> SideValues:
         """c x + (1 - c) y with a truth value c."""
-        if x.below is not None or y.below is not None or c.below is not None:
+        if x.below is not None or y.below is not None:
             raise NotCovered("minus infinity where a condition that is data holds")
 
         def choose(a: Residues, b: Residues, d: Residues) -> Residues:
@@ -317,6 +324,7 @@ class Runs(Contractions):
             lifted = field.times(total, t.reshape((LANES,) + (1,) * len(rest)))
             product, power = np.ones_like(total), np.ones_like(total)
             for k in range(flat.shape[-1]):
+                need(True, "")  # the clock
                 inside = flat_there[..., k]
                 product = np.where(inside, field.times(product, field.reduce(lifted - flat[..., k])), product)
                 power = np.where(inside, field.times(power, total), power)

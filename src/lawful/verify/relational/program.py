@@ -23,7 +23,7 @@ from lawful.verify.core.schema import listed, need, number, printable, record, t
 
 MOST_NODES = 200_000
 MOST_ENTRIES = 60_000_000  # of all values together
-MOST_AT_ONCE = 8_000_000  # of one value: 64 bytes each, in up to three runs, and a few values at a time
+MOST_AT_ONCE = 8_000_000  # of values that are needed at one time: 64 bytes each, in up to three runs, and copies
 SAME = {"erf", "tanh", "sigmoid", "exp", "expm1", "log", "log1p", "erfc", "softplus", "sin", "cos", "tan", "asin",
         "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "lgamma", "floor", "ceil", "round", "trunc", "relu",
         "abs", "sign", "not", "detach"}  # fmt: skip
@@ -31,6 +31,7 @@ TWO = {"add", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "
        "fmod", "remainder", "floor_divide", "trunc_divide"}  # fmt: skip
 ALONG = {"sum", "amax", "amin", "prod", "any", "all"}
 LEAVES = {"input", "parameter", "constant"}
+TRUTHS = {"eq", "ne", "lt", "le", "gt", "ge", "not", "and", "or", "xor", "any", "all", "isnan", "isinf"}
 
 
 class NotCovered(Exception):
@@ -46,6 +47,7 @@ class ListedNode:
     operands: tuple[int, ...]
     shape: tuple[int, ...]
     attributes: dict[str, Any] = field(default_factory=dict)
+    truths: bool = False  # whether all its entries are 0 or 1, whatever the inputs and parameters
 
     def __str__(self) -> str:
         name = f" {self.attributes['name']}" if "name" in self.attributes else ""
@@ -79,8 +81,24 @@ def read_program(value: object, shapes: dict[str, tuple[int, ...]]) -> ListedPro
     need(bool(nodes), "the program is empty")
     outputs = tuple(wholes(parts["outputs"], "program.outputs", 0, len(nodes) - 1, most=1_000))
     need(bool(outputs), "the program has no output")
+    _need_room(nodes, outputs)
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return ListedProgram(tuple(nodes), outputs, hashlib.sha256(text.encode()).hexdigest())
+
+
+def _need_room(nodes: list[ListedNode], outputs: tuple[int, ...]) -> None:
+    """Refuse a program of a few lines that takes gigabytes: what is read later is kept until then."""
+    last = {source: node.number for node in nodes for source in node.operands} | dict.fromkeys(outputs, len(nodes))
+    ending: dict[int, int] = {}
+    kept = 0
+    for node in nodes:
+        size = math.prod(node.shape) if node.op != "parameter" else 0
+        kept += size
+        if kept + node.attributes.get("padded", 0) > MOST_AT_ONCE:
+            raise NotCovered("programs with so many numbers at a time")
+        end = last.get(node.number, node.number)
+        ending[end] = ending.get(end, 0) + size
+        kept -= ending.pop(node.number, 0)
 
 
 def _node(
@@ -108,7 +126,7 @@ def _node(
         attributes, result = {"name": name}, shape
     elif op == "constant":
         parts = record(expect(0), where, "kind values")
-        attributes["value"] = _constant(parts, shape, where)
+        attributes = {"kind": parts["kind"], "value": _constant(parts, shape, where)}
         result = shape
     elif op == "take":
         if not inside:
@@ -169,7 +187,9 @@ def _node(
     else:
         raise NotCovered(printable(op)[:40])
     need(result == shape, "a node of the program has another shape than its operands give it")
-    return ListedNode(place, op, tuple(each.number for each in inside), shape, attributes)
+    truths = op in TRUTHS or attributes.get("to") == "b" or attributes.get("kind") == "b"
+    truths = truths or (op in ("take", "detach", "cast") and all(each.truths for each in inside))
+    return ListedNode(place, op, tuple(each.number for each in inside), shape, attributes, truths)
 
 
 def _broadcast(sizes: list[tuple[int, ...]], where: str) -> tuple[int, ...]:
@@ -216,7 +236,8 @@ def _convolution(parts: dict[str, Any], sizes: list[tuple[int, ...]]) -> tuple[d
         for n, k, s, p, d in zip(places, kernel, lists["stride"], lists["padding"], lists["dilation"], strict=True)
     ]
     need(min(result) > 0, "a kernel is larger than what it reads")
-    return {**lists, "groups": groups}, (batch, outer, *result)
+    padded = batch * channels * math.prod(n + 2 * p for n, p in zip(places, lists["padding"], strict=True))
+    return {**lists, "groups": groups, "padded": padded}, (batch, outer, *result)
 
 
 def _positions(parts: dict[str, Any], shape: tuple[int, ...], where: str) -> np.ndarray[Any, Any]:
@@ -235,7 +256,9 @@ def _positions(parts: dict[str, Any], shape: tuple[int, ...], where: str) -> np.
 def _constant(parts: dict[str, Any], shape: tuple[int, ...], where: str) -> np.ndarray[Any, Any]:
     kind = word(parts["kind"], where, "b", "i", "f")
     count = math.prod(shape)
-    return unpack(parts["values"], count, "<f8" if kind == "f" else "<i8", where).reshape(shape)
+    found = unpack(parts["values"], count, "<f8" if kind == "f" else "<i8", where).reshape(shape)
+    need(kind != "b" or bool(((found == 0) | (found == 1)).all()), "a truth value is neither 0 nor 1")
+    return found
 
 
 def unpack(value: object, count: int, kind: str, where: str) -> np.ndarray[Any, Any]:

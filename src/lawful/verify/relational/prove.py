@@ -11,6 +11,7 @@ import numpy as np
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify.checkpoints.element import Form, ListedFrame
 from lawful.verify.core.schema import need, printable
+from lawful.verify.relational.chance import LEAST_BITS, bits_of_chance, grown, words_of
 from lawful.verify.relational.claims import draw_assignment, exact_frames
 from lawful.verify.relational.degree import MOST, count_degree
 from lawful.verify.relational.operators import Runs
@@ -26,6 +27,7 @@ class Proof:
     nodes: int
     unread: tuple[str, ...]  # tensors of the certificate that no output depends on
     open: str  # what no rule follows; empty if the function was shown to be the same
+    bits: int = 0  # the chance of an error is below 2 to the power of minus this
 
 
 def prove(*claim: Any) -> Proof:
@@ -51,7 +53,7 @@ def run(
 
     Rejects the certificate if outputs differ, and names the first node where a function meets a value of its own.
     """
-    digest, nodes, unread = "", 0, tuple[str, ...]()
+    digest, nodes, unread, bits = "", 0, tuple[str, ...](), 0
     try:
         program = read_program(listed_program, dict(shapes))
         digest, nodes = program.digest, len(program.nodes)
@@ -64,6 +66,12 @@ def run(
         terms, generic = count_degree(program, degrees.degrees)
         if terms > MOST:
             raise NotCovered("products of a parameter with itself of a high degree")
+        constants = {node.attributes["name"] for node in program.nodes if node.op == "held"}
+        leaves = grown(shapes, folds, listed_frames, shifts, forms)
+        words = {name: words_of(numbers(name)[0]) for name in constants}
+        bits = bits_of_chance(program, leaves, words, generic, 3)
+        if bits < LEAST_BITS:
+            raise NotCovered("products of so many values")
         first = draw_assignment(field, shapes, moved, terms)
         sides = [first]
         if folds:
@@ -101,7 +109,7 @@ def run(
             )
     except NotCovered as reason:
         return Proof(digest, nodes, unread, printable(str(reason))[:120])
-    return Proof(digest, nodes, unread, "")
+    return Proof(digest, nodes, unread, "", bits)
 
 
 def _read(program: ListedProgram) -> set[str]:
