@@ -38,7 +38,8 @@ def sentence(name: str, *, claims: str) -> Callable[[Callable[Facts, Words]], Ca
     """Register the function that words a definite sentence, under `subject.name`."""
 
     def register(words: Callable[Facts, Words]) -> Callable[Facts, Words]:
-        if name in _registered:
+        before = _registered.get(name)  # Ctrl-C in the middle of an import has the same file imported again
+        if before is not None and before.words.__qualname__ != words.__qualname__:
             raise ValueError(f"two sentences are called {name}")
         _registered[name] = Sentence(name, claims, words)
         return words

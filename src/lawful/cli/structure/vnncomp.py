@@ -136,16 +136,17 @@ def decide_instance(
         if found.status == "undecided" or note.startswith("vacuous"):
             return InstanceResult(name, spec, result, spent, found.boxes, note=note)
         body = json.dumps(certificate_of_check(found, network))
-        if certificates is not None:
-            place = f"{Path(name).stem}--{Path(spec).stem}".replace(".onnx", "").replace(".vnnlib", "")
-            write_text(certificates / f"{place}.json", body)
         before = clock.process_time()
         if verify(body).networks != (digest(network),):
             raise CertificateError("it is about another network")
-        return InstanceResult(name, spec, result, spent, found.boxes, len(body), clock.process_time() - before, note)
+        recheck = clock.process_time() - before
     except CertificateError as error:  # the search and the checker disagree: no answer may rest on that
         return InstanceResult(
             name, spec, "error", clock.process_time() - started, 0, note=f"certificate refused: {str(error)[:150]}"
         )
     except (LawfulError, OSError, MemoryError) as error:
         return InstanceResult(name, spec, "error", clock.process_time() - started, 0, note=str(error)[:200])
+    if certificates is not None:  # a full disk is no mistake of the instance
+        place = f"{Path(name).stem}--{Path(spec).stem}".replace(".onnx", "").replace(".vnnlib", "")
+        write_text(certificates / f"{place}.json", body)
+    return InstanceResult(name, spec, result, spent, found.boxes, len(body), recheck, note)
