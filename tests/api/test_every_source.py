@@ -224,6 +224,8 @@ def test_every_verb_of_python_is_asked() -> None:
         "prune_with_certificate",
         "convolutional_file",
         "by_channels",
+        "prune_bounded",
+        "prune_to",
         "read_program",
     }
     checkpoints = {
