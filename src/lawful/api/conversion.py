@@ -49,14 +49,19 @@ def train(data: Data, seed: int) -> nn.Sequential:
     images, labels = torch.tensor(_images(data.x), dtype=torch.float32), torch.tensor(data.classes)
     optimiser = torch.optim.SGD(module.parameters(), lr=RATE, momentum=MOMENTUM)
     norms = [each for each in module if isinstance(each, torch.nn.BatchNorm2d)]
-    for _ in range(EPOCHS):
-        for batch in torch.randperm(len(images)).split(BATCH):
-            optimiser.zero_grad()
-            torch.nn.functional.cross_entropy(module(images[batch]), labels[batch]).backward()
-            optimiser.step()
-            with torch.no_grad():
-                for norm in norms:
-                    norm.weight.copy_(norm.weight.sign() * (norm.weight.abs() - SLIMMING).clamp(min=0))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # sums in one order, so that every machine trains the network that the README shows
+    try:
+        for _ in range(EPOCHS):
+            for batch in torch.randperm(len(images)).split(BATCH):
+                optimiser.zero_grad()
+                torch.nn.functional.cross_entropy(module(images[batch]), labels[batch]).backward()
+                optimiser.step()
+                with torch.no_grad():
+                    for norm in norms:
+                        norm.weight.copy_(norm.weight.sign() * (norm.weight.abs() - SLIMMING).clamp(min=0))
+    finally:
+        torch.set_num_threads(threads)
     return module.eval()
 
 
