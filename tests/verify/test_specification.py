@@ -72,7 +72,7 @@ def texts_in(node: ast.AST) -> set[str]:
 
 
 def keys_of(expression: ast.expr, function: ast.AST, module: ModuleType) -> set[str]:
-    """The words that an argument of `record` can have: texts in it, constants of the file, texts given to its names."""
+    """The keys that a call of `object_with_keys` can name: texts in it, constants of the file, values of its names."""
     found = texts_in(expression)
     for node in ast.walk(expression):
         if isinstance(node, ast.Name):
@@ -96,7 +96,11 @@ def read_by(name: str) -> frozenset[str]:
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
             for node in ast.walk(function):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "record":
+                if (
+                    isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Name)
+                    and node.func.id == "object_with_keys"
+                ):
                     for argument in (*node.args[2:], *(each.value for each in node.keywords)):
                         found |= keys_of(argument, function, module)
     return frozenset(word for word in found if re.fullmatch("[a-z_0-9]+", word))

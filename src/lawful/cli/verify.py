@@ -114,7 +114,7 @@ def _node_names(text: str, seed: int, reading: dict[str, Any]) -> list[str]:
 
 def _named(text: str, seed: int, reading: dict[str, Any]) -> Names:
     """Read it in every way that fits; if none does, the reason is that of a network."""
-    from lawful.verify.core.binding import names_of
+    from lawful.verify.core.binding import digests_of
     from lawful.verify.core.safetensors import SafeTensors
     from lawful.verify.core.tensors import GivenTensors
 
@@ -130,12 +130,12 @@ def _named(text: str, seed: int, reading: dict[str, Any]) -> Names:
     for way in ways:
         try:
             for thing in way():
-                found += names_of(thing)
+                found += digests_of(thing)
                 sources += [thing] if isinstance(thing, (GivenTensors, SafeTensors)) else []
         except LawfulError:
             continue
     try:
-        found += names_of(open_network(text, seed=seed, **reading))
+        found += digests_of(open_network(text, seed=seed, **reading))
     except LawfulError:
         if not found:
             raise

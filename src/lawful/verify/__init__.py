@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from lawful.errors import CertificateError, LawfulError, NotACertificate
-from lawful.verify.core.binding import matched, opened
+from lawful.verify.core.binding import load_certificate, match_digests
 from lawful.verify.core.finding import Finding, Verified
-from lawful.verify.core.schema import listed, on_the_clock, parse, printable, whole
+from lawful.verify.core.schema import integer, items, parse, printable, time_limit
 
 __all__ = ["KINDS", "OF_FILES", "Verified", "speaks_of_files", "verify"]
 
@@ -84,22 +84,26 @@ def verify(certificate: Any, *networks: Any) -> Verified:
     >>> found.facts["locked"]
     [{'edge': (2, 4), 'at_least': Fraction(3, 1)}]
     """
-    body = parse(opened(certificate))
+    body = parse(load_certificate(certificate))
     for key in ("kind", "version", "about"):
         if key not in body:
             raise NotACertificate(f"not a certificate: {key!r} is missing")
-    kind, about = body.pop("kind"), listed(body.pop("about"), "about", most=16)
+    kind, about = body.pop("kind"), items(body.pop("about"), "about", most=16)
     if not isinstance(kind, str) or kind not in {*KINDS, *OF_FILES}:
         raise NotACertificate(f"not a certificate: its kind is none of {', '.join((*KINDS, *OF_FILES))}")
     checker = KINDS.get(kind) or OF_FILES[kind]
-    _need_version(kind, whole(body.pop("version"), "version"), checker.version)
+    _need_version(kind, integer(body.pop("version"), "version"), checker.version)
     try:
         check = import_module(f"lawful.verify.{checker.checker}").check
-        with on_the_clock():
+        with time_limit():
             found: Finding = check(body, networks) if kind in OF_FILES or checker.by_digest else check(body)
         if about != list(found.networks):
             raise CertificateError("the digests are not those of the networks in the certificate")
-        given = tuple(range(len(networks))) if kind in OF_FILES else matched((*found.networks, *found.others), networks)
+        given = (
+            tuple(range(len(networks)))
+            if kind in OF_FILES
+            else match_digests((*found.networks, *found.others), networks)
+        )
     except LawfulError as error:
         error.args = (
             printable(str(error)),

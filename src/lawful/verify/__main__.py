@@ -13,7 +13,7 @@ from typing import Any
 
 from lawful.errors import CertificateError, LawfulError
 from lawful.verify import speaks_of_files, verify
-from lawful.verify.core.binding import opened
+from lawful.verify.core.binding import load_certificate
 from lawful.verify.core.dag import read_dag, read_mlp
 from lawful.verify.core.safetensors import SafeTensors
 from lawful.verify.core.schema import parse, printable
@@ -23,7 +23,7 @@ class GivenNetwork:
     """A network in a file: its digests."""
 
     def __init__(self, text: str) -> None:
-        network = parse(opened(Path(text)))
+        network = parse(load_certificate(Path(text)))
         dag = read_dag(network, text) if "roles" in network else read_mlp(network, text).to_dag()
         self.text, self.digests = text, (dag.digest(), dag.digest(weights=False))
 
@@ -36,7 +36,7 @@ def main(words: list[str]) -> int:
             raise LawfulError(
                 "give a certificate, and the files that it should be about: CERTIFICATE [FILE...] [--json]"
             )
-        content = opened(Path(texts[0]))
+        content = load_certificate(Path(texts[0]))
         of_files = speaks_of_files(content) if isinstance(content, (str, bytes)) else False
         files = [_read(text, of_files) for text in texts[1:]]
         found = verify(content, *files)
@@ -60,7 +60,7 @@ def _read(text: str, of_files: bool) -> Any:
     kind, folder = Path(text).suffix.lower(), Path(text)
     if folder.is_dir() and of_files:
         found = SafeTensors(folder / "model.safetensors", floats=True)
-        found.settings = parse(opened(folder / "config.json")) if (folder / "config.json").is_file() else None
+        found.settings = parse(load_certificate(folder / "config.json")) if (folder / "config.json").is_file() else None
         return found
     if kind == ".safetensors":
         return SafeTensors(Path(text), floats=of_files)

@@ -11,7 +11,7 @@ from lawful.verify.bounds.layers import Floats, Plain, Shared
 from lawful.verify.bounds.relaxation import bounds
 from lawful.verify.core.dag import CheckedDag, read_dag, read_mlp
 from lawful.verify.core.finding import in_full
-from lawful.verify.core.schema import listed, need, rational
+from lawful.verify.core.schema import items, rational, require
 
 MOST_HALVINGS = 3  # of a leaf that does not quite close here
 MOST_NUMBERS = 4_000_000  # in the forms of the boxes that are bounded together
@@ -28,9 +28,9 @@ def read_network(value: object, where: str) -> CheckedDag:
 def read_box(value: object, inputs: int) -> Sides:
     """The sides of a box."""
     found = []
-    for side in listed(value, "box", length=inputs):
-        low, high = (rational(end, "box") for end in listed(side, "box", length=2))
-        need(low <= high, "a side of the box is inverted")
+    for side in items(value, "box", length=inputs):
+        low, high = (rational(end, "box") for end in items(side, "box", length=2))
+        require(low <= high, "a side of the box is inverted")
         found.append((low, high))
     return found
 
@@ -57,13 +57,13 @@ def leaves_of(tree: list[int], box: Sides) -> list[Sides]:
     """The boxes of a tree in preorder: 0 is a leaf, `1 + k` a box that is halved along input k."""
     waiting, leaves = [box], []
     for node in tree:
-        need(bool(waiting), "the tree goes on after its end")
+        require(bool(waiting), "the tree goes on after its end")
         here = waiting.pop()
         if node:
             waiting += reversed(halves(here, node - 1))
         else:
             leaves.append(here)
-    need(not waiting, "the tree ends too early")
+    require(not waiting, "the tree ends too early")
     return leaves
 
 
@@ -84,7 +84,7 @@ def bounded(layers: list[Shared], boxes: list[Sides]) -> Iterator[tuple[Floats, 
     width = max(max(layer.W.shape) for layer in layers)
     many = max(1, min(16, MOST_NUMBERS // (width * (1 + layers[0].W.shape[1]))))
     for start in range(0, len(boxes), many):
-        need(True, "")  # in time
+        require(True, "")  # in time
         yield from zip(*bounds(layers, *centred(boxes[start : start + many])), strict=True)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from lawful.errors import Unsupported
 from lawful.verify.bounds.boxes import read_network
 from lawful.verify.bounds.layers import Floats, Plain, plain_layers
-from lawful.verify.core.schema import listed, need, number, record, whole
+from lawful.verify.core.schema import integer, items, number, object_with_keys, require
 
 MOST_NUMBERS = (
     40_000_000  # of a network, or of a table: zeros take a thousandth of it in a file, and 32 bytes each here
@@ -52,7 +52,7 @@ def read_dense(value: object) -> DenseNetwork:
     if isinstance(value, dict) and "layers" in value:
         return _packed(value)
     network = read_network(value, "network")
-    need(network.weights is not None, "the network has no weights")
+    require(network.weights is not None, "the network has no weights")
     layers, width, total = [], len(network.inputs), 0
     for layer in plain_layers(network):
         total += len(layer.rows) * (width + 1)
@@ -68,23 +68,28 @@ def read_dense(value: object) -> DenseNetwork:
 
 
 def _packed(value: object) -> DenseNetwork:
-    given = record(value, "network", "layers slopes")
-    parts = [record(each, "network", "shape weights bias") for each in listed(given["layers"], "network", most=10_000)]
-    need(bool(parts), "the network has no layers")
-    slopes = [number(each, "network") for each in listed(given["slopes"], "network", length=len(parts) - 1)]
-    need(all(0 <= slope <= 1 for slope in slopes), "an activation has a slope that is not between 0 and 1")
+    given = object_with_keys(value, "network", "layers slopes")
+    parts = [
+        object_with_keys(each, "network", "shape weights bias")
+        for each in items(given["layers"], "network", most=10_000)
+    ]
+    require(bool(parts), "the network has no layers")
+    slopes = [number(each, "network") for each in items(given["slopes"], "network", length=len(parts) - 1)]
+    require(all(0 <= slope <= 1 for slope in slopes), "an activation has a slope that is not between 0 and 1")
     weights, biases = [], []
     total = 0
     for part in parts:
-        rows, columns = (whole(each, "network", 1, MOST_NUMBERS) for each in listed(part["shape"], "network", length=2))
+        rows, columns = (
+            integer(each, "network", 1, MOST_NUMBERS) for each in items(part["shape"], "network", length=2)
+        )
         total += rows * (columns + 1)
         if total > MOST_NUMBERS:
             raise Unsupported(f"a network of more than {MOST_NUMBERS:,} numbers is not checked")
         weights.append(unpacked(part["weights"], "<f8", rows, columns) + 0.0)
         biases.append(None if part["bias"] is None else unpacked(part["bias"], "<f8", 1, rows)[0] + 0.0)
-    need(all(len(one) == two.shape[1] for one, two in pairwise(weights)), "layers do not fit")
+    require(all(len(one) == two.shape[1] for one, two in pairwise(weights)), "layers do not fit")
     every = [*weights, *(bias for bias in biases if bias is not None)]
-    need(all(bool(np.isfinite(each).all()) for each in every), "a weight is not finite")
+    require(all(bool(np.isfinite(each).all()) for each in every), "a weight is not finite")
     layers = [
         DenseLayer(weight, np.zeros(len(weight)) if bias is None else bias, np.full(len(weight), slope))
         for weight, bias, slope in zip(weights, biases, [*slopes, 1.0], strict=True)
@@ -120,12 +125,12 @@ def _digest(weights: list[Floats], biases: list[Floats | None], slopes: list[flo
 def unpacked(value: object, kind: str, rows: int, columns: int) -> Floats:
     """A table of numbers, packed by zlib and written in base 64, as doubles."""
     size = rows * columns * np.dtype(kind).itemsize
-    need(isinstance(value, str) and rows * columns <= MOST_NUMBERS, "a packed table is missing or too large")
+    require(isinstance(value, str) and rows * columns <= MOST_NUMBERS, "a packed table is missing or too large")
     unpacker = zlib.decompressobj()
     try:
         found = unpacker.decompress(base64.b64decode(str(value), validate=True), size + 1)  # no more than it should be
     except (zlib.error, ValueError):
         found = b""
     whole_stream = unpacker.eof and not unpacker.unused_data
-    need(whole_stream and len(found) == size, "a packed table has not the size that it should have")
+    require(whole_stream and len(found) == size, "a packed table has not the size that it should have")
     return np.frombuffer(found, dtype=kind).reshape(rows, columns).astype(np.float64)

@@ -32,34 +32,36 @@ from lawful.verify.bounds.relaxation import hidden_ends
 from lawful.verify.bounds.spectral import Weights, spectral_gaps
 from lawful.verify.core.finding import Finding, digest_of, short
 from lawful.verify.core.schema import (
-    afford,
     exactly,
-    listed,
+    integers,
+    items,
+    limit_cost,
     matrix,
-    need,
     number,
     numbers,
+    object_with_keys,
     rational,
-    record,
-    wholes,
+    require,
     word,
 )
 
 
 def check(body: dict[str, Any]) -> Finding:
     """The bounds that hold."""
-    given = record(body, "certificate", "networks box outputs norm upper lower matching tree spectral", "near")
+    given = object_with_keys(
+        body, "certificate", "networks box outputs norm upper lower matching tree spectral", "near"
+    )
     networks = [
-        read_network(each, f"networks[{at}]") for at, each in enumerate(listed(given["networks"], "networks", length=2))
+        read_network(each, f"networks[{at}]") for at, each in enumerate(items(given["networks"], "networks", length=2))
     ]
     inputs = len(networks[0].inputs)
-    need(inputs == len(networks[1].inputs), "the networks have different numbers of inputs")
+    require(inputs == len(networks[1].inputs), "the networks have different numbers of inputs")
     count = len(networks[0].outputs)
-    need(count == len(networks[1].outputs), "the networks have different numbers of outputs")
-    need(all(each.weights is not None for each in networks), "a network has no weights")
+    require(count == len(networks[1].outputs), "the networks have different numbers of outputs")
+    require(all(each.weights is not None for each in networks), "a network has no weights")
     box = read_box(given["box"], inputs)
-    outputs = wholes(given["outputs"], "outputs", 0, count - 1, most=count)
-    need(bool(outputs) and len(set(outputs)) == len(outputs), "the outputs are not chosen once each")
+    outputs = integers(given["outputs"], "outputs", 0, count - 1, most=count)
+    require(bool(outputs) and len(set(outputs)) == len(outputs), "the outputs are not chosen once each")
     norm = word(given["norm"], "norm", "inf", "1", "2")
     first, second = (plain_layers(each) for each in networks)
     facts: dict[str, Any] = {"outputs": outputs, "norm": norm, "box": box}
@@ -67,7 +69,7 @@ def check(body: dict[str, Any]) -> Finding:
     near: list[Sides] | None = None
     data: tuple[str, ...] = ()
     if "near" in given:
-        need(given["lower"] is None and not given["tree"], "boxes around samples are bounded from above, each whole")
+        require(given["lower"] is None and not given["tree"], "boxes around samples are bounded from above, each whole")
         near, radius, data = around_samples(given["near"], box)
         on = f"what of {on} is within {at_least(radius, 9)} of one of {len(near)} samples"
         facts["near"] = {"samples": len(near), "radius": radius}
@@ -82,7 +84,7 @@ def check(body: dict[str, Any]) -> Finding:
         matches = _matching(given["matching"], depth - 1)
         facts["leaves"] = _upper(facts["upper"], given, pair, matches, box, outputs, norm, near)
         said.append(f"is at most {at_most(facts['upper'], 9)} on {on} ({facts['leaves']} boxes re-computed)")
-    need(bool(said), "the certificate states nothing")
+    require(bool(said), "the certificate states nothing")
     what = {"inf": "|g - f|", "1": "the 1-norm of g - f", "2": "the 2-norm of g - f"}[norm]
     where = "" if len(outputs) == count else f" in outputs {', '.join(map(str, outputs[:20]))}"
     digests = tuple(each.digest() for each in networks)
@@ -92,15 +94,15 @@ def check(body: dict[str, Any]) -> Finding:
 
 def around_samples(value: object, box: Sides) -> tuple[list[Sides], Fraction, tuple[str, ...]]:
     """The part of a box near each sample, how near, and the samples' digest."""
-    given = record(value, "near", "samples radius")
+    given = object_with_keys(value, "near", "samples radius")
     radius = rational(given["radius"], "near.radius")
-    need(radius >= 0, "a distance from samples is negative")
+    require(radius >= 0, "a distance from samples is negative")
     samples = matrix(given["samples"], "near.samples", columns=len(box))
-    need(bool(samples), "there are no samples")
+    require(bool(samples), "there are no samples")
     found = []
     for sample in samples:
         point = exactly(sample)
-        need(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "a sample is outside the box")
+        require(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "a sample is outside the box")
         found.append([(max(low, x - radius), min(high, x + radius)) for x, (low, high) in zip(point, box, strict=True)])
     return found, radius, (digest_of("data", samples),)
 
@@ -111,15 +113,15 @@ def around_samples(value: object, box: Sides) -> tuple[list[Sides], Fraction, tu
 def _lower(
     value: object, box: Sides, first: list[Plain], second: list[Plain], outputs: list[int], norm: str
 ) -> Fraction:
-    given = record(value, "lower", "input above")
+    given = object_with_keys(value, "lower", "input above")
     point = exactly(numbers(given["input"], "lower.input", length=len(box)))
     above = rational(given["above"], "lower.above")
-    need(above >= 0, "a bound from below is negative")
-    need(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "the input is outside the box")
-    afford(100.0 * sum(len(row) for layers in (first, second) for layer in layers for row in layer.rows))
+    require(above >= 0, "a bound from below is negative")
+    require(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "the input is outside the box")
+    limit_cost(100.0 * sum(len(row) for layers in (first, second) for layer in layers for row in layer.rows))
     ours, theirs = (evaluated(layers, point) for layers in (first, second))
     sizes = [abs(theirs[which] - ours[which]) for which in outputs]
-    need(not within(sizes, above, norm), "the networks do not differ by more than stated at this input")
+    require(not within(sizes, above, norm), "the networks do not differ by more than stated at this input")
     return above
 
 
@@ -137,10 +139,12 @@ def within(sizes: Sequence[Fraction | float], most: Fraction, norm: str) -> bool
 
 def _matching(value: object, hidden: int) -> list[Places]:
     found = []
-    for item in listed(value, "matching", length=hidden):
-        given = record(item, "matching", "first second scale")
-        scale = exactly([number(each, "matching.scale") for each in listed(given["scale"], "matching.scale")])
-        first, second = (wholes(given[side], f"matching.{side}", -1, length=len(scale)) for side in ("first", "second"))
+    for item in items(value, "matching", length=hidden):
+        given = object_with_keys(item, "matching", "first second scale")
+        scale = exactly([number(each, "matching.scale") for each in items(given["scale"], "matching.scale")])
+        first, second = (
+            integers(given[side], f"matching.{side}", -1, length=len(scale)) for side in ("first", "second")
+        )
         found.append(Places(first, second, scale))
     return found
 
@@ -156,10 +160,10 @@ def _upper(
     near: list[Sides] | None,
 ) -> int:
     """Bound every leaf of the tree, or every box around a sample; how many there are."""
-    tree = wholes(given["tree"], "tree", 0, len(box))
+    tree = integers(given["tree"], "tree", 0, len(box))
     weights = sum(len(row) for layers in pair for layer in layers for row in layer.rows)
-    afford(20.0 * weights + 0.1 * len(near or tree) * weights * max(1, len(pair[0]) - 1))
-    need(most >= 0, "a bound from above is negative")
+    limit_cost(20.0 * weights + 0.1 * len(near or tree) * weights * max(1, len(pair[0]) - 1))
+    require(most >= 0, "a bound from above is negative")
     layers = shared_layers(*pair, matches, len(box))
     if all(layer.same for layer in layers):
         return 0
@@ -171,7 +175,7 @@ def _upper(
             leaf for leaf, gaps in zip(open_, _gaps(layers, open_), strict=True)
             if not within([min(gaps[which], top) for which, top in zip(outputs, cap, strict=True)], most, norm)
         ]  # fmt: skip
-        need(not open_ or deeper > 0, f"{len(open_)} of the boxes are not bounded as stated")
+        require(not open_ or deeper > 0, f"{len(open_)} of the boxes are not bounded as stated")
         open_, deeper = [half for leaf in open_ for half in halves(leaf, widest(leaf))], deeper - 1
     return len(leaves)
 
@@ -180,13 +184,13 @@ def _cap(value: object, layers: list[Shared], box: Sides, outputs: list[int]) ->
     """What singular values say of the gaps on the whole box, with the weights of the certificate."""
     if value is None:
         return [math.inf] * len(outputs)
-    need(len(layers) > 1, "a network without hidden layers has no bilinear form")
-    given = record(value, "spectral", "rows columns")
+    require(len(layers) > 1, "a network without hidden layers has no bilinear form")
+    given = object_with_keys(value, "spectral", "rows columns")
     below = layers[-2].W.shape
     rows = np.array(matrix(given["rows"], "spectral.rows", rows=len(outputs), columns=1 + below[0]))
     columns = np.array(matrix(given["columns"], "spectral.columns", rows=len(outputs), columns=1 + 2 * below[1]))
-    afford(40.0 * rows.size * columns.shape[1])
-    need(bool((rows > 0).all() and (columns > 0).all()), "a weight of the bilinear form is not positive")
+    limit_cost(40.0 * rows.size * columns.shape[1])
+    require(bool((rows > 0).all() and (columns > 0).all()), "a weight of the bilinear form is not positive")
     middle = np.array([middle_of(*side) for side in box])
     centre, radius = middle[:, 0], middle[:, 1]
     ends = hidden_ends(layers, centre[None], radius[None])

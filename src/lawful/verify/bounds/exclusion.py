@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lawful.verify.bounds.boxes import MOST_HALVINGS, Sides, bounded, halves, leaves_of, widest
 from lawful.verify.bounds.layers import Floats, Places, Plain, nothing, shared_layers
-from lawful.verify.core.schema import afford, need, wholes
+from lawful.verify.core.schema import integers, limit_cost, require
 
 
 def _coefficient(value: Fraction) -> str:
@@ -34,10 +34,10 @@ class HalfSpace(NamedTuple):
 
 def excluded(value: object, box: Sides, layers: list[Plain], cases: list[list[HalfSpace]]) -> int:
     """Bound `a · y - bound` on every leaf; how many leaves there are."""
-    tree = wholes(value, "tree", 0, len(box))
+    tree = integers(value, "tree", 0, len(box))
     leaves = leaves_of(tree, box)
     weights = sum(len(row) for layer in layers for row in layer.rows) + sum(map(len, cases)) * len(layers[-1].rows)
-    afford(20.0 * weights + 0.1 * len(tree) * weights * len(layers))
+    limit_cost(20.0 * weights + 0.1 * len(tree) * weights * len(layers))
     margins = [*layers, _rows([space for case in cases for space in case])]
     hidden = [
         Places([-1] * len(layer.rows), range(len(layer.rows)), [Fraction(1)] * len(layer.rows)) for layer in layers
@@ -46,7 +46,7 @@ def excluded(value: object, box: Sides, layers: list[Plain], cases: list[list[Ha
     open_, deeper = leaves, MOST_HALVINGS
     while open_:
         open_ = [leaf for leaf, ends in zip(open_, bounded(shared, open_), strict=True) if not _out_of(ends[0], cases)]
-        need(not open_ or deeper > 0, f"{len(open_)} of the boxes may lead to forbidden outputs")
+        require(not open_ or deeper > 0, f"{len(open_)} of the boxes may lead to forbidden outputs")
         open_, deeper = [half for leaf in open_ for half in halves(leaf, widest(leaf))], deeper - 1
     return len(leaves)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify.core.dag import CheckedDag
-from lawful.verify.core.schema import afford, need
+from lawful.verify.core.schema import limit_cost, require
 
 Floats = NDArray[np.float64]
 MOST_ENTRIES = 60_000_000  # of all layers of a pair: three matrices of doubles, 1.4 GB
@@ -82,7 +82,7 @@ def plain_layers(network: CheckedDag) -> list[Plain]:
             rows.append(row)
             bias.append(shift)
         own = [Fraction(1) if node in place else network.slope.get(node, Fraction(1)) for node in nodes]
-        need(all(0 <= slope <= 1 for slope in own), "an activation has a slope that is not between 0 and 1")
+        require(all(0 <= slope <= 1 for slope in own), "an activation has a slope that is not between 0 and 1")
         layers.append(Plain(rows, bias, own))
         carried = nodes
     return layers
@@ -122,7 +122,7 @@ def shared_layers(first: list[Plain], second: list[Plain], matches: list[Places]
         ]
         e = [right - left for left, right in zip(b, c, strict=True)]
         slopes = [mine.slopes[i] if i >= 0 else yours.slopes[j] for i, j in zip(here.first, here.second, strict=True)]
-        need(all(Fraction(float(slope)) == slope for slope in slopes), "a slope is no double")
+        require(all(Fraction(float(slope)) == slope for slope in slopes), "a slope is no double")
         same = not any(e) and not any(any(row.values()) for row in E)
         W_, V_, E_ = (_matrix(rows, len(before.first)) for rows in (W, V, E))
         found.append(Shared(W_, V_, E_, _nearest(b), _nearest(c), _nearest(e), _nearest(slopes), same))
@@ -139,7 +139,7 @@ def _afford_dense(widths: Sequence[int], inputs: int) -> None:
     for before, width in pairwise((inputs, *widths)):
         entries += width * before
         products += width * entries
-    afford(products / 300)
+    limit_cost(products / 300)
     if entries > MOST_ENTRIES:
         raise Unsupported(f"the layers have {entries:,} entries as matrices, more than {MOST_ENTRIES:,}")
 
@@ -147,11 +147,11 @@ def _afford_dense(widths: Sequence[int], inputs: int) -> None:
 def _check_match(match: Places, mine: Plain, yours: Plain) -> None:
     """Every neuron stands at exactly one place, next to one of the same slope or to none; factors are positive."""
     for places, count in ((match.first, len(mine.rows)), (match.second, len(yours.rows))):
-        need(sorted(place for place in places if place >= 0) == list(range(count)), "the matching loses a neuron")
-    need(len(match.first) == len(match.second) == len(match.scale), "the matching is of two lengths")
+        require(sorted(place for place in places if place >= 0) == list(range(count)), "the matching loses a neuron")
+    require(len(match.first) == len(match.second) == len(match.scale), "the matching is of two lengths")
     for i, j, scale in zip(match.first, match.second, match.scale, strict=True):
-        need(scale > 0, "a factor of the matching is not positive")
-        need(i < 0 or j < 0 or mine.slopes[i] == yours.slopes[j], "matched neurons have different slopes")
+        require(scale > 0, "a factor of the matching is not positive")
+        require(i < 0 or j < 0 or mine.slopes[i] == yours.slopes[j], "matched neurons have different slopes")
 
 
 def _moved(

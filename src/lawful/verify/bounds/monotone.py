@@ -38,34 +38,34 @@ from lawful.verify.bounds.lines import TINY, UNIT, Ends
 from lawful.verify.bounds.relaxation import hidden_ends
 from lawful.verify.core.dag import CheckedDag
 from lawful.verify.core.finding import Finding, short
-from lawful.verify.core.layers import CheckedStack, carried
-from lawful.verify.core.regions import walked
-from lawful.verify.core.schema import afford, exactly, listed, need, numbers, record, whole, wholes
+from lawful.verify.core.layers import CheckedStack, dag_as_layers
+from lawful.verify.core.regions import walk_regions
+from lawful.verify.core.schema import exactly, integer, integers, items, limit_cost, numbers, object_with_keys, require
 
 
 def check(body: dict[str, Any]) -> Finding:
     """Which of the two holds."""
-    given = record(body, "certificate", "network box rising falling outputs inputs tree regions")
+    given = object_with_keys(body, "certificate", "network box rising falling outputs inputs tree regions")
     network = read_network(given["network"], "network")
-    need(network.weights is not None, "the network has no weights")
+    require(network.weights is not None, "the network has no weights")
     count = len(network.inputs)
     box = read_box(given["box"], count)
-    rising, falling = (wholes(given[side], side, 0, count - 1, most=count) for side in ("rising", "falling"))
-    need(bool(rising or falling), "no input is given in which something is monotone")
-    need(len({*rising, *falling}) == len(rising) + len(falling), "an input is named twice")
-    outputs = wholes(given["outputs"], "outputs", 0, len(network.outputs) - 1, most=len(network.outputs))
-    need(bool(outputs) and len(set(outputs)) == len(outputs), "the outputs are not chosen once each")
+    rising, falling = (integers(given[side], side, 0, count - 1, most=count) for side in ("rising", "falling"))
+    require(bool(rising or falling), "no input is given in which something is monotone")
+    require(len({*rising, *falling}) == len(rising) + len(falling), "an input is named twice")
+    outputs = integers(given["outputs"], "outputs", 0, len(network.outputs) - 1, most=len(network.outputs))
+    require(bool(outputs) and len(set(outputs)) == len(outputs), "the outputs are not chosen once each")
     layers = plain_layers(network)
     facts: dict[str, Any] = {"box": box, "rising": rising, "falling": falling, "outputs": outputs}
     name, which = f"for f = {short(network.digest())}, ", _listed(outputs, "output")
     if given["inputs"] is not None:
-        need(given["tree"] is None and given["regions"] == [], "a certificate shows one of the two")
+        require(given["tree"] is None and given["regions"] == [], "a certificate shows one of the two")
         at, output = _against(given["inputs"], box, layers, rising, falling, outputs)
         facts |= {"input": at, "output": output}
         verb = "falls" if at in rising else "rises"
         statement = f"{name}output {output} {verb} somewhere on {shown(box)} as input {at} grows (exact)"
     else:
-        tree = wholes(given["tree"], "tree", 0, len(box))
+        tree = integers(given["tree"], "tree", 0, len(box))
         leaves = leaves_of(tree, box)
         walks = _walks(given["regions"], len(leaves))
         facts["regions"] = sum(
@@ -93,27 +93,29 @@ def _against(
     value: object, box: Sides, layers: list[Plain], rising: list[int], falling: list[int], outputs: list[int]
 ) -> tuple[int, int]:
     """The input that grows, and the output that goes the wrong way."""
-    first, second = (exactly(numbers(item, "inputs", length=len(box))) for item in listed(value, "inputs", length=2))
+    first, second = (exactly(numbers(item, "inputs", length=len(box))) for item in items(value, "inputs", length=2))
     for point in (first, second):
-        need(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "an input is outside the box")
+        require(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "an input is outside the box")
     moved = [at for at, (x, y) in enumerate(zip(first, second, strict=True)) if x != y]
-    need(len(moved) == 1 and moved[0] in {*rising, *falling}, "the inputs do not differ in one of the directions alone")
-    need(first[moved[0]] < second[moved[0]], "the second input is not the larger one")
-    afford(200.0 * sum(len(row) for layer in layers for row in layer.rows))
+    require(
+        len(moved) == 1 and moved[0] in {*rising, *falling}, "the inputs do not differ in one of the directions alone"
+    )
+    require(first[moved[0]] < second[moved[0]], "the second input is not the larger one")
+    limit_cost(200.0 * sum(len(row) for layer in layers for row in layer.rows))
     before, after = evaluated(layers, first), evaluated(layers, second)
     sign = 1 if moved[0] in rising else -1
     wrong = [output for output in outputs if sign * (after[output] - before[output]) < 0]
-    need(bool(wrong), "no output goes the wrong way between these inputs")
+    require(bool(wrong), "no output goes the wrong way between these inputs")
     return moved[0], wrong[0]
 
 
 def _walks(value: object, leaves: int) -> dict[int, object]:
     """Which leaves are shown region by region, and how."""
     found: dict[int, object] = {}
-    for item in listed(value, "regions"):
-        walk = record(item, "regions", "leaf decisions")
-        leaf = whole(walk["leaf"], "regions.leaf", 0, leaves - 1)
-        need(leaf not in found, "a leaf is shown twice")
+    for item in items(value, "regions"):
+        walk = object_with_keys(item, "regions", "leaf decisions")
+        leaf = integer(walk["leaf"], "regions.leaf", 0, leaves - 1)
+        require(leaf not in found, "a leaf is shown twice")
         found[leaf] = walk["decisions"]
     return found
 
@@ -126,18 +128,20 @@ def _walked(
     An input that is a single number goes into the first biases, so that the others span the box.
     """
     free = [at for at, (low, high) in enumerate(leaf) if low < high]
-    need(all(at in free for at in (*rising, *falling)), "nothing can grow in an input that is a single number")
-    storeys = carried(network)
+    require(all(at in free for at in (*rising, *falling)), "nothing can grow in an input that is a single number")
+    storeys = dag_as_layers(network)
     first = []
     for row in storeys.layers[0]:
         shift = sum((row[at] * _exact(low) for at, (low, high) in enumerate(leaf) if low == high), row[-1])
         first.append([*(row[at] for at in free), shift])
     reduced = CheckedStack(len(free), (first, *storeys.layers[1:]), storeys.slopes)
     regions = 0
-    for _, (affine,) in walked(decisions, (reduced,), [(_exact(leaf[at][0]), _exact(leaf[at][1])) for at in free]):
+    for _, (affine,) in walk_regions(
+        decisions, (reduced,), [(_exact(leaf[at][0]), _exact(leaf[at][1])) for at in free]
+    ):
         for some, sign in ((rising, 1), (falling, -1)):
             wrong = any(sign * affine[output][free.index(at)] < 0 for at in some for output in outputs)
-            need(not wrong, "a slope has the wrong sign on a region")
+            require(not wrong, "a slope has the wrong sign on a region")
         regions += 1
     return regions
 
@@ -155,7 +159,7 @@ def _monotone(
     box = leaves[0]
     weights = sum(len(row) for layer in layers for row in layer.rows)
     directions = len(rising) + len(falling)
-    afford(20.0 * weights + 0.1 * nodes * weights * (len(layers) + 4 * directions))
+    limit_cost(20.0 * weights + 0.1 * nodes * weights * (len(layers) + 4 * directions))
     alone = [
         Places([-1] * len(layer.rows), range(len(layer.rows)), [Fraction(1)] * len(layer.rows)) for layer in layers[:-1]
     ]
@@ -169,7 +173,7 @@ def _monotone(
             chunk = open_[start : start + many]
             right = _right(shared, chunk, rising, falling, outputs)
             left += [leaf for leaf, fine in zip(chunk, right, strict=True) if not fine]
-        need(not left or deeper > 0, f"on {len(left)} of the boxes a slope may have the wrong sign")
+        require(not left or deeper > 0, f"on {len(left)} of the boxes a slope may have the wrong sign")
         open_, deeper = [half for leaf in left for half in halves(leaf, widest(leaf))], deeper - 1
 
 

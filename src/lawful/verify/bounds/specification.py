@@ -21,7 +21,7 @@ from lawful.verify.bounds.layers import Floats
 from lawful.verify.bounds.split_layers import SizedTower
 from lawful.verify.bounds.split_tree import CaseRows, exclude
 from lawful.verify.core.finding import Finding, in_full, short
-from lawful.verify.core.schema import afford, exactly, listed, need, numbers, rational, record, truth
+from lawful.verify.core.schema import exactly, items, limit_cost, numbers, object_with_keys, rational, require, truth
 
 MOST_BOXES, MOST_CASES, MOST_ROWS = 10_000, 10_000, 1_000
 
@@ -59,46 +59,46 @@ class SpecifiedRegion(NamedTuple):
 
 def check(body: dict[str, Any]) -> Finding:
     """Which of the two holds."""
-    given = record(body, "certificate", "network regions input proofs")
+    given = object_with_keys(body, "certificate", "network regions input proofs")
     network = read_dense(given["network"])
     inputs, outputs = network.layers[0].weight.shape[1], len(network.layers[-1].weight)
-    regions = [_region(item, inputs, outputs) for item in listed(given["regions"], "regions", most=MOST_BOXES)]
-    need(bool(regions), "nothing is forbidden: there is no question")
+    regions = [_region(item, inputs, outputs) for item in items(given["regions"], "regions", most=MOST_BOXES)]
+    require(bool(regions), "nothing is forbidden: there is no question")
     whole = in_full("; or from ".join(map(str, regions)))
     facts: dict[str, Any] = {"regions": regions, "inputs": inputs, "of_outputs": outputs}
     name = f"for f = {short(network.digest)}, "
     if given["input"] is not None:
-        need(given["proofs"] is None, "a certificate shows one of the two")
+        require(given["proofs"] is None, "a certificate shows one of the two")
         facts["input"] = exactly(numbers(given["input"], "input", length=inputs))
         facts["outputs"], at = _reached(facts["input"], regions, network)
         return Finding(f"{name}an input leads from box {at + 1} of {whole} (exact)", facts, (network.digest,))
-    proofs = listed(given["proofs"], "proofs", length=len(regions))
+    proofs = items(given["proofs"], "proofs", length=len(regions))
     facts["nodes"] = sum(_excluded(region, network, proof) for region, proof in zip(regions, proofs, strict=True))
     statement = f"{name}no input leads from {whole} ({facts['nodes']} boxes re-computed)"
     return Finding(statement, facts, (network.digest,))
 
 
 def _region(value: object, inputs: int, outputs: int) -> SpecifiedRegion:
-    given = record(value, "regions", "box forbidden")
+    given = object_with_keys(value, "regions", "box forbidden")
     box = read_box(given["box"], inputs)
     cases = [
-        [_condition(item, inputs, outputs) for item in listed(case, "forbidden", most=MOST_ROWS)]
-        for case in listed(given["forbidden"], "forbidden", most=MOST_CASES)
+        [_condition(item, inputs, outputs) for item in items(case, "forbidden", most=MOST_ROWS)]
+        for case in items(given["forbidden"], "forbidden", most=MOST_CASES)
     ]
-    need(bool(cases), "nothing is forbidden on a box: there is no question")
-    need(all(cases), "a case without conditions is every input")
+    require(bool(cases), "nothing is forbidden on a box: there is no question")
+    require(all(cases), "a case without conditions is every input")
     return SpecifiedRegion(box, cases)
 
 
 def _condition(value: object, inputs: int, outputs: int) -> SpecifiedCondition:
     """Coefficients by place: `{"outputs": [[0, "1"]], "inputs": [], ...}`."""
-    given = record(value, "forbidden", "outputs inputs bound strict")
+    given = object_with_keys(value, "forbidden", "outputs inputs bound strict")
     rows = []
     for name, count in (("outputs", outputs), ("inputs", inputs)):
         row = [Fraction(0)] * count
-        for pair in listed(given[name], "forbidden", most=count):
-            place, number = listed(pair, "forbidden", length=2)
-            need(type(place) is int and 0 <= place < count and not row[place], f"it names {name} that are not there")
+        for pair in items(given[name], "forbidden", most=count):
+            place, number = items(pair, "forbidden", length=2)
+            require(type(place) is int and 0 <= place < count and not row[place], f"it names {name} that are not there")
             row[place] = rational(number, "forbidden")
         rows.append(row)
     return SpecifiedCondition(
@@ -110,22 +110,22 @@ def _reached(
     point: list[Fraction], regions: list[SpecifiedRegion], network: DenseNetwork
 ) -> tuple[list[Fraction], int]:
     """The outputs at the input, and a box of which it is in a case."""
-    afford(100.0 * sum(layer.weight.size for layer in network.layers))
+    limit_cost(100.0 * sum(layer.weight.size for layer in network.layers))
     outputs = evaluated(network.plain(), point)
     for at, region in enumerate(regions):
         inside = all(low <= x <= high for x, (low, high) in zip(point, region.box, strict=True))
         if inside and any(all(each.holds(point, outputs) for each in case) for case in region.cases):
             return outputs, at
-    need(False, "the input is in none of the boxes with outputs that are forbidden there")
+    require(False, "the input is in none of the boxes with outputs that are forbidden there")
     raise AssertionError
 
 
 def _excluded(region: SpecifiedRegion, network: DenseNetwork, proof: object) -> int:
     """Check the proof for one box; how many boxes were bounded."""
     if isinstance(proof, dict) and "halves" in proof:
-        given = record(proof, "proof", "halves")
+        given = object_with_keys(proof, "proof", "halves")
         rows = [condition for case in region.cases for condition in case]
-        need(not any(a for row in rows for a in row.inputs), "halves alone are for conditions on outputs")
+        require(not any(a for row in rows for a in row.inputs), "halves alone are for conditions on outputs")
         spaces = [[HalfSpace(row.outputs, row.bound, row.strict) for row in case] for case in region.cases]
         return excluded(given["halves"], region.box, network.plain(), spaces)
     low = np.array([_below(end) for end, _ in region.box])
@@ -146,12 +146,12 @@ def _rows(case: list[SpecifiedCondition]) -> CaseRows:
 
 
 def _double(value: Fraction) -> float:
-    need(abs(value) < 2**1000 and Fraction(float(value)) == value, "a coefficient is no double")
+    require(abs(value) < 2**1000 and Fraction(float(value)) == value, "a coefficient is no double")
     return float(value)
 
 
 def _below(value: Fraction) -> float:
     """The largest double that is at most a fraction."""
-    need(abs(value) < 2**1000, "a number of the question is too large")
+    require(abs(value) < 2**1000, "a number of the question is too large")
     near = float(value)
     return near if Fraction(near) <= value else nextafter(near, -inf)

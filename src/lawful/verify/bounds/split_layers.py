@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lawful.verify.bounds.dense import DenseLayer
 from lawful.verify.bounds.layers import Floats
-from lawful.verify.core.schema import need
+from lawful.verify.core.schema import require
 
 ULP = 2.0**-53
 # Coefficients below the smallest normal double err by up to n·2^-1074 each and act on values of at most LARGEST:
@@ -43,13 +43,13 @@ class SizedTower:
         self.weights = [layer.weight for layer in layers]
         self.biases = [layer.bias for layer in layers]
         self.slopes = [layer.slopes for layer in layers[:-1]]
-        need(bool((layers[-1].slopes == 1).all()), "the last layer is not linear")
+        require(bool((layers[-1].slopes == 1).all()), "the last layer is not linear")
         self.depth = len(layers) - 1
         self.cuts = np.cumsum([0, *(len(bias) for bias in self.biases[:-1])])
         self.count = int(self.cuts[-1])
         self.xsize = xsize
         # Coefficients on inputs underflow as those on sums do: a weight may be tiny and what it acts on huge.
-        need(bool((xsize <= LARGEST).all()), "the box is too large for this check")
+        require(bool((xsize <= LARGEST).all()), "the box is too large for this check")
         # A dot product of n terms errs by n ulp, twice a layer, and a constant passes two additions a layer: 2n + 4H.
         most = max(longest, *(max(weight.shape) for weight in self.weights))
         self.g = 2 * (most + 2 * self.depth + 16) * ULP
@@ -65,7 +65,7 @@ class SizedTower:
         values = self.xsize
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             self.sizes.append((np.abs(weight) @ values + np.abs(bias)) * (1 + 2 * self.g) + TINY)
-            need(bool((self.sizes[-1] <= LARGEST).all()), "the network's values are too large for this check")
+            require(bool((self.sizes[-1] <= LARGEST).all()), "the network's values are too large for this check")
             if layer < self.depth:
                 values = np.minimum(self.sizes[layer], self.part(known, layer))
         self.chains = [self._chain(layer) for layer in range(self.depth)]

@@ -27,7 +27,7 @@ from lawful.verify.bounds.split_layers import (
     lines_of,
     substitute,
 )
-from lawful.verify.core.schema import afford, listed, need, numbers, record, whole, wholes
+from lawful.verify.core.schema import integer, integers, items, limit_cost, numbers, object_with_keys, require
 
 MOST_ROUNDS = 8
 MOST_HALVINGS = 12  # of a leaf that is open here by a rounding
@@ -57,28 +57,28 @@ class TreeEvidence(NamedTuple):
 
 def read_evidence(value: object, tower: SizedTower, cases: list[CaseRows]) -> TreeEvidence:
     """The evidence for one box, with its sizes checked."""
-    given = record(value, "proof", "splits middles slopes pushes weights rounds tuned")
-    splits = wholes(given["splits"], "splits", -len(tower.xsize), 1 + tower.count)
+    given = object_with_keys(value, "proof", "splits middles slopes pushes weights rounds tuned")
+    splits = integers(given["splits"], "splits", -len(tower.xsize), 1 + tower.count)
     leaves, longest = splits.count(0), max(len(case.bounds) for case in cases)
     middles = numbers(given["middles"], "middles", length=sum(code < 0 for code in splits))
     slopes = unpacked(given["slopes"], "u1", leaves, tower.count) / 128
     pushes = unpacked(given["pushes"], "<f4", leaves, tower.count)
     weights = unpacked(given["weights"], "<f4", leaves, longest)
     for each in (pushes, weights):
-        need(bool((np.isfinite(each) & (each >= 0)).all()), "a multiplier is negative or infinite")
+        require(bool((np.isfinite(each) & (each >= 0)).all()), "a multiplier is negative or infinite")
     tuned: dict[int, tuple[Indices, Floats]] = {}
     slopes_tuned = 0
-    for item in listed(given["tuned"], "tuned", most=max(tower.depth, 1)):
-        part = record(item, "tuned", "layer neurons slopes")
-        layer = whole(part["layer"], "tuned.layer", 1, tower.depth - 1)
+    for item in items(given["tuned"], "tuned", most=max(tower.depth, 1)):
+        part = object_with_keys(item, "tuned", "layer neurons slopes")
+        layer = integer(part["layer"], "tuned.layer", 1, tower.depth - 1)
         width = len(tower.biases[layer])
-        neurons = np.array(wholes(part["neurons"], "tuned.neurons", 0, width - 1, most=width), dtype=np.intp)
-        need(layer not in tuned and len(set(neurons.tolist())) == len(neurons), "a neuron is tuned twice")
+        neurons = np.array(integers(part["neurons"], "tuned.neurons", 0, width - 1, most=width), dtype=np.intp)
+        require(layer not in tuned and len(set(neurons.tolist())) == len(neurons), "a neuron is tuned twice")
         slopes_tuned += 2 * len(neurons) * int(tower.cuts[layer])
-        need(slopes_tuned <= MOST_NUMBERS, "a packed table is missing or too large")
+        require(slopes_tuned <= MOST_NUMBERS, "a packed table is missing or too large")
         tuned[layer] = neurons, unpacked(part["slopes"], "u1", 2 * len(neurons), int(tower.cuts[layer])) / 128
     return TreeEvidence(
-        splits, middles, slopes, pushes, weights, whole(given["rounds"], "rounds", 0, MOST_ROUNDS), tuned
+        splits, middles, slopes, pushes, weights, integer(given["rounds"], "rounds", 0, MOST_ROUNDS), tuned
     )
 
 
@@ -117,7 +117,9 @@ class _Check:
         self.tower, self.low, self.high, self.cases, self.evidence = tower, low, high, cases, evidence
         inner = [weight.size for weight in tower.weights]
         work = sum(2 * len(tower.biases[k]) * sum(inner[:k]) for k in range(tower.depth)) * max(evidence.rounds, 0)
-        afford(PRICE * len(evidence.splits) * (work + 4 * sum(inner)) + 10 * len(evidence.splits) * (1 + tower.count))
+        limit_cost(
+            PRICE * len(evidence.splits) * (work + 4 * sum(inner)) + 10 * len(evidence.splits) * (1 + tower.count)
+        )
         widest = max(max(weight.shape) for weight in tower.weights)
         self.batch = int(np.clip(TOGETHER / (widest * (widest if evidence.rounds else 8)), 1, 256))
 
@@ -131,7 +133,7 @@ class _Check:
             waiting: list[tuple[int, TreeNodes]] = [(root, start)]
             while waiting:
                 group, waiting = waiting[-self.batch :], waiting[: -self.batch]
-                need(True, "")  # the clock
+                require(True, "")  # the clock
                 ids = np.array([number for number, _ in group], dtype=np.intp)
                 here = _joined([each for _, each in group])
                 nodes += len(ids)
@@ -171,7 +173,7 @@ class _Check:
                 roots.append(number)
             if code not in (0, 1):
                 stack.append(number)
-        need(not stack and len(roots) == len(self.cases), "the tree is not whole")
+        require(not stack and len(roots) == len(self.cases), "the tree is not whole")
         return children, roots
 
     def _root(self) -> TreeNodes:
@@ -183,8 +185,8 @@ class _Check:
             np.zeros(1, dtype=bool), np.zeros(1, dtype=np.intp),
         )  # fmt: skip
         self._bound_neurons(start)
-        need(bool(np.isfinite(start.least).all() and np.isfinite(start.most).all()), "a number overflows")
-        need(bool((start.least <= start.most).all()), "the whole box is empty")
+        require(bool(np.isfinite(start.least).all() and np.isfinite(start.most).all()), "a number overflows")
+        require(bool((start.least <= start.most).all()), "the whole box is empty")
         tower.measure(np.maximum(np.abs(start.least), np.abs(start.most))[0])
         size = np.concatenate([*tower.sizes[:-1], np.zeros(0)])[None]
         start.least, start.most = np.maximum(start.least, -size), np.minimum(start.most, size)
@@ -192,7 +194,7 @@ class _Check:
         if self.evidence.tuned:
             self._bound_neurons(start, tuned=True)
         self._settle(start)
-        need(not start.dead[0], "the whole box is empty")
+        require(not start.dead[0], "the whole box is empty")
         return start
 
     # What is known on nodes: these work in place
@@ -218,7 +220,7 @@ class _Check:
     def _settle(self, nodes: TreeNodes) -> None:
         """Use the phases, and note where nothing is left."""
         for each in (nodes.least, nodes.most, nodes.low, nodes.high):
-            need(bool(np.isfinite(each).all()), "a number overflows")
+            require(bool(np.isfinite(each).all()), "a number overflows")
         nodes.least = np.where(nodes.phase > 0, np.maximum(nodes.least, 0), nodes.least)
         nodes.most = np.where(nodes.phase < 0, np.minimum(nodes.most, 0), nodes.most)
         nodes.dead |= (nodes.least > nodes.most).any(axis=1) | (nodes.low > nodes.high).any(axis=1)
@@ -333,10 +335,10 @@ class _Check:
 
     def _halved(self, node: TreeNodes) -> list[TreeNodes]:
         """A leaf that is not closed: halves of its widest side, a few times: roundings differ from the maker's."""
-        need(int(node.halved[0]) < MOST_HALVINGS, "a leaf of the tree may lead to what is forbidden")
+        require(int(node.halved[0]) < MOST_HALVINGS, "a leaf of the tree may lead to what is forbidden")
         width = node.high[0] - node.low[0]
         place = int(np.argmax(width / np.where(self.high > self.low, self.high - self.low, 1.0)))
-        need(bool(width[place] > 0), "a leaf of the tree may lead to what is forbidden")
+        require(bool(width[place] > 0), "a leaf of the tree may lead to what is forbidden")
         middle = node.low[0, place] / 2 + node.high[0, place] / 2
         halves = [node.take(np.zeros(1, np.intp)) for _ in range(2)]
         halves[0].high[0, place] = halves[1].low[0, place] = middle

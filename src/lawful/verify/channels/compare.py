@@ -12,7 +12,7 @@ from lawful.verify.channels.heads import check_grid
 from lawful.verify.channels.program import ChangedWeights, ChannelStep
 from lawful.verify.channels.values import ZERO, Value, exact, plus, size_of, times
 from lawful.verify.core.balls import ball
-from lawful.verify.core.schema import listed, need, whole, wholes
+from lawful.verify.core.schema import integer, integers, items, require
 from lawful.verify.core.tensors import Tensor
 
 ROOM = {  # of the sum of the sizes of what was added
@@ -52,31 +52,31 @@ def read_tidied(
     into: dict[int, int] = {}
     again = {at for at, step in enumerate(steps) if step.first is not None}
     again |= {step.first for step in steps if step.first is not None}
-    for norm in wholes(folded, "folded", 0, len(steps) - 1, most=len(steps)):
-        need(steps[norm].kind == "norm", "what is folded is no normalisation")
+    for norm in integers(folded, "folded", 0, len(steps) - 1, most=len(steps)):
+        require(steps[norm].kind == "norm", "what is folded is no normalisation")
         layer = steps[norm].sources[0]
-        need(steps[layer].kind in ("layer", "depthwise"), "a normalisation is folded into no layer")
+        require(steps[layer].kind in ("layer", "depthwise"), "a normalisation is folded into no layer")
         users = [at for at, step in enumerate(steps) if layer in step.sources]
-        need(users == [norm] and layer not in results, "a layer that others read takes a normalisation over")
-        need(layer not in into, "a normalisation is folded twice")
-        need(not {layer, norm} & again, "what is used again takes a normalisation over")
+        require(users == [norm] and layer not in results, "a layer that others read takes a normalisation over")
+        require(layer not in into, "a normalisation is folded twice")
+        require(not {layer, norm} & again, "what is used again takes a normalisation over")
         into[layer] = norm
     names: dict[int, str] = {}
-    for item in listed(gained, "added", most=len(steps)):
-        at, name = listed(item, "added", length=2)
-        place = whole(at, "added", 0, len(steps) - 1)
+    for item in items(gained, "added", most=len(steps)):
+        at, name = items(item, "added", length=2)
+        place = integer(at, "added", 0, len(steps) - 1)
         takes = steps[place].kind == "layer" or place in into
-        need(takes and steps[place].tensors["bias"] is None, "a bias is added to no layer")
-        need(steps[place].first is None, "a bias is added to a later use of a layer")
-        need(isinstance(name, str) and place not in names, "a bias is added twice")
+        require(takes and steps[place].tensors["bias"] is None, "a bias is added to no layer")
+        require(steps[place].first is None, "a bias is added to a later use of a layer")
+        require(isinstance(name, str) and place not in names, "a bias is added twice")
         names[place] = name
-    need(len(set(names.values())) == len(names), "two layers gain one bias")
-    unseen = wholes(dropped, "dropped", 0, len(steps) - 1, most=len(steps))
-    need(len(set(unseen)) == len(unseen), "a bias is dropped twice")
+    require(len(set(names.values())) == len(names), "two layers gain one bias")
+    unseen = integers(dropped, "dropped", 0, len(steps) - 1, most=len(steps))
+    require(len(set(unseen)) == len(unseen), "a bias is dropped twice")
     for at in unseen:
-        need(steps[at].kind == "layer" and steps[at].tensors["bias"] is not None, "no layer's bias is dropped")
-        need(at not in again, "a bias is dropped that another use has")
-        need(at not in results and at not in into and _is_unseen(at, steps), "a bias is dropped that somebody sees")
+        require(steps[at].kind == "layer" and steps[at].tensors["bias"] is not None, "no layer's bias is dropped")
+        require(at not in again, "a bias is dropped that another use has")
+        require(at not in results and at not in into and _is_unseen(at, steps), "a bias is dropped that somebody sees")
     return Tidied(names, into, unseen)
 
 
@@ -107,7 +107,7 @@ def compare(replay: ReplayedPruning, after: Mapping[str, Tensor], tidied: Tidied
         for role, name in step.tensors.items():
             if name is None or step.first is not None or at in gone or (role == "bias" and at in tidied.dropped):
                 continue
-            need(name in left, "a tensor is missing")
+            require(name in left, "a tensor is missing")
             left.discard(name)
             if at in tidied.folded:
                 _compare_folded(replay, at, role, after[name], tidied.folded[at])
@@ -117,16 +117,16 @@ def compare(replay: ReplayedPruning, after: Mapping[str, Tensor], tidied: Tidied
                 _compare_entries(replay.weights, name, after[name], rows)
         grown = {row: value for (place, row), value in replay.weights.added.items() if place == at and row in rows}
         if grown or at in tidied.gained or (at in tidied.folded and step.tensors["bias"] is None):
-            need(at in tidied.gained and tidied.gained[at] in left, "a layer lacks the bias that it gains")
+            require(at in tidied.gained and tidied.gained[at] in left, "a layer lacks the bias that it gains")
             left.discard(tidied.gained[at])
             tensor = after[tidied.gained[at]]
-            need(tensor.shape == (len(rows),), "a bias has another size")
+            require(tensor.shape == (len(rows),), "a bias has another size")
             if at in tidied.folded:
                 _compare_folded(replay, at, "bias", tensor, tidied.folded[at])
                 continue
             for place, row in enumerate(rows):
                 _near(tensor.values[place], grown.get(row, (ZERO, ZERO)), tensor.dtype)
-    need(not left, "a tensor comes from nowhere")
+    require(not left, "a tensor comes from nowhere")
 
 
 def _check_groups(replay: ReplayedPruning, at: int) -> None:
@@ -141,7 +141,7 @@ def _check_groups(replay: ReplayedPruning, at: int) -> None:
         )
         for group in range(step.groups)
     } - {(0, 0)}
-    need(len(left) == 1 and min(left.pop()) > 0, "what is left of the groups has other sizes")
+    require(len(left) == 1 and min(left.pop()) > 0, "what is left of the groups has other sizes")
 
 
 def _kept(replay: ReplayedPruning, at: int) -> list[tuple[int, list[int]]]:
@@ -160,7 +160,7 @@ def _kept(replay: ReplayedPruning, at: int) -> list[tuple[int, list[int]]]:
 
 def _shaped(old: Tensor, new: Tensor, sizes: Sequence[int]) -> None:
     shape = (*sizes, *old.shape[len(sizes) :])
-    need(new.dtype == old.dtype and new.shape == shape, "a tensor has another type or other sizes than what is left")
+    require(new.dtype == old.dtype and new.shape == shape, "a tensor has another type or other sizes than what is left")
 
 
 def _compare_kernels(replay: ReplayedPruning, at: int, new: Tensor) -> None:
@@ -180,7 +180,7 @@ def _compare_kernels(replay: ReplayedPruning, at: int, new: Tensor) -> None:
                     _compare_entry(weights, name, old, new, place + offset)
             else:
                 same = new.values[place : place + stop - start] == weights.tensors[name].values[start:stop]
-                need(same, "a weight that nothing was added to has changed")
+                require(same, "a weight that nothing was added to has changed")
             place += stop - start
 
 
@@ -188,10 +188,10 @@ def _is_untouched(replay: ReplayedPruning, at: int, new: Tensor) -> bool:
     """Whether a tensor stayed as it is, by its digest: nothing left its rows and columns, and nothing was added."""
     step, weights = replay.steps[at], replay.weights
     name = str(step.tensors["weight"])
-    whole = all(cell in replay.alive for place in (at, step.sources[0]) for cell in replay.cells[place])
+    complete = all(cell in replay.alive for place in (at, step.sources[0]) for cell in replay.cells[place])
     old = weights.tensors[name]
     changed = any(tensor == name for tensor, _ in weights.changed)
-    return whole and not changed and new.line == old.line and new.shape == old.shape
+    return complete and not changed and new.line == old.line and new.shape == old.shape
 
 
 def _runs(columns: Sequence[int]) -> list[tuple[int, int]]:
@@ -218,7 +218,7 @@ def _compare_entry(weights: ChangedWeights, name: str, old: int, new: Tensor, pl
     changed = weights.changed.get((name, old))
     if changed is None:
         same = new.values[place] == weights.tensors[name].values[old]
-        need(same, "a weight that nothing was added to has changed")
+        require(same, "a weight that nothing was added to has changed")
     else:
         _near(new.values[place], changed, new.dtype)
 
@@ -231,7 +231,7 @@ def _compare_folded(replay: ReplayedPruning, at: int, role: str, new: Tensor, no
     if role == "weight":
         _shaped(old, new, (len(kept), *({len(columns) for _, columns in kept} or {0})))
     else:
-        need(new.dtype == old.dtype and new.shape == (len(kept),), "a bias has another type or another size")
+        require(new.dtype == old.dtype and new.shape == (len(kept),), "a bias has another type or another size")
     place = 0
     for row, columns in kept:
         mean, variance, gain, shift = weights.of_norm(norm, row)
@@ -255,6 +255,6 @@ def _near(stored: float, wanted: Wanted, dtype: str) -> None:
     # Of the number itself: terms that cancel would make room for any. Whoever added them up did so in doubles.
     room = max(ROOM[dtype] * size_of(value), ROOM["float64"] * size, STEP.get(dtype, ZERO))
     if exact(value):
-        need(abs(Fraction(stored) - value) <= room, "a folded weight is not what follows")
+        require(abs(Fraction(stored) - value) <= room, "a folded weight is not what follows")
     else:
-        need(bool(abs(ball(stored) - value) <= ball(room)), "a folded bias is not what follows")
+        require(bool(abs(ball(stored) - value) <= ball(room)), "a folded bias is not what follows")

@@ -9,7 +9,7 @@ from typing import Protocol
 from lawful.verify.channels.facts import ChannelFacts
 from lawful.verify.channels.program import ChangedWeights, ChannelStep
 from lawful.verify.channels.values import Value, is_zero, plus
-from lawful.verify.core.schema import listed, need, rational, word
+from lawful.verify.core.schema import items, rational, require, word
 
 Cell = tuple[int, int]
 
@@ -61,24 +61,26 @@ class _DependentSweep:
         replay = self.replay
         found: dict[Cell, dict[Cell, Fraction]] = {}
         sides = set()
-        for item in listed(value, "sweeps"):
-            parts = listed(item, "sweeps", length=4)
+        for item in items(value, "sweeps"):
+            parts = items(item, "sweeps", length=4)
             word(parts[1], "sweeps", "dependent")
             sides.add(word(parts[2], "sweeps", "readers", "writers", "queries", "keys"))
             cell = replay.cell(parts[0])
-            need(cell not in found, "a channel leaves twice")
+            require(cell not in found, "a channel leaves twice")
             terms = {}
-            for pair in listed(parts[3], "sweeps"):
-                leader, factor = listed(pair, "sweeps", length=2)
+            for pair in items(parts[3], "sweeps"):
+                leader, factor = items(pair, "sweeps", length=2)
                 terms[replay.cell(leader)] = rational(factor, "sweeps")
-            need(len(terms) == len(parts[3]), "a channel is named twice")
+            require(len(terms) == len(parts[3]), "a channel is named twice")
             found[cell] = terms
-        need(len(sides) == 1, "two sides take over at once")
+        require(len(sides) == 1, "two sides take over at once")
         side = sides.pop()
         for cell, terms in found.items():
-            need(cell in replay.alive and cell not in replay.pinned, "a channel that must stay leaves, or leaves twice")
-            need(not {cell, *terms} & replay.used_again, "a layer that is used again takes over for one use")
-            need(set(terms) <= replay.alive and not set(terms) & set(found), "a twin leaves as well")
+            require(
+                cell in replay.alive and cell not in replay.pinned, "a channel that must stay leaves, or leaves twice"
+            )
+            require(not {cell, *terms} & replay.used_again, "a layer that is used again takes over for one use")
+            require(set(terms) <= replay.alive and not set(terms) & set(found), "a twin leaves as well")
             (self._linear if side in ("readers", "writers") else self._scored)(side, cell, terms)
         rows = {at: replay.rows(at) for at, step in enumerate(replay.steps) if step.kind == "layer"}
         for at, row, column, added in self.updates:
@@ -89,17 +91,17 @@ class _DependentSweep:
 
     def _linear(self, side: str, cell: Cell, terms: Mapping[Cell, Fraction]) -> None:
         replay, known = self.replay, self.known
-        need(not {cell, *terms} & set(replay.scoring), "queries and keys have sides of their own")
+        require(not {cell, *terms} & set(replay.scoring), "queries and keys have sides of their own")
         readers = replay.readers.get(cell, {})
         shapes = [{at: len(c) for at, c in replay.readers.get(each, {}).items()} for each in (cell, *terms)]
-        need(all(shape == shapes[0] for shape in shapes), "a twin is read elsewhere")
+        require(all(shape == shapes[0] for shape in shapes), "a twin is read elsewhere")
         origins: set[tuple[int, int, tuple[tuple[int, Fraction], ...]]] = set()
         for at, columns in readers.items():
             for number, column in enumerate(columns):
                 there = {replay.readers[other][at][number]: factor for other, factor in terms.items()}
                 if side == "readers":
                     holds = known.combination(replay.steps[at].sources[0], column, there)
-                    need(holds, "a channel is not what others add up to")
+                    require(holds, "a channel is not what others add up to")
                     for row in replay.rows(at):
                         taps = replay.weights.kernel(at, row, column)
                         for target, factor in there.items() if any(taps) else ():
@@ -109,11 +111,11 @@ class _DependentSweep:
                     kernels = [replay.weights.kernel(at, row, each) for each in (column, *there)]
                     for own, *others in zip(*kernels, strict=True):
                         total = sum((f * tap for f, tap in zip(there.values(), others, strict=True)), Fraction(0))
-                        need(own == total, "a column is not what others add up to")
+                        require(own == total, "a column is not what others add up to")
                 origins.add(self._origin(replay.steps[at].sources[0], column, there))
         if side == "writers":
-            need(not set(terms) & replay.pinned, "a channel that must stay changes")
-            need(len(origins) == 1, "rows that take over are written twice")
+            require(not set(terms) & replay.pinned, "a channel that must stay changes")
+            require(len(origins) == 1, "rows that take over are written twice")
             at, row, taking = origins.pop()
             self._rows(at, row, dict(taking))
 
@@ -125,10 +127,10 @@ class _DependentSweep:
         if step.kind == "copy":
             return self._origin(step.sources[0], place, terms)
         if step.kind == "attend" and step.heads is not None:
-            need(all(step.heads.home(other) == step.heads.home(place) for other in terms), "heads are mixed")
+            require(all(step.heads.home(other) == step.heads.home(place) for other in terms), "heads are mixed")
             written = step.heads.written
             return self._origin(step.sources[2], written[place], {written[o]: f for o, f in terms.items()})
-        need(step.kind == "layer", "something bends a channel on its way")
+        require(step.kind == "layer", "something bends a channel on its way")
         return at, place, tuple(terms.items())
 
     def _rows(self, at: int, row: int, terms: Mapping[int, Fraction]) -> None:
@@ -146,16 +148,18 @@ class _DependentSweep:
     def _scored(self, side: str, cell: Cell, terms: Mapping[Cell, Fraction]) -> None:
         replay = self.replay
         homes = replay.scoring.get(cell, set())
-        need(len(homes) == 1 and all(replay.scoring.get(each) == homes for each in terms), "channels of other groups")
-        need(not {cell, *terms} & set(replay.readers), "a channel of queries and keys is read elsewhere")
-        need(not set(terms) & replay.pinned, "a channel that must stay changes")
+        require(
+            len(homes) == 1 and all(replay.scoring.get(each) == homes for each in terms), "channels of other groups"
+        )
+        require(not {cell, *terms} & set(replay.readers), "a channel of queries and keys is read elsewhere")
+        require(not set(terms) & replay.pinned, "a channel that must stay changes")
         ((at, group),) = homes
         step = replay.steps[at]
         if step.heads is None:
             raise AssertionError("scores belong to attention")
-        need(not step.heads.fixed, "an inner channel leaves that must stay")
+        require(not step.heads.fixed, "an inner channel leaves that must stay")
         queries, keys = step.sources[:2]
-        need(replay.steps[queries].kind == replay.steps[keys].kind == "layer", "no layer writes queries or keys")
+        require(replay.steps[queries].kind == replay.steps[keys].kind == "layer", "no layer writes queries or keys")
         place = {replay.cells[keys][key]: number for number, key in enumerate(step.heads.keys[group])}
         own, others = place[cell], {place[each]: factor for each, factor in terms.items()}
         row = step.heads.keys[group]
@@ -163,10 +167,10 @@ class _DependentSweep:
             for head in step.heads.queries[group]:
                 there = {head[other]: factor for other, factor in others.items()}
                 holds = self.known.rows_add_up(queries, head[own], there, bias=True)
-                need(holds, "a query is not what others add up to")
+                require(holds, "a query is not what others add up to")
             self._rows(keys, row[own], {row[other]: factor for other, factor in others.items()})
             return
         there = {row[other]: factor for other, factor in others.items()}
-        need(self.known.rows_add_up(keys, row[own], there, bias=False), "a key is not what others add up to")
+        require(self.known.rows_add_up(keys, row[own], there, bias=False), "a key is not what others add up to")
         for head in step.heads.queries[group]:
             self._rows(queries, head[own], {head[other]: factor for other, factor in others.items()})

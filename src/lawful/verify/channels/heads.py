@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from lawful.verify.core.schema import listed, need, record, truth, wholes
+from lawful.verify.core.schema import integers, items, object_with_keys, require, truth
 
 Cell = tuple[int, int]
 FLAGS = ("rotary", "fixed", "alike", "whole")
@@ -49,27 +49,27 @@ class HeadTables:
 
 def read_heads(value: object, channels: Sequence[int], made: int) -> HeadTables:
     """Tables that fit the channels of the three sources and of the result."""
-    given = record(value, "heads", "queries keys values " + " ".join(FLAGS))
+    given = object_with_keys(value, "heads", "queries keys values " + " ".join(FLAGS))
     keys, values = (
-        tuple(tuple(wholes(row, name, 0, count - 1)) for row in listed(given[name], name))
+        tuple(tuple(integers(row, name, 0, count - 1)) for row in items(given[name], name))
         for name, count in (("keys", channels[1]), ("values", channels[2]))
     )
     queries = tuple(
-        tuple(tuple(wholes(row, "queries", 0, channels[0] - 1)) for row in listed(group, "queries"))
-        for group in listed(given["queries"], "queries")
+        tuple(tuple(integers(row, "queries", 0, channels[0] - 1)) for row in items(group, "queries"))
+        for group in items(given["queries"], "queries")
     )
     groups = len(keys)
-    need(groups > 0 and len(values) == len(queries) == groups, "an attention has other groups")
-    need(len({len(row) for row in keys}) == len({len(row) for row in values}) == 1, "heads have other sizes")
-    need(len({len(group) for group in queries}) == 1 and len(queries[0]) > 0, "groups have other numbers of heads")
-    need(all(len(row) == len(keys[0]) for group in queries for row in group), "queries do not fit their keys")
-    need(bool(keys[0]) and bool(values[0]), "an attention without channels")
+    require(groups > 0 and len(values) == len(queries) == groups, "an attention has other groups")
+    require(len({len(row) for row in keys}) == len({len(row) for row in values}) == 1, "heads have other sizes")
+    require(len({len(group) for group in queries}) == 1 and len(queries[0]) > 0, "groups have other numbers of heads")
+    require(all(len(row) == len(keys[0]) for group in queries for row in group), "queries do not fit their keys")
+    require(bool(keys[0]) and bool(values[0]), "an attention without channels")
     for table in (keys, values, tuple(row for group in queries for row in group)):
         flat = [place for row in table for place in row]
-        need(len(set(flat)) == len(flat), "an attention takes a channel twice")
-    need(made == groups * len(queries[0]) * len(values[0]), "an attention makes another number of channels")
+        require(len(set(flat)) == len(flat), "an attention takes a channel twice")
+    require(made == groups * len(queries[0]) * len(values[0]), "an attention makes another number of channels")
     flags = [truth(given[name], name) for name in FLAGS]
-    need(flags[1] or not flags[0], "mixed channels must stay")
+    require(flags[1] or not flags[0], "mixed channels must stay")
     return HeadTables(queries, keys, values, *flags)
 
 
@@ -92,6 +92,6 @@ def check_grid(heads: HeadTables, keys: Sequence[Cell], values: Sequence[Cell], 
         for group, row in enumerate(heads.values)
     ]
     staying = {both for both in left if both != (0, 0)}
-    need(len(staying) == 1 and all(min(both) > 0 for both in staying), "what is left of the heads has other sizes")
-    need(heads.alike or (0, 0) not in left, "a head leaves, and others see another mask")
-    need(not heads.fixed or staying.pop()[0] == len(heads.keys[0]), "inner channels leave that must stay")
+    require(len(staying) == 1 and all(min(both) > 0 for both in staying), "what is left of the heads has other sizes")
+    require(heads.alike or (0, 0) not in left, "a head leaves, and others see another mask")
+    require(not heads.fixed or staying.pop()[0] == len(heads.keys[0]), "inner channels leave that must stay")

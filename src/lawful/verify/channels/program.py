@@ -13,7 +13,7 @@ from math import prod
 from lawful.errors import Unsupported
 from lawful.verify.channels.heads import HeadTables, read_heads
 from lawful.verify.channels.values import ZERO, Value
-from lawful.verify.core.schema import listed, need, number, record, truth, whole, wholes, word
+from lawful.verify.core.schema import integer, integers, items, number, object_with_keys, require, truth, word
 from lawful.verify.core.tensors import Tensor
 
 KEYS = "kind sources channels tensors padded width function arguments"
@@ -60,49 +60,49 @@ def read_program(value: object, tensors: dict[str, Tensor]) -> list[ChannelStep]
     used: dict[str, int] = {}
     turned: set[int] = set()
     total = 0
-    for item in listed(value, "program", most=100_000):
-        given = record(item, "program", KEYS, "heads transposed groups")
+    for item in items(value, "program", most=100_000):
+        given = object_with_keys(item, "program", KEYS, "heads transposed groups")
         kind = word(given["kind"], "program.kind", *KINDS)
-        sources = tuple(wholes(given["sources"], "sources", 0, len(found) - 1, most=1000))
+        sources = tuple(integers(given["sources"], "sources", 0, len(found) - 1, most=1000))
         roles = ROLES.get(kind, ())
-        names = record(given["tensors"], "tensors", " ".join(roles))
+        names = object_with_keys(given["tensors"], "tensors", " ".join(roles))
         for name in names.values():
-            need(name is None or (isinstance(name, str) and name in tensors), "an operation uses an unknown tensor")
+            require(name is None or (isinstance(name, str) and name in tensors), "an operation uses an unknown tensor")
         function = given["function"]
-        need(isinstance(function, str) and len(function) < 40, "a function has no name")
-        need(kind != "same" or function in SAME, "a function that does not commute with factors")
+        require(isinstance(function, str) and len(function) < 40, "a function has no name")
+        require(kind != "same" or function in SAME, "a function that does not commute with factors")
         arguments = tuple(
             part if isinstance(part, str) else Fraction(number(part, "arguments"))
-            for part in listed(given["arguments"], "arguments", most=8)
+            for part in items(given["arguments"], "arguments", most=8)
         )
         owners = {used.get(name) for name in names.values() if name is not None}
-        need(len(owners) < 2, "two operations share a tensor, and not all")
+        require(len(owners) < 2, "two operations share a tensor, and not all")
         first = owners.pop() if owners else None
         used |= {name: len(found) for name in names.values() if name is not None and first is None}
         if "transposed" in given:
-            need(kind == "layer" and truth(given["transposed"], "transposed"), "only a layer is transposed")
+            require(kind == "layer" and truth(given["transposed"], "transposed"), "only a layer is transposed")
         if "transposed" in given and first is None:
             turned.add(len(found))
             tensors[str(names["weight"])] = tensors[str(names["weight"])].turned()
-        channels, heads = whole(given["channels"], "channels", 1, 10**7), None
+        channels, heads = integer(given["channels"], "channels", 1, 10**7), None
         total += channels
         if total > MOST_CHANNELS:
             raise Unsupported(f"the operations have more than {MOST_CHANNELS:,} channels together")
-        need(("heads" in given) is (kind == "attend"), "an attention has heads, and nothing else has")
+        require(("heads" in given) is (kind == "attend"), "an attention has heads, and nothing else has")
         if kind == "attend":
-            need(len(sources) == 3, "an attention has three sources")
+            require(len(sources) == 3, "an attention has three sources")
             heads = read_heads(given["heads"], [found[source].channels for source in sources], channels)
-        groups = whole(given.get("groups", 1), "groups", 1, channels)
+        groups = integer(given.get("groups", 1), "groups", 1, channels)
         step = ChannelStep(
             kind, sources, channels, names, truth(given["padded"], "padded"),
-            whole(given["width"], "width", 1, 10**7), function, arguments, heads, groups, first,
+            integer(given["width"], "width", 1, 10**7), function, arguments, heads, groups, first,
         )  # fmt: skip
         if first is not None:
-            need(_same_layer(step, found[first]), "two operations share a tensor and are not one layer")
-            need(("transposed" in given) is (first in turned), "a layer is stored in two ways")
+            require(_same_layer(step, found[first]), "two operations share a tensor and are not one layer")
+            require(("transposed" in given) is (first in turned), "a layer is stored in two ways")
         _check_fit(step, found, tensors)
         found.append(step)
-    need(set(used) == set(tensors), "a tensor is used nowhere")
+    require(set(used) == set(tensors), "a tensor is used nowhere")
     return found
 
 
@@ -116,48 +116,50 @@ def _check_fit(step: ChannelStep, before: list[ChannelStep], tensors: Mapping[st
     count = {"input": 0, "cat": len(below), "other": len(below), "attend": 3}.get(
         step.kind, 2 if step.kind in TWO else 1
     )
-    need(len(below) == count, f"a {step.kind} has another number of sources")
-    need(step.groups == 1 or step.kind == "layer", "only a layer has groups")
+    require(len(below) == count, f"a {step.kind} has another number of sources")
+    require(step.groups == 1 or step.kind == "layer", "only a layer has groups")
     shapes = {role: tensors[name].shape for role, name in step.tensors.items() if name is not None}
     if step.kind in ("layer", "depthwise"):
         weight = shapes.get("weight", ())
-        need(len(weight) >= 2 and weight[0] == step.channels, f"a {step.kind} has other rows than channels")
-        need(step.channels % step.groups == 0, "groups of a layer have other sizes")
+        require(len(weight) >= 2 and weight[0] == step.channels, f"a {step.kind} has other rows than channels")
+        require(step.channels % step.groups == 0, "groups of a layer have other sizes")
         read = below[0] if step.kind == "layer" else 1
-        need(weight[1] * step.groups == read, f"a {step.kind} does not fit what it reads")
-        need(step.kind == "layer" or step.channels == below[0], "a depthwise layer does not fit what it reads")
-        need(shapes.get("bias", (step.channels,)) == (step.channels,), f"a {step.kind} has another bias")
+        require(weight[1] * step.groups == read, f"a {step.kind} does not fit what it reads")
+        require(step.kind == "layer" or step.channels == below[0], "a depthwise layer does not fit what it reads")
+        require(shapes.get("bias", (step.channels,)) == (step.channels,), f"a {step.kind} has another bias")
     elif step.kind == "norm":
-        need("mean" in shapes and "variance" in shapes, "a normalisation lacks its statistics")
-        need(all(shape == (step.channels,) for shape in shapes.values()), "a normalisation does not fit")
-        need(len(step.arguments) == 1 and isinstance(step.arguments[0], Fraction), "a normalisation lacks its epsilon")
-        need(step.channels == below[0], "a normalisation does not fit what it reads")
+        require("mean" in shapes and "variance" in shapes, "a normalisation lacks its statistics")
+        require(all(shape == (step.channels,) for shape in shapes.values()), "a normalisation does not fit")
+        require(
+            len(step.arguments) == 1 and isinstance(step.arguments[0], Fraction), "a normalisation lacks its epsilon"
+        )
+        require(step.channels == below[0], "a normalisation does not fit what it reads")
         spread = tensors[str(step.tensors["variance"])].values
-        need(
+        require(
             Fraction(min(spread)) + Fraction(step.arguments[0]) > 0,
             "a normalisation divides by the root of no positive number",
         )
     elif step.kind in ("slopes", "instance", "scale"):
-        need(step.channels == below[0], f"{step.kind} do not fit what they read")
+        require(step.channels == below[0], f"{step.kind} do not fit what they read")
         flat = all(prod(shape) == shape[0] == step.channels for shape in shapes.values() if shape)
-        need(flat and () not in shapes.values(), f"{step.kind} have another number of weights")
+        require(flat and () not in shapes.values(), f"{step.kind} have another number of weights")
         if step.kind == "slopes":
-            need("weight" in shapes, "slopes are missing")
+            require("weight" in shapes, "slopes are missing")
         elif step.kind == "scale":
-            need(bool(shapes), "a scale has neither weights nor biases")
+            require(bool(shapes), "a scale has neither weights nor biases")
         else:
             given = step.arguments[0] if len(step.arguments) == 1 else ""
-            need(isinstance(given, Fraction) and given > 0, "a normalisation lacks its epsilon")
+            require(isinstance(given, Fraction) and given > 0, "a normalisation lacks its epsilon")
     elif step.kind == "cat":
-        need(step.channels == sum(below), "a concatenation does not fit")
+        require(step.channels == sum(below), "a concatenation does not fit")
     elif step.kind == "part":
         given = step.arguments[0] if len(step.arguments) == 1 else ""
-        need(isinstance(given, Fraction) and given.denominator == 1, "a part does not say where it starts")
-        need(step.start >= 0, "a part starts before the first channel")
-        need(step.start + step.channels <= below[0], "a part is not in what it reads")
+        require(isinstance(given, Fraction) and given.denominator == 1, "a part does not say where it starts")
+        require(step.start >= 0, "a part starts before the first channel")
+        require(step.start + step.channels <= below[0], "a part is not in what it reads")
     elif step.kind not in ("input", "other", "attend"):
-        need(all(step.channels == each * step.width for each in below), f"a {step.kind} does not fit what it reads")
-        need(step.width == 1 or step.kind == "flat", "only a flattening widens")
+        require(all(step.channels == each * step.width for each in below), f"a {step.kind} does not fit what it reads")
+        require(step.width == 1 or step.kind == "flat", "only a flattening widens")
 
 
 @dataclass

@@ -22,7 +22,7 @@ from lawful.verify.channels.program import ChangedWeights, ChannelStep, read_pro
 from lawful.verify.channels.values import Value, exact, is_zero, plus, size_of
 from lawful.verify.core.balls import BITS
 from lawful.verify.core.finding import Finding, short
-from lawful.verify.core.schema import afford, listed, need, record, wholes, word
+from lawful.verify.core.schema import integers, items, limit_cost, object_with_keys, require, word
 from lawful.verify.core.tensors import Tensor, finder, read_tensor, weights_digest
 
 Cell = tuple[int, int]
@@ -30,16 +30,18 @@ Cell = tuple[int, int]
 
 def check(body: dict[str, Any], networks: Sequence[Any] = ()) -> Finding:
     """How many channels went while the function stayed, up to rounding; tensors held by digest are in `networks`."""
-    given = record(body, "certificate", "program results before after others added folded dropped lost sweeps")
+    given = object_with_keys(
+        body, "certificate", "program results before after others added folded dropped lost sweeps"
+    )
     find = finder(networks)
     before, after = (
         {str(name): read_tensor(each, str(name), find) for name, each in record_of(given[key], key).items()}
         for key in ("before", "after")
     )
     others = {str(name): line for name, line in record_of(given["others"], "others").items()}
-    need(all(isinstance(line, str) and len(line) < 400 for line in others.values()), "others: expected texts")
-    need(not set(others) & (set(before) | set(after)), "a tensor is both read and not read")
-    lost = {word(name, "lost", *others) for name in listed(given["lost"], "lost", most=len(others))}
+    require(all(isinstance(line, str) and len(line) < 400 for line in others.values()), "others: expected texts")
+    require(not set(others) & (set(before) | set(after)), "a tensor is both read and not read")
+    lost = {word(name, "lost", *others) for name in items(given["lost"], "lost", most=len(others))}
     kept = {name: line for name, line in others.items() if name not in lost}
     digests = tuple(
         weights_digest({name: tensor.line for name, tensor in tensors.items()} | rest)
@@ -51,13 +53,13 @@ def check(body: dict[str, Any], networks: Sequence[Any] = ()) -> Finding:
         name = str(item["tensors"].get("weight"))
         if "transposed" in item and name not in turned:
             turned.add(name)
-            need(name in after, "a tensor is missing")
+            require(name in after, "a tensor is missing")
             after[name] = after[name].turned()
-    results = wholes(given["results"], "results", 0, len(steps) - 1, most=1000)
+    results = integers(given["results"], "results", 0, len(steps) - 1, most=1000)
     _need_outputs(steps, results)
-    sweeps = listed(given["sweeps"], "sweeps", most=10_000)
+    sweeps = items(given["sweeps"], "sweeps", most=10_000)
     size = sum(prod(tensor.shape) for tensor in before.values())
-    afford(2.0 * size)  # comparing them, mostly in runs; sweeps count their own work
+    limit_cost(2.0 * size)  # comparing them, mostly in runs; sweeps count their own work
     tidied = read_tidied(given["added"], given["folded"], given["dropped"], steps, results)
     with ctx.workprec(BITS):
         replay = ChannelReplay(steps, before, results)
@@ -83,12 +85,12 @@ def _need_outputs(steps: list[ChannelStep], results: list[int]) -> None:
     for at in reversed(range(len(steps))):
         if at in leads:
             leads |= set(steps[at].sources)
-    need(all(at in leads for at, step in enumerate(steps) if step.tensors), "weights lead to none of the results")
+    require(all(at in leads for at, step in enumerate(steps) if step.tensors), "weights lead to none of the results")
 
 
 def record_of(value: object, where: str) -> dict[str, Any]:
     """An object with any keys."""
-    return record(value, where, "", " ".join(value) if isinstance(value, dict) else "")
+    return object_with_keys(value, where, "", " ".join(value) if isinstance(value, dict) else "")
 
 
 class ChannelReplay:
@@ -160,21 +162,21 @@ class ChannelReplay:
         """Cells that leave at once: all is checked before anything changes."""
         known = ChannelFacts(self.weights)
         self._count_work(value)
-        if any(isinstance(item, list) and "dependent" in item[1:2] for item in listed(value, "sweeps")):
+        if any(isinstance(item, list) and "dependent" in item[1:2] for item in items(value, "sweeps")):
             dependent_sweep(self, known, value)
             return
         rows = {at: self.rows(at) for at, step in enumerate(self.steps) if step.kind == "layer"}
         reasons = self._reasons(value)
         updates: list[tuple[int, int, int | None, list[Value]]] = []
         for cell, (kind, leader) in reasons.items():
-            need(cell in self.alive and cell not in self.pinned, "a channel that must stay leaves, or leaves twice")
+            require(cell in self.alive and cell not in self.pinned, "a channel that must stay leaves, or leaves twice")
             if cell in self.scoring:
                 self._scores(known, cell, kind, set(reasons))
                 continue
-            need(kind != "unscored", "a channel of no query or key leaves as one")
+            require(kind != "unscored", "a channel of no query or key leaves as one")
             for at, columns in self.readers.get(cell, {}).items():
                 twins = self.readers.get(leader, {}).get(at, []) if leader is not None else columns
-                need(len(twins) == len(columns), "a twin is read elsewhere")
+                require(len(twins) == len(columns), "a twin is read elsewhere")
                 left = rows[at] if kind != "silent" else [row for row in rows[at] if self.cells[at][row] not in reasons]
                 for column, twin in zip(columns, twins, strict=True):
                     heard = [row for row in left if self.weights.hears(at, row, column)]
@@ -193,15 +195,15 @@ class ChannelReplay:
         sizes = [prod(self.weights.tensors[str(step.tensors["weight"])].shape) if step.kind in ("layer", "depthwise")
                  else step.channels for step in self.steps]  # fmt: skip
         shares = [size / max(1, step.channels) for size, step in zip(sizes, self.steps, strict=True)]
-        for item in listed(value, "sweeps"):
-            need(isinstance(item, list) and len(item) > 1, "a removal is not understood")
+        for item in items(value, "sweeps"):
+            require(isinstance(item, list) and len(item) > 1, "a removal is not understood")
             cell = self.cell(item[0])
             others = len(item[3]) if len(item) > 3 and isinstance(item[3], list) else 1
             read = sum(sizes[at] * len(columns) / max(1, len(self.cells[self.steps[at].sources[0]]))
                        for at, columns in self.readers.get(cell, {}).items())  # fmt: skip
             self.work += (1 + others) * (read + shares[cell[0]])
         self.work += sum(sizes) / 20
-        afford(20.0 * self.work)
+        limit_cost(20.0 * self.work)
 
     def rows(self, at: int) -> list[int]:
         """The channels of a step that are left."""
@@ -209,38 +211,38 @@ class ChannelReplay:
 
     def _scores(self, known: ChannelFacts, cell: Cell, kind: str, gone: set[Cell]) -> None:
         """An inner channel of queries and keys leaves: no score needs it, or all values of its group leave."""
-        need(cell not in self.readers, "a channel of queries and keys is read elsewhere")
-        need(kind in ("unscored", "silent"), "a channel of queries and keys leaves like another")
+        require(cell not in self.readers, "a channel of queries and keys is read elsewhere")
+        require(kind in ("unscored", "silent"), "a channel of queries and keys leaves like another")
         for at, group in self.scoring[cell]:
             step = self.steps[at]
             if step.heads is None:
                 raise AssertionError("scores belong to attention")
             values = {self.cells[step.sources[2]][place] for place in step.heads.values[group]}
             if kind == "silent":
-                need(not (values & self.alive) - gone, "the values of a head are still there")
+                require(not (values & self.alive) - gone, "the values of a head are still there")
                 continue
-            need(not step.heads.fixed, "an inner channel leaves that must stay")
+            require(not step.heads.fixed, "an inner channel leaves that must stay")
             for query, key in step.heads.products(group):
                 mine = self.cells[step.sources[1]][key] == cell
-                need(not mine or known.unscored(at, query, key), "a score needs a channel that leaves")
+                require(not mine or known.unscored(at, query, key), "a score needs a channel that leaves")
 
     def _reasons(self, value: object) -> dict[Cell, tuple[str, Cell | None]]:
         found: dict[Cell, tuple[str, Cell | None]] = {}
-        for item in listed(value, "sweeps"):
-            need(isinstance(item, list) and len(item) in (2, 3), "a removal is not understood")
+        for item in items(value, "sweeps"):
+            require(isinstance(item, list) and len(item) in (2, 3), "a removal is not understood")
             kind = word(item[1], "sweeps", "silent", "constant", "duplicate", "unscored")
-            need((len(item) == 3) is (kind == "duplicate"), "a removal is not understood")
+            require((len(item) == 3) is (kind == "duplicate"), "a removal is not understood")
             cell = self.cell(item[0])
-            need(cell not in found, "a channel leaves twice")
+            require(cell not in found, "a channel leaves twice")
             found[cell] = kind, self.cell(item[2]) if kind == "duplicate" else None
         stay = {leader for _, leader in found.values() if leader is not None}
-        need(not stay & set(found) and stay <= self.alive, "a twin leaves as well")
+        require(not stay & set(found) and stay <= self.alive, "a twin leaves as well")
         return found
 
     def cell(self, value: object) -> Cell:
         """A cell, named by one of its channels."""
-        at, place = wholes(value, "sweeps", 0, length=2)
-        need(at < len(self.steps) and place < len(self.cells[at]), "a channel is not there")
+        at, place = integers(value, "sweeps", 0, length=2)
+        require(at < len(self.steps) and place < len(self.cells[at]), "a channel is not there")
         return self.cells[at][place]
 
     def _taken_over(
@@ -248,19 +250,19 @@ class ChannelReplay:
     ) -> Iterable[tuple[int, int, int | None, list[Value]]]:
         if not heard:
             if kind == "duplicate":
-                need(self._ratio(known, at, column, twin) is not None, "a channel is no multiple")
+                require(self._ratio(known, at, column, twin) is not None, "a channel is no multiple")
             return
-        need(kind != "silent", "a silent channel is heard")
+        require(kind != "silent", "a silent channel is heard")
         if kind == "constant":
             value, *others = (known.read(use, column) for use in self.uses[at])
-            need(value is not None, "a channel is not constant wherever it is read")
-            need(not others or all(map(exact, (value, *others))), "a layer that is used again reads no rationals")
-            need(all(other == value for other in others), "a layer that is used again reads another constant")
+            require(value is not None, "a channel is not constant wherever it is read")
+            require(not others or all(map(exact, (value, *others))), "a layer that is used again reads no rationals")
+            require(all(other == value for other in others), "a layer that is used again reads another constant")
             for row in () if is_zero(value) else heard:
                 yield at, row, None, [plus([(tap, value)], Fraction(0)) for tap in self.weights.kernel(at, row, column)]
             return
         ratio = self._ratio(known, at, column, twin)
-        need(ratio is not None, "a channel is no multiple of its twin")
+        require(ratio is not None, "a channel is no multiple of its twin")
         for row in heard:
             yield at, row, twin, [ratio * tap for tap in self.weights.kernel(at, row, column)]  # type: ignore[operator]
 
@@ -274,7 +276,7 @@ class ChannelReplay:
         weights, names = self.weights, self.steps[at].tensors
         if column is not None:
             name, stored = str(names["weight"]), weights.places(at, row, column)
-            need(len(stored) == len(terms), "a weight lies between two groups")
+            require(len(stored) == len(terms), "a weight lies between two groups")
             places = [(weights.changed, (name, place), [term]) for place, term in zip(stored, terms, strict=True)]
         elif names["bias"] is not None:
             places = [(weights.changed, (str(names["bias"]), row), terms)]

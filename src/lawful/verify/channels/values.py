@@ -9,7 +9,7 @@ from typing import Any
 from flint import arb
 
 from lawful.verify.core.balls import ball
-from lawful.verify.core.schema import need
+from lawful.verify.core.schema import require
 
 ZERO = Fraction(0)
 Value = Any  # a Fraction or a ball
@@ -77,7 +77,7 @@ def standardised(value: Value, mean: Fraction, variance: Fraction, gain: Fractio
     away = plus([(Fraction(-1), mean)], value)
     if not gain or is_zero(away):
         return shift
-    need(variance > 0, "a normalisation divides by the root of a number that is not positive")
+    require(variance > 0, "a normalisation divides by the root of a number that is not positive")
     return _ball(away) * ball(gain) / ball(variance).sqrt() + ball(shift)
 
 

@@ -35,7 +35,7 @@ from lawful.verify.checkpoints.own import need_partners, own_numbers
 from lawful.verify.checkpoints.settings import check_settings
 from lawful.verify.core.checkpoint import Array, survey
 from lawful.verify.core.finding import Finding, short
-from lawful.verify.core.schema import grant, listed, need, record
+from lawful.verify.core.schema import extend_time_limit, items, object_with_keys, require
 from lawful.verify.relational.prove import Proof, prove
 
 ULP = 2.0**-53
@@ -59,7 +59,9 @@ CONSISTENT = 1e-9  # what two ways of adding up the same numbers may differ by
 
 def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Finding:
     """Check the certificate against the tensors of two files, by their names there; each is asked for when needed."""
-    parts = record(dict(body), "certificate", "tensors folds matrices frames shifts moved", optional="settings program")
+    parts = object_with_keys(
+        dict(body), "certificate", "tensors folds matrices frames shifts moved", optional="settings program"
+    )
     if len(files) != 2:
         raise CertificateError("it is about the numbers of two checkpoints: give both files, A and then B")
     settings = check_settings(parts.get("settings"), files)
@@ -67,26 +69,26 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     digests = digest_one, digest_two
     sources = read_sources(parts["tensors"])
     numbers = sum(math.prod(shape) for stored in (stored_one, stored_two) for shape in stored.values())
-    grant(SECONDS * numbers)
+    extend_time_limit(SECONDS * numbers)
     first, second = (
         FormTensors(file, stored, {name: pair[place] for name, pair in sources.items()})
         for place, (file, stored) in enumerate(zip(files, (stored_one, stored_two), strict=True))
     )
-    need(first.shapes == second.shapes, "tensors of A and B are of different sizes")
+    require(first.shapes == second.shapes, "tensors of A and B are of different sizes")
     shapes = second.shapes
-    folds = listed(parts["folds"], "folds", most=100_000)
+    folds = items(parts["folds"], "folds", most=100_000)
     matrices, partners, off, forms = read_matrices(parts["matrices"], numbers)
     frames = read_frames(parts["frames"], matrices, partners, shapes)
     shifts = read_shifts(parts["shifts"], shapes)
     made_up = first.constants | second.constants
     own = own_numbers(frames, shifts, shapes, made_up)
-    moved_only = {name_of(each, shapes, "moved") for each in listed(parts["moved"], "moved", most=1_000_000)}
+    moved_only = {name_of(each, shapes, "moved") for each in items(parts["moved"], "moved", most=1_000_000)}
     found = _Comparison(frames, shifts, moved_only)
     for names, joining in clusters(shapes, folds):
         one, two = ({name: each.made(name) for name in names} for each in (first, second))
         found.compare(one, two, joining)
     need_partners(frames, matrices, partners, found.mixed)
-    need(found.left(own) > 0, "nothing that is listed is compared")
+    require(found.left(own) > 0, "nothing that is listed is compared")
     statement = _statement(digests, found, found.left(own), folds, len(shapes))
     if shifts:
         added = sum(piece.size for pieces in shifts.values() for piece in pieces)
@@ -163,12 +165,12 @@ class _Comparison:
                 part = np.ldexp(_cut(piece, along, where), -exponent)
                 turned, sizes = turned + part, sizes + np.abs(part)
             gap = np.abs(turned - one)
-            need(bool(np.isfinite(gap).all()), "an entry is not finite")
-            need(not bool((gap[sizes == 0] > 0).any()), "an entry differs where nothing was added up")
+            require(bool(np.isfinite(gap).all()), "an entry is not finite")
+            require(not bool((gap[sizes == 0] > 0).any()), "an entry differs where nothing was added up")
             self.apart += int(np.count_nonzero(gap > sizes / 2))
             share = max(share, float((gap / np.where(sizes > 0, sizes, 1.0)).max(initial=0.0)))
             if not plain:
-                need(
+                require(
                     not bool(((gap > 0) & (gap < TINY)).any()),
                     f"the numbers of {name} are too far apart to be compared",
                 )
@@ -177,12 +179,12 @@ class _Comparison:
             if kinds:
                 pair = raw_one, acted(raw_two, by)
                 kinds = {(kind, side) for kind, side in kinds if _stored_in(STORED[kind], pair[side], pair[1 - side])}
-        need(not plain or bool(kinds), "a tensor that is said to be moved only is another one")
-        need(lines.explained(), f"{name} differs by more than rounding of its numbers explains")
-        need(lines.tells(), f"{name} is mixed so that rounding of its numbers explains any others")
+        require(not plain or bool(kinds), "a tensor that is said to be moved only is another one")
+        require(lines.explained(), f"{name} differs by more than rounding of its numbers explains")
+        require(lines.tells(), f"{name} is mixed so that rounding of its numbers explains any others")
         share += 4 * (terms + CHAIN) * ULP
         if (0, 0) in kinds:
-            need(share < CONSISTENT, "what is folded into a tensor was not moved with it")
+            require(share < CONSISTENT, "what is folded into a tensor was not moved with it")
             self.exact += six[0].size
             return
         self.furthest = max(self.furthest, off / length if length else 0.0)

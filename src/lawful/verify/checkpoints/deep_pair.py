@@ -17,7 +17,7 @@ import numpy as np
 
 from lawful.verify.core.checkpoint import Array, tensors_digest
 from lawful.verify.core.finding import Finding, short
-from lawful.verify.core.schema import listed, need, record, whole
+from lawful.verify.core.schema import integer, items, object_with_keys, require
 
 HALF = Fraction(1, 2)
 Layer = tuple[list[list[Fraction]], list[Fraction]]  # rows and biases
@@ -25,17 +25,17 @@ Layer = tuple[list[list[Fraction]], list[Fraction]]  # rows and biases
 
 def check(activation: str, claimed: str, layers: Sequence[Any], files: Sequence[Mapping[str, Array]]) -> Finding:
     """Check the verdict against the tensors of two files."""
-    need(activation in ("tanh", "sigmoid"), "there is no theorem about deep networks of this activation")
+    require(activation in ("tanh", "sigmoid"), "there is no theorem about deep networks of this activation")
     tables, sizes = zip(
         *(_table(file, each, activation) for file, each in zip(files, layers, strict=True)), strict=True
     )
-    need(sizes[0][0] == sizes[1][0] and sizes[0][-1] == sizes[1][-1], "inputs or outputs are of different numbers")
-    need(len(sizes[0]) == len(sizes[1]), "the networks have different depths")
+    require(sizes[0][0] == sizes[1][0] and sizes[0][-1] == sizes[1][-1], "inputs or outputs are of different numbers")
+    require(len(sizes[0]) == len(sizes[1]), "the networks have different depths")
     apart = sum(tables[0].get(key) != tables[1].get(key) for key in {*tables[0], *tables[1]})
     if claimed == "equal":
-        need(not apart, "the networks are different")
+        require(not apart, "the networks are different")
     else:
-        need(apart > 0, "the networks are the same")
+        require(apart > 0, "the networks are the same")
     digests = tuple(tensors_digest(file) for file in files)
     depth = len(sizes[0]) - 2
     words = f"{short(digests[0])} and {short(digests[1])}, read as {depth} hidden layers of {activation}, are "
@@ -59,10 +59,10 @@ def _table(
     widths = [len(names)]
     for depth, (rows, biases) in enumerate(network):
         last = depth == len(network) - 1
-        need(all(all(row) for row in rows), "a weight is zero, and the theorem says nothing then")
-        need(last or all(biases), "a bias is zero, and the theorem says nothing then")
+        require(all(all(row) for row in rows), "a weight is zero, and the theorem says nothing then")
+        require(last or all(biases), "a bias is zero, and the theorem says nothing then")
         own = list(range(len(rows))) if last else [abs(bias) for bias in biases]
-        need(len(set(own)) == len(own), "two biases of a layer have the same absolute value")
+        require(len(set(own)) == len(own), "two biases of a layer have the same absolute value")
         signs = [1 if last or bias > 0 else -1 for bias in biases]
         for name, sign, row, bias in zip(own, signs, rows, biases, strict=True):
             for other, flip, weight in zip(names, turned, row, strict=True):
@@ -76,19 +76,19 @@ def _table(
 
 def _network(file: Mapping[str, Array], layers: Any, activation: str) -> list[Layer]:
     """The layers of the network of tanh that these tensors make, in fractions."""
-    parts = [record(each, "layers", "weight axis bias") for each in listed(layers, "layers", most=1000)]
+    parts = [object_with_keys(each, "layers", "weight axis bias") for each in items(layers, "layers", most=1000)]
     named = [part[key] for part in parts for key in ("weight", "bias") if part[key] is not None]
-    need(all(isinstance(name, str) and name in file for name in named), "a tensor is not in the file")
-    need(len(set(named)) == len(named) == len(file), "a tensor is used twice, or not at all")
+    require(all(isinstance(name, str) and name in file for name in named), "a tensor is not in the file")
+    require(len(set(named)) == len(named) == len(file), "a tensor is used twice, or not at all")
     found: list[Layer] = []
     for depth, part in enumerate(parts):
         array = file[part["weight"]]
-        need(array.ndim == 2 and bool(np.isfinite(array).all()), "a weight is no matrix of finite numbers")
-        matrix = array if whole(part["axis"], "axis", 0, 1) == 1 else array.T
-        need(matrix.size > 0, "a weight is empty")
-        need(not found or matrix.shape[1] == len(found[-1][0]), "the layers do not fit each other")
+        require(array.ndim == 2 and bool(np.isfinite(array).all()), "a weight is no matrix of finite numbers")
+        matrix = array if integer(part["axis"], "axis", 0, 1) == 1 else array.T
+        require(matrix.size > 0, "a weight is empty")
+        require(not found or matrix.shape[1] == len(found[-1][0]), "the layers do not fit each other")
         given = np.zeros(len(matrix)) if part["bias"] is None else np.asarray(file[part["bias"]])
-        need(given.shape == (len(matrix),) and bool(np.isfinite(given).all()), "a bias does not fit its layer")
+        require(given.shape == (len(matrix),) and bool(np.isfinite(given).all()), "a bias does not fit its layer")
         found.append(_as_tanh(matrix, given, activation, first=not depth, last=depth == len(parts) - 1))
     return found
 
@@ -111,7 +111,7 @@ def _without_repetition(network: Sequence[Layer]) -> list[Layer]:
     for depth in range(len(merged) - 2, -1, -1):
         (rows, biases), (after, shift) = merged[depth], merged[depth + 1]
         heard = [unit for unit in range(len(rows)) if any(row[unit] for row in after)]
-        need(bool(heard), "a layer says nothing, and the theorem says nothing then")
+        require(bool(heard), "a layer says nothing, and the theorem says nothing then")
         merged[depth] = [rows[unit] for unit in heard], [biases[unit] for unit in heard]
         merged[depth + 1] = [[row[unit] for unit in heard] for row in after], shift
     return merged

@@ -13,7 +13,7 @@ import numpy as np
 from lawful.errors import CertificateError, NotACertificate
 from lawful.verify.checkpoints.folds import name_of
 from lawful.verify.core.checkpoint import Array, Shapes
-from lawful.verify.core.schema import afford, listed, need, record, whole, wholes
+from lawful.verify.core.schema import integer, integers, items, limit_cost, object_with_keys, require
 
 INVERSE = 1e-6
 BLAS = 500.0  # products of floats that a library does in the time of one elementary step
@@ -58,20 +58,20 @@ def read_matrices(value: object, most: int) -> tuple[list[Array], list[int], flo
     forms: list[Form] = []
     sizes: list[int] = []
     numbers = 0
-    for each in listed(value, "matrices", most=1_000_000):
-        parts = record(each, "matrices", "size partner", "values dual skew order signs")
-        size = whole(parts["size"], "matrices", 1, 100_000)
+    for each in items(value, "matrices", most=1_000_000):
+        parts = object_with_keys(each, "matrices", "size partner", "values dual skew order signs")
+        size = integer(parts["size"], "matrices", 1, 100_000)
         numbers += size * size
         sizes.append(size)
         # A matrix explains something only if it acts on more numbers than it has: before anything is unpacked.
-        need(numbers <= most, "the matrices hold more numbers than the files")
+        require(numbers <= most, "the matrices hold more numbers than the files")
         forms.append(_form(parts, size))
-        partners.append(whole(parts["partner"], "matrices", 0))
-    afford(sum(float(size) ** 3 for size in sizes) / BLAS)
+        partners.append(integer(parts["partner"], "matrices", 0))
+    limit_cost(sum(float(size) ** 3 for size in sizes) / BLAS)
     for form in forms:
         if isinstance(form, int):
             other = forms[form] if form < len(forms) else 0
-            need(not isinstance(other, int), "a matrix is the inverse of none")
+            require(not isinstance(other, int), "a matrix is the inverse of none")
             found.append(np.zeros((0, 0)))
         else:
             found.append(form.matrix if isinstance(form, Rotation) else form)
@@ -83,29 +83,31 @@ def read_matrices(value: object, most: int) -> tuple[list[Array], list[int], flo
                 raise CertificateError("a matrix has no inverse") from None
     off = relative = 0.0
     for matrix, partner in zip(found, partners, strict=True):
-        need(partner < len(found) and found[partner].shape == matrix.shape, "a matrix has no partner")
+        require(partner < len(found) and found[partner].shape == matrix.shape, "a matrix has no partner")
         gap = np.abs(matrix @ found[partner].T - np.eye(len(matrix)))
-        need(float(gap.sum(1).max()) < 0.5, "a matrix is not inverse to its partner")  # so it has one: Neumann's series
+        require(
+            float(gap.sum(1).max()) < 0.5, "a matrix is not inverse to its partner"
+        )  # so it has one: Neumann's series
         off = max(off, float(gap.max(initial=0.0)))
         gap /= np.maximum(np.abs(matrix) @ np.abs(found[partner]).T, 1.0)
         relative = max(relative, float(gap.max()))
-    need(relative <= INVERSE, "a matrix is neither orthogonal nor inverse to its partner")
+    require(relative <= INVERSE, "a matrix is neither orthogonal nor inverse to its partner")
     return found, partners, off, forms
 
 
 def _form(parts: dict[str, Any], size: int) -> Form:
     """Floats, the number of a matrix whose inverse transposed it is, or the skew matrix of a rotation."""
     if "dual" in parts:
-        return whole(record(parts, "matrices", "size partner dual")["dual"], "matrices", 0)
+        return integer(object_with_keys(parts, "matrices", "size partner dual")["dual"], "matrices", 0)
     if "skew" not in parts:
-        record(parts, "matrices", "size partner values")
+        object_with_keys(parts, "matrices", "size partner values")
         return _unpacked(parts["values"], "matrices", size * size).reshape(size, size)
-    record(parts, "matrices", "size partner skew order signs")
+    object_with_keys(parts, "matrices", "size partner skew order signs")
     skew = np.zeros((size, size))
     skew[np.triu_indices(size, 1)] = _unpacked(parts["skew"], "matrices", size * (size - 1) // 2)
-    order = np.array(wholes(parts["order"], "matrices", 0, size - 1, length=size))
-    signs = np.array(wholes(parts["signs"], "matrices", -1, 1, length=size))
-    need(len(np.unique(order)) == size and bool((signs != 0).all()), "a rotation has rows twice, or rows of zeros")
+    order = np.array(integers(parts["order"], "matrices", 0, size - 1, length=size))
+    signs = np.array(integers(parts["signs"], "matrices", -1, 1, length=size))
+    require(len(np.unique(order)) == size and bool((signs != 0).all()), "a rotation has rows twice, or rows of zeros")
     return Rotation(skew - skew.T, order, signs)
 
 
@@ -114,37 +116,37 @@ def read_frames(
 ) -> dict[str, list[ListedFrame]]:
     """For each tensor what happens to its axes, each at most once."""
     found: dict[str, list[ListedFrame]] = {}
-    for each in listed(value, "frames", most=1_000_000):
-        parts = record(each, "frames", "tensor dims source factor blocks", "divisor")
+    for each in items(value, "frames", most=1_000_000):
+        parts = object_with_keys(each, "frames", "tensor dims source factor blocks", "divisor")
         name = name_of(parts["tensor"], shapes, "frames")
         own = found.setdefault(name, [])
         own.append(_frame(parts, matrices, partners, shapes[name]))
         dims = [d for frame in own for d in frame.dims]
-        need(len(set(dims)) == len(dims), "an axis is moved twice")
+        require(len(set(dims)) == len(dims), "an axis is moved twice")
     return found
 
 
 def _frame(parts: dict[str, Any], matrices: list[Array], partners: list[int], shape: tuple[int, ...]) -> ListedFrame:
-    dims = tuple(wholes(parts["dims"], "frames", 0, len(shape) - 1, most=len(shape)))
-    need(len(set(dims)) == len(dims), "a dimension is named twice")
+    dims = tuple(integers(parts["dims"], "frames", 0, len(shape) - 1, most=len(shape)))
+    require(len(set(dims)) == len(dims), "a dimension is named twice")
     count = int(np.prod([shape[d] for d in dims], dtype=int))
-    source = np.array(wholes(parts["source"], "frames", 0, count - 1, length=count))
-    need(len(np.unique(source)) == count, "the rows of an axis are not permuted")
+    source = np.array(integers(parts["source"], "frames", 0, count - 1, length=count))
+    require(len(np.unique(source)) == count, "the rows of an axis are not permuted")
     top = _unpacked(parts["factor"], "frames", count)
     divisor = _unpacked(parts["divisor"], "frames", count) if "divisor" in parts else np.ones(count)
-    need(bool((divisor != 0).all()), "a row is divided by zero")
+    require(bool((divisor != 0).all()), "a row is divided by zero")
     with np.errstate(over="ignore", under="ignore"):
         factor = top / divisor
-    need(bool((factor != 0).all() and np.isfinite(factor).all()), "a row is multiplied by zero")
+    require(bool((factor != 0).all() and np.isfinite(factor).all()), "a row is multiplied by zero")
     blocks: list[tuple[Places, Array]] = []
     numbers: list[tuple[int, Places]] = []
     used = np.zeros(count, dtype=bool)
-    for each in listed(parts["blocks"], "frames", most=1_000_000):
-        entry = record(each, "blocks", "rows matrix")
-        number = whole(entry["matrix"], "blocks", 0, len(matrices) - 1)
+    for each in items(parts["blocks"], "frames", most=1_000_000):
+        entry = object_with_keys(each, "blocks", "rows matrix")
+        number = integer(entry["matrix"], "blocks", 0, len(matrices) - 1)
         matrix = matrices[number]
-        rows = np.array([_line(line, count, len(matrix)) for line in listed(entry["rows"], "blocks", most=count)])
-        need(rows.ndim == 2 and len(np.unique(rows)) == rows.size and not used[rows].any(), "rows are mixed twice")
+        rows = np.array([_line(line, count, len(matrix)) for line in items(entry["rows"], "blocks", most=count)])
+        require(rows.ndim == 2 and len(np.unique(rows)) == rows.size and not used[rows].any(), "rows are mixed twice")
         used[rows.reshape(-1)] = True
         blocks.append((rows, matrix))
         numbers.append((number, rows))
@@ -155,19 +157,19 @@ def _frame(parts: dict[str, Any], matrices: list[Array], partners: list[int], sh
 def _line(value: object, count: int, size: int) -> list[int]:
     """Rows of a block: all of them, or the first of some that follow one another."""
     if isinstance(value, list):
-        return wholes(value, "blocks", 0, count - 1, length=size)
-    start = whole(value, "blocks", 0, count - size)
+        return integers(value, "blocks", 0, count - 1, length=size)
+    start = integer(value, "blocks", 0, count - size)
     return list(range(start, start + size))
 
 
 def read_shifts(value: object, shapes: Shapes) -> dict[str, list[Array]]:
     """For each tensor the constants that are added to it, of size 1 where they do not change."""
     found: dict[str, list[Array]] = {}
-    for each in listed(value, "shifts", most=1_000_000):
-        parts = record(each, "shifts", "tensor shape values")
+    for each in items(value, "shifts", most=1_000_000):
+        parts = object_with_keys(each, "shifts", "tensor shape values")
         name = name_of(parts["tensor"], shapes, "shifts")
-        shape = tuple(wholes(parts["shape"], "shifts", 1, 10**9, length=len(shapes[name])))
-        need(all(s in (1, t) for s, t in zip(shape, shapes[name], strict=True)), "a shift does not fit")
+        shape = tuple(integers(parts["shape"], "shifts", 1, 10**9, length=len(shapes[name])))
+        require(all(s in (1, t) for s, t in zip(shape, shapes[name], strict=True)), "a shift does not fit")
         piece = _unpacked(parts["values"], "shifts", int(np.prod(shape, dtype=int))).reshape(shape)
         found.setdefault(name, []).append(piece)
     return found
@@ -186,7 +188,7 @@ def _unpacked(value: object, where: str, count: int) -> Array:
     if len(raw) not in (4 * count, 8 * count):
         raise NotACertificate(f"{where}: expected {count} packed numbers")
     found = np.frombuffer(raw, dtype="<f8" if len(raw) == 8 * count else "<f4").astype(np.float64)
-    need(bool(np.isfinite(found).all()), "a number of the certificate is not finite")
+    require(bool(np.isfinite(found).all()), "a number of the certificate is not finite")
     return found
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from lawful.errors import NotACertificate
 from lawful.verify.core.checkpoint import Array, Shapes
-from lawful.verify.core.schema import listed, need, number, record, truth, whole, wholes
+from lawful.verify.core.schema import integer, integers, items, number, object_with_keys, require, truth
 
 Source = str | dict[str, Any]
 Taken = dict[str, list[Any]]  # for each tensor of a file, the rows that were taken, None for all
@@ -22,11 +22,11 @@ Taken = dict[str, list[Any]]  # for each tensor of a file, the rows that were ta
 def read_sources(value: object) -> dict[str, tuple[Source, Source]]:
     """For each tensor of the common form, the tensor of each file that it is, or how it is made of some."""
     found: dict[str, tuple[Source, Source]] = {}
-    for each in listed(value, "tensors", most=1_000_000):
-        name, *sources = listed(each, "tensors", length=3)
+    for each in items(value, "tensors", most=1_000_000):
+        name, *sources = items(each, "tensors", length=3)
         if not isinstance(name, str) or not all(isinstance(part, (str, dict)) for part in sources):
             raise NotACertificate("tensors: expected a name and two sources")
-        need(name not in found, "a tensor is named twice")
+        require(name not in found, "a tensor is named twice")
         found[name] = (sources[0], sources[1])
     return found
 
@@ -43,15 +43,15 @@ class FormTensors:
         """One of them, in float64."""
         source, taken = self.sources[name], {} if taken is None else taken
         if isinstance(source, str):
-            need(source in self.stored, "a tensor of the certificate is not in the file")
+            require(source in self.stored, "a tensor of the certificate is not in the file")
             taken.setdefault(source, []).append(None)
             return np.asarray(self.file[source], dtype=np.float64)
         if "constant" in source:
-            parts = record(source, "tensors", "constant shape")
-            shape = tuple(wholes(parts["shape"], "tensors", 1, 10**9, most=8))
-            need(math.prod(shape) <= self._room(), "a constant tensor is larger than the file")
+            parts = object_with_keys(source, "tensors", "constant shape")
+            shape = tuple(integers(parts["shape"], "tensors", 1, 10**9, most=8))
+            require(math.prod(shape) <= self._room(), "a constant tensor is larger than the file")
             return np.full(shape, number(parts["constant"], "tensors"))
-        return self._joined(record(source, "tensors", "parts axis transposed rows"), taken)
+        return self._joined(object_with_keys(source, "tensors", "parts axis transposed rows"), taken)
 
     @property
     def constants(self) -> set[str]:
@@ -67,38 +67,40 @@ class FormTensors:
         for name in self.sources:
             array = self.made(name, taken)
             room -= array.size
-            need(room >= 0, "the tensors of a file are used too often")
-            need(bool(np.isfinite(array).all()), "a file holds numbers that are not finite")
+            require(room >= 0, "the tensors of a file are used too often")
+            require(bool(np.isfinite(array).all()), "a file holds numbers that are not finite")
             self.shapes[name] = array.shape
         for key, shape in self.stored.items():
-            need(key in taken, "a file holds tensors that the certificate does not speak of")
+            require(key in taken, "a file holds tensors that the certificate does not speak of")
             if None not in taken[key]:
                 count = shape[taken[key][0][0]] if shape else 1
                 rows = np.unique(np.concatenate([rows for _, rows in taken[key]]))
                 same_axis = len({axis for axis, _ in taken[key]}) == 1
-                need(same_axis and len(rows) == count, "a file holds rows that the certificate does not speak of")
+                require(same_axis and len(rows) == count, "a file holds rows that the certificate does not speak of")
 
     def _joined(self, parts: dict[str, Any], taken: Taken) -> Array:
         """Tensors (or so many zeros) joined along an axis, then rows of that."""
         turned = truth(parts["transposed"], "tensors")
         pieces: list[Array] = []
         owners: list[tuple[str | None, int]] = []
-        axis = whole(parts["axis"], "tensors", 0, 8)
-        for part in listed(parts["parts"], "tensors", most=64):
+        axis = integer(parts["axis"], "tensors", 0, 8)
+        for part in items(parts["parts"], "tensors", most=64):
             if isinstance(part, str):
-                need(part in self.stored, "a tensor of the certificate is not in the file")
+                require(part in self.stored, "a tensor of the certificate is not in the file")
                 piece = np.asarray(self.file[part], dtype=np.float64)
-                need(axis < max(piece.ndim, 1) and (not turned or piece.ndim == 2), "a tensor is joined along no axis")
+                require(
+                    axis < max(piece.ndim, 1) and (not turned or piece.ndim == 2), "a tensor is joined along no axis"
+                )
                 pieces.append(piece.T if turned else piece)
             else:
-                pieces.append(np.zeros(whole(part, "tensors", 1, 1_000_000)))
+                pieces.append(np.zeros(integer(part, "tensors", 1, 1_000_000)))
             owners += [(part if isinstance(part, str) else None, row) for row in range(pieces[-1].shape[axis])]
         shapes = {tuple(n for d, n in enumerate(piece.shape) if d != axis) for piece in pieces}
-        need(len(shapes) == 1, "tensors that are joined do not fit each other")
+        require(len(shapes) == 1, "tensors that are joined do not fit each other")
         joined = np.concatenate(pieces, axis)
         count = len(owners)
-        rows = range(count) if parts["rows"] is None else wholes(parts["rows"], "tensors", 0, count - 1)
-        need(len(set(rows)) == len(rows), "a row is taken twice")
+        rows = range(count) if parts["rows"] is None else integers(parts["rows"], "tensors", 0, count - 1)
+        require(len(set(rows)) == len(rows), "a row is taken twice")
         places: dict[str, list[int]] = {}
         for row in rows:
             owner, place = owners[row]

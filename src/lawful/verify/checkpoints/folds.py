@@ -9,7 +9,7 @@ import numpy as np
 
 from lawful.errors import NotACertificate
 from lawful.verify.core.checkpoint import Array
-from lawful.verify.core.schema import listed, need, number, record, truth, whole, wholes, word
+from lawful.verify.core.schema import integer, integers, items, number, object_with_keys, require, truth, word
 
 Tensors = dict[str, Array]
 KINDS = ("gain", "statistics", "value", "move", "drop", "centre")
@@ -69,17 +69,17 @@ class FoldedTensors:
             raise NotACertificate("folds: expected objects")
         kind = word(each.get("fold"), "folds", *KINDS)
         if kind == "gain":
-            self._gain(record(each, "folds", "fold gain offset plus readers centred"))
+            self._gain(object_with_keys(each, "folds", "fold gain offset plus readers centred"))
         elif kind == "statistics":
-            self._statistics(record(each, "folds", "fold gain offset mean variance epsilon writer"))
+            self._statistics(object_with_keys(each, "folds", "fold gain offset mean variance epsilon writer"))
         elif kind == "value":
-            self._value(record(each, "folds", "fold bias rows columns reader"))
+            self._value(object_with_keys(each, "folds", "fold bias rows columns reader"))
         elif kind == "move":
-            self._move(record(each, "folds", "fold source target"))
+            self._move(object_with_keys(each, "folds", "fold source target"))
         elif kind == "centre":
-            self._centre(record(each, "folds", "fold tensor axis amount"))
+            self._centre(object_with_keys(each, "folds", "fold tensor axis amount"))
         else:
-            name = self._name(record(each, "folds", "fold tensor")["tensor"])
+            name = self._name(object_with_keys(each, "folds", "fold tensor")["tensor"])
             self._lost(name, np.count_nonzero(self.state[name]))
             self._clear(name)
 
@@ -89,9 +89,9 @@ class FoldedTensors:
         return name_of(value, self.raw, "folds")
 
     def _reader(self, value: object) -> tuple[str, int, str | None]:
-        parts = record(value, "reader", "weight axis bias")
+        parts = object_with_keys(value, "reader", "weight axis bias")
         weight = name_of(parts["weight"], self.raw, "reader")
-        axis = whole(parts["axis"], "reader", 0, self.raw[weight].ndim - 1)
+        axis = integer(parts["axis"], "reader", 0, self.raw[weight].ndim - 1)
         return weight, axis, None if parts["bias"] is None else name_of(parts["bias"], self.raw, "reader")
 
     def _clear(self, name: str) -> None:
@@ -126,13 +126,13 @@ class FoldedTensors:
     def _gain(self, each: dict[str, Any]) -> None:
         gain, offset = (None if each[key] is None else self._name(each[key]) for key in ("gain", "offset"))
         plus, centred = number(each["plus"], "folds"), truth(each["centred"], "folds")
-        readers = [self._reader(one) for one in listed(each["readers"], "folds", most=10_000)]
-        need(bool(readers), "a gain is folded into nothing")
+        readers = [self._reader(one) for one in items(each["readers"], "folds", most=10_000)]
+        require(bool(readers), "a gain is folded into nothing")
         factor = None if gain is None else self.state[gain] + plus
         carried = all(bias is not None for _, _, bias in readers)
         for weight, axis, bias in readers:
             fits = factor is None or factor.shape == (self.raw[weight].shape[axis],)
-            need(fits, "a gain does not fit the layer that reads it")
+            require(fits, "a gain does not fit the layer that reads it")
             if offset is not None and carried and bias is not None:
                 self._add(bias, offset, weight, axis)
             if factor is not None:
@@ -140,15 +140,15 @@ class FoldedTensors:
             if centred:
                 self._take_means(weight, axis)
         if offset is not None:
-            need(carried or factor is not None, "an offset is folded into nothing")
+            require(carried or factor is not None, "an offset is folded into nothing")
             if carried:
                 self._clear(offset)
             elif factor is not None:
                 read = bool(((factor != 0) | (self.state[offset] == 0)).all())
-                need(read, "an offset is divided by a gain of zero")
-                whole = np.where(factor != 0, factor, 1.0)  # nothing is read where gain and offset are zero
-                self.state[offset] = self.state[offset] / whole
-                self.sizes[offset] = self.sizes[offset] / np.abs(whole)
+                require(read, "an offset is divided by a gain of zero")
+                divisor = np.where(factor != 0, factor, 1.0)  # nothing is read where gain and offset are zero
+                self.state[offset] = self.state[offset] / divisor
+                self.sizes[offset] = self.sizes[offset] / np.abs(divisor)
         if gain is not None:
             self.state[gain] = np.full_like(self.state[gain], 1.0 - plus)
             self.sizes[gain] = np.abs(self.state[gain])
@@ -157,14 +157,14 @@ class FoldedTensors:
         gain, offset, mean, variance = (self._name(each[key]) for key in ("gain", "offset", "mean", "variance"))
         state, sizes, epsilon = self.state, self.sizes, number(each["epsilon"], "folds")
         self.epsilon = max(self.epsilon, epsilon)
-        need(bool((state[variance] + epsilon > 0).all()), "a variance is negative")
+        require(bool((state[variance] + epsilon > 0).all()), "a variance is negative")
         self._lost(variance, np.count_nonzero(np.where(np.abs(state[variance]) < epsilon, state[variance], 0.0)))
         deviation = np.sqrt(state[variance] + epsilon)
         factor, size = state[gain] / deviation, np.abs(state[gain]) / deviation
         centre, spread = -state[mean], np.abs(state[mean])
         if each["writer"] is not None:
             weight, axis, bias = self._reader(each["writer"])
-            need(factor.shape == (self.raw[weight].shape[axis],), "statistics do not fit the layer before them")
+            require(factor.shape == (self.raw[weight].shape[axis],), "statistics do not fit the layer before them")
             if bias is not None:
                 centre, spread = centre + state[bias], spread + sizes[bias]
                 self._clear(bias)
@@ -180,13 +180,13 @@ class FoldedTensors:
 
     def _value(self, each: dict[str, Any]) -> None:
         bias = self._name(each["bias"])
-        rows = np.array(wholes(each["rows"], "folds", 0, len(self.raw[bias]) - 1))
+        rows = np.array(integers(each["rows"], "folds", 0, len(self.raw[bias]) - 1))
         weight, axis, target = self._reader(each["reader"])
-        need(target is not None and target != bias, "the bias of values has no output to go to")
-        copies = listed(each["columns"], "folds", most=10_000)
-        need(bool(copies) and len(np.unique(rows)) == len(rows), "the bias of values goes nowhere, or twice")
+        require(target is not None and target != bias, "the bias of values has no output to go to")
+        copies = items(each["columns"], "folds", most=10_000)
+        require(bool(copies) and len(np.unique(rows)) == len(rows), "the bias of values goes nowhere, or twice")
         for columns in copies:
-            picked = np.array(wholes(columns, "folds", 0, self.raw[weight].shape[axis] - 1, length=len(rows)))
+            picked = np.array(integers(columns, "folds", 0, self.raw[weight].shape[axis] - 1, length=len(rows)))
             for tensors in (self.state, self.sizes):
                 part = np.moveaxis(tensors[weight], axis, 0)[picked]
                 tensors[str(target)] = tensors[str(target)] + np.tensordot(tensors[bias][rows], part, axes=([0], [0]))
@@ -198,7 +198,7 @@ class FoldedTensors:
     def _move(self, each: dict[str, Any]) -> None:
         source, target = (self._name(each[key]) for key in ("source", "target"))
         fits = source != target and self.raw[source].shape == self.raw[target].shape
-        need(fits, "a vector does not fit where it is moved")
+        require(fits, "a vector does not fit where it is moved")
         for tensors in (self.state, self.sizes):
             tensors[target] = tensors[target] + tensors[source]
         self.terms[target] += self.terms[source]
@@ -207,8 +207,8 @@ class FoldedTensors:
     def _centre(self, each: dict[str, Any]) -> None:
         """Once for every tensor that names the amount: it is taken from the file, and 0 afterwards."""
         tensor, amount = (self._name(each[key]) for key in ("tensor", "amount"))
-        axis = whole(each["axis"], "folds", 0, self.raw[tensor].ndim - 1)
+        axis = integer(each["axis"], "folds", 0, self.raw[tensor].ndim - 1)
         share = float(self.raw[amount].reshape(-1)[0])
-        need(self.raw[amount].size == 1 and share in (0.0, 1.0), "a mean is taken off once or not at all")
+        require(self.raw[amount].size == 1 and share in (0.0, 1.0), "a mean is taken off once or not at all")
         self._take_means(tensor, axis, share)
         self._clear(amount)

@@ -20,7 +20,7 @@ from lawful.outward import at_least
 from lawful.verify.core.checkpoint import Array, survey
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.program import ReadStep, read_steps
-from lawful.verify.core.schema import afford, listed, need, number, record
+from lawful.verify.core.schema import items, limit_cost, number, object_with_keys, require
 
 MOST_ENTRIES = 6_000_000  # of all arrays of a list of steps: each is a ball
 PRECISIONS = (64, 128, 256, 512, 1024, 2048)
@@ -29,22 +29,22 @@ Balls = list[Any]
 
 def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Finding:
     """Check the certificate against the tensors of two files, by their names there."""
-    parts = record(dict(body), "certificate", "steps tensors apart")
+    parts = object_with_keys(dict(body), "certificate", "steps tensors apart")
     if len(files) != 2:
         raise CertificateError("it is about the numbers of two checkpoints: give both files, A and then B")
     least = number(parts["apart"], "apart")
-    need(least > 0, "outputs that are nothing apart are no difference")
-    programs = [read_steps(each) for each in listed(parts["steps"], "steps", most=2)]
-    need(bool(programs), "no steps are listed")
+    require(least > 0, "outputs that are nothing apart are no difference")
+    programs = [read_steps(each) for each in items(parts["steps"], "steps", most=2)]
+    require(bool(programs), "no steps are listed")
     for steps in programs:
-        need(steps[1].length == 0, "an input that is not in the certificate")
-        need(steps[-1].length == 1, "the steps do not end with one output")
-        afford(20.0 * sum(_work(step) for step in steps))
+        require(steps[1].length == 0, "an input that is not in the certificate")
+        require(steps[-1].length == 1, "the steps do not end with one output")
+        limit_cost(20.0 * sum(_work(step) for step in steps))
         if sum(step.length for step in steps) > MOST_ENTRIES:
             raise Unsupported(f"the steps of this certificate have more than {MOST_ENTRIES:,} numbers")
     surveys = [survey(file) for file in files]
-    need(len(programs) == 2 or surveys[0][0] != surveys[1][0], "the two files hold the same numbers")
-    names = listed(parts["tensors"], "tensors", length=2)
+    require(len(programs) == 2 or surveys[0][0] != surveys[1][0], "the two files hold the same numbers")
+    names = items(parts["tensors"], "tensors", length=2)
     if len(programs) == 1:
         # One list of steps reads both files alike; in another order it would tell a file from itself.
         _need_one_order(names, surveys[0][1], surveys[1][1])
@@ -67,27 +67,27 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
 
 def _numbers(file: Mapping[str, Array], shapes: Mapping[str, Any], names: object, count: int) -> list[float]:
     """The numbers of some tensors of a file, laid end to end: so many; no tensor twice."""
-    tensors = listed(names, "tensors", most=100_000)
-    need(all(isinstance(name, str) and name in shapes for name in tensors), "a tensor that is not in its file")
-    need(len(set(tensors)) == len(tensors), "a tensor is named twice")
+    tensors = items(names, "tensors", most=100_000)
+    require(all(isinstance(name, str) and name in shapes for name in tensors), "a tensor that is not in its file")
+    require(len(set(tensors)) == len(tensors), "a tensor is named twice")
     fits = sum(math.prod(shapes[name]) for name in tensors) == count
-    need(fits, "the steps do not begin with the numbers of the tensors")
+    require(fits, "the steps do not begin with the numbers of the tensors")
     found: list[float] = []
     for name in tensors:
         values = np.asarray(file[name], dtype=np.float64)
-        need(bool(np.isfinite(values).all()), "a number of the files is not finite")
+        require(bool(np.isfinite(values).all()), "a number of the files is not finite")
         found += values.ravel().tolist()
     return found
 
 
 def _need_one_order(names: Sequence[Any], first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
     """Tensors that stand at one place are of one shape, and have one name wherever both files know both names."""
-    one, two = (listed(each, "tensors", most=100_000) for each in names)
-    need(len(one) == len(two), "one list of steps reads more tensors of one file than of the other")
+    one, two = (items(each, "tensors", most=100_000) for each in names)
+    require(len(one) == len(two), "one list of steps reads more tensors of one file than of the other")
     for mine, yours in zip(one, two, strict=True):
         shared = mine == yours or (yours not in first and mine not in second)
-        need(shared, "one list of steps reads the tensors of the two files in different orders")
-        need(first.get(mine) == second.get(yours), "one list of steps reads tensors of different shapes")
+        require(shared, "one list of steps reads the tensors of the two files in different orders")
+        require(first.get(mine) == second.get(yours), "one list of steps reads tensors of different shapes")
 
 
 def _work(step: ReadStep) -> int:
@@ -103,7 +103,7 @@ def _need_apart(pair: Sequence[tuple[list[ReadStep], list[float]]], least: float
             gap = abs(one - two)
             if gap > arb(least):
                 return
-            need(not gap <= arb(least), "the outputs are not as far apart as stated")
+            require(not gap <= arb(least), "the outputs are not as far apart as stated")
     finally:
         ctx.prec = before
     raise CertificateError(f"balls of {PRECISIONS[-1]} bits do not tell the outputs apart")
@@ -114,7 +114,7 @@ def _output(steps: Sequence[ReadStep], numbers: Sequence[float]) -> Any:
     last = {source: place for place, step in enumerate(steps) for source in step.sources}
     values: dict[int, Balls] = {}
     for place, step in enumerate(steps):
-        need(True, "")  # in time
+        require(True, "")  # in time
         if step.kind == "parameters":
             values[place] = [arb(value) for value in numbers]
         elif step.kind == "input":

@@ -14,7 +14,7 @@ import numpy as np
 
 from lawful.verify.checkpoints.element import ListedFrame
 from lawful.verify.core.checkpoint import Array, Shapes
-from lawful.verify.core.schema import need
+from lawful.verify.core.schema import require
 
 ALIKE = 1e-9  # relative, of factors that are the same one
 
@@ -31,9 +31,9 @@ def need_partners(frames: Frames, matrices: Sequence[Array], partners: Sequence[
     for number in acting:
         partner = partners[number]
         places = acting[number] + (acting[partner] if partner != number else 0)
-        need(partner in acting and places > 1, "a matrix acts without its inverse on any other axis")
+        require(partner in acting and places > 1, "a matrix acts without its inverse on any other axis")
         count = seen.get(number, 0) + (seen.get(partner, 0) if partner != number else 0)
-        need(count == 0 or count > matrices[number].size, "a matrix has as many numbers as it acts on")
+        require(count == 0 or count > matrices[number].size, "a matrix has as many numbers as it acts on")
 
 
 def own_numbers(frames: Frames, shifts: Shifts, shapes: Shapes, constants: set[str]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lawful.errors import CertificateError
-from lawful.verify.core.schema import listed, need
+from lawful.verify.core.schema import items, require
 
 # Names, versions, the start of training, what is returned beside the outputs, and how answers are sampled.
 WITHOUT_EFFECT = {"_name_or_path", "name_or_path", "transformers_version", "_commit_hash", "tokenizer_class",
@@ -47,10 +47,10 @@ def check_settings(bound: object, files: Sequence[Any]) -> str:
     """What is known of the settings of both files, in words; rejected if they differ in what may matter."""
     both = [getattr(file, "settings", None) for file in files]
     if bound is not None:
-        stated = listed(bound, "settings", length=2)
+        stated = items(bound, "settings", length=2)
         for name, each in zip(stated, both, strict=True):
             right = name is None or name == settings_digest(each)
-            need(right, "the settings are not those that it is about: give the folders as they were")
+            require(right, "the settings are not those that it is about: give the folders as they were")
     for each in both:
         for key, words in MORE.items():
             if each is not None and each.get(key) not in (None, {}, "model.safetensors"):

@@ -18,7 +18,7 @@ from lawful.errors import CertificateError
 from lawful.verify.checkpoints import deep_pair
 from lawful.verify.core.checkpoint import Array, tensors_digest
 from lawful.verify.core.finding import Finding, short
-from lawful.verify.core.schema import afford, listed, need, record, whole, word
+from lawful.verify.core.schema import integer, items, limit_cost, object_with_keys, require, word
 
 LINEAR = "linear"
 Table = dict[tuple[Fraction | str, ...], list[Fraction]]
@@ -26,25 +26,25 @@ Table = dict[tuple[Fraction | str, ...], list[Fraction]]
 
 def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Finding:
     """Check the verdict against the tensors of two files, given in float64 by their names there."""
-    parts = record(dict(body), "certificate", "activation layers verdict")
+    parts = object_with_keys(dict(body), "certificate", "activation layers verdict")
     if len(files) != 2:
         raise CertificateError("it is about the numbers of two checkpoints: give both files, A and then B")
     activation = word(parts["activation"], "activation", "tanh", "sigmoid", "gelu")
     claimed = word(parts["verdict"], "verdict", "equal", "different")
-    afford(200.0 * sum(array.size for file in files for array in file.values()))
-    layers = listed(parts["layers"], "layers", length=2)
-    if len(listed(layers[0], "layers", most=1000)) > 2:
+    limit_cost(200.0 * sum(array.size for file in files for array in file.values()))
+    layers = items(parts["layers"], "layers", length=2)
+    if len(items(layers[0], "layers", most=1000)) > 2:
         return deep_pair.check(activation, claimed, layers, files)
     one, two = (_sums(file, each, activation) for file, each in zip(files, layers, strict=True))
-    need(len(one[0][()]) == len(two[0][()]), "the networks have different numbers of outputs")
-    need(one[1] == two[1], "the networks have different numbers of inputs")
+    require(len(one[0][()]) == len(two[0][()]), "the networks have different numbers of outputs")
+    require(one[1] == two[1], "the networks have different numbers of inputs")
     keys = {key for key in {*one[0], *two[0]} if one[0].get(key) != two[0].get(key)}
     if claimed == "equal":
-        need(not keys, "the networks are different")
+        require(not keys, "the networks are different")
     else:
         constant = {key for key in keys if key and key[0] != LINEAR and not any(key[:-1])}
         decided = bool(keys - constant - {()}) or (() in keys and not constant) or activation != "gelu"
-        need(bool(keys) and decided, "nothing in which the networks differ decides")
+        require(bool(keys) and decided, "nothing in which the networks differ decides")
     digests = tuple(tensors_digest(file) for file in files)
     count = sum(bool(key) and key[0] != LINEAR and any(key[:-1]) for key in one[0])
     names = f"{short(digests[0])} and {short(digests[1])}, read as one hidden layer of {activation},"
@@ -59,12 +59,12 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
 
 def _sums(file: Mapping[str, Array], layers: object, activation: str) -> tuple[Table, int]:
     """Coefficients by (w, b), those of the coordinates by a unit vector with zero, and the constant by ()."""
-    first, second = (record(each, "layers", "weight axis bias") for each in listed(layers, "layers", length=2))
+    first, second = (object_with_keys(each, "layers", "weight axis bias") for each in items(layers, "layers", length=2))
     named = [each[key] for each in (first, second) for key in ("weight", "bias") if each[key] is not None]
-    need(all(isinstance(name, str) and name in file for name in named), "a tensor is not in the file")
-    need(len(set(named)) == len(named) == len(file), "a tensor is used twice, or not at all")
-    inner, outer = (_matrix(file[each["weight"]], whole(each["axis"], "axis", 0, 1)) for each in (first, second))
-    need(inner.shape[0] == outer.shape[1], "the layers do not fit each other")
+    require(all(isinstance(name, str) and name in file for name in named), "a tensor is not in the file")
+    require(len(set(named)) == len(named) == len(file), "a tensor is used twice, or not at all")
+    inner, outer = (_matrix(file[each["weight"]], integer(each["axis"], "axis", 0, 1)) for each in (first, second))
+    require(inner.shape[0] == outer.shape[1], "the layers do not fit each other")
     shift = _vector(file, first["bias"], inner.shape[0])
     total: Table = {(): [Fraction(value) for value in _vector(file, second["bias"], outer.shape[0]).tolist()]}
     inputs = inner.shape[1]
@@ -93,11 +93,11 @@ def _sums(file: Mapping[str, Array], layers: object, activation: str) -> tuple[T
 
 
 def _matrix(array: Array, axis: int) -> Array:
-    need(array.ndim == 2 and bool(np.isfinite(array).all()), "a weight is no matrix of finite numbers")
+    require(array.ndim == 2 and bool(np.isfinite(array).all()), "a weight is no matrix of finite numbers")
     return array if axis == 1 else array.T
 
 
 def _vector(file: Mapping[str, Array], name: str | None, size: int) -> Array:
     found = np.zeros(size) if name is None else np.asarray(file[name])
-    need(found.shape == (size,) and bool(np.isfinite(found).all()), "a bias does not fit its layer")
+    require(found.shape == (size,) and bool(np.isfinite(found).all()), "a bias does not fit its layer")
     return found

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lawful.verify.conservation.data import Samples
 from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT, OUTPUT
-from lawful.verify.core.schema import need
+from lawful.verify.core.schema import require
 
 Residues = NDArray[np.int64]
 
@@ -108,7 +108,7 @@ def spans_of(points: list[list[int]], groups: list[int], prime: int) -> tuple[li
     found = []
     for pattern in range(max(groups) + 1):
         own = [point for point, group in zip(points, groups, strict=True) if group == pattern]
-        need(len(own) > 0, f"no input shows pattern {pattern}")
+        require(len(own) > 0, f"no input shows pattern {pattern}")
         width = len(own[0])
         if len(own) > width:
             mixed = []

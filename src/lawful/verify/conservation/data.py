@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT, CheckedDag
-from lawful.verify.core.schema import listed, need, rational, whole
+from lawful.verify.core.schema import integer, items, rational, require
 
 Gates = tuple[Fraction | None, ...]
 
@@ -34,7 +34,7 @@ class Samples:
 
     def heard_at(self, node: int) -> list[dict[int, Fraction]]:
         """The samples that are heard through a node."""
-        need(not self.every, "sums of weights into one neuron rest on data only")
+        require(not self.every, "sums of weights into one neuron rest on data only")
         return [given for given, unheard in zip(self.signals, self.unheard, strict=True) if node not in unheard]
 
 
@@ -88,12 +88,12 @@ def gates_on_data(dag: CheckedDag, samples: Samples, stated: Sequence[float | No
     gates: list[Fraction | None] = [Fraction(1)] * len(dag.roles)
     for node, claimed in enumerate(stated):
         if dag.roles[node] != HIDDEN:
-            need(claimed in (None, 1.0), f"node {node} has no gate but 1")
+            require(claimed in (None, 1.0), f"node {node} has no gate but 1")
             continue
         gates[node] = None if claimed is None else Fraction(claimed)
         for gate, free in zip(samples.gates, samples.free, strict=True):
             agreed = claimed is None or node in free or gate[node] == gates[node]
-            need(agreed, f"neuron {node} does not always have its gate on the data")
+            require(agreed, f"neuron {node} does not always have its gate on the data")
     return tuple(gates)
 
 
@@ -111,15 +111,15 @@ def still_sum(
 ) -> dict[int, Fraction]:
     """A sum of weights from inputs into one node, after showing that every sample heard there keeps it."""
     found: dict[int, Fraction] = {}
-    for item in listed(value, "known"):
-        edge, factor = listed(item, "known", length=2)
-        edge = whole(edge, "known", 0, len(ends) - 1)
-        need(edge not in found and ends[edge][1] == node, f"a sum does not name edges into node {node}")
-        need(roles[ends[edge][0]] in (INPUT, CONSTANT), "a sum names an edge that comes from a neuron")
+    for item in items(value, "known"):
+        edge, factor = items(item, "known", length=2)
+        edge = integer(edge, "known", 0, len(ends) - 1)
+        require(edge not in found and ends[edge][1] == node, f"a sum does not name edges into node {node}")
+        require(roles[ends[edge][0]] in (INPUT, CONSTANT), "a sum names an edge that comes from a neuron")
         found[edge] = rational(factor, "known")
     for signal in samples.heard_at(node):
         total = sum((factor * signal[ends[edge][0]] for edge, factor in found.items()), Fraction(0))
-        need(total == 0, f"a sample moves a sum of weights into node {node}")
+        require(total == 0, f"a sample moves a sum of weights into node {node}")
     return found
 
 
@@ -130,5 +130,5 @@ def one_signal(samples: Samples, sink: int, nodes: Sequence[int]) -> dict[int, F
     pivot = next((place for place, value in enumerate(first) if value), 0)
     for row in rows:
         same = all(row[place] * first[pivot] == row[pivot] * first[place] for place in range(len(nodes)))
-        need(same, f"two samples reach node {sink}: the part passes more than one number on")
+        require(same, f"two samples reach node {sink}: the part passes more than one number on")
     return dict(zip(nodes, first, strict=True))

@@ -30,7 +30,18 @@ from lawful.verify.conservation.region import (
 )
 from lawful.verify.core.dag import OUTPUT, CheckedDag, read_dag
 from lawful.verify.core.finding import Finding, digest_of, short
-from lawful.verify.core.schema import afford, listed, matrix, need, number, record, truth, whole, wholes, word
+from lawful.verify.core.schema import (
+    integer,
+    integers,
+    items,
+    limit_cost,
+    matrix,
+    number,
+    object_with_keys,
+    require,
+    truth,
+    word,
+)
 
 KEYS = "laws parameters states dimensions level loss flow network prime seed point brackets known"
 MORE = {"phi": "", "near": " inputs fixed", "data": " inputs fixed groups"}
@@ -47,32 +58,34 @@ WHERE = {
 def check(body: dict[str, Any]) -> Finding:
     """Exactly how many independent laws training has."""
     level = word(body.get("level"), "level", *MORE)
-    given = record(body, "certificate", KEYS + MORE[level], "every" if level == "near" else "")
+    given = object_with_keys(body, "certificate", KEYS + MORE[level], "every" if level == "near" else "")
     dag = read_dag(given["network"])
-    need((dag.weights is None) is (level == "phi"), "the weights do not go with the level")
+    require((dag.weights is None) is (level == "phi"), "the weights do not go with the level")
     case = _read(given, dag, level)
     parameters = len(dag.tails)
-    need(whole(given["parameters"], "parameters") == parameters, "the number of parameters is not the network's")
-    need(whole(given["states"], "states") == case.states, "the number of states is not that of the flow")
-    brackets = wholes(given["brackets"], "brackets", 1, case.states + 100, most=16)
-    dimensions = wholes(given["dimensions"], "dimensions", 0, case.states, length=len(brackets))
-    need(len(brackets) > 0, "there are no brackets")
+    require(integer(given["parameters"], "parameters") == parameters, "the number of parameters is not the network's")
+    require(integer(given["states"], "states") == case.states, "the number of states is not that of the flow")
+    brackets = integers(given["brackets"], "brackets", 1, case.states + 100, most=16)
+    dimensions = integers(given["dimensions"], "dimensions", 0, case.states, length=len(brackets))
+    require(len(brackets) > 0, "there are no brackets")
     _check_cost(case, brackets)
-    count = whole(given["laws"], "laws", 0, case.states)
+    count = integer(given["laws"], "laws", 0, case.states)
     laws = law_gradients(case, given["known"])
     lower = _rank(laws, case.prime)
-    need(lower == count, f"{lower} of the explicit laws are independent, not {count}")
+    require(lower == count, f"{lower} of the explicit laws are independent, not {count}")
     values = np.zeros((0, case.states), dtype=np.int64)
     for depth, (stated, rows) in enumerate(zip(dimensions, brackets, strict=True)):
         samples = [case.multipliers(depth, slot, rows) for slot in range(depth + 1)]
         point = np.repeat(case.point[:, None], rows, axis=1)
         found = _bracket(case, depth)(point, samples).T
-        need(not (_products(laws, found, case.prime)).any(), f"a law is not conserved by the brackets of level {depth}")
+        require(
+            not (_products(laws, found, case.prime)).any(), f"a law is not conserved by the brackets of level {depth}"
+        )
         values = np.concatenate([values, found])
         dimension = _rank(values, case.prime)
-        need(dimension == stated, f"the brackets up to level {depth} span {dimension} dimensions, not {stated}")
+        require(dimension == stated, f"the brackets up to level {depth} span {dimension} dimensions, not {stated}")
     upper = case.states - dimensions[-1]
-    need(upper == count, f"the brackets leave room for {upper} laws, not {count}")
+    require(upper == count, f"the brackets leave room for {upper} laws, not {count}")
     digest = dag.digest()
     facts: dict[str, Any] = {
         "laws": count,
@@ -137,18 +150,18 @@ def _metric_digest(case: Case) -> str:
 
 
 def _read(given: dict[str, Any], dag: CheckedDag, level: str) -> Case:
-    prime = whole(given["prime"], "prime", 1009, 2**23)
-    need(all(prime % divisor for divisor in range(2, 2900)), f"{prime} is not a prime")
+    prime = integer(given["prime"], "prime", 1009, 2**23)
+    require(all(prime % divisor for divisor in range(2, 2900)), f"{prime} is not a prime")
     loss = word(given["loss"], "loss", "full", "cross-entropy")
     name = word(given["flow"].get("name") if isinstance(given["flow"], dict) else None, "flow.name", *FLOWS)
-    flow = record(given["flow"], "flow", FLOWS[name], "diagonal blocks" if name == "metric" else "")
+    flow = object_with_keys(given["flow"], "flow", FLOWS[name], "diagonal blocks" if name == "metric" else "")
     if name == "momentum":
-        need(number(flow["friction"], "flow.friction") >= 0, "the friction is negative")
+        require(number(flow["friction"], "flow.friction") >= 0, "the friction is negative")
         truth(flow["autonomous"], "flow.autonomous")
     if name == "decay":
-        need(number(flow["decay"], "flow.decay") > 0, "the weight decay is not positive")
+        require(number(flow["decay"], "flow.decay") > 0, "the weight decay is not positive")
     states = states_of(len(dag.tails), flow)
-    point = np.array(wholes(given["point"], "point", 0, prime - 1, length=states), dtype=np.int64)
+    point = np.array(integers(given["point"], "point", 0, prime - 1, length=states), dtype=np.int64)
     gates: Gates = tuple(Fraction(1) if dag.slope.get(node, 1) == 1 else None for node in range(len(dag.roles)))
     patterns: tuple[tuple[Fraction, ...], ...] = ()
     alike: tuple[object, ...] = ()
@@ -156,22 +169,22 @@ def _read(given: dict[str, Any], dag: CheckedDag, level: str) -> Case:
     samples: Samples | None = None
     if level != "phi":
         inputs = matrix(given["inputs"], "inputs", columns=len(dag.inputs))
-        afford(30.0 * dag.growth * len(inputs) * (len(dag.tails) + len(dag.roles) + len(dag.inputs) ** 2))
+        limit_cost(30.0 * dag.growth * len(inputs) * (len(dag.tails) + len(dag.roles) + len(dag.inputs) ** 2))
         fixed = [
             None if gate is None else number(gate, "fixed")
-            for gate in listed(given["fixed"], "fixed", length=len(dag.roles))
+            for gate in items(given["fixed"], "fixed", length=len(dag.roles))
         ]
         patterns = realised_patterns(dag, inputs)
         if level == "near" and "every" in given:
-            need(truth(given["every"], "every"), "every: expected true, or no such key")
-            need(set(patterns) == every_pattern(dag), "the inputs do not show all patterns that occur")
+            require(truth(given["every"], "every"), "every: expected true, or no such key")
+            require(set(patterns) == every_pattern(dag), "the inputs do not show all patterns that occur")
             samples = all_inputs(dag, patterns)
             gates, alike = gates_on_data(dag, samples, fixed), alike_on_data(dag, samples)
         elif level == "near":
             gates = check_gates(dag, fixed)
             alike = gates_alike(dag, gates)
         else:
-            groups = wholes(given["groups"], "groups", 0, len(inputs) - 1, length=len(inputs))
+            groups = integers(given["groups"], "groups", 0, len(inputs) - 1, length=len(inputs))
             samples = read_samples(dag, inputs, patterns)
             patterns = grouped_patterns(patterns, groups)
             gates = gates_on_data(dag, samples, fixed)
@@ -179,7 +192,7 @@ def _read(given: dict[str, Any], dag: CheckedDag, level: str) -> Case:
             spans = spans_of(_extended(dag, inputs, prime), groups, prime)
     return Case(
         dag.roles, dag.tails, dag.heads, gates, tuple(dag.order), max(dag.levels), prime,
-        whole(given["seed"], "seed", 0, 2**64 - 1), loss, flow, patterns, spans, point,
+        integer(given["seed"], "seed", 0, 2**64 - 1), loss, flow, patterns, spans, point,
         blocks_of(flow, len(dag.tails)), alike, samples,
     )  # fmt: skip
 
@@ -199,7 +212,7 @@ def _check_cost(case: Case, brackets: list[int]) -> None:
             evaluations = (level * degree - level + 3) * evaluations + degree + 2
         work = case.mixed * (len(case.tails) + len(case.roles)) + sum(len(where) ** 2 for where, _ in case.metric)
         steps += evaluations * work * (50 + rows / 10) + 10.0 * rows * (level + 1) * MIXED * len(case.roles)
-        afford(steps)
+        limit_cost(steps)
     if sum(brackets) * case.states > MOST_ENTRIES:
         raise Unsupported(f"{sum(brackets)} brackets of {case.states} states are more than a check can hold")
 

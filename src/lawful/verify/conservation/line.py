@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from lawful.errors import CertificateError
 from lawful.verify.core.dag import HIDDEN, CheckedDag
-from lawful.verify.core.schema import afford, need
+from lawful.verify.core.schema import limit_cost, require
 
 ZERO = Fraction(0)
 Affine = tuple[Fraction, Fraction]
@@ -23,7 +23,7 @@ def every_pattern(dag: CheckedDag) -> set[tuple[Fraction, ...]]:
     """The gates of the hidden neurons on all open pieces of the line, which must be the same for all weights nearby."""
     inputs = dag.inputs
     single, plane = len(inputs) == 1, len(inputs) == 2 and dag.constant is None
-    need(single or plane, "all patterns are known for one input, or two inputs without biases")
+    require(single or plane, "all patterns are known for one input, or two inputs without biases")
     lines: list[dict[int, Affine]] = [{inputs[0]: (ZERO, Fraction(1))}]
     if plane:  # homogeneous: two parallel lines meet every cone
         lines = [{inputs[0]: (Fraction(side), ZERO), inputs[1]: (ZERO, Fraction(1))} for side in (1, -1)]
@@ -35,8 +35,8 @@ def every_pattern(dag: CheckedDag) -> set[tuple[Fraction, ...]]:
             low, high = waiting.pop()
             piece = _inner_piece(dag, line, low, high)
             pieces += 1
-            afford(40.0 * dag.growth**2 * pieces * (len(dag.tails) + len(dag.roles)))
-            need(pieces <= 4 * MOST_PATTERNS, "there are too many pieces")
+            limit_cost(40.0 * dag.growth**2 * pieces * (len(dag.tails) + len(dag.roles)))
+            require(pieces <= 4 * MOST_PATTERNS, "there are too many pieces")
             left, right = piece.reach()
             piece.check_ends(left, right)
             found.add(tuple(piece.gate[node] for node in dag.hidden))
@@ -90,7 +90,7 @@ class _Piece:
         here = base + rate * self.at
         linear = slope == 1
         if heard and not linear:
-            need(base != 0 or rate != 0, f"neuron {node} lies on its boundary wherever it is looked at")
+            require(base != 0 or rate != 0, f"neuron {node} lies on its boundary wherever it is looked at")
             self.clear = self.clear and here != 0
             self.before[node] = (base, rate)
         self.gate[node] = Fraction(1) if linear or (heard and here > 0) else slope
@@ -113,7 +113,7 @@ class _Piece:
         for node, (_, rate) in self.before.items():
             steady = rate != 0 or not any(tail in self.varies for tail, _ in self.heard(node))
             far = left is None or right is None
-            need(steady or not far, f"neuron {node} may switch far away for weights nearby")
+            require(steady or not far, f"neuron {node} may switch far away for weights nearby")
         for end in (left, right):
             if end is not None:
                 self._check_end(end)
@@ -130,4 +130,4 @@ class _Piece:
             elif node in self.before and self.before[node][0] + self.before[node][1] * end == 0:
                 reasons += 1
                 nought.add(node)
-                need(reasons == 1, "two switches meet that other weights nearby would part")
+                require(reasons == 1, "two switches meet that other weights nearby would part")

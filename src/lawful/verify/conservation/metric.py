@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lawful.verify.conservation.case import Block, Case, Residues
-from lawful.verify.core.schema import afford, exactly, listed, need, numbers, record, wholes
+from lawful.verify.core.schema import exactly, integers, items, limit_cost, numbers, object_with_keys, require
 from lawful.verify.core.schema import matrix as table
 
 Form = dict[tuple[int, int], Fraction]
@@ -19,24 +19,24 @@ def blocks_of(flow: Mapping[str, Any], size: int) -> tuple[Block, ...]:
     """The metric as blocks that cover every weight once; a diagonal is made of blocks of size 1."""
     if flow["name"] != "metric":
         return ()
-    need(("diagonal" in flow) is not ("blocks" in flow), "a metric is a diagonal or made of blocks")
+    require(("diagonal" in flow) is not ("blocks" in flow), "a metric is a diagonal or made of blocks")
     stated: list[Block]
     if "diagonal" in flow:
         values = exactly(numbers(flow["diagonal"], "flow.diagonal", length=size))
         stated = [([edge], [[value]]) for edge, value in enumerate(values)]
     else:
         stated = []
-        for item in listed(flow["blocks"], "flow.blocks", most=size):
-            block = record(item, "flow.blocks", "weights matrix")
-            where = wholes(block["weights"], "flow.blocks.weights", 0, size - 1)
+        for item in items(flow["blocks"], "flow.blocks", most=size):
+            block = object_with_keys(item, "flow.blocks", "weights matrix")
+            where = integers(block["weights"], "flow.blocks.weights", 0, size - 1)
             rows = table(block["matrix"], "flow.blocks.matrix", rows=len(where), columns=len(where))
-            afford(float(len(where)) ** 3)
+            limit_cost(float(len(where)) ** 3)
             stated.append((where, [exactly(row) for row in rows]))
     named = [edge for where, _ in stated for edge in where]
-    need(len(set(named)) == len(named), "the metric names a weight twice")
+    require(len(set(named)) == len(named), "the metric names a weight twice")
     for where, lines in stated:
         mirrored = all(lines[i][j] == lines[j][i] for i in range(len(where)) for j in range(i))
-        need(mirrored and _positive(lines), "the metric is not symmetric and positive")
+        require(mirrored and _positive(lines), "the metric is not symmetric and positive")
     rest = sorted(set(range(size)) - set(named))
     return (*stated, *(([edge], [[Fraction(1)]]) for edge in rest))
 
@@ -73,7 +73,7 @@ def check_spared(case: Case, form: Form) -> None:
         for row, line in zip(where, matrix, strict=True):
             product[row, column] = product.get((row, column), Fraction(0)) + line[place] * value
     for (row, column), value in product.items():
-        need(product.get((column, row), 0) == value, "the metric breaks the symmetry of a law")
+        require(product.get((column, row), 0) == value, "the metric breaks the symmetry of a law")
 
 
 def over_metric(case: Case, gradient: list[int]) -> list[int]:

@@ -20,7 +20,18 @@ from lawful.errors import Unsupported
 from lawful.verify.conservation.identity import Sample, identities
 from lawful.verify.core.finding import Finding, digest_of, short
 from lawful.verify.core.program import Fields, Table, dyadics, exactly, read_steps
-from lawful.verify.core.schema import afford, listed, need, number, numbers, rational, record, whole, wholes, word
+from lawful.verify.core.schema import (
+    integer,
+    integers,
+    items,
+    limit_cost,
+    number,
+    numbers,
+    object_with_keys,
+    rational,
+    require,
+    word,
+)
 
 KEYS = "laws parameters steps theta_bits theta sample_bits inputs weights words columns known classes precision"
 MOST_SAMPLES = 100_000
@@ -30,37 +41,37 @@ SURE = 100  # a false law may pass with a probability of 2^−100 at most
 
 def check(body: dict[str, Any]) -> Finding:
     """At most how many laws a module has near a point, and that as many explicit ones hold everywhere."""
-    given = record(body, "certificate", KEYS, "tokens decay data draws")
+    given = object_with_keys(body, "certificate", KEYS, "tokens decay data draws")
     steps = read_steps(given["steps"])
     size, width, ends = steps[0].length, steps[1].length, steps[-1].length
-    need(whole(given["parameters"], "parameters") == size, "the number of parameters is not the program's")
-    precision = whole(given["precision"], "precision", 64, 1024)
-    theta = wholes(given["theta"], "theta", length=size)
-    data = [numbers(row, "data", length=width) for row in listed(given.get("data", []), "data", most=MOST_SAMPLES)]
-    need("data" not in given or bool(data), "the data are empty")
+    require(integer(given["parameters"], "parameters") == size, "the number of parameters is not the program's")
+    precision = integer(given["precision"], "precision", 64, 1024)
+    theta = integers(given["theta"], "theta", length=size)
+    data = [numbers(row, "data", length=width) for row in items(given.get("data", []), "data", most=MOST_SAMPLES)]
+    require("data" not in given or bool(data), "the data are empty")
     if data:
-        inputs: list[Any] = wholes(given["inputs"], "inputs", 0, len(data) - 1)
+        inputs: list[Any] = integers(given["inputs"], "inputs", 0, len(data) - 1)
     else:
-        inputs = [wholes(row, "inputs", length=width) for row in listed(given["inputs"], "inputs")]
-    weights = [wholes(row, "weights", length=ends) for row in listed(given["weights"], "weights", length=len(inputs))]
-    classes = whole(given["classes"], "classes", 0, ends)
+        inputs = [integers(row, "inputs", length=width) for row in items(given["inputs"], "inputs")]
+    weights = [integers(row, "weights", length=ends) for row in items(given["weights"], "weights", length=len(inputs))]
+    classes = integer(given["classes"], "classes", 0, ends)
     loss = _loss(classes, weights)
-    bits = [whole(given[key], key, 0, 64) for key in ("theta_bits", "sample_bits")]
+    bits = [integer(given[key], key, 0, 64) for key in ("theta_bits", "sample_bits")]
     draws = _draws(given.get("draws", []), width)
-    need(not draws or not data, "random numbers are not drawn on given data")
+    require(not draws or not data, "random numbers are not drawn on given data")
     plain = width - sum(count for _, count in draws)
     _check_draws(draws, [row[plain:] for row in inputs] if draws else [], 2 ** bits[1])
-    tokens = whole(given.get("tokens", 0), "tokens", 0, plain)
+    tokens = integer(given.get("tokens", 0), "tokens", 0, plain)
     _check_tokens(tokens, [row[:plain] for row in data or inputs] if tokens else [], 1 if data else 2 ** bits[1])
-    words = [wholes(row, "words", 0, len(inputs) - 1, most=6) for row in listed(given["words"], "words", most=size)]
-    columns = wholes(given["columns"], "columns", 0, size - 1, length=len(words))
-    need(len(set(columns)) == len(columns) and all(words), "a coordinate appears twice, or a bracket has no field")
+    words = [integers(row, "words", 0, len(inputs) - 1, most=6) for row in items(given["words"], "words", most=size)]
+    columns = integers(given["columns"], "columns", 0, size - 1, length=len(words))
+    require(len(set(columns)) == len(columns) and all(words), "a coordinate appears twice, or a bracket has no field")
     work = sum(step.length * (step.extra[2] if step.kind == "matmul" else 1) for step in steps)
     if (entries := sum(step.length for step in steps)) > MOST_ENTRIES:
         raise Unsupported(f"the steps of this certificate have {entries:,} numbers, more than {MOST_ENTRIES:,}")
     brackets = sum(60.0 * work * 4.0 ** len(found) for found in words) + 10.0 * len(words) ** 3
     # Identities are evaluated with a value and a slope of 256 bits for every number, once for each sample.
-    afford(brackets + 100.0 * work * len(data) + 8.0 * (work + entries) * max(1, len(data)))
+    limit_cost(brackets + 100.0 * work * len(data) + 8.0 * (work + entries) * max(1, len(data)))
     before = ctx.prec
     ctx.prec = precision
     try:
@@ -71,19 +82,20 @@ def check(body: dict[str, Any]) -> Finding:
         )
         rows = fields.brackets(words)
         samples = _samples(Fields(steps, point, table, table), data)
-        need(_invertible(rows[:, columns]), "the brackets are not proved independent")
-        laws = [_law(law, size) for law in listed(given["known"], "known", most=size)]
+        require(_invertible(rows[:, columns]), "the brackets are not proved independent")
+        laws = [_law(law, size) for law in items(given["known"], "known", most=size)]
         slopes = [_slope(law, point[0]) for law in laws]
         independent = _independent(slopes, size)
     finally:
         ctx.prec = before
     most = size - len(words)
-    need(
-        whole(given["laws"], "laws", 0, size) == most, f"the brackets leave room for {most} laws, not as many as stated"
+    require(
+        integer(given["laws"], "laws", 0, size) == most,
+        f"the brackets leave room for {most} laws, not as many as stated",
     )
-    need(independent == most, f"{independent} of the explicit laws are independent, not {most}")
+    require(independent == most, f"{independent} of the explicit laws are independent, not {most}")
     sure = identities(steps, laws, classes, tokens, samples, plain)
-    need(not most or sure >= SURE, "the explicit laws are no identities of the program")
+    require(not most or sure >= SURE, "the explicit laws are no identities of the program")
     digest = "program:" + _fingerprint([given["steps"], given["draws"]] if draws else given["steps"])
     facts: dict[str, Any] = {
         "laws": most, "parameters": size, "loss": loss, "claim": "near" if data else "somewhere",
@@ -111,8 +123,8 @@ def check(body: dict[str, Any]) -> Finding:
         statement += f"; {sum(count for _, count in draws)} random numbers are drawn anew at every step, in any way"
     if "decay" in given:
         facts["decay"] = number(given["decay"], "decay")
-        need(facts["decay"] > 0, "the weight decay is not positive")
-        need(all(len({len(monomial) for monomial, _ in law}) == 1 for law in laws), "a law is not homogeneous")
+        require(facts["decay"] > 0, "the weight decay is not positive")
+        require(all(len({len(monomial) for monomial, _ in law}) == 1 for law in laws), "a law is not homogeneous")
         statement += f"; weight decay {facts['decay']!r} turns a law h of degree d into e^(d·{facts['decay']!r}·t) h"
     others = (digest_of("data", data),) if data else ()
     return Finding(f"{statement} ({loss} loss)", facts, (digest,), others)
@@ -130,17 +142,17 @@ def _check_tokens(count: int, inputs: Sequence[Sequence[float]], one: int) -> No
     """The unit vector of a token has so many entries."""
     for row in inputs:
         runs = [row[start : start + count] for start in range(0, len(row), count)]
-        need(len(row) % count == 0, "the inputs are no token ids")
-        need(all(sum(run) == one and set(run) <= {0, one} for run in runs), "the inputs are no token ids")
+        require(len(row) % count == 0, "the inputs are no token ids")
+        require(all(sum(run) == one and set(run) <= {0, one} for run in runs), "the inputs are no token ids")
 
 
 def _draws(value: object, width: int) -> list[tuple[str, int]]:
     """Runs of random numbers at the end of the inputs: gates of 0 and 1, numbers between them, or any."""
     found = []
-    for run in listed(value, "draws", most=width):
-        kind, count = listed(run, "draws", length=2)
-        found.append((word(kind, "draws", "gate", "unit", "real"), whole(count, "draws", 0, width)))
-    need(sum(count for _, count in found) <= width, "more random numbers than inputs")
+    for run in items(value, "draws", most=width):
+        kind, count = items(run, "draws", length=2)
+        found.append((word(kind, "draws", "gate", "unit", "real"), integer(count, "draws", 0, width)))
+    require(sum(count for _, count in found) <= width, "more random numbers than inputs")
     return found
 
 
@@ -151,8 +163,8 @@ def _check_draws(draws: Sequence[tuple[str, int]], rows: Sequence[Sequence[int]]
         for kind, count in draws:
             run = row[start : start + count]
             start += count
-            need(kind != "gate" or set(run) <= {0, one}, "a gate is neither 0 nor 1")
-            need(kind != "unit" or all(0 < value < one for value in run), "a number lies outside (0, 1)")
+            require(kind != "gate" or set(run) <= {0, one}, "a gate is neither 0 nor 1")
+            require(kind != "unit" or all(0 < value < one for value in run), "a number lies outside (0, 1)")
 
 
 def _loss(classes: int, weights: Sequence[Sequence[int]]) -> str:
@@ -161,7 +173,7 @@ def _loss(classes: int, weights: Sequence[Sequence[int]]) -> str:
         return "full"
     for row in weights:
         sums = [sum(row[start : start + classes]) for start in range(0, len(row), classes)]
-        need(len(row) % classes == 0 and not any(sums), "the output weights are none of cross-entropy")
+        require(len(row) % classes == 0 and not any(sums), "the output weights are none of cross-entropy")
     return f"cross-entropy over {classes} classes"
 
 
@@ -196,9 +208,9 @@ def _invertible(matrix: Table) -> bool:
 def _law(value: object, size: int) -> list[tuple[tuple[int, ...], Fraction]]:
     """A polynomial: monomials of parameters and their coefficients."""
     found = []
-    for term in listed(value, "law", most=1_000_000):
-        monomial, factor = listed(term, "term", length=2)
-        found.append((tuple(wholes(monomial, "monomial", 0, size - 1, most=8)), rational(factor, "coefficient")))
+    for term in items(value, "law", most=1_000_000):
+        monomial, factor = items(term, "term", length=2)
+        found.append((tuple(integers(monomial, "monomial", 0, size - 1, most=8)), rational(factor, "coefficient")))
     return found
 
 

@@ -13,7 +13,7 @@ from lawful.verify.conservation.data import one_signal, still_sum
 from lawful.verify.conservation.metric import Form, check_spared, over_metric
 from lawful.verify.conservation.momentum import momentum_rows
 from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT
-from lawful.verify.core.schema import afford, listed, need, rational, whole, wholes
+from lawful.verify.core.schema import integer, integers, items, limit_cost, rational, require
 
 ONE = Fraction(1)
 
@@ -31,20 +31,20 @@ def law_gradients(case: Case, value: object) -> Residues:
     rotations: list[Form] = []
     forceless: list[dict[int, Fraction]] = []
     cost = 0.0
-    for item in listed(value, "known", most=4 * case.states + 100):
+    for item in items(value, "known", most=4 * case.states + 100):
         cost += case.states
-        afford(cost)
-        kind, *nodes = listed(item, "known", most=4) or [None]
+        limit_cost(cost)
+        kind, *nodes = items(item, "known", most=4) or [None]
         if kind not in ("combination", "still", "part"):
-            nodes = [whole(node, "known", 0, len(case.roles) - 1) for node in nodes]
+            nodes = [integer(node, "known", 0, len(case.roles) - 1) for node in nodes]
         matrix: dict[tuple[int, int], Fraction] = {}
         linear: dict[int, Fraction] = {}
         match kind, nodes:
             case "combination", [parts]:
-                need(case.flow["name"] == "metric", "combinations are for metrics")
-                for part in listed(parts, "known"):
-                    weight, name, *own = listed(part, "known", most=4)
-                    ends = [whole(node, "known", 0, len(case.roles) - 1) for node in own]
+                require(case.flow["name"] == "metric", "combinations are for metrics")
+                for part in items(parts, "known"):
+                    weight, name, *own = items(part, "known", most=4)
+                    ends = [integer(node, "known", 0, len(case.roles) - 1) for node in own]
                     for place, entry in _quadratic(case, [name, *ends], into, out_of).items():
                         matrix[place] = matrix.get(place, Fraction(0)) + rational(weight, "known") * entry
             case (("neuron" | "pair" | "rotation"), _):
@@ -52,33 +52,33 @@ def law_gradients(case: Case, value: object) -> Residues:
             case "detour", [node]:
                 linear = dict.fromkeys(_detour(case, node, into, out_of), ONE)
             case "sum", [node]:
-                need(case.loss == "cross-entropy", "sums of outgoing weights are conserved by cross-entropy only")
+                require(case.loss == "cross-entropy", "sums of outgoing weights are conserved by cross-entropy only")
                 linear = {out_of[node][output]: ONE for output in case.outputs}
             case "weight", [tail, head]:
                 linear = {e: ONE for e, ends in enumerate(pairs) if ends == (tail, head)}
-                need(
+                require(
                     len(linear) == 1 and resting[next(iter(linear))], f"nothing shows that edge {tail} -> {head} rests"
                 )
             case "still", [node, terms] if case.samples is not None:
-                node = whole(node, "known", 0, len(case.roles) - 1)
-                cost += 20.0 * len(listed(terms, "known")) * len(case.samples.signals)
-                afford(cost)
+                node = integer(node, "known", 0, len(case.roles) - 1)
+                cost += 20.0 * len(items(terms, "known")) * len(case.samples.signals)
+                limit_cost(cost)
                 linear = still_sum(case.samples, case.roles, pairs, node, terms)
             case "part", [source, sink, inner]:
-                rows += _part(case, source, whole(sink, "known", 0, len(case.roles) - 1), inner, resting)
+                rows += _part(case, source, integer(sink, "known", 0, len(case.roles) - 1), inner, resting)
                 cost += 20.0 * len(case.roles) * case.states
                 continue
             case _:
                 raise CertificateError("a law of an unknown kind")
         if case.flow["name"] == "momentum":
-            need(kind in ("rotation", "sum", "weight", "still"), f"{kind} is not a law of momentum")
+            require(kind in ("rotation", "sum", "weight", "still"), f"{kind} is not a law of momentum")
             rotations += [matrix] if kind == "rotation" else []
             forceless += [linear] if kind != "rotation" else []
             continue
-        need(kind != "rotation", "rotations are laws of momentum only")
+        require(kind != "rotation", "rotations are laws of momentum only")
         rows.append(_law_gradient(case, matrix, linear))
         if kind == "detour":  # of (p + q) e^{−s}, divided by e^{−s}
-            need(case.flow["name"] == "gradient", "a detour is a law of plain gradient flow only")
+            require(case.flow["name"] == "gradient", "a detour is a law of plain gradient flow only")
             first, second = linear
             direct = out_of[case.tails[first]][case.heads[second]]
             rows[-1][direct] -= int(case.point[first] + case.point[second])
@@ -103,31 +103,31 @@ def _part(case: Case, source: object, sink: int, stated: object, resting: list[b
     the sum over paths T alone: by the flow box theorem there is a law for each direction but that of ∇T. Instead of a
     source there may be one sample, whose coordinates feed the part.
     """
-    need(case.flow["name"] != "momentum", "parts are for gradient flow")
+    require(case.flow["name"] != "momentum", "parts are for gradient flow")
     speed = {where[0]: matrix[0][0] for where, matrix in case.metric if len(where) == 1}
-    need(len(speed) == len(case.metric), "parts are for diagonal metrics")
+    require(len(speed) == len(case.metric), "parts are for diagonal metrics")
     count = len(case.roles)
-    inner = set(wholes(stated, "known", 0, count - 1, most=count))
+    inner = set(integers(stated, "known", 0, count - 1, most=count))
     for node in inner:
-        need(case.roles[node] == HIDDEN and case.gates[node] is not None, f"node {node} of a part is not linear")
-    need(sink not in inner, "a part contains its own end")
+        require(case.roles[node] == HIDDEN and case.gates[node] is not None, f"node {node} of a part is not linear")
+    require(sink not in inner, "a part contains its own end")
     outside = {node for node, role in enumerate(case.roles) if role in (INPUT, CONSTANT)}
-    sources = outside if source is None else {whole(source, "known", 0, count - 1)} - inner - {sink}
+    sources = outside if source is None else {integer(source, "known", 0, count - 1)} - inner - {sink}
     pairs = list(zip(case.tails, case.heads, strict=True))
     own = []
     for edge, (tail, head) in enumerate(pairs):
         if resting[edge]:
             continue
         starts, ends = tail in inner | sources, head in inner | {sink}
-        need(starts or head not in inner, "a part reads another node")
-        need(ends or tail not in inner, "a part is read by another node")
+        require(starts or head not in inner, "a part reads another node")
+        require(ends or tail not in inner, "a part is read by another node")
         if starts and ends:
             own.append(edge)
     if case.flow["name"] == "decay":
         _check_even(case, [pairs[edge] for edge in own], inner, sink)
     signal = dict.fromkeys(sources, ONE)
     if source is None:
-        need(case.samples is not None, "a part without a source needs data")
+        require(case.samples is not None, "a part without a source needs data")
         if case.samples is not None:
             signal = one_signal(case.samples, sink, sorted({pairs[e][0] for e in own} - inner))
     gate = [case.residue(case.gates[node] or Fraction(0)) if node in inner else 1 for node in range(count)]
@@ -160,7 +160,7 @@ def _check_even(case: Case, own: list[tuple[int, int]], inner: set[int], sink: i
     for node in [*(node for node in case.order if node in inner), sink]:
         into = [tail for tail, head in own if head == node]
         lengths[node] = {length + 1 for tail in into for length in (lengths[tail] if tail in inner else {0})}
-    need(len(lengths[sink]) <= 1, "a part has paths of different lengths")
+    require(len(lengths[sink]) <= 1, "a part has paths of different lengths")
 
 
 def _quadratic(
@@ -169,17 +169,17 @@ def _quadratic(
     """The terms θ_e θ_f of a law of one neuron or of two linear neurons with the same neighbours."""
     match named:
         case ["neuron", node]:
-            need(case.roles[node] == HIDDEN, f"node {node} is not a hidden neuron")
+            require(case.roles[node] == HIDDEN, f"node {node} is not a hidden neuron")
             signed = [(into[node], 1), (out_of[node], -1)]
             return {(edge, edge): Fraction(sign) for edges, sign in signed for edge in edges.values()}
         case ["pair" | "rotation", first, second]:
-            need(first != second and case.roles[first] == case.roles[second] == HIDDEN, "not two neurons")
+            require(first != second and case.roles[first] == case.roles[second] == HIDDEN, "not two neurons")
             same_gate = case.gates[first] is not None and case.gates[first] == case.gates[second]
             if case.alike and case.alike[first] is not None:
                 same_gate |= case.alike[first] == case.alike[second]
-            need(same_gate, f"neuron {first} and neuron {second} do not act linearly alike")
+            require(same_gate, f"neuron {first} and neuron {second} do not act linearly alike")
             same = set(into[first]) == set(into[second]) and set(out_of[first]) == set(out_of[second])
-            need(same, f"neuron {first} and neuron {second} have different neighbours")
+            require(same, f"neuron {first} and neuron {second} have different neighbours")
             matrix = {(edge, into[second][at]): Fraction(1) for at, edge in into[first].items()}
             return matrix | {(edge, out_of[second][at]): Fraction(-1) for at, edge in out_of[first].items()}
     raise CertificateError("a law of an unknown kind")
@@ -187,10 +187,10 @@ def _quadratic(
 
 def _detour(case: Case, node: int, into: list[dict[int, int]], out_of: list[dict[int, int]]) -> list[int]:
     """The two weights of a linear neuron that bridges one edge."""
-    need(case.roles[node] == HIDDEN and case.gates[node] == 1, f"neuron {node} is not a linear neuron")
-    need(len(into[node]) == len(out_of[node]) == 1, f"neuron {node} has more than one edge in or out")
+    require(case.roles[node] == HIDDEN and case.gates[node] == 1, f"neuron {node} is not a linear neuron")
+    require(len(into[node]) == len(out_of[node]) == 1, f"neuron {node} has more than one edge in or out")
     ((source, first),), ((target, second),) = into[node].items(), out_of[node].items()
-    need(target in out_of[source], f"no edge runs beside neuron {node}")
+    require(target in out_of[source], f"no edge runs beside neuron {node}")
     return [first, second]
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from lawful.errors import CertificateError
 from lawful.verify.core.dag import HIDDEN, CheckedDag
-from lawful.verify.core.schema import need
+from lawful.verify.core.schema import require
 
 INFINITY = float("inf")
 End = Fraction | float  # a fraction, or an infinity
@@ -37,7 +37,7 @@ def realised_patterns(dag: CheckedDag, inputs: Sequence[Sequence[float]]) -> tup
                 value[node] = gate[node] * total
                 silent[node] = unheard or (total < 0 and dag.slope[node] == 0)
         found.append(tuple(gate[node] for node in dag.hidden))
-    need(bool(found), "no input shows any activation pattern")
+    require(bool(found), "no input shows any activation pattern")
     return tuple(found)
 
 
@@ -54,7 +54,7 @@ def check_gates(dag: CheckedDag, stated: Sequence[float | None]) -> Gates:
         claimed = stated[node]
         if dag.roles[node] != HIDDEN:
             gates[node] = Fraction(1)
-            need(claimed in (None, 1.0), f"node {node} has no gate but 1")
+            require(claimed in (None, 1.0), f"node {node} has no gate but 1")
             continue
         slope = dag.slope[node]
         heard = [(dag.exact[edge], tail) for tail, edge in dag.into[node] if not silent[tail]]
@@ -65,7 +65,7 @@ def check_gates(dag: CheckedDag, stated: Sequence[float | None]) -> Gates:
         sign[node] = 1 if up or (slope == 0 and not down) or (slope < 0) else -1 if down and slope > 0 else 0
         proved = Fraction(1) if slope == 1 or (heard and up) else slope if down or not heard else None
         if claimed is not None:
-            need(Fraction(claimed) == proved, f"nothing shows that neuron {node} always has its gate")
+            require(Fraction(claimed) == proved, f"nothing shows that neuron {node} always has its gate")
             gates[node] = proved
         ends = [end if end > 0 else (slope * end if slope else Fraction(0)) for end in (low, high)]
         if slope < 0 and low < 0 < high:
@@ -93,8 +93,8 @@ def grouped_patterns(
     """The pattern of each group of data, after showing that all its members share it."""
     found: dict[int, tuple[Fraction, ...]] = {}
     for pattern, group in zip(patterns, groups, strict=True):
-        need(found.setdefault(group, pattern) == pattern, f"two inputs of group {group} show different patterns")
-    need(sorted(found) == list(range(len(found))), "a group is empty")
+        require(found.setdefault(group, pattern) == pattern, f"two inputs of group {group} show different patterns")
+    require(sorted(found) == list(range(len(found))), "a group is empty")
     return tuple(found[group] for group in range(len(found)))
 
 

@@ -11,21 +11,21 @@ from typing import Any
 
 from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT, OUTPUT, CheckedDag
 from lawful.verify.core.finding import Finding, short
-from lawful.verify.core.schema import afford, listed, need, number, record, truth, whole, wholes
+from lawful.verify.core.schema import integer, integers, items, limit_cost, number, object_with_keys, require, truth
 
 
 def check(body: dict[str, Any]) -> Finding:
     """How many laws the theorem gives, for which architecture."""
-    given = record(body, "certificate", "widths biases slope laws")
-    inputs, hidden, outputs = wholes(given["widths"], "widths", 1, 10_000_000, length=3)
-    biases = [truth(item, "biases") for item in listed(given["biases"], "biases", length=2)]
+    given = object_with_keys(body, "certificate", "widths biases slope laws")
+    inputs, hidden, outputs = integers(given["widths"], "widths", 1, 10_000_000, length=3)
+    biases = [truth(item, "biases") for item in items(given["biases"], "biases", length=2)]
     slope = number(given["slope"], "slope")
-    afford(500.0 * (inputs + outputs + 2) * hidden)
-    need(slope != 1 or not any(biases), "the theorem about linear networks has no biases")
+    limit_cost(500.0 * (inputs + outputs + 2) * hidden)
+    require(slope != 1 or not any(biases), "the theorem about linear networks has no biases")
     rank = min(inputs + outputs, hidden)
     laws = hidden if slope != 1 else rank * (2 * hidden + 1 - rank) // 2
-    stated = whole(given["laws"], "laws", 0)
-    need(stated == laws, f"the theorem gives {laws} laws, not the {stated} stated")
+    stated = integer(given["laws"], "laws", 0)
+    require(stated == laws, f"the theorem gives {laws} laws, not the {stated} stated")
     dag = _wired(inputs, hidden, outputs, biases, slope)
     digest = dag.digest()
     theorem = "P1 Example 3.6" if slope != 1 else "P1 Corollary 4.4"

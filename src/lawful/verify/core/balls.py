@@ -9,7 +9,7 @@ from typing import Any
 from flint import arb, arb_mat, fmpq
 
 from lawful.outward import at_least, at_most
-from lawful.verify.core.schema import need, numbers
+from lawful.verify.core.schema import numbers, require
 
 BITS = 320
 Ball = Any
@@ -28,7 +28,7 @@ def product(left: Table, right: Table) -> Table:
     return found
 
 
-def turned(table: Sequence[Sequence[Ball]]) -> Table:
+def transpose(table: Sequence[Sequence[Ball]]) -> Table:
     """The transpose."""
     return [list(column) for column in zip(*table, strict=True)]
 
@@ -41,7 +41,7 @@ def squares(table: Table) -> Ball:
 def interval(value: object, where: str) -> tuple[float, float]:
     """Two doubles in order."""
     low, high = numbers(value, where, length=2)
-    need(low <= high, f"{where}: its ends are in the wrong order")
+    require(low <= high, f"{where}: its ends are in the wrong order")
     return low, high
 
 
@@ -55,7 +55,7 @@ def surely_below(value: Ball, bound: float) -> bool:
     return bool(value.is_finite() and value <= ball(bound))
 
 
-def shown(ends: tuple[float, float]) -> str:
+def format_interval(ends: tuple[float, float]) -> str:
     """An interval in few digits, rounded outwards.
 
     >>> shown((0.1234567, 0.1234569))

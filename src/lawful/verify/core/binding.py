@@ -15,7 +15,7 @@ from lawful.verify.core.schema import MOST_BYTES
 from lawful.verify.core.tensors import digest_of_module
 
 
-def opened(certificate: Any) -> Mapping[str, Any] | str | bytes:
+def load_certificate(certificate: Any) -> Mapping[str, Any] | str | bytes:
     """The object, text or bytes of a certificate, read from a regular file if a path is given."""
     if callable(getattr(certificate, "certificate", None)):
         certificate = certificate.certificate()
@@ -34,12 +34,12 @@ def opened(certificate: Any) -> Mapping[str, Any] | str | bytes:
     return certificate
 
 
-def matched(digests: Sequence[str], given: Sequence[Any]) -> tuple[int, ...]:
+def match_digests(digests: Sequence[str], given: Sequence[Any]) -> tuple[int, ...]:
     """Which of the certificate's digests each given thing has; each stands for one only."""
     free = list(range(len(digests)))
     found = []
     for number, thing in enumerate(given, 1):
-        names = names_of(thing)
+        names = digests_of(thing)
         place = next((place for place in free if digests[place] in names), None)
         if place is None:
             name = getattr(thing, "text", f"network {number} of those given")
@@ -54,7 +54,7 @@ def _about(digests: Sequence[str]) -> str:
     return f"it is about {', '.join(map(short, digests))}" if digests else "it is about nothing that can be given"
 
 
-def names_of(thing: Any) -> tuple[str, ...]:
+def digests_of(thing: Any) -> tuple[str, ...]:
     """The digests that can stand for something.
 
     A graph with weights or without; a chain of layers, or all weights of a module; data alone or with targets; a Leaky

@@ -13,7 +13,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from lawful.errors import NotACertificate
-from lawful.verify.core.schema import listed, matrix, number, numbers, record, wholes
+from lawful.verify.core.schema import integers, items, matrix, number, numbers, object_with_keys
 
 INPUT, HIDDEN, OUTPUT, CONSTANT = range(4)
 
@@ -175,9 +175,9 @@ def _bytes(code: str, values: Iterable[Any]) -> bytes:
 
 def read_dag(value: object, where: str = "network") -> CheckedDag:
     """A graph in a certificate: roles, edges, slopes of hidden nodes, and weights or null."""
-    given = record(value, where, "roles edges slopes weights")
-    roles = wholes(given["roles"], f"{where}.roles", 0, 3)
-    edges = [wholes(pair, f"{where}.edges", 0, length=2) for pair in listed(given["edges"], f"{where}.edges")]
+    given = object_with_keys(value, where, "roles edges slopes weights")
+    roles = integers(given["roles"], f"{where}.roles", 0, 3)
+    edges = [integers(pair, f"{where}.edges", 0, length=2) for pair in items(given["edges"], f"{where}.edges")]
     weights = given["weights"]
     return CheckedDag(
         tuple(roles),
@@ -219,18 +219,18 @@ class CheckedMlp:
 
 def read_mlp(value: object, where: str = "network") -> CheckedMlp:
     """A layered network in a certificate: weights, biases (null for a layer without) and slopes."""
-    given = record(value, where, "weights biases slopes")
-    matrices = [matrix(rows, f"{where}.weights") for rows in listed(given["weights"], f"{where}.weights")]
+    given = object_with_keys(value, where, "weights biases slopes")
+    matrices = [matrix(rows, f"{where}.weights") for rows in items(given["weights"], f"{where}.weights")]
     _must(len(matrices) > 0 and all(rows and rows[0] for rows in matrices), "a layer is empty")
     for below, above in pairwise(matrices):
         _must(len(below) == len(above[0]), "layers do not fit")
     biases = [
         None if bias is None else numbers(bias, f"{where}.biases", length=len(rows))
-        for bias, rows in zip(listed(given["biases"], f"{where}.biases", length=len(matrices)), matrices, strict=True)
+        for bias, rows in zip(items(given["biases"], f"{where}.biases", length=len(matrices)), matrices, strict=True)
     ]
     slopes = [
         number(slope, f"{where}.slopes")
-        for slope in listed(given["slopes"], f"{where}.slopes", length=len(matrices) - 1)
+        for slope in items(given["slopes"], f"{where}.slopes", length=len(matrices) - 1)
     ]
     return CheckedMlp(tuple(zip(matrices, biases, strict=True)), tuple(slopes))
 

@@ -10,8 +10,8 @@ from typing import Any
 from lawful.errors import Unsupported
 from lawful.verify.core.dag import OUTPUT, CheckedDag, CheckedMlp, read_dag, read_mlp
 from lawful.verify.core.finding import in_full
-from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, bent, exact
-from lawful.verify.core.schema import afford, listed, need, numbers
+from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, activation_range, exact
+from lawful.verify.core.schema import items, limit_cost, numbers, require
 
 MOST_ENTRIES = 8_000_000  # of all levels of a graph: each is a rational of about 64 bytes
 Row = list[Rational]  # the weights of a neuron, then its bias
@@ -54,7 +54,7 @@ class CheckedStack:
         return self.changed(layer, rows, heads)
 
 
-def layered(mlp: CheckedMlp) -> CheckedStack:
+def mlp_as_layers(mlp: CheckedMlp) -> CheckedStack:
     """Every double as the rational that it is; a missing bias is 0."""
     layers = tuple(
         [[*map(exact, row), ZERO if bias is None else exact(bias[neuron])] for neuron, row in enumerate(rows)]
@@ -63,7 +63,7 @@ def layered(mlp: CheckedMlp) -> CheckedStack:
     return CheckedStack(len(mlp.layers[0][0][0]), layers, tuple(map(exact, mlp.slopes)))
 
 
-def carried(dag: CheckedDag) -> CheckedStack:
+def dag_as_layers(dag: CheckedDag) -> CheckedStack:
     """A graph level by level: what later levels need passes through neurons of its own.
 
     The value of a ReLU neuron passes through one of them, any other value v through the pair
@@ -80,7 +80,7 @@ def carried(dag: CheckedDag) -> CheckedStack:
     for height in range(1, depth + 1):
         own = dag.outputs if height == depth else [node for node in dag.hidden if level[node] == height]
         used = {slope_of[node] for node in own} if height < depth else {ONE}
-        need(len(used) == 1, "a level of the graph mixes activations")
+        require(len(used) == 1, "a level of the graph mixes activations")
         slope = used.pop()
         rows: list[Row] = []
         fresh: dict[int, dict[int, Rational]] = {}
@@ -99,7 +99,7 @@ def carried(dag: CheckedDag) -> CheckedStack:
                 fresh[node] = {len(rows): ONE}
                 rows.append(row)
             else:
-                need(slope != -1, "no pair of neurons carries a value through the absolute value")
+                require(slope != -1, "no pair of neurons carries a value through the absolute value")
                 fresh[node] = {len(rows): ONE / (ONE + slope), len(rows) + 1: -ONE / (ONE + slope)}
                 rows += [row, [-entry for entry in row]]
         layers.append(rows)
@@ -119,12 +119,12 @@ def _afford_levels(dag: CheckedDag, level: list[int], last_use: list[int], depth
     for change in changes:
         before, rows = rows, rows + change
         entries += (rows + len(dag.outputs)) * (before + 1)
-    afford(20.0 * entries)
+    limit_cost(20.0 * entries)
     if entries > MOST_ENTRIES:
         raise Unsupported(f"the levels of a graph have {entries:,} entries together, more than {MOST_ENTRIES:,}")
 
 
-def outputs(net: CheckedStack, point: Sequence[Rational]) -> list[Rational]:
+def evaluate(net: CheckedStack, point: Sequence[Rational]) -> list[Rational]:
     """The outputs at a point."""
     values = list(point)
     for layer, slope in zip(net.layers, (*net.slopes, ONE), strict=True):
@@ -133,7 +133,7 @@ def outputs(net: CheckedStack, point: Sequence[Rational]) -> list[Rational]:
     return values
 
 
-def span(row: Row, box: Sequence[Span]) -> Span:
+def affine_range(row: Row, box: Sequence[Span]) -> Span:
     """The range of `w·x + b` on a box."""
     low: Rational | None = row[-1]
     high: Rational | None = row[-1]
@@ -146,11 +146,11 @@ def span(row: Row, box: Sequence[Span]) -> Span:
     return low, high
 
 
-def images(net: CheckedStack, box: Sequence[Span], layers: int) -> list[Span]:
+def layer_ranges(net: CheckedStack, box: Sequence[Span], layers: int) -> list[Span]:
     """Ranges of the values behind the first layers, by interval arithmetic."""
     found = list(box)
     for layer in range(layers):
-        found = [bent(*span(row, found), net.slopes[layer]) for row in net.layers[layer]]
+        found = [activation_range(*affine_range(row, found), net.slopes[layer]) for row in net.layers[layer]]
     return found
 
 
@@ -158,24 +158,24 @@ def read_network(value: object) -> tuple[CheckedStack, str]:
     """A network as layers or as a graph, and its digest."""
     if isinstance(value, dict) and "roles" in value:
         dag = read_dag(value)
-        need(dag.weights is not None, "a network has no weights")
-        return carried(dag), dag.digest()
+        require(dag.weights is not None, "a network has no weights")
+        return dag_as_layers(dag), dag.digest()
     mlp = read_mlp(value)
-    return layered(mlp), mlp.to_dag().digest()
+    return mlp_as_layers(mlp), mlp.to_dag().digest()
 
 
 def read_box(value: object, inputs: int) -> tuple[list[Span], str]:
     """The domain as spans and in words: all of space, or a box with finite ends."""
     if value is None:
         return [(None, None)] * inputs, f"R^{inputs}"
-    low, high = (numbers(corner, "box", length=inputs) for corner in listed(value, "box", length=2))
-    need(all(a < b for a, b in zip(low, high, strict=True)), "the box is empty")
+    low, high = (numbers(corner, "box", length=inputs) for corner in items(value, "box", length=2))
+    require(all(a < b for a, b in zip(low, high, strict=True)), "the box is empty")
     ends = list(zip(low, high, strict=True))
     words = [f"[{a!r}, {b!r}]" for a, b in ends]
     same = f"{words[0]}^{inputs}" if len(set(words)) == 1 else in_full(" x ".join(words))
     return [(exact(a), exact(b)) for a, b in ends], same
 
 
-def sides_of(value: Any) -> list[tuple[Fraction, ...]] | None:
+def box_sides(value: Any) -> list[tuple[Fraction, ...]] | None:
     """The sides of a box that was read, as facts state them."""
     return None if value is None else [tuple(map(Fraction, side)) for side in zip(*value, strict=True)]

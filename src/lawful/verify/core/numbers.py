@@ -27,7 +27,7 @@ def quotient(value: object, where: str) -> Rational:
     return exact(number(value, where))
 
 
-def bent(low: Rational | None, high: Rational | None, slope: Rational) -> Span:
+def activation_range(low: Rational | None, high: Rational | None, slope: Rational) -> Span:
     """The range of a neuron's value, given the range of its sum."""
     ends = [None if end is None else end if end > 0 else slope * end for end in (low, high)]
     if slope > 0:
@@ -45,6 +45,6 @@ def fraction(value: object, where: str) -> Rational:
     return fmpq(found.numerator, found.denominator)
 
 
-def plain(value: Rational) -> Fraction:
+def as_fraction(value: Rational) -> Fraction:
     """The same number as Python has it, for facts and words."""
     return Fraction(int(value.p), int(value.q))

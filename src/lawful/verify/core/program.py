@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from flint import arb, arb_series, fmpz
 
-from lawful.verify.core.schema import listed, need, numbers, record, whole, wholes, word
+from lawful.verify.core.schema import integer, integers, items, numbers, object_with_keys, require, word
 
 PAIRS = ("add", "mul")
 FUNCTIONS = ("exp", "erf", "reciprocal", "rsqrt", "log", "sin", "cos")
@@ -35,39 +35,43 @@ class ReadStep:
 def read_steps(value: object) -> list[ReadStep]:
     """The steps of a program: parameters, then the input, then steps that read earlier ones."""
     found: list[ReadStep] = []
-    for number, line in enumerate(listed(value, "steps", most=20_000)):
+    for number, line in enumerate(items(value, "steps", most=20_000)):
         kind = line.get("kind") if isinstance(line, dict) else None
-        need((kind == "parameters") is (number == 0) and (kind == "input") is (number == 1), "steps in a wrong order")
+        require(
+            (kind == "parameters") is (number == 0) and (kind == "input") is (number == 1), "steps in a wrong order"
+        )
         found.append(_step(kind, line, found))
-    need(len(found) > 2, "the program has no steps")
+    require(len(found) > 2, "the program has no steps")
     return found
 
 
 def _step(kind: Any, line: Any, before: Sequence[ReadStep]) -> ReadStep:
     if kind in ("parameters", "input"):
-        return ReadStep(kind, (), whole(record(line, "step", "kind length")["length"], "length", 0, 5_000_000))
+        return ReadStep(
+            kind, (), integer(object_with_keys(line, "step", "kind length")["length"], "length", 0, 5_000_000)
+        )
     if kind == "constant":
-        values = numbers(record(line, "step", "kind values")["values"], "values")
+        values = numbers(object_with_keys(line, "step", "kind values")["values"], "values")
         return ReadStep(kind, (), len(values), values=tuple(values))
     keys = {"take": "kind sources indices", "matmul": "kind sources sizes", "sum": "kind sources sizes"}
-    given = record(line, "step", keys.get(kind, "kind sources") if isinstance(kind, str) else "kind")
-    sources = tuple(wholes(given["sources"], "sources", 0, len(before) - 1, most=1000))
+    given = object_with_keys(line, "step", keys.get(kind, "kind sources") if isinstance(kind, str) else "kind")
+    sources = tuple(integers(given["sources"], "sources", 0, len(before) - 1, most=1000))
     lengths = [before[source].length for source in sources]
     if kind == "take":
-        indices = tuple(wholes(given["indices"], "indices", -1, sum(lengths) - 1))
+        indices = tuple(integers(given["indices"], "indices", -1, sum(lengths) - 1))
         return ReadStep(kind, sources, len(indices), indices)
     if kind == "matmul":
-        n, p, q, r = sizes = tuple(wholes(given["sizes"], "sizes", 1, 5_000_000, length=4))
-        need(lengths == [n * p * q, n * q * r], "a matrix product does not fit")
-        need(n * p * r <= 5_000_000, "a matrix product is too large")
+        n, p, q, r = sizes = tuple(integers(given["sizes"], "sizes", 1, 5_000_000, length=4))
+        require(lengths == [n * p * q, n * q * r], "a matrix product does not fit")
+        require(n * p * r <= 5_000_000, "a matrix product is too large")
         return ReadStep(kind, sources, n * p * r, sizes)
     if kind == "sum":
-        (run,) = wholes(given["sizes"], "sizes", 1, length=1)
-        need(len(lengths) == 1 and lengths[0] % run == 0, "a sum does not fit")
+        (run,) = integers(given["sizes"], "sizes", 1, length=1)
+        require(len(lengths) == 1 and lengths[0] % run == 0, "a sum does not fit")
         return ReadStep(kind, sources, lengths[0] // run, (run,))
     word(kind, "step", *PAIRS, *FUNCTIONS, "choose")
     arity = 2 if kind in PAIRS else 3 if kind == "choose" else 1
-    need(len(lengths) == arity and len(set(lengths)) == 1, "a step does not fit its sources")
+    require(len(lengths) == arity and len(set(lengths)) == 1, "a step does not fit its sources")
     return ReadStep(kind, sources, lengths[0])
 
 
@@ -313,11 +317,11 @@ def _stacked(x: Table, y: Table, first: tuple[int, ...], second: tuple[int, ...]
 def _side(argument: Number, idle: Sequence[Any]) -> Any:
     """Where the first array is positive; where both others are 0 whatever the parameters it does not matter."""
     value = argument[0]
-    need(value is not None, "a choice by nothing")
+    require(value is not None, "a choice by nothing")
     flat = [(bool(x > 0), bool(x < 0)) for x in value.ravel()]  # type: ignore[union-attr]
     either = (idle[1] & idle[2]).ravel().tolist()
     told = all(up or down or same for (up, down), same in zip(flat, either, strict=True))
-    need(told, "a sign that decides a piece cannot be told")
+    require(told, "a sign that decides a piece cannot be told")
     return np.array([up for up, _ in flat]).reshape(value.shape)  # type: ignore[union-attr]
 
 

@@ -14,7 +14,7 @@ from flint import fmpq_mat
 
 from lawful.verify.core.layers import CheckedStack, Row
 from lawful.verify.core.numbers import ONE, ZERO, Span
-from lawful.verify.core.schema import afford, listed, need, wholes
+from lawful.verify.core.schema import integers, items, limit_cost, require
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,20 @@ class _Place:
 def check_regions(decisions: object, first: CheckedStack, second: CheckedStack, box: Sequence[Span]) -> int:
     """Replay the walk; the number of regions on which the two affine maps are identical."""
     regions = 0
-    for _, (ours, theirs) in walked(decisions, (first, second), box):
-        need(ours == theirs, "the affine maps differ on a region")
+    for _, (ours, theirs) in walk_regions(decisions, (first, second), box):
+        require(ours == theirs, "the affine maps differ on a region")
         regions += 1
     return regions
 
 
-def walked(
+def walk_regions(
     decisions: object, nets: Sequence[CheckedStack], box: Sequence[Span]
 ) -> Iterator[tuple[list[Row], list[list[Row]]]]:
     """The regions that the decisions lead to: half-spaces `row·(x, 1) > 0`, and the affine map of each network there.
 
     Together they cover the box up to their walls; some may be empty.
     """
-    stated = iter(listed(decisions, "decisions"))
+    stated = iter(items(decisions, "decisions"))
     inputs = nets[0].inputs
     walls: list[Row] = []
     for k, (low, high) in enumerate(box):
@@ -70,7 +70,7 @@ def walked(
             active = [True] * len(affine)
         if len(active) == len(affine):
             steps += size
-            afford(steps)
+            limit_cost(steps)
             after = _left(nets, place, affine, active)
             waiting.append((after, _entered(nets, after), []))
             continue
@@ -82,7 +82,7 @@ def walked(
         for on in reversed(sides):  # the active side is walked first
             rows = [*place.rows, row if on else [-entry for entry in row]] if len(sides) == 2 else place.rows
             waiting.append((replace(place, rows=rows), affine, [*active, on]))
-    need(next(stated, None) is None, "the proof goes on after all regions were seen")
+    require(next(stated, None) is None, "the proof goes on after all regions were seen")
 
 
 def _sides(stated: Iterator[Any], rows: list[Row], row: Row) -> list[bool]:
@@ -90,12 +90,12 @@ def _sides(stated: Iterator[Any], rows: list[Row], row: Row) -> list[bool]:
     decision: Any = next(stated, None)
     if decision == "both":
         return [True, False]
-    need(isinstance(decision, list) and len(decision) == 2, "the proof stops before all regions were seen")
+    require(isinstance(decision, list) and len(decision) == 2, "the proof stops before all regions were seen")
     side, support = decision
-    need(side in ("on", "off"), "a decision is both, on or off")
+    require(side in ("on", "off"), "a decision is both, on or off")
     outside = [-entry for entry in row] if side == "on" else row
-    chosen = wholes(support, "decisions", 0, len(rows), most=len(row))  # a minimal one is no longer
-    need(_empty([*rows, outside], chosen), "a side that the proof calls empty is not shown to be")
+    chosen = integers(support, "decisions", 0, len(rows), most=len(row))  # a minimal one is no longer
+    require(_empty([*rows, outside], chosen), "a side that the proof calls empty is not shown to be")
     return [side == "on"]
 
 

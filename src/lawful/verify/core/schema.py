@@ -100,7 +100,7 @@ def _short(text: str) -> str:
     return printable(text)[:120]
 
 
-def kind_of(value: object) -> str:
+def json_type(value: object) -> str:
     """What a JSON value is, in words; its content is never repeated."""
     kinds = {dict: "an object", list: "a list", str: "a text", bool: "a truth value", type(None): "null"}
     return kinds.get(type(value), "a number")
@@ -109,10 +109,10 @@ def kind_of(value: object) -> str:
 # Each reader takes a value and where it stands, and gives what it must be or says what came instead
 
 
-def record(value: object, where: str, keys: str, optional: str = "") -> dict[str, Any]:
+def object_with_keys(value: object, where: str, keys: str, optional: str = "") -> dict[str, Any]:
     """An object with exactly these keys."""
     if not isinstance(value, dict):
-        raise NotACertificate(f"{where}: expected an object, found {kind_of(value)}")
+        raise NotACertificate(f"{where}: expected an object, found {json_type(value)}")
     needed = set(keys.split())
     missing, extra = needed - set(value), set(value) - needed - set(optional.split())
     if missing:
@@ -122,10 +122,10 @@ def record(value: object, where: str, keys: str, optional: str = "") -> dict[str
     return value
 
 
-def listed(value: object, where: str, *, length: int | None = None, most: int = 5_000_000) -> list[Any]:
+def items(value: object, where: str, *, length: int | None = None, most: int = 5_000_000) -> list[Any]:
     """A list, of this length if one is given."""
     if not isinstance(value, list):
-        raise NotACertificate(f"{where}: expected a list, found {kind_of(value)}")
+        raise NotACertificate(f"{where}: expected a list, found {json_type(value)}")
     if length is not None and len(value) != length:
         raise NotACertificate(f"{where}: expected {length} entries, found {len(value)}")
     if len(value) > most:
@@ -133,18 +133,18 @@ def listed(value: object, where: str, *, length: int | None = None, most: int = 
     return value
 
 
-def whole(value: object, where: str, low: int | None = None, high: int | None = None) -> int:
+def integer(value: object, where: str, low: int | None = None, high: int | None = None) -> int:
     """An integer between two ends (a truth value is none)."""
     if type(value) is not int:
-        raise NotACertificate(f"{where}: expected an integer, found {kind_of(value)}")
+        raise NotACertificate(f"{where}: expected an integer, found {json_type(value)}")
     if (low is not None and value < low) or (high is not None and value > high):
         raise NotACertificate(f"{where}: an integer is out of range")
     return value
 
 
-def wholes(value: object, where: str, low: int | None = None, high: int | None = None, **sizes: Any) -> list[int]:
+def integers(value: object, where: str, low: int | None = None, high: int | None = None, **sizes: Any) -> list[int]:
     """A list of integers."""
-    return [whole(item, where, low, high) for item in listed(value, where, **sizes)]
+    return [integer(item, where, low, high) for item in items(value, where, **sizes)]
 
 
 def number(value: object, where: str) -> float:
@@ -153,17 +153,17 @@ def number(value: object, where: str) -> float:
         return value + 0.0  # -0.0 becomes 0.0
     if type(value) is int and abs(value) <= 2**1023 and int(float(value)) == value:
         return float(value)
-    raise NotACertificate(f"{where}: expected a finite number, found {kind_of(value)}")
+    raise NotACertificate(f"{where}: expected a finite number, found {json_type(value)}")
 
 
 def numbers(value: object, where: str, **sizes: Any) -> list[float]:
     """A list of doubles."""
-    return [number(item, where) for item in listed(value, where, **sizes)]
+    return [number(item, where) for item in items(value, where, **sizes)]
 
 
 def matrix(value: object, where: str, *, rows: int | None = None, columns: int | None = None) -> list[list[float]]:
     """A rectangle of doubles."""
-    found = [numbers(row, where, length=columns) for row in listed(value, where, length=rows)]
+    found = [numbers(row, where, length=columns) for row in items(value, where, length=rows)]
     if len({len(row) for row in found}) > 1:
         raise NotACertificate(f"{where}: rows of different lengths")
     return found
@@ -191,7 +191,7 @@ def word(value: object, where: str, *choices: str) -> str:
 def truth(value: object, where: str) -> bool:
     """True or false."""
     if not isinstance(value, bool):
-        raise NotACertificate(f"{where}: expected true or false, found {kind_of(value)}")
+        raise NotACertificate(f"{where}: expected true or false, found {json_type(value)}")
     return value
 
 
@@ -199,7 +199,7 @@ def truth(value: object, where: str) -> bool:
 
 
 @contextmanager
-def on_the_clock() -> Iterator[None]:
+def time_limit() -> Iterator[None]:
     """Inside, every fact that is needed also asks how late it is."""
     before = _END.set(time.process_time() + MOST_SECONDS)
     try:
@@ -208,12 +208,12 @@ def on_the_clock() -> Iterator[None]:
         _END.reset(before)
 
 
-def grant(seconds: float) -> None:
+def extend_time_limit(seconds: float) -> None:
     """Give the check that runs more time: for what its user chose, and not the certificate."""
     _END.set(_END.get() + seconds)
 
 
-def need(condition: bool, otherwise: str) -> None:
+def require(condition: bool, otherwise: str) -> None:
     """Reject the certificate unless a fact holds."""
     if not condition:
         raise CertificateError(otherwise)
@@ -221,10 +221,10 @@ def need(condition: bool, otherwise: str) -> None:
         raise Unsupported("checking this certificate takes more processor time than is allowed")
 
 
-def afford(steps: float) -> None:
+def limit_cost(steps: float) -> None:
     """Refuse before starting what would take too long."""
     if steps > MOST_STEPS:
         raise Unsupported(
             f"checking this certificate would take about {steps:.1e} steps, more than the {MOST_STEPS:.0e} allowed"
         )
-    need(True, "")
+    require(True, "")

@@ -21,7 +21,7 @@ from math import isfinite, prod
 from typing import Any
 
 from lawful.errors import NotACertificate, Unsupported
-from lawful.verify.core.schema import need, printable, record, wholes, word
+from lawful.verify.core.schema import integers, object_with_keys, printable, require, word
 
 TYPES = {"float16": "f", "bfloat16": "f", "float32": "f", "float64": "d"}  # held in arrays of
 LINE = re.compile(r"(float16|bfloat16|float32|float64) \[((?:[0-9]{1,8}(?:, [0-9]{1,8}){0,7})?)\] [0-9a-f]{64}")
@@ -43,7 +43,7 @@ class Tensor:
 
     def turned(self) -> Tensor:
         """The same with its first two axes exchanged."""
-        need(len(self.shape) >= 2, "what is stored with its inputs first has rows and columns")
+        require(len(self.shape) >= 2, "what is stored with its inputs first has rows and columns")
         rows, columns, *kernel = self.shape
         taps = prod(kernel)
 
@@ -65,7 +65,7 @@ Finder = Callable[[str, str], bytes | None]  # the bytes of a tensor, by its nam
 def read_tensor(value: object, name: str = "", find: Finder = lambda *_: None) -> Tensor:
     """A tensor written as the base64 of its little-endian bytes, or held by its line and read from what was given."""
     if isinstance(value, dict) and "line" in value:
-        line = record(value, "tensor", "line")["line"]
+        line = object_with_keys(value, "tensor", "line")["line"]
         match = LINE.fullmatch(line) if isinstance(line, str) else None
         if match is None:
             raise NotACertificate("tensor: expected a type, sizes and a digest")
@@ -76,13 +76,13 @@ def read_tensor(value: object, name: str = "", find: Finder = lambda *_: None) -
             if raw is None:
                 words = "this certificate holds tensors by their digests: give both networks after it"
                 raise Unsupported(f"{words} ({printable(name)[:80]} is missing, or another)")
-            need(tensor_line(match[1], sizes, raw) == line, "a tensor is not the one that the certificate is about")
+            require(tensor_line(match[1], sizes, raw) == line, "a tensor is not the one that the certificate is about")
             return _numbers(match[1], sizes, raw)
 
         return Tensor(match[1], sizes, line, found)
-    given = record(value, "tensor", "dtype shape data")
+    given = object_with_keys(value, "tensor", "dtype shape data")
     dtype = word(given["dtype"], "dtype", *TYPES)
-    shape = tuple(wholes(given["shape"], "shape", 0, 10**7, most=8))
+    shape = tuple(integers(given["shape"], "shape", 0, 10**7, most=8))
     try:
         raw = base64.b64decode(given["data"], validate=True)
     except (binascii.Error, TypeError, ValueError):
@@ -94,7 +94,7 @@ def read_tensor(value: object, name: str = "", find: Finder = lambda *_: None) -
 def _numbers(dtype: str, shape: tuple[int, ...], raw: bytes) -> Any:
     values = array(TYPES[dtype])
     size = 2 if dtype.endswith("16") else values.itemsize
-    need(len(raw) == prod(shape) * size, "a tensor has other sizes than its data")
+    require(len(raw) == prod(shape) * size, "a tensor has other sizes than its data")
     if dtype == "float16":
         values.extend(struct.unpack(f"<{prod(shape)}e", raw))
     elif dtype == "bfloat16":  # the upper half of a float32
@@ -103,7 +103,7 @@ def _numbers(dtype: str, shape: tuple[int, ...], raw: bytes) -> Any:
         values.frombytes(raw)
     if sys.byteorder == "big" and dtype != "float16":
         values.byteswap()
-    need(all(map(isfinite, values)), "a weight is not finite")
+    require(all(map(isfinite, values)), "a weight is not finite")
     return values
 
 

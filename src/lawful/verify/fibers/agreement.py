@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lawful.verify.core.layers import Box, CheckedStack, Row, images, span
+from lawful.verify.core.layers import Box, CheckedStack, Row, affine_range, layer_ranges
 from lawful.verify.core.numbers import ONE, ZERO, Rational
 from lawful.verify.core.regions import check_regions
-from lawful.verify.core.schema import afford, listed, need, record, wholes, word
-from lawful.verify.fibers.steps import taken
+from lawful.verify.core.schema import integers, items, limit_cost, object_with_keys, require, word
+from lawful.verify.fibers.steps import apply_step
 
 ENDINGS = {"weights": "", "normal form": "groups", "regions": "decisions"}
 Form = tuple[list[Row], list[tuple[Row, Row] | None]]  # the affine part; for each group its hyperplane and its bend
@@ -14,17 +14,17 @@ Form = tuple[list[Row], list[tuple[Row, Row] | None]]  # the affine part; for ea
 
 def agreement(value: object, first: CheckedStack, second: CheckedStack, box: Box, most: Rational) -> str:
     """How the ends of both walks agree."""
-    need(first.inputs == second.inputs, "the networks take inputs of different sizes")
+    require(first.inputs == second.inputs, "the networks take inputs of different sizes")
     ending = word(value.get("ending") if isinstance(value, dict) else None, "witness.ending", *ENDINGS)
-    witness = record(value, "witness", f"first second ending {ENDINGS[ending]}")
+    witness = object_with_keys(value, "witness", f"first second ending {ENDINGS[ending]}")
     ours, theirs = (
         _walked(net, witness[key], f"witness.{key}", box) for net, key in ((first, "first"), (second, "second"))
     )
-    need(ours.widths[-1] == theirs.widths[-1], "the networks have different numbers of outputs")
+    require(ours.widths[-1] == theirs.widths[-1], "the networks have different numbers of outputs")
     if ending == "regions":
-        need(most == 0, "regions are compared exactly, not weight by weight")
+        require(most == 0, "regions are compared exactly, not weight by weight")
         return f"affine maps on {check_regions(witness['decisions'], ours, theirs, box)} regions"
-    need(len(ours.layers) == len(theirs.layers), "the steps do not lead to networks of one depth")
+    require(len(ours.layers) == len(theirs.layers), "the steps do not lead to networks of one depth")
     if ending == "weights":
         _check_rows(ours, theirs, len(ours.layers), most)
         return "weights"
@@ -34,19 +34,19 @@ def agreement(value: object, first: CheckedStack, second: CheckedStack, box: Box
 
 
 def _walked(net: CheckedStack, value: object, where: str, box: Box) -> CheckedStack:
-    steps = listed(value, where, most=100_000)
-    afford(5.0 * (len(steps) + 1) * net.size)
+    steps = items(value, where, most=100_000)
+    limit_cost(5.0 * (len(steps) + 1) * net.size)
     work = 0.0
     for step in steps:
-        net = taken(net, step, box)
+        net = apply_step(net, step, box)
         work += 5.0 * net.size * (1 + net.bits / 64) ** 1.5  # factors that pile up make long numbers
-        afford(work)
+        limit_cost(work)
     return net
 
 
 def _check_rows(ours: CheckedStack, theirs: CheckedStack, layers: int, most: Rational) -> None:
     same = ours.widths[: layers + 1] == theirs.widths[: layers + 1]
-    need(same and ours.slopes[:layers] == theirs.slopes[:layers], "the steps do not lead to networks of one shape")
+    require(same and ours.slopes[:layers] == theirs.slopes[:layers], "the steps do not lead to networks of one shape")
     for layer in range(layers):
         for neuron, (mine, yours) in enumerate(zip(ours.layers[layer], theirs.layers[layer], strict=True)):
             _alike(mine, yours, most, f"layer {layer + 1}, neuron {neuron}: the weights differ after the steps")
@@ -55,16 +55,16 @@ def _check_rows(ours: CheckedStack, theirs: CheckedStack, layers: int, most: Rat
 def _alike(ours: Row, theirs: Row, most: Rational, complaint: str) -> None:
     """Entry by entry, each within a share of the smaller of the two."""
     for a, b in zip(ours, theirs, strict=True):
-        need(a == b or abs(a - b) <= most * min(abs(a), abs(b)), complaint)
+        require(a == b or abs(a - b) <= most * min(abs(a), abs(b)), complaint)
 
 
 def _check_heads(ours: CheckedStack, theirs: CheckedStack, value: object, box: Box, most: Rational) -> None:
     """Above the last common layer: one normal form on each side, and they agree entry by entry."""
     groups = [
-        [tuple(wholes(member, "witness.groups", 0, length=2)) for member in listed(group, "witness.groups")]
-        for group in listed(value, "witness.groups")
+        [tuple(integers(member, "witness.groups", 0, length=2)) for member in items(group, "witness.groups")]
+        for group in items(value, "witness.groups")
     ]
-    need(all(side < 2 for group in groups for side, _ in group), "a group names a third network")
+    require(all(side < 2 for group in groups for side, _ in group), "a group names a third network")
     (affine, bends), (other, others) = (
         _form(net, [[neuron for where, neuron in group if where == side] for group in groups], box)
         for side, net in enumerate((ours, theirs))
@@ -77,14 +77,14 @@ def _check_heads(ours: CheckedStack, theirs: CheckedStack, value: object, box: B
             _alike(one[1], two[1], most, "the bends on a hyperplane differ")
         else:
             left = one or two
-            need(left is None or not any(left[1]), "the bends on a hyperplane do not cancel")
+            require(left is None or not any(left[1]), "the bends on a hyperplane do not cancel")
 
 
 def _form(net: CheckedStack, groups: list[list[int]], box: Box) -> Form:
     """What stands above the last common layer: its affine part, and for each group its hyperplane and its bend."""
     layer = len(net.layers) - 2
     if layer < 0:
-        need(not any(groups), "there are no neurons to group")
+        require(not any(groups), "there are no neurons to group")
         return net.layers[-1], [None] * len(groups)
     rows, heads, leak = net.layers[layer], net.layers[-1], net.slopes[layer]
     width = net.widths[layer] + 1
@@ -92,29 +92,29 @@ def _form(net: CheckedStack, groups: list[list[int]], box: Box) -> Form:
     unseen = set(range(len(rows)))
     bends: list[tuple[Row, Row] | None] = []
     for group in groups:
-        need(unseen >= set(group) and len(set(group)) == len(group), "a neuron is in two groups, or does not exist")
+        require(unseen >= set(group) and len(set(group)) == len(group), "a neuron is in two groups, or does not exist")
         unseen -= set(group)
         if not group:
             bends.append(None)
             continue
         lead = rows[group[0]]
         size = sum((abs(entry) for entry in lead[:-1]), ZERO)
-        need(size > 0, "a neuron without weights is in a group")
+        require(size > 0, "a neuron without weights is in a group")
         turn = size if next(entry for entry in lead if entry) > 0 else -size
         plane = [entry / turn for entry in lead]
         pivot = next(place for place, entry in enumerate(plane) if entry)
         bend = [ZERO] * len(heads)
         for neuron in group:
             factor = rows[neuron][pivot] / plane[pivot]
-            need(factor != 0 and rows[neuron] == [factor * entry for entry in plane], "a group has two directions")
+            require(factor != 0 and rows[neuron] == [factor * entry for entry in plane], "a group has two directions")
             bend = [b + head[neuron] * abs(factor) * (ONE - leak) for b, head in zip(bend, heads, strict=True)]
             _add(affine, heads, neuron, leak if factor > 0 else ONE, rows[neuron])  # relu(-z) = relu(z) - z
         bends.append((plane, bend))
-    seen = images(net, box, layer)
+    seen = layer_ranges(net, box, layer)
     for neuron in sorted(unseen):
-        low, high = span(rows[neuron], seen)
+        low, high = affine_range(rows[neuron], seen)
         on, off = low is not None and low >= 0, high is not None and high <= 0
-        need(on or off or leak == 1, "a neuron that bends is in no group")
+        require(on or off or leak == 1, "a neuron that bends is in no group")
         _add(affine, heads, neuron, ONE if on else leak, rows[neuron])
     return affine, bends
 

@@ -17,9 +17,9 @@ from flint import fmpq_mat
 
 from lawful.verify.core.dag import CheckedMlp, read_mlp
 from lawful.verify.core.finding import Finding, short
-from lawful.verify.core.layers import CheckedStack, Row, layered
+from lawful.verify.core.layers import CheckedStack, Row, mlp_as_layers
 from lawful.verify.core.numbers import ONE, ZERO, fraction
-from lawful.verify.core.schema import afford, listed, need, record, truth, whole
+from lawful.verify.core.schema import integer, items, limit_cost, object_with_keys, require, truth
 from lawful.verify.fibers.agreement import agreement
 from lawful.verify.fibers.roles import count_parameters
 from lawful.verify.fibers.steps import hides
@@ -33,26 +33,26 @@ MOST_MASKED = 12  # neurons and outputs of a bottleneck whose masked products ar
 def check(body: dict[str, Any]) -> Finding:
     """The verdict, and among which parameters it holds."""
     listing = " twins complete" if {"twins", "complete"} & set(body) else ""  # both or neither
-    given = record(body, "certificate", f"network identifiable other witness ridges{listing}")
+    given = object_with_keys(body, "certificate", f"network identifiable other witness ridges{listing}")
     mlp = read_mlp(given["network"])
-    net, digest = layered(mlp), mlp.to_dag().digest()
+    net, digest = mlp_as_layers(mlp), mlp.to_dag().digest()
     if not truth(given["identifiable"], "identifiable"):
         return _check_no(given, mlp, net, digest)
-    need(given["other"] is None and given["witness"] is None, "other parameters do not go with the answer yes")
-    need("twins" not in given and "complete" not in given, "twins do not go with the answer yes")
-    need(all(slope == 0 for slope in net.slopes), "the theorems are about ReLU")
+    require(given["other"] is None and given["witness"] is None, "other parameters do not go with the answer yes")
+    require("twins" not in given and "complete" not in given, "twins do not go with the answer yes")
+    require(all(slope == 0 for slope in net.slopes), "the theorems are about ReLU")
     among = "all parameters of its shape"
     if len(net.layers) == 2:
-        need(given["ridges"] is None, "one hidden layer needs no ridges")
+        require(given["ridges"] is None, "one hidden layer needs no ridges")
         if _facing(net.layers[0]):
-            need(count_parameters(net) == 1, "neurons can have other roles")
+            require(count_parameters(net) == 1, "neurons can have other roles")
         else:
             _check_orientation(net, 1)
     elif len(net.layers) == 3 and len(net.layers[0]) == 1:
-        need(given["ridges"] is None, "a first layer of one neuron needs no ridges")
+        require(given["ridges"] is None, "a first layer of one neuron needs no ridges")
         _check_ramp(net)
-        need(any(row[0] > 0 for row in net.layers[1]), "the first layer can be reversed")
-        need(any(row[0] < 0 for row in net.layers[1]), "the first layer is hidden")
+        require(any(row[0] > 0 for row in net.layers[1]), "the first layer can be reversed")
+        require(any(row[0] < 0 for row in net.layers[1]), "the first layer is hidden")
     else:
         _check_bottleneck(net, given["ridges"])
         among = "generic parameters of its shape (P4 Definition 8)"
@@ -64,20 +64,22 @@ def check(body: dict[str, Any]) -> Finding:
 
 def _check_no(given: dict[str, Any], mlp: CheckedMlp, net: CheckedStack, digest: str) -> Finding:
     """Other parameters of the same function; or several, and whether they are all."""
-    need(given["ridges"] is None, "ridges do not go with the answer no")
+    require(given["ridges"] is None, "ridges do not go with the answer no")
     listing = "twins" in given
     if listing:
-        need(given["other"] is None and given["witness"] is None, "one other parameter does not go with several")
-        twins = [record(twin, "twins", "other witness") for twin in listed(given["twins"], "twins", most=10_000)]
-        need(bool(twins), "there are no other parameters")
+        require(given["other"] is None and given["witness"] is None, "one other parameter does not go with several")
+        twins = [
+            object_with_keys(twin, "twins", "other witness") for twin in items(given["twins"], "twins", most=10_000)
+        ]
+        require(bool(twins), "there are no other parameters")
     else:
-        need("complete" not in given, "one other parameter is not all of them")
+        require("complete" not in given, "one other parameter is not all of them")
         twins = [given]
     ways, seen, biased = set(), [_kept(net)], False
     for twin in twins:
         other = _other(twin["other"], net)
         ways.add(agreement(twin["witness"], net, other, [(None, None)] * net.inputs, ZERO))
-        need(_kept(other) not in seen, "nothing shows that the other parameters are no reordering and rescaling")
+        require(_kept(other) not in seen, "nothing shows that the other parameters are no reordering and rescaling")
         seen.append(_kept(other))
         biased |= any(
             bias is None and any(row[-1] for row in rows)
@@ -89,7 +91,7 @@ def _check_no(given: dict[str, Any], mlp: CheckedMlp, net: CheckedStack, digest:
     many = "others"
     if listing:
         if whole_fiber:
-            need(_count(net) == len(seen), "there are more parameters of this function, or fewer")
+            require(_count(net) == len(seen), "there are more parameters of this function, or fewer")
         many = f"{'exactly' if whole_fiber else 'at least'} {len(twins)} other{'s' * (len(twins) > 1)}"
         facts |= {"others": len(twins), "complete": whole_fiber}
     have = "has" if listing and len(twins) == 1 else "have"
@@ -105,10 +107,10 @@ def _count(net: CheckedStack) -> int:
     """How many parameters have the function: of one hidden layer, or of one first neuron that all others fall with."""
     if len(net.layers) == 2:
         return count_parameters(net)
-    need(len(net.layers) == 3 and len(net.layers[0]) == 1, "nobody knows all parameters of this function")
-    need(all(slope == 0 for slope in net.slopes), "the theorems are about ReLU")
+    require(len(net.layers) == 3 and len(net.layers[0]) == 1, "nobody knows all parameters of this function")
+    require(all(slope == 0 for slope in net.slopes), "the theorems are about ReLU")
     _check_ramp(net)
-    need(all(row[0] < 0 for row in net.layers[1]), "the first layer cannot be reversed")
+    require(all(row[0] < 0 for row in net.layers[1]), "the first layer cannot be reversed")
     return 2
 
 
@@ -117,9 +119,9 @@ def _check_ramp(net: CheckedStack) -> None:
     can be reversed. Then its first bend is the first layer's; or its last, if the function is constant there too.
     """
     first, second, _ = net.layers
-    need(any(first[0][:-1]), "the first layer is constant")
+    require(any(first[0][:-1]), "the first layer is constant")
     for j, (weight, bias) in enumerate(second):
-        need((weight > 0) is (bias < 0) and weight != 0 and bias != 0, f"second-layer neuron {j} does not bend")
+        require((weight > 0) is (bias < 0) and weight != 0 and bias != 0, f"second-layer neuron {j} does not bend")
     _check_orientation(net, 2)
 
 
@@ -127,7 +129,7 @@ def _facing(rows: list[Row]) -> bool:
     """Whether two neurons share a hyperplane."""
     planes = set()
     for row in rows:
-        need(any(row[:-1]), "a neuron is constant")
+        require(any(row[:-1]), "a neuron is constant")
         pivot = next(entry for entry in row if entry)
         planes.add(tuple((int(q.p), int(q.q)) for q in (entry / pivot for entry in row)))
     return len(planes) < len(rows)
@@ -135,16 +137,13 @@ def _facing(rows: list[Row]) -> bool:
 
 def _other(value: object, net: CheckedStack) -> CheckedStack:
     """Other parameters, as fractions; the shape and the slopes are the network's."""
-    rows = listed(value, "other", length=len(net.layers))
+    rows = items(value, "other", length=len(net.layers))
     layers = tuple(
-        [
-            [fraction(entry, "other") for entry in listed(row, "other", length=len(own[0]))]
-            for row in listed(one, "other")
-        ]
+        [[fraction(entry, "other") for entry in items(row, "other", length=len(own[0]))] for row in items(one, "other")]
         for one, own in zip(rows, net.layers, strict=True)
     )
     found = CheckedStack(net.inputs, layers, net.slopes)
-    need(found.widths == net.widths, "the other parameters have another shape")
+    require(found.widths == net.widths, "the other parameters have another shape")
     return found
 
 
@@ -179,24 +178,24 @@ def _terms(net: CheckedStack, layer: int) -> list[Row]:
 def _check_orientation(net: CheckedStack, layer: int) -> None:
     """Every hyperplane of the layer shows and belongs to one neuron, and no set of neurons can be reversed."""
     rows, above = net.layers[layer - 1], net.layers[layer]
-    afford(20.0 * len(rows) ** 2 * (len(rows[0]) + len(above)))
+    limit_cost(20.0 * len(rows) ** 2 * (len(rows[0]) + len(above)))
     planes = set()
     for j, row in enumerate(rows):
-        need(any(row[:-1]), f"layer {layer}: neuron {j} is constant")
-        need(any(head[j] for head in above), f"layer {layer}: neuron {j} reaches no output")
+        require(any(row[:-1]), f"layer {layer}: neuron {j} is constant")
+        require(any(head[j] for head in above), f"layer {layer}: neuron {j} reaches no output")
         pivot = next(entry for entry in row if entry)
         planes.add(tuple((int(q.p), int(q.q)) for q in (entry / pivot for entry in row)))
-    need(len(planes) == len(rows), f"layer {layer}: two neurons share a hyperplane")
+    require(len(planes) == len(rows), f"layer {layer}: two neurons share a hyperplane")
     terms = _terms(net, layer)
-    afford(float(len(terms)) ** 2 * len(terms[0]))
+    limit_cost(float(len(terms)) ** 2 * len(terms[0]))
     if fmpq_mat(terms).rank() < len(terms):
         _check_no_sum(terms)
 
 
 def _check_no_sum(terms: list[Row]) -> None:
     """No set of terms adds up to zero: sums of halves are compared modulo a prime, and where they meet, exactly."""
-    need(len(terms) <= MOST_LISTED, f"{len(terms)} dependent neurons are too many to look at all sets of them")
-    afford(200.0 * 2 ** (len(terms) / 2 + 1) + 10.0 * sum(len(term) for term in terms))
+    require(len(terms) <= MOST_LISTED, f"{len(terms)} dependent neurons are too many to look at all sets of them")
+    limit_cost(200.0 * 2 ** (len(terms) / 2 + 1) + 10.0 * sum(len(term) for term in terms))
     factors = [int.from_bytes(hashlib.sha256(b"%d" % k).digest()[:7], "big") + 1 for k in range(len(terms[0]))]
     keys = []
     for term in terms:
@@ -212,9 +211,9 @@ def _check_no_sum(terms: list[Row]) -> None:
             members = [k for k in range(len(keys)) if (first | second << half) >> k & 1]
             if members:
                 hits += 1
-                need(hits <= MOST_HITS, "too many sets of neurons may be reversible")
+                require(hits <= MOST_HITS, "too many sets of neurons may be reversible")
                 total_of = [sum((terms[k][place] for k in members), ZERO) for place in range(len(terms[0]))]
-                need(any(total_of), "some neurons can be reversed together")
+                require(any(total_of), "some neurons can be reversed together")
 
 
 def _sums(keys: list[int]) -> list[int]:
@@ -225,46 +224,46 @@ def _sums(keys: list[int]) -> list[int]:
 
 
 def _check_bottleneck(net: CheckedStack, value: object) -> None:
-    need(len(net.layers) == 3, "the theorem is about two hidden layers")
+    require(len(net.layers) == 3, "the theorem is about two hidden layers")
     first, second, heads = net.layers
-    need(len(first) >= 2, "the theorem does not hold for a first layer of one neuron")
-    need(len(first) <= net.inputs, "the first layer is wider than the input")
-    afford(20.0 * len(first) ** 2 * net.inputs + 20.0 * len(first) ** 2 * len(second) * len(heads))
-    need(fmpq_mat([row[:-1] for row in first]).rank() == len(first), "the first layer's weights are dependent")
+    require(len(first) >= 2, "the theorem does not hold for a first layer of one neuron")
+    require(len(first) <= net.inputs, "the first layer is wider than the input")
+    limit_cost(20.0 * len(first) ** 2 * net.inputs + 20.0 * len(first) ** 2 * len(second) * len(heads))
+    require(fmpq_mat([row[:-1] for row in first]).rank() == len(first), "the first layer's weights are dependent")
     for j, row in enumerate(second):
-        need(any(entry < 0 for entry in row), f"second-layer neuron {j} is linear on what it sees")
-        need(any(entry > 0 for entry in row), f"second-layer neuron {j} is dead")
+        require(any(entry < 0 for entry in row), f"second-layer neuron {j} is linear on what it sees")
+        require(any(entry > 0 for entry in row), f"second-layer neuron {j} is dead")
     for i in range(len(first)):
-        need(any(row[i] for row in second), f"first-layer neuron {i} is heard by nobody")
-        need(not hides(net, 1, i), f"the second layer hides hyperplane {i}")
+        require(any(row[i] for row in second), f"first-layer neuron {i} is heard by nobody")
+        require(not hides(net, 1, i), f"the second layer hides hyperplane {i}")
     _check_orientation(net, 2)
     if value is None:
         _check_masks(second, heads)
         return
     fixed = set()
-    for item in listed(value, "ridges", most=10 * len(first)):
-        given = record(item, "ridges", "first second values")
-        neuron = whole(given["first"], "ridges.first", 0, len(first) - 1)
-        bent = whole(given["second"], "ridges.second", 0, len(second) - 1)
-        point = [fraction(entry, "other") for entry in listed(given["values"], "ridges.values", length=len(first))]
-        need(_is_ridge(second, heads, neuron, bent, point), f"a ridge does not fix first-layer neuron {neuron}")
+    for item in items(value, "ridges", most=10 * len(first)):
+        given = object_with_keys(item, "ridges", "first second values")
+        neuron = integer(given["first"], "ridges.first", 0, len(first) - 1)
+        bent = integer(given["second"], "ridges.second", 0, len(second) - 1)
+        point = [fraction(entry, "other") for entry in items(given["values"], "ridges.values", length=len(first))]
+        require(_is_ridge(second, heads, neuron, bent, point), f"a ridge does not fix first-layer neuron {neuron}")
         fixed.add(neuron)
-    need(len(fixed) == len(first), "some first-layer neuron is fixed by no ridge")
+    require(len(fixed) == len(first), "some first-layer neuron is fixed by no ridge")
 
 
 def _check_masks(second: list[Row], heads: list[Row]) -> None:
     """P4 Definition 8 for a bottleneck: all masked products of full rank, no minor of `[W2 | b2]` zero."""
     width, count, outputs = len(second), len(second[0]) - 1, len(heads)
-    need(width + count + outputs <= MOST_MASKED, "masked products are too many, and there are no ridges")
+    require(width + count + outputs <= MOST_MASKED, "masked products are too many, and there are no ridges")
     for rows in _subsets(width):
         for columns in _subsets(count + 1):
             minor = [[second[j][k] for k in columns] for j in rows]
-            need(_rank(minor) == min(len(rows), len(columns)), "a minor of the second layer vanishes")
+            require(_rank(minor) == min(len(rows), len(columns)), "a minor of the second layer vanishes")
         for columns in _subsets(count):
             for outs in _subsets(outputs):
                 product = [[sum((heads[o][j] * second[j][k] for j in rows), ZERO) for k in columns] for o in outs]
                 most = min(len(rows), len(columns), len(outs))
-                need(_rank(product) == most, "a masked product has less than the largest rank")
+                require(_rank(product) == most, "a masked product has less than the largest rank")
 
 
 def _rank(matrix: list[Row]) -> int:

@@ -10,34 +10,34 @@ from typing import Any
 
 from lawful.verify.core.dag import read_dag
 from lawful.verify.core.finding import Finding, short
-from lawful.verify.core.layers import CheckedStack, Row, read_box, read_network, sides_of
+from lawful.verify.core.layers import CheckedStack, Row, box_sides, read_box, read_network
 from lawful.verify.core.numbers import ZERO, Rational, fraction
-from lawful.verify.core.regions import walked
-from lawful.verify.core.schema import afford, listed, need, record, whole
+from lawful.verify.core.regions import walk_regions
+from lawful.verify.core.schema import integer, items, limit_cost, object_with_keys, require
 
 
 def check(body: dict[str, Any]) -> Finding:
     """The number of regions on the whole space or a box."""
-    given = record(body, "certificate", "network box regions decisions points")
+    given = object_with_keys(body, "certificate", "network box regions decisions points")
     net, digest = read_network(given["network"])
     _need_layers(given["network"], net)
     box, domain = read_box(given["box"], net.inputs)
-    points = iter(listed(given["points"], "points"))
+    points = iter(items(given["points"], "points"))
     regions, work = 0, 0.0
-    for rows, _ in walked(given["decisions"], (net,), box):
-        point = [fraction(value, "points") for value in listed(next(points, []), "points", length=net.inputs)]
+    for rows, _ in walk_regions(given["decisions"], (net,), box):
+        point = [fraction(value, "points") for value in items(next(points, []), "points", length=net.inputs)]
         work += 10.0 * len(rows) * net.inputs * (1 + max(value.height_bits() for value in point) / 64)
-        afford(work)
-        need(all(_value(row, point) > 0 for row in rows), f"point {regions} does not lie inside its region")
+        limit_cost(work)
+        require(all(_value(row, point) > 0 for row in rows), f"point {regions} does not lie inside its region")
         regions += 1
-    need(next(points, None) is None, "there are more points than regions")
-    stated = whole(given["regions"], "regions", 0)
-    need(stated == regions, f"there are {regions} regions, not the {stated} stated")
+    require(next(points, None) is None, "there are more points than regions")
+    stated = integer(given["regions"], "regions", 0)
+    require(stated == regions, f"there are {regions} regions, not the {stated} stated")
     many = "1 region" if regions == 1 else f"{regions} regions"
     meant = "open sets on which every hidden neuron that bends keeps its side"
     return Finding(
         f"{short(digest)} has exactly {many} on {domain}, {meant}",
-        {"regions": regions, "domain": domain, "box": sides_of(given["box"])},
+        {"regions": regions, "domain": domain, "box": box_sides(given["box"])},
         (digest,),
     )
 
@@ -45,7 +45,9 @@ def check(body: dict[str, Any]) -> Finding:
 def _need_layers(value: object, net: CheckedStack) -> None:
     """No neuron but those of the network: a pair that carries a value past a layer bends where the network does not."""
     if isinstance(value, dict) and "roles" in value:
-        need(sum(net.widths[1:-1]) == len(read_dag(value).hidden), "the regions of graphs with skips are not checked")
+        require(
+            sum(net.widths[1:-1]) == len(read_dag(value).hidden), "the regions of graphs with skips are not checked"
+        )
 
 
 def _value(row: Row, point: list[Rational]) -> Rational:

@@ -17,10 +17,10 @@ from flint import fmpq_mat
 
 from lawful.verify.core.dag import read_mlp
 from lawful.verify.core.finding import Finding, short
-from lawful.verify.core.layers import CheckedStack, Row, layered
+from lawful.verify.core.layers import CheckedStack, Row, mlp_as_layers
 from lawful.verify.core.numbers import ONE, ZERO, Rational, fraction
 from lawful.verify.core.regions import check_regions
-from lawful.verify.core.schema import afford, listed, need, record, whole, word
+from lawful.verify.core.schema import integer, items, limit_cost, object_with_keys, require, word
 
 Span = tuple[Rational | None, Rational | None]  # None is endless
 Line = tuple[Rational, Rational]  # p + q t
@@ -29,24 +29,24 @@ Constraint = tuple[Row, Rational, Span]  # values of the others and 1, the neuro
 
 def check(body: dict[str, Any]) -> Finding:
     """How many neurons are needed, how many can go, and how many it says nothing of."""
-    given = record(body, "certificate", "network neurons")
+    given = object_with_keys(body, "certificate", "network neurons")
     mlp = read_mlp(given["network"])
-    net = layered(mlp)
+    net = mlp_as_layers(mlp)
     hidden = [(layer, neuron) for layer, width in enumerate(net.widths[1:-1], 1) for neuron in range(width)]
     found: dict[tuple[int, int], str] = {}
-    for item in listed(given["neurons"], "neurons", most=len(hidden)):
-        need(
+    for item in items(given["neurons"], "neurons", most=len(hidden)):
+        require(
             isinstance(item, dict) and {"layer", "neuron", "answer"} <= set(item), "neurons: an answer lacks its place"
         )
-        layer = whole(item["layer"], "neurons.layer", 1, len(net.layers) - 1)
-        neuron = whole(item["neuron"], "neurons.neuron", 0, len(net.layers[layer - 1]) - 1)
-        need((layer, neuron) not in found, "neurons: one is decided twice")
+        layer = integer(item["layer"], "neurons.layer", 1, len(net.layers) - 1)
+        neuron = integer(item["neuron"], "neurons.neuron", 0, len(net.layers[layer - 1]) - 1)
+        require((layer, neuron) not in found, "neurons: one is decided twice")
         found[layer, neuron] = word(item["answer"], "neurons.answer", "needed", "removable")
         if found[layer, neuron] == "needed":
-            _check_need(record(item, "neurons", "layer neuron answer points cases"), net, layer, neuron)
+            _check_need(object_with_keys(item, "neurons", "layer neuron answer points cases"), net, layer, neuron)
         else:
             keys = "layer neuron answer coefficients constant decisions"
-            _check_stand_in(record(item, "neurons", keys), net, layer, neuron)
+            _check_stand_in(object_with_keys(item, "neurons", keys), net, layer, neuron)
     digest = mlp.to_dag().digest()
     needed = [place for place in hidden if found.get(place) == "needed"]
     removable = [place for place in hidden if found.get(place) == "removable"]
@@ -66,8 +66,8 @@ def check(body: dict[str, Any]) -> Finding:
 def _check_stand_in(given: dict[str, Any], net: CheckedStack, layer: int, neuron: int) -> None:
     """The network with the combination in the neuron's place has the same affine maps on every region."""
     width = len(net.layers[layer - 1])
-    factors = [fraction(value, "neurons") for value in listed(given["coefficients"], "neurons", length=width)]
-    need(factors[neuron] == 0, "neurons: a neuron stands for itself")
+    factors = [fraction(value, "neurons") for value in items(given["coefficients"], "neurons", length=width)]
+    require(factors[neuron] == 0, "neurons: a neuron stands for itself")
     constant = fraction(given["constant"], "neurons")
     above = [
         [w + row[neuron] * factor for w, factor in zip(row, (*factors, constant), strict=True)]
@@ -78,36 +78,36 @@ def _check_stand_in(given: dict[str, Any], net: CheckedStack, layer: int, neuron
 
 def _check_need(given: dict[str, Any], net: CheckedStack, layer: int, neuron: int) -> None:
     """No combination satisfies what the inputs ask."""
-    points = [_point(item, net.inputs) for item in listed(given["points"], "neurons.points", most=10_000)]
-    afford(100.0 * net.size * sum(net.widths[1:]) * (len(points) + 1))
+    points = [_point(item, net.inputs) for item in items(given["points"], "neurons.points", most=10_000)]
+    limit_cost(100.0 * net.size * sum(net.widths[1:]) * (len(points) + 1))
     seen = [_level_set(net, layer, neuron, point) for point in points]
     hulls = [(row, value, (parts[0][0], parts[-1][1])) for row, value, parts in seen]
     if given["cases"] is None:
-        need(all(span == (ZERO, ZERO) for _, _, span in hulls), "at an input the outputs also allow another value")
+        require(all(span == (ZERO, ZERO) for _, _, span in hulls), "at an input the outputs also allow another value")
         width = len(net.layers[layer - 1]) + 1
         table = fmpq_mat([[*row, value] for row, value, _ in hulls]) if hulls else fmpq_mat(1, width)
-        need(table.rank() == width, "the values at the inputs are not independent")
+        require(table.rank() == width, "the values at the inputs are not independent")
         return
-    lines = iter(listed(given["cases"], "neurons.cases", most=10_000))
+    lines = iter(items(given["cases"], "neurons.cases", most=10_000))
     waiting = [hulls]
     while waiting:
         constraints = waiting.pop()
-        kind, numbers = listed(next(lines, ["", []]), "neurons.cases", length=2)
+        kind, numbers = items(next(lines, ["", []]), "neurons.cases", length=2)
         if word(kind, "neurons.cases", "split", "end") == "end":
-            need(_contradict(constraints, numbers), "the multipliers do not exclude every combination")
+            require(_contradict(constraints, numbers), "the multipliers do not exclude every combination")
             continue
         row, value, parts = _level_set(net, layer, neuron, _point(numbers, net.inputs))
         waiting += [[*constraints, (row, value, part)] for part in reversed(parts)]
-    need(next(lines, None) is None, "the cases go on after all were seen")
+    require(next(lines, None) is None, "the cases go on after all were seen")
 
 
 def _point(value: object, inputs: int) -> list[Rational]:
-    return [fraction(item, "neurons") for item in listed(value, "neurons.points", length=inputs)]
+    return [fraction(item, "neurons") for item in items(value, "neurons.points", length=inputs)]
 
 
 def _contradict(constraints: list[Constraint], numbers: object) -> bool:
     """`Σ μ value` exceeds what `Σ μ t` can be at most."""
-    factors = [fraction(item, "neurons") for item in listed(numbers, "neurons.cases", length=len(constraints))]
+    factors = [fraction(item, "neurons") for item in items(numbers, "neurons.cases", length=len(constraints))]
     if not constraints:
         return False
     for k in range(len(constraints[0][0])):
@@ -166,7 +166,7 @@ def _stretches(
                 inside = _between(start, stop)
                 lines = [(p, q) if p + q * inside > 0 else (slope * p, slope * q) for p, q in sums]
                 after.append(((start, stop), lines))
-        need(len(after) < 100_000, "an input has too many stretches")
+        require(len(after) < 100_000, "an input has too many stretches")
         pieces = after
     yield from pieces
 

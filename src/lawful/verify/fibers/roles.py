@@ -16,14 +16,14 @@ from flint import fmpq_mat
 
 from lawful.verify.core.layers import CheckedStack, Row
 from lawful.verify.core.numbers import ZERO
-from lawful.verify.core.schema import afford, need
+from lawful.verify.core.schema import limit_cost, require
 
 MOST_COUNTED = 10_000  # assignments that are looked at one by one
 
 
 def count_parameters(net: CheckedStack) -> int:
     """All parameters with this function, itself included; rejects where there are infinitely many."""
-    need(len(net.layers) == 2 and net.slopes[0] == 0, "roles are those of one hidden ReLU layer")
+    require(len(net.layers) == 2 and net.slopes[0] == 0, "roles are those of one hidden ReLU layer")
     rows, heads = net.layers
     planes: dict[tuple[tuple[int, int], ...], int] = {}
     normals: list[Row] = []
@@ -31,14 +31,14 @@ def count_parameters(net: CheckedStack) -> int:
     goal = [[ZERO] * net.inputs for _ in heads]
     sides: set[tuple[int, bool]] = set()
     for j, row in enumerate(rows):
-        need(any(row[:-1]), f"neuron {j} is constant")
+        require(any(row[:-1]), f"neuron {j} is constant")
         pivot = next(entry for entry in row if entry)
         unit = [entry / pivot for entry in row]
         place = planes.setdefault(tuple((int(q.p), int(q.q)) for q in unit), len(planes))
         if place == len(normals):
             normals.append(unit[:-1])
             jumps.append([ZERO] * len(heads))
-        need((place, pivot > 0) not in sides, f"neuron {j} is a multiple of another")
+        require((place, pivot > 0) not in sides, f"neuron {j} is a multiple of another")
         sides.add((place, pivot > 0))
         jumps[place] = [jump + head[j] * abs(pivot) for jump, head in zip(jumps[place], heads, strict=True)]
         if pivot < 0:  # relu(-z) = relu(z) - z
@@ -46,15 +46,15 @@ def count_parameters(net: CheckedStack) -> int:
                 [g - head[j] * e for g, e in zip(line, row[:-1], strict=True)]
                 for line, head in zip(goal, heads, strict=True)
             ]
-    need(all(any(jump) for jump in jumps), "neurons cancel: they can be moved together")
+    require(all(any(jump) for jump in jumps), "neurons cancel: they can be moved together")
     return _count(normals, jumps, goal, len(rows) - len(normals))
 
 
 def _count(normals: list[Row], jumps: list[Row], goal: list[Row], extra: int) -> int:
     planes = range(len(normals))
     many = sum(2 ** (len(normals) - size) * _choose(len(normals), size) for size in range(extra + 1))
-    need(many <= MOST_COUNTED, f"{many} assignments of roles are too many to look at all of them")
-    afford(50.0 * many * len(goal) * len(normals[0]) * (len(goal) + extra))
+    require(many <= MOST_COUNTED, f"{many} assignments of roles are too many to look at all of them")
+    limit_cost(50.0 * many * len(goal) * len(normals[0]) * (len(goal) + extra))
     terms = [[[jump * entry for entry in normals[k]] for jump in jumps[k]] for k in planes]
     count = 0
     for size in range(extra + 1):
@@ -70,7 +70,7 @@ def _count(normals: list[Row], jumps: list[Row], goal: list[Row], extra: int) ->
                 ]
                 if size + 2 * (int(fmpq_mat([*base, *left]).rank()) - spanned) > extra:
                     continue
-                need(size == extra and spanned == size, "infinitely many parameters have this function")
+                require(size == extra and spanned == size, "infinitely many parameters have this function")
                 count += 1
     return count
 

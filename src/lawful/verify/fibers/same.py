@@ -11,9 +11,9 @@ from fractions import Fraction
 from typing import Any
 
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.layers import Box, CheckedStack, outputs, read_box, read_network, sides_of
-from lawful.verify.core.numbers import exact, plain, quotient
-from lawful.verify.core.schema import afford, listed, need, number, record, word
+from lawful.verify.core.layers import Box, CheckedStack, box_sides, evaluate, read_box, read_network
+from lawful.verify.core.numbers import as_fraction, exact, quotient
+from lawful.verify.core.schema import items, limit_cost, number, object_with_keys, require, word
 from lawful.verify.fibers.agreement import agreement
 from lawful.verify.sentences import say_same
 
@@ -22,17 +22,19 @@ KEYS = "networks box verdict within witness counterexample"
 
 def check(body: dict[str, Any]) -> Finding:
     """Equal or different, on which domain, and within what."""
-    given = record(body, "certificate", KEYS)
-    read = [read_network(value) for value in listed(given["networks"], "networks", length=2)]
+    given = object_with_keys(body, "certificate", KEYS)
+    read = [read_network(value) for value in items(given["networks"], "networks", length=2)]
     (first, one), (second, other) = read
     box, domain = read_box(given["box"], first.inputs)
     digests = one, other
-    facts: dict[str, Any] = {"domain": domain, "box": sides_of(given["box"]), "inputs": first.inputs}
+    facts: dict[str, Any] = {"domain": domain, "box": box_sides(given["box"]), "inputs": first.inputs}
     if word(given["verdict"], "verdict", "equal", "different") == "different":
-        need(given["witness"] is None and given["within"] is None, "a witness does not go with the verdict different")
+        require(
+            given["witness"] is None and given["within"] is None, "a witness does not go with the verdict different"
+        )
         facts |= {"verdict": "different"} | _different(given["counterexample"], first, second, box)
         return Finding(say_same(facts, digests), facts, digests)
-    need(given["counterexample"] is None, "a counterexample does not go with the verdict equal")
+    require(given["counterexample"] is None, "a counterexample does not go with the verdict equal")
     kind, share = _within(given["within"])
     how = agreement(given["witness"], first, second, box, exact(share))
     verdict = "equal weight by weight" if share else "equal"
@@ -41,9 +43,11 @@ def check(body: dict[str, Any]) -> Finding:
 
 
 def _within(value: object) -> tuple[str, float]:
-    given = record(value, "within", "kind value")
+    given = object_with_keys(value, "within", "kind value")
     kind, share = word(given["kind"], "within.kind", "exactly", "weights"), number(given["value"], "within.value")
-    need(share == 0 if kind == "exactly" else 0 < share < 1, "the certificate does not say how far the networks agree")
+    require(
+        share == 0 if kind == "exactly" else 0 < share < 1, "the certificate does not say how far the networks agree"
+    )
     return kind, share
 
 
@@ -51,20 +55,20 @@ def _different(value: object, first: CheckedStack, second: CheckedStack, box: Bo
     """Where the outputs differ, or which sizes do."""
     if value is None:
         sizes = [(net.widths[0], net.widths[-1]) for net in (first, second)]
-        need(sizes[0] != sizes[1], "the sizes agree, and there is no input at which the outputs differ")
+        require(sizes[0] != sizes[1], "the sizes agree, and there is no input at which the outputs differ")
         return {"sizes": sizes}
-    need(first.inputs == second.inputs, "the networks take inputs of different sizes")
-    given = record(value, "counterexample", "input")
-    point = listed(given["input"], "counterexample.input", length=first.inputs)
+    require(first.inputs == second.inputs, "the networks take inputs of different sizes")
+    given = object_with_keys(value, "counterexample", "input")
+    point = items(given["input"], "counterexample.input", length=first.inputs)
     place = [quotient(value, "counterexample.input") for value in point]
-    afford(sum(4.0 * net.size * (1 + len(net.layers) / 2) for net in (first, second)))
+    limit_cost(sum(4.0 * net.size * (1 + len(net.layers) / 2) for net in (first, second)))
     inside = all(
         (low is None or low <= x) and (high is None or x <= high) for x, (low, high) in zip(place, box, strict=True)
     )
-    need(inside, "the input lies outside the box")
-    answers = [outputs(net, place) for net in (first, second)]
+    require(inside, "the input lies outside the box")
+    answers = [evaluate(net, place) for net in (first, second)]
     apart = [k for k, (a, b) in enumerate(zip(*answers, strict=True)) if a != b]
-    need(bool(apart), "the outputs do not differ at the input")
-    ours, theirs = (plain(values[apart[0]]) for values in answers)
+    require(bool(apart), "the outputs do not differ at the input")
+    ours, theirs = (as_fraction(values[apart[0]]) for values in answers)
     exactly = [[str(v) for v in values] for values in answers]
     return {"input": point, "outputs": exactly, "output": apart[0], "differ_by": abs(ours - theirs)}

@@ -6,37 +6,37 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from lawful.verify.core.layers import Box, CheckedStack, images, span
+from lawful.verify.core.layers import Box, CheckedStack, affine_range, layer_ranges
 from lawful.verify.core.numbers import ZERO, quotient
-from lawful.verify.core.schema import listed, need, record, whole, wholes, word
+from lawful.verify.core.schema import integer, integers, items, object_with_keys, require, word
 
 # The steps
 
 
-def taken(net: CheckedStack, value: object, box: Box) -> CheckedStack:
+def apply_step(net: CheckedStack, value: object, box: Box) -> CheckedStack:
     """The network after one step, which must keep the function."""
     kind = word(value.get("do") if isinstance(value, dict) else None, "step.do", *STEPS)
     keys, step = STEPS[kind]
-    given = record(value, "step", f"do layer {keys}")
-    layer = whole(given["layer"], "step.layer", 1, len(net.layers) - 1)
+    given = object_with_keys(value, "step", f"do layer {keys}")
+    layer = integer(given["layer"], "step.layer", 1, len(net.layers) - 1)
     return step(net, layer, given, box)
 
 
 def _neuron(net: CheckedStack, layer: int, value: object) -> int:
-    return whole(value, "step.neuron", 0, len(net.layers[layer - 1]) - 1)
+    return integer(value, "step.neuron", 0, len(net.layers[layer - 1]) - 1)
 
 
 def _reorder(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> CheckedStack:
     rows, above = net.layers[layer - 1], net.layers[layer]
-    order = wholes(given["order"], "step.order", length=len(rows))
-    need(sorted(order) == list(range(len(rows))), f"layer {layer}: not an order of its neurons")
+    order = integers(given["order"], "step.order", length=len(rows))
+    require(sorted(order) == list(range(len(rows))), f"layer {layer}: not an order of its neurons")
     return net.changed(layer, [rows[k] for k in order], [[*(row[k] for k in order), row[-1]] for row in above])
 
 
 def _rescale(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> CheckedStack:
     rows, above = net.layers[layer - 1], net.layers[layer]
-    factors = [quotient(v, "step.factors") for v in listed(given["factors"], "step.factors", length=len(rows))]
-    need(all(factor > 0 for factor in factors), f"layer {layer}: rescaling needs positive factors")
+    factors = [quotient(v, "step.factors") for v in items(given["factors"], "step.factors", length=len(rows))]
+    require(all(factor > 0 for factor in factors), f"layer {layer}: rescaling needs positive factors")
     scaled = [[factor * entry for entry in row] for factor, row in zip(factors, rows, strict=True)]
     return net.changed(
         layer, scaled, [[*(w / f for w, f in zip(row[:-1], factors, strict=True)), row[-1]] for row in above]
@@ -53,16 +53,16 @@ def _drop(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> Check
     unheard = not any(head[neuron] for head in above)
     rectified = layer >= 2 and net.slopes[layer - 2] == 0 and net.slopes[layer - 1] == 0
     silent = rectified and all(entry <= 0 for entry in row)
-    need(unheard or silent, f"layer {layer}: neuron {neuron} cannot be dropped, it is active")
+    require(unheard or silent, f"layer {layer}: neuron {neuron} cannot be dropped, it is active")
     return net.without(layer, neuron)
 
 
 def _quiet(net: CheckedStack, layer: int, given: dict[str, Any], box: Box) -> CheckedStack:
     """A ReLU neuron whose sum stays below 0 on the box of the question."""
     neuron = _neuron(net, layer, given["neuron"])
-    high = span(net.layers[layer - 1][neuron], images(net, box, layer - 1))[1]
+    high = affine_range(net.layers[layer - 1][neuron], layer_ranges(net, box, layer - 1))[1]
     off = net.slopes[layer - 1] == 0 and high is not None and high <= 0
-    need(off, f"layer {layer}: neuron {neuron} may be active on the box")
+    require(off, f"layer {layer}: neuron {neuron} may be active on the box")
     return net.without(layer, neuron)
 
 
@@ -70,10 +70,10 @@ def _merge(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> Chec
     keep, drop = (_neuron(net, layer, given[key]) for key in ("keep", "drop"))
     rows, above = net.layers[layer - 1], net.layers[layer]
     pivot = max(range(len(rows[keep])), key=lambda place: abs(rows[keep][place]))
-    need(keep != drop and rows[keep][pivot] != 0, f"layer {layer}: neuron {keep} cannot stand for {drop}")
+    require(keep != drop and rows[keep][pivot] != 0, f"layer {layer}: neuron {keep} cannot stand for {drop}")
     factor = rows[drop][pivot] / rows[keep][pivot]
     twin = [factor * entry for entry in rows[keep]]
-    need(factor > 0 and rows[drop] == twin, f"layer {layer}: neurons {keep} and {drop} are not multiples")
+    require(factor > 0 and rows[drop] == twin, f"layer {layer}: neurons {keep} and {drop} are not multiples")
     heads = [[*head] for head in above]
     for head in heads:
         head[keep] += factor * head[drop]
@@ -84,7 +84,7 @@ def _collapse(net: CheckedStack, layer: int, _: dict[str, Any], __: Box) -> Chec
     """Two layers with the identity between them are one: by the slope, or as nothing seen or added is negative."""
     positive = layer >= 2 and net.slopes[layer - 2] == 0
     positive = positive and all(entry >= 0 for row in net.layers[layer - 1] for entry in row)
-    need(net.slopes[layer - 1] == 1 or positive, f"layer {layer} is not linear")
+    require(net.slopes[layer - 1] == 1 or positive, f"layer {layer} is not linear")
     below, above = net.layers[layer - 1], net.layers[layer]
     width = net.widths[layer - 1]
     rows = []
@@ -109,11 +109,11 @@ def hides(net: CheckedStack, layer: int, neuron: int) -> bool:
 def _translate(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> CheckedStack:
     """Move a hidden hyperplane: `b_l[i] += t`, `b_{l+1}[j] −= t W_{l+1}[j, i]` (P4 Section 5, Lemma 5)."""
     neuron, shift = _neuron(net, layer, given["neuron"]), quotient(given["shift"], "step.shift")
-    need(hides(net, layer, neuron), f"layer {layer + 1} does not hide neuron {neuron} of the layer below")
+    require(hides(net, layer, neuron), f"layer {layer + 1} does not hide neuron {neuron} of the layer below")
     rows = [[*row] for row in net.layers[layer - 1]]
     rows[neuron][-1] += shift
     above = [[*row[:-1], row[-1] - shift * row[neuron]] for row in net.layers[layer]]
-    need(all(row[-1] <= 0 for row in above), "the shift uncovers the hidden neuron")
+    require(all(row[-1] <= 0 for row in above), "the shift uncovers the hidden neuron")
     return net.changed(layer, rows, above)
 
 
@@ -124,17 +124,17 @@ def _lift(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> Check
     above = [[*row[:-1], row[-1] - shift * row[neuron]] for row in net.layers[layer]]
     sees = layer >= 2 and net.slopes[layer - 2] == 0 and all(entry >= 0 for entry in rows[neuron])
     rows[neuron][-1] += shift
-    need(sees and rows[neuron][-1] >= 0, f"layer {layer}: neuron {neuron} is not always active")
+    require(sees and rows[neuron][-1] >= 0, f"layer {layer}: neuron {neuron} is not always active")
     return net.changed(layer, rows, above)
 
 
 def _flip(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> CheckedStack:
     """Reverse the neurons `flipped` below a single neuron that hides neuron i: the group `F_S` (P4 Section 5)."""
     neuron = _neuron(net, layer, given["neuron"])
-    flipped = wholes(given["flipped"], "step.flipped", 0, len(net.layers[layer - 1]) - 1)
+    flipped = integers(given["flipped"], "step.flipped", 0, len(net.layers[layer - 1]) - 1)
     alone = len(net.layers[layer]) == 1 and hides(net, layer, neuron)
     distinct = neuron not in flipped and len(set(flipped)) == len(flipped)
-    need(alone and distinct, f"flips need one neuron above layer {layer} that hides neuron {neuron}")
+    require(alone and distinct, f"flips need one neuron above layer {layer} that hides neuron {neuron}")
     (above,) = net.layers[layer]
     rows = [[*row] for row in net.layers[layer - 1]]
     for k in flipped:

@@ -13,7 +13,7 @@ from typing import Any
 
 from lawful.verify.core.dag import CheckedDag
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.schema import listed, need, record, truth, whole, wholes
+from lawful.verify.core.schema import integer, integers, items, object_with_keys, require, truth
 from lawful.verify.invariant_set.entries import EntryWiring, read_graph
 from lawful.verify.invariant_set.locks import check_locks
 from lawful.verify.sentences import say_components
@@ -23,28 +23,28 @@ KEYS = "network denominator tolerance balance locked flows connected log2_compon
 
 def check(body: dict[str, Any]) -> Finding:
     """How many components the invariant set has, and which edges are locked."""
-    given = record(body, "certificate", KEYS)
+    given = object_with_keys(body, "certificate", KEYS)
     dag = read_graph(given["network"])
-    denominator = whole(given["denominator"], "denominator", 1)
-    slack = whole(given["tolerance"], "tolerance", 0)
-    units = wholes(given["balance"], "balance", length=len(dag.hidden))
+    denominator = integer(given["denominator"], "denominator", 1)
+    slack = integer(given["tolerance"], "tolerance", 0)
+    units = integers(given["balance"], "balance", length=len(dag.hidden))
     balance = dict(zip(dag.hidden, units, strict=True))
     if dag.weights is not None:
         pairs = ((Fraction(unit, denominator), dag.balance[node]) for node, unit in balance.items())
-        need(all(stated == true for stated, true in pairs), "the balance is not that of the weights")
+        require(all(stated == true for stated, true in pairs), "the balance is not that of the weights")
     whole_balance = {node: Fraction(unit, denominator) for node, unit in balance.items()}
     locked = check_locks(given["locked"], dag, whole_balance, Fraction(slack, denominator))
     freed = _freed(given["flows"], dag, balance, slack)
-    need(not set(locked) & freed, "an edge is both locked and freed")
+    require(not set(locked) & freed, "an edge is both locked and freed")
     others = isinstance(dag, EntryWiring) and dag.others
     for edge in range(0 if others else len(dag.tails)):
         settled = edge in locked or edge in freed or not dag.must_be_settled(edge)
-        need(settled, f"edge {edge} is neither locked nor freed")
-    stated = whole(given["log2_components"], "log2_components", 0)
-    need(stated == len(locked), f"{len(locked)} edges are locked, not the {stated} stated")
+        require(settled, f"edge {edge} is neither locked nor freed")
+    stated = integer(given["log2_components"], "log2_components", 0)
+    require(stated == len(locked), f"{len(locked)} edges are locked, not the {stated} stated")
     connected = None if (slack or others) and not locked else not locked  # within a tolerance nothing shows that it is
     stated_answer = None if given["connected"] is None else truth(given["connected"], "connected")
-    need(stated_answer is connected, "the stated answer does not follow")
+    require(stated_answer is connected, "the stated answer does not follow")
     tolerance = Fraction(slack, denominator)
     digest = dag.digest()
     facts = {
@@ -68,21 +68,21 @@ def _edge(dag: CheckedDag, edge: int) -> tuple[Any, ...]:
 def _freed(value: object, dag: CheckedDag, balance: dict[int, int], slack: int) -> set[int]:
     found: set[int] = set()
     size = sum(abs(unit) for unit in balance.values())
-    for number, item in enumerate(listed(value, "flows", most=len(dag.tails))):
-        flow = record(item, "flows", "squares frees")
+    for number, item in enumerate(items(value, "flows", most=len(dag.tails))):
+        flow = object_with_keys(item, "flows", "squares frees")
         squares: dict[int, int] = {}
         moved: dict[int, int] = {}  # what the flow brings to each neuron that it touches
-        for pair in listed(flow["squares"], "flows.squares", most=len(dag.tails)):
-            edge, amount = wholes(pair, "flows.squares", 0, length=2)
-            need(edge < len(dag.tails) and edge not in squares, f"flow {number} names no edge, or one twice")
+        for pair in items(flow["squares"], "flows.squares", most=len(dag.tails)):
+            edge, amount = integers(pair, "flows.squares", 0, length=2)
+            require(edge < len(dag.tails) and edge not in squares, f"flow {number} names no edge, or one twice")
             squares[edge] = amount
             tail, head = dag.tails[edge], dag.heads[edge]
             for node, gain in ((head, amount), (tail, -amount)):
                 if node in balance:
                     moved[node] = moved.get(node, 0) + gain
         wrong = size + sum(abs(balance[node] - gain) - abs(balance[node]) for node, gain in moved.items())
-        need(wrong <= slack, f"flow {number} does not have the stated balance")
-        frees = wholes(flow["frees"], "flows.frees", 0, len(dag.tails) - 1)
-        need(not any(squares.get(edge) for edge in frees), f"flow {number} is not zero on an edge that it frees")
+        require(wrong <= slack, f"flow {number} does not have the stated balance")
+        frees = integers(flow["frees"], "flows.frees", 0, len(dag.tails) - 1)
+        require(not any(squares.get(edge) for edge in frees), f"flow {number} is not zero on an edge that it frees")
         found.update(frees)
     return found

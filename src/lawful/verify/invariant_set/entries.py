@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lawful.verify.core.dag import HIDDEN, INPUT, OUTPUT, CheckedDag, read_dag
-from lawful.verify.core.schema import listed, need, record, truth, whole, wholes
+from lawful.verify.core.schema import integer, integers, items, object_with_keys, require, truth
 from lawful.verify.core.tensors import Tensor, read_tensor, weights_digest
 
 
@@ -29,7 +29,7 @@ class EntryWiring(CheckedDag):
     def __post_init__(self) -> None:
         last = len(self.roles) - 1
         for tail, head in zip(self.tails, self.heads, strict=True):
-            need(tail < last and 0 < head <= last and (tail > 0 or head < last), "an edge points the wrong way")
+            require(tail < last and 0 < head <= last and (tail > 0 or head < last), "an edge points the wrong way")
 
     def digest(self, *, weights: bool = True) -> str:
         """The name of all weights of the module."""
@@ -51,28 +51,28 @@ class EntryWiring(CheckedDag):
 
 def read_entries(value: object, where: str) -> EntryWiring:
     """Tensors with their edges (positions, tails and heads), the names of other tensors, and the number of nodes."""
-    given = record(value, where, "nodes tensors others other_laws")
-    nodes = whole(given["nodes"], f"{where}.nodes", 0, 5_000_000)
+    given = object_with_keys(value, where, "nodes tensors others other_laws")
+    nodes = integer(given["nodes"], f"{where}.nodes", 0, 5_000_000)
     tails: list[int] = []
     heads: list[int] = []
     places: list[tuple[str, int]] = []
     weights: list[float] = []
     tensors: dict[str, Tensor] = {}
-    for item in listed(given["tensors"], f"{where}.tensors", most=100_000):
-        part = record(item, f"{where}.tensors", "name tensor positions tails heads")
+    for item in items(given["tensors"], f"{where}.tensors", most=100_000):
+        part = object_with_keys(item, f"{where}.tensors", "name tensor positions tails heads")
         name = part["name"]
-        need(isinstance(name, str) and name not in tensors, "a tensor has no name, or one twice")
+        require(isinstance(name, str) and name not in tensors, "a tensor has no name, or one twice")
         tensors[name] = read_tensor(part["tensor"])
         values = tensors[name].values
-        spots = wholes(part["positions"], f"{where}.positions", 0, len(values) - 1)
-        need(len(set(spots)) == len(spots), "an entry is an edge twice")
-        tails += wholes(part["tails"], f"{where}.tails", 0, nodes + 1, length=len(spots))
-        heads += wholes(part["heads"], f"{where}.heads", 0, nodes + 1, length=len(spots))
+        spots = integers(part["positions"], f"{where}.positions", 0, len(values) - 1)
+        require(len(set(spots)) == len(spots), "an entry is an edge twice")
+        tails += integers(part["tails"], f"{where}.tails", 0, nodes + 1, length=len(spots))
+        heads += integers(part["heads"], f"{where}.heads", 0, nodes + 1, length=len(spots))
         places += [(name, spot) for spot in spots]
         weights += [float(values[spot]) for spot in spots]
     others = {str(name): line for name, line in record_of(given["others"], f"{where}.others").items()}
-    need(not set(others) & set(tensors), "a tensor is named twice")
-    need(nodes <= 2 * len(tails) + 1000, "there are more nodes than ends of edges")
+    require(not set(others) & set(tensors), "a tensor is named twice")
+    require(nodes <= 2 * len(tails) + 1000, "there are more nodes than ends of edges")
     roles = (INPUT, *(HIDDEN,) * nodes, OUTPUT)
     name = weights_digest({name: tensor.line for name, tensor in tensors.items()} | others)
     more = truth(given["other_laws"], f"{where}.other_laws")
@@ -83,9 +83,9 @@ def read_entries(value: object, where: str) -> EntryWiring:
 
 def record_of(value: object, where: str) -> dict[str, str]:
     """Names and short texts."""
-    need(isinstance(value, dict), f"{where}: expected an object")
+    require(isinstance(value, dict), f"{where}: expected an object")
     found: dict[str, str] = dict(value)  # type: ignore[call-overload]
-    need(all(isinstance(line, str) and len(line) < 400 for line in found.values()), f"{where}: expected texts")
+    require(all(isinstance(line, str) and len(line) < 400 for line in found.values()), f"{where}: expected texts")
     return found
 
 

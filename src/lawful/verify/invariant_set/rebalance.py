@@ -10,34 +10,34 @@ from typing import Any
 
 from lawful.verify.core.dag import read_dag
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.schema import need, number, numbers, record, wholes
+from lawful.verify.core.schema import integers, number, numbers, object_with_keys, require
 from lawful.verify.sentences import say_rebalance
 
 
 def check(body: dict[str, Any]) -> Finding:
     """How far the weights are from rescaled ones, and the balance from the one asked for."""
-    given = record(body, "certificate", "before after factors rounding target except residual")
+    given = object_with_keys(body, "certificate", "before after factors rounding target except residual")
     before, after = read_dag(given["before"], "before"), read_dag(given["after"], "after")
-    need(before.weights is not None and after.weights is not None, "a network has no weights")
+    require(before.weights is not None and after.weights is not None, "a network has no weights")
     same = (before.roles, before.tails, before.heads) == (after.roles, after.tails, after.heads)
-    need(same and before.slopes == after.slopes, "the two are not weights of one graph")
+    require(same and before.slopes == after.slopes, "the two are not weights of one graph")
     scales = [Fraction(1)] * len(before.roles)
     for node, value in zip(before.hidden, numbers(given["factors"], "factors", length=len(before.hidden)), strict=True):
-        need(value > 0, "a factor is not positive")
+        require(value > 0, "a factor is not positive")
         scales[node] = Fraction(value)
     rounding = number(given["rounding"], "rounding")
-    need(0 <= rounding < 1, "the rounding is no share of a weight")
+    require(0 <= rounding < 1, "the rounding is no share of a weight")
     for edge, (tail, head) in enumerate(zip(before.tails, before.heads, strict=True)):
         wanted = before.exact[edge] * scales[head] / scales[tail]
         close = abs(after.exact[edge] - wanted) <= Fraction(rounding) * abs(wanted)
-        need(close, f"edge {edge} is not its weight rescaled, within the stated rounding")
+        require(close, f"edge {edge} is not its weight rescaled, within the stated rounding")
     target = numbers(given["target"], "target", length=len(before.hidden))
-    left = set(wholes(given["except"], "except", 0, len(before.hidden) - 1))
+    left = set(integers(given["except"], "except", 0, len(before.hidden) - 1))
     residual = number(given["residual"], "residual")
-    need(residual >= 0, "the residual is negative")
+    require(residual >= 0, "the residual is negative")
     for place, (node, wanted_balance) in enumerate(zip(before.hidden, target, strict=True)):
         gap = abs(after.balance[node] - Fraction(wanted_balance))
-        need(place in left or gap <= Fraction(residual), f"the balance of node {node} is further off than stated")
+        require(place in left or gap <= Fraction(residual), f"the balance of node {node} is further off than stated")
     digests = before.digest(), after.digest()
     facts = {"rounding": rounding, "residual": residual, "target": target, "except": sorted(left)}
     return Finding(say_rebalance(facts, digests), facts, digests)

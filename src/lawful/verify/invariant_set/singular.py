@@ -14,7 +14,7 @@ from typing import Any
 from lawful.errors import Unsupported
 from lawful.verify.core.dag import HIDDEN, CheckedDag, read_dag
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.schema import afford, listed, need, rational, record, truth, whole, wholes
+from lawful.verify.core.schema import integer, integers, items, limit_cost, object_with_keys, rational, require, truth
 from lawful.verify.sentences import say_singular
 
 MOST_LISTED = 40  # neurons among which zero-sum sets are listed: 2^20 sums on each side
@@ -23,51 +23,51 @@ Balances = dict[int, Fraction]
 
 def check(body: dict[str, Any]) -> Finding:
     """Whether the invariant set of the network's own balance has a singular point."""
-    given = record(body, "certificate", "network balance exist cut_off squares refutations")
+    given = object_with_keys(body, "certificate", "network balance exist cut_off squares refutations")
     dag = read_dag(given["network"])
-    need((dag.weights is None) is not (given["balance"] is None), "a balance is prescribed, or that of the weights")
+    require((dag.weights is None) is not (given["balance"] is None), "a balance is prescribed, or that of the weights")
     balance = dag.balance if given["balance"] is None else _prescribed(given["balance"], dag)
     digests = (dag.digest(),)
     facts: dict[str, Any] = {"prescribed": dag.weights is None, "balance": list(balance.values())}
     if truth(given["exist"], "exist"):
-        need(given["refutations"] is None, "a witness needs no refutations")
+        require(given["refutations"] is None, "a witness needs no refutations")
         facts |= {"exist": True, "cut_off": sorted(_witness(given, dag, balance))}
         return Finding(say_singular(facts, digests), facts, digests)
-    need(given["cut_off"] is None and given["squares"] is None, "a witness does not go with the answer no")
+    require(given["cut_off"] is None and given["squares"] is None, "a witness does not go with the answer no")
     facts |= {"exist": False, "refuted": _none(given["refutations"], dag, balance)}
     return Finding(say_singular(facts, digests), facts, digests)
 
 
 def _hidden_set(value: object, where: str, dag: CheckedDag) -> set[int]:
-    found = wholes(value, where, 0, len(dag.roles) - 1)
-    need(all(dag.roles[node] == HIDDEN for node in found), f"{where}: a node is not hidden")
-    need(len(set(found)) == len(found), f"{where}: a node appears twice")
+    found = integers(value, where, 0, len(dag.roles) - 1)
+    require(all(dag.roles[node] == HIDDEN for node in found), f"{where}: a node is not hidden")
+    require(len(set(found)) == len(found), f"{where}: a node appears twice")
     return set(found)
 
 
 def _prescribed(value: object, dag: CheckedDag) -> Balances:
-    given = listed(value, "balance", length=len(dag.hidden))
+    given = items(value, "balance", length=len(dag.hidden))
     return {node: rational(item, "balance") for node, item in zip(dag.hidden, given, strict=True)}
 
 
 def _witness(given: dict[str, Any], dag: CheckedDag, balance: Balances) -> set[int]:
     """The neurons cut off, after showing that the squares are a point of the set that no edge joins to the others."""
     inside = _hidden_set(given["cut_off"], "cut_off", dag)
-    need(bool(inside), "no neurons are cut off")
+    require(bool(inside), "no neurons are cut off")
     total = dict.fromkeys(dag.hidden, Fraction(0))
     seen: set[int] = set()
-    for item in listed(given["squares"], "squares", most=len(dag.tails)):
-        number, square = listed(item, "squares", length=2)
-        edge, amount = whole(number, "squares", 0, len(dag.tails) - 1), rational(square, "squares")
-        need(edge not in seen and amount >= 0, f"edge {edge} appears twice or has a negative square")
+    for item in items(given["squares"], "squares", most=len(dag.tails)):
+        number, square = items(item, "squares", length=2)
+        edge, amount = integer(number, "squares", 0, len(dag.tails) - 1), rational(square, "squares")
+        require(edge not in seen and amount >= 0, f"edge {edge} appears twice or has a negative square")
         seen.add(edge)
         tail, head = dag.tails[edge], dag.heads[edge]
-        need(not amount or (tail in inside) == (head in inside), f"edge {edge} joins the cut-off neurons to others")
+        require(not amount or (tail in inside) == (head in inside), f"edge {edge} joins the cut-off neurons to others")
         if head in total:
             total[head] += amount
         if tail in total:
             total[tail] -= amount
-    need(total == balance, "the squares do not have the balance")
+    require(total == balance, "the squares do not have the balance")
     return inside
 
 
@@ -76,38 +76,40 @@ def _none(value: object, dag: CheckedDag, balance: Balances) -> int:
     inner = [
         (tail, head) for tail, head in zip(dag.tails, dag.heads, strict=True) if tail in balance and head in balance
     ]
-    stated = listed(value, "refutations", most=100_000)
-    afford(20.0 * len(stated) * (len(dag.roles) + len(dag.tails)))
+    stated = items(value, "refutations", most=100_000)
+    limit_cost(20.0 * len(stated) * (len(dag.roles) + len(dag.tails)))
     refuted = {_refutation(item, dag, balance) for item in stated}
     count, steps = 0, 0.0
     for part in _possible(inner, balance):
         if len(part) > MOST_LISTED:
             raise Unsupported(f"{len(part)} neurons could take part, more than the {MOST_LISTED} that can be listed")
         steps += 40.0 * 2 ** (len(part) / 2)
-        afford(steps)
+        limit_cost(steps)
         for chosen in _zero_sums(sorted(part), balance):
             steps += 1000.0 + 50.0 * len(inner)
-            afford(steps)
+            limit_cost(steps)
             if len(_split(set(chosen), inner)) == 1:
-                need(frozenset(chosen) in refuted, f"neurons {list(chosen)[:6]} sum to zero, and nothing refutes them")
+                require(
+                    frozenset(chosen) in refuted, f"neurons {list(chosen)[:6]} sum to zero, and nothing refutes them"
+                )
                 count += 1
     return count
 
 
 def _refutation(item: object, dag: CheckedDag, balance: Balances) -> frozenset[int]:
     """A set that cannot be cut off: on one side nothing leaves (or enters) some neurons whose balance needs it."""
-    given = record(item, "refutations", "cut_off inside blocked forward")
+    given = object_with_keys(item, "refutations", "cut_off inside blocked forward")
     cut_off = _hidden_set(given["cut_off"], "refutations.cut_off", dag)
     blocked = _hidden_set(given["blocked"], "refutations.blocked", dag)
     inside = truth(given["inside"], "refutations.inside")
     forward = truth(given["forward"], "refutations.forward")
     side = cut_off if inside else set(dag.hidden) - cut_off
-    need(blocked <= side, "a refutation blocks neurons of the other side")
+    require(blocked <= side, "a refutation blocks neurons of the other side")
     open_to = cut_off if inside else set(range(len(dag.roles))) - cut_off
     ends = dag.out_of if forward else dag.into
     crossing = any(end in open_to and end not in blocked for node in blocked for end, _ in ends[node])
     total = sum((balance[node] for node in blocked), Fraction(0))
-    need(not crossing and (total < 0 if forward else total > 0), "a set is not refuted")
+    require(not crossing and (total < 0 if forward else total > 0), "a set is not refuted")
     return frozenset(cut_off)
 
 
@@ -118,7 +120,7 @@ def _possible(inner: list[tuple[int, int]], balance: Balances) -> list[set[int]]
     while changed:
         changed = False
         steps += 50.0 * len(inner)
-        afford(steps)
+        limit_cost(steps)
         for sign in (1, -1):
             links = [(a, b) if sign > 0 else (b, a) for a, b in inner if a in left and b in left]
             fed = _reached({node for node in left if balance[node] * sign < 0}, links)

@@ -12,43 +12,58 @@ from typing import Any
 
 from flint import arb, ctx
 
-from lawful.verify.core.balls import BITS, Ball, Table, ball, interval, lies_in, product, shown, squares, turned
+from lawful.verify.core.balls import (
+    BITS,
+    Ball,
+    Table,
+    ball,
+    format_interval,
+    interval,
+    lies_in,
+    product,
+    squares,
+    transpose,
+)
 from lawful.verify.core.finding import Finding, digest_of, short
-from lawful.verify.core.schema import afford, listed, matrix, need, number, numbers, record
+from lawful.verify.core.schema import items, limit_cost, matrix, number, numbers, object_with_keys, require
 
 KEYS = "effective_depth softness ridge steps weights into out inputs targets stationarity ranks"
 
 
 def check(body: dict[str, Any]) -> Finding:
     """The stationarity and the rank estimates lie in the stated intervals."""
-    given = record(body, "certificate", KEYS)
+    given = object_with_keys(body, "certificate", KEYS)
     steps = numbers(given["steps"], "steps")
-    need(bool(steps) and all(step > 0 for step in steps), "the steps are not positive")
-    weights = [matrix(layer, "weights") for layer in listed(given["weights"], "weights", length=len(steps))]
+    require(bool(steps) and all(step > 0 for step in steps), "the steps are not positive")
+    weights = [matrix(layer, "weights") for layer in items(given["weights"], "weights", length=len(steps))]
     width = len(weights[0])
-    need(width > 0 and all(len(layer) == width for layer in weights), "the layers differ in width")
-    need(all(len(row) == width + 1 for layer in weights for row in layer), "a layer does not fit its width and bias")
+    require(width > 0 and all(len(layer) == width for layer in weights), "the layers differ in width")
+    require(all(len(row) == width + 1 for layer in weights for row in layer), "a layer does not fit its width and bias")
     inputs = matrix(given["inputs"], "inputs")
     targets = matrix(given["targets"], "targets", rows=len(inputs))
-    need(bool(inputs) and bool(inputs[0]) and bool(targets[0]), "there are no data")
+    require(bool(inputs) and bool(inputs[0]) and bool(targets[0]), "there are no data")
     into, out = (None if given[key] is None else matrix(given[key], key) for key in ("into", "out"))
-    need(_fits(into, width, len(inputs[0])) and _fits(out, len(targets[0]), width), "the data do not fit the network")
+    require(
+        _fits(into, width, len(inputs[0])) and _fits(out, len(targets[0]), width), "the data do not fit the network"
+    )
     depth, soft, ridge = (number(given[key], key) for key in ("effective_depth", "softness", "ridge"))
-    need(soft >= 0 and ridge > 0 and depth >= 0, "depth, softness or ridge is negative")
-    need(any(value for layer in weights for row in layer for value in row), "all weights are zero: nothing is relative")
-    afford(40.0 * len(steps) * width * (width + 1) * len(inputs))
+    require(soft >= 0 and ridge > 0 and depth >= 0, "depth, softness or ridge is negative")
+    require(
+        any(value for layer in weights for row in layer for value in row), "all weights are zero: nothing is relative"
+    )
+    limit_cost(40.0 * len(steps) * width * (width + 1) * len(inputs))
     stated = interval(given["stationarity"], "stationarity")
-    ranks = [interval(value, "ranks") for value in listed(given["ranks"], "ranks", length=len(steps))]
+    ranks = [interval(value, "ranks") for value in items(given["ranks"], "ranks", length=len(steps))]
     with ctx.workprec(BITS):
         path = _Path(
             [ball(step) for step in steps], [_balls(layer) for layer in weights],
             None if out is None else _balls(out), ball(depth), ball(soft), ball(ridge),
         )  # fmt: skip
-        start = turned(_balls(inputs))
-        gap, found = path.measured(start if into is None else product(_balls(into), start), turned(_balls(targets)))
-        need(lies_in(gap, stated), "the stationarity is not in its interval")
+        start = transpose(_balls(inputs))
+        gap, found = path.measured(start if into is None else product(_balls(into), start), transpose(_balls(targets)))
+        require(lies_in(gap, stated), "the stationarity is not in its interval")
         for layer, (rank, ends) in enumerate(zip(found, ranks, strict=True)):
-            need(lies_in(rank, ends), f"the Hamiltonian of layer {layer} is not in its interval")
+            require(lies_in(rank, ends), f"the Hamiltonian of layer {layer} is not in its interval")
     whole = min(low for low, _ in ranks), max(high for _, high in ranks)
     middle = median_low([low for low, _ in ranks]), median_high([high for _, high in ranks])
     network = digest_of("leaky", [[depth, soft]], [steps], *weights, into or [], out or [])
@@ -56,8 +71,8 @@ def check(body: dict[str, Any]) -> Finding:
     words = (
         f"the Leaky ResNet {network[6:18]} of {len(steps)} layers, effective depth {depth!r}, softness {soft!r} "
         f"and ridge {ridge!r} on {len(inputs)} data ({short(data)}) "
-        f"has stationarity in {shown(stated)} and rank estimates -2H/L of median in {shown(middle)}, "
-        f"all in {shown(whole)}"
+        f"has stationarity in {format_interval(stated)} and rank estimates -2H/L of median in "
+        f"{format_interval(middle)}, all in {format_interval(whole)}"
     )
     facts = {
         "stationarity": stated,
@@ -104,13 +119,13 @@ class _Path:
         share = arb(2) / len(start[0])
         slope = [[share * (a - b) for a, b in zip(*rows, strict=True)] for rows in zip(result, targets, strict=True)]
         if self.out is not None:
-            slope = product(turned(self.out), slope)
+            slope = product(transpose(self.out), slope)
         gap = size = arb(0)
         ranks = []
         for layer in reversed(range(len(self.steps))):
             step, weight, lift, before = self.steps[layer], self.weights[layer], lifts[layer], states[layer]
             momentum = [[-entry / self.ridge for entry in row] for row in slope]
-            moved = product(momentum, turned(lift))
+            moved = product(momentum, transpose(lift))
             gap += step * squares(
                 [[w - self.depth * m for w, m in zip(*rows, strict=True)] for rows in zip(weight, moved, strict=True)]
             )
@@ -125,7 +140,7 @@ class _Path:
     def pulled_back(self, slope: Table, step: Ball, weight: Table, before: Table) -> Table:
         """The gradient one layer below."""
         keep = 1 - step * self.depth
-        back = product(turned([row[:-1] for row in weight]), slope)
+        back = product(transpose([row[:-1] for row in weight]), slope)
         return [
             [keep * g + step * b * self.gate(a) for g, b, a in zip(*rows, strict=True)]
             for rows in zip(slope, back, before, strict=True)

@@ -13,14 +13,14 @@ from typing import Any
 
 from lawful.verify.core.finding import Finding, digest_of
 from lawful.verify.core.schema import (
-    afford,
     exactly,
-    listed,
+    integers,
+    items,
+    limit_cost,
     matrix,
-    need,
+    object_with_keys,
     rational,
-    record,
-    wholes,
+    require,
     word,
 )
 from lawful.verify.sentences import say_separation
@@ -31,15 +31,15 @@ Points = list[Vector]
 
 def check(body: dict[str, Any]) -> Finding:
     """What is known of each cluster."""
-    given = record(body, "certificate", "points labels answers")
+    given = object_with_keys(body, "certificate", "points labels answers")
     points = [exactly(row) for row in matrix(given["points"], "points")]
-    need(bool(points) and bool(points[0]), "there are no points")
-    answers = listed(given["answers"], "answers", most=len(points))
-    labels = wholes(given["labels"], "labels", 0, length=len(points))
-    need(sorted(set(labels)) == list(range(len(answers))), "the answers are not one for each cluster")
-    need(len(answers) > 1, "one cluster alone: there is nothing to part")
+    require(bool(points) and bool(points[0]), "there are no points")
+    answers = items(given["answers"], "answers", most=len(points))
+    labels = integers(given["labels"], "labels", 0, length=len(points))
+    require(sorted(set(labels)) == list(range(len(answers))), "the answers are not one for each cluster")
+    require(len(answers) > 1, "one cluster alone: there is nothing to part")
     frames = sum(isinstance(item, dict) and item.get("answer") == "frame" for item in answers)
-    afford(20.0 * len(points) * len(points[0]) * (len(answers) + frames * len(points[0])))
+    limit_cost(20.0 * len(points) * len(points[0]) * (len(answers) + frames * len(points[0])))
     kinds = []
     for number, item in enumerate(answers):
         sides = [
@@ -54,7 +54,7 @@ def check(body: dict[str, Any]) -> Finding:
 def _answer(item: object, where: str, inside: Points, outside: Points) -> str:
     kind = word(item.get("answer") if isinstance(item, dict) else None, "answers.answer", *EVIDENCE)
     keys, test = EVIDENCE[kind]
-    test(record(item, "answers", f"answer {keys}"), where, inside, outside)
+    test(object_with_keys(item, "answers", f"answer {keys}"), where, inside, outside)
     return kind
 
 
@@ -67,18 +67,18 @@ def _parts(normal: Vector, inside: Points, outside: Points) -> bool:
 
 
 def _hyperplane(answer: dict[str, Any], where: str, inside: Points, outside: Points) -> None:
-    given = listed(answer["normal"], "answers.normal", length=len(inside[0]))
+    given = items(answer["normal"], "answers.normal", length=len(inside[0]))
     normal = [rational(value, "answers.normal") for value in given]
-    need(_parts(normal, inside, outside), f"{where}: the hyperplane does not part it from the rest")
+    require(_parts(normal, inside, outside), f"{where}: the hyperplane does not part it from the rest")
 
 
 def _common(answer: dict[str, Any], where: str, inside: Points, outside: Points) -> None:
     combined = []
     for key, rows in (("inside", inside), ("outside", outside)):
-        shares = [rational(v, f"answers.{key}") for v in listed(answer[key], f"answers.{key}", length=len(rows))]
-        need(min(shares) >= 0 and sum(shares) == 1, f"{where}: not the coefficients of a convex combination")
+        shares = [rational(v, f"answers.{key}") for v in items(answer[key], f"answers.{key}", length=len(rows))]
+        require(min(shares) >= 0 and sum(shares) == 1, f"{where}: not the coefficients of a convex combination")
         combined.append([_dot(shares, column) for column in zip(*rows, strict=True)])
-    need(combined[0] == combined[1], f"{where}: the two convex combinations are different points")
+    require(combined[0] == combined[1], f"{where}: the two convex combinations are different points")
 
 
 def _frame(answer: dict[str, Any], where: str, inside: Points, outside: Points) -> None:
@@ -89,18 +89,18 @@ def _frame(answer: dict[str, Any], where: str, inside: Points, outside: Points) 
         for other in found:
             share = _dot(vector, other) / _dot(other, other)
             vector = [a - share * b for a, b in zip(vector, other, strict=True)]
-        need(any(vector), f"{where}: the frame is not a basis")
-        need(_parts(vector, inside, outside), f"{where}: direction {len(found)} does not part it from the rest")
+        require(any(vector), f"{where}: the frame is not a basis")
+        require(_parts(vector, inside, outside), f"{where}: direction {len(found)} does not part it from the rest")
         found.append(vector)
 
 
 def _obtuse(answer: dict[str, Any], where: str, inside: Points, outside: Points) -> None:
-    near = wholes(answer["inside"], "answers.inside", 0, len(inside) - 1, length=2)
-    far = wholes(answer["outside"], "answers.outside", 0, len(outside) - 1, length=2)
+    near = integers(answer["inside"], "answers.inside", 0, len(inside) - 1, length=2)
+    far = integers(answer["outside"], "answers.outside", 0, len(outside) - 1, length=2)
     first, second = (
         [b - a for a, b in zip(inside[i], outside[j], strict=True)] for i, j in zip(near, far, strict=True)
     )
-    need(_dot(first, second) <= 0, f"{where}: the two differences make an acute angle")
+    require(_dot(first, second) <= 0, f"{where}: the two differences make an acute angle")
 
 
 Test = Callable[[dict[str, Any], str, Points, Points], None]

@@ -13,8 +13,8 @@ from flint import fmpq
 
 from lawful.verify.core.dag import CheckedDag, read_dag
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, exact, fraction, plain
-from lawful.verify.core.schema import afford, listed, need, number, record, whole, wholes, word
+from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, as_fraction, exact, fraction
+from lawful.verify.core.schema import integer, integers, items, limit_cost, number, object_with_keys, require, word
 from lawful.verify.pruning.rules import RULES, Evidence, Replay
 from lawful.verify.pruning.sums import Signals, Sum, hull, largest_size, reach, spans, sum_span
 from lawful.verify.pruning.surrogate import read_stand_in
@@ -25,12 +25,12 @@ KEYS = "original result box stages labels neurons_before neurons_after max_outpu
 
 def check(body: dict[str, Any]) -> Finding:
     """How many neurons went, and how far any output can have moved, on which inputs."""
-    given = record(body, "certificate", KEYS)
+    given = object_with_keys(body, "certificate", KEYS)
     original, result = (read_dag(given[key], key) for key in ("original", "result"))
-    need(original.weights is not None and result.weights is not None, "a network has no weights")
-    stages = listed(given["stages"], "stages", most=1000)
+    require(original.weights is not None and result.weights is not None, "a network has no weights")
+    stages = items(given["stages"], "stages", most=1000)
     size = len(original.tails) * max(1, len(original.outputs)) + len(result.tails)
-    afford(20.0 * original.growth * (len(stages) + 2) * size)
+    limit_cost(20.0 * original.growth * (len(stages) + 2) * size)
     latest = Signals(original, range(len(original.roles)))
     region, finite = _regions(given["box"], latest.inputs)
     bound = rounding = ZERO
@@ -39,16 +39,18 @@ def check(body: dict[str, Any]) -> Finding:
         bound, rounding = bound + moved, rounding + rounded
     final = Signals(result, _labels(given["labels"], result))
     same = final.into == latest.into and final.hidden == latest.hidden
-    need(same and final.inputs == latest.inputs and final.outputs == latest.outputs, "the stages lead elsewhere")
+    require(same and final.inputs == latest.inputs and final.outputs == latest.outputs, "the stages lead elsewhere")
     before, after = len(original.hidden), len(result.hidden)
-    stated = [whole(given[key], key, 0) for key in ("neurons_before", "neurons_after")]
-    need(stated == [before, after], f"{before} and {after} hidden neurons, not the stated numbers")
+    stated = [integer(given[key], key, 0) for key in ("neurons_before", "neurons_after")]
+    require(stated == [before, after], f"{before} and {after} hidden neurons, not the stated numbers")
     for key, least_bound in (("max_output_change_bound", bound), ("rounding_bound", rounding)):
-        need(exact(number(given[key], key)) >= least_bound, f"{key}: the stages add up to more")
+        require(exact(number(given[key], key)) >= least_bound, f"{key}: the stages add up to more")
     digests = (original.digest(), result.digest())
-    bounds = plain(bound), plain(rounding)
+    bounds = as_fraction(bound), as_fraction(rounding)
     ends = [] if given["box"] is None else [region[name] for name in latest.inputs]
-    box = [(None if low is None else plain(low), None if high is None else plain(high)) for low, high in ends] or None
+    box = [
+        (None if low is None else as_fraction(low), None if high is None else as_fraction(high)) for low, high in ends
+    ] or None
     facts = {
         "neurons_before": before,
         "neurons_after": after,
@@ -64,17 +66,17 @@ def _regions(box: object, inputs: list[int]) -> tuple[dict[int, Span], dict[int,
     if box is None:
         return dict.fromkeys(inputs, (None, None)), dict.fromkeys(inputs, (-ONE, ONE))
     corners = [
-        [None if end is None else exact(number(end, "box")) for end in listed(corner, "box", length=len(inputs))]
-        for corner in listed(box, "box", length=2)
+        [None if end is None else exact(number(end, "box")) for end in items(corner, "box", length=len(inputs))]
+        for corner in items(box, "box", length=2)
     ]
     found = dict(zip(inputs, zip(*corners, strict=True), strict=True))
-    need(all(low is None or high is None or low <= high for low, high in found.values()), "the box is empty")
+    require(all(low is None or high is None or low <= high for low, high in found.values()), "the box is empty")
     return found, found
 
 
 def _labels(value: object, dag: CheckedDag) -> list[int]:
-    labels = wholes(value, "labels", 0, length=len(dag.roles))
-    need(len(set(labels)) == len(labels), "two nodes have one label")
+    labels = integers(value, "labels", 0, length=len(dag.roles))
+    require(len(set(labels)) == len(labels), "two nodes have one label")
     return labels
 
 
@@ -82,17 +84,17 @@ def _replayed(
     item: object, before: Signals, region: Mapping[int, Span], finite: Mapping[int, Span], where: str
 ) -> tuple[Signals, Rational, Rational]:
     """The network after a stage, and its two bounds, both checked."""
-    given = record(item, "stages", "kind evidence carriers after labels bound rounding")
+    given = object_with_keys(item, "stages", "kind evidence carriers after labels bound rounding")
     kind = word(given["kind"], "stages.kind", *RULES)
     where = f"{where} ({kind})"
     dag = read_dag(given["after"], "stages.after")
-    need(dag.weights is not None, f"{where}: a network without weights")
+    require(dag.weights is not None, f"{where}: a network without weights")
     after = Signals(dag, _labels(given["labels"], dag))
-    need(before.inputs == after.inputs and before.outputs == after.outputs, f"{where}: inputs or outputs differ")
+    require(before.inputs == after.inputs and before.outputs == after.outputs, f"{where}: inputs or outputs differ")
     evidence = _evidence(given["evidence"], "stages.evidence")
     carriers = _evidence(given["carriers"], "stages.carriers")
-    need(all(name in before.hidden for name in (*evidence, *carriers)), f"{where}: a neuron is not hidden")
-    need(all(isinstance(value, tuple) for value in carriers.values()), f"{where}: a carrier lacks its follower")
+    require(all(name in before.hidden for name in (*evidence, *carriers)), f"{where}: a neuron is not hidden")
+    require(all(isinstance(value, tuple) for value in carriers.values()), f"{where}: a carrier lacks its follower")
     sums, values = spans(before, region)
     expected = {head: dict(row) for head, row in before.into.items() if head not in evidence}
     replay = Replay(before, evidence, carriers, sums, values, expected, where)
@@ -110,22 +112,22 @@ def _replayed(
             for o in after.outputs
         ]
         stated = exact(number(given[key], f"stages.{key}"))
-        need(stated >= max(sizes, default=ZERO), f"{where}: the stated {key} is too small")
+        require(stated >= max(sizes, default=ZERO), f"{where}: the stated {key} is too small")
         found.append(stated)
     return after, found[0], found[1]
 
 
 def _evidence(value: object, where: str) -> dict[int, Evidence]:
     found: dict[int, Evidence] = {}
-    for item in listed(value, where):
-        name, why = listed(item, where, length=2)
-        label = whole(name, where, 0)
-        need(label not in found, f"{where}: a neuron appears twice")
+    for item in items(value, where):
+        name, why = items(item, where, length=2)
+        label = integer(name, where, 0)
+        require(label not in found, f"{where}: a neuron appears twice")
         if isinstance(why, dict):
             found[label] = read_stand_in(why, where)
         elif isinstance(why, list):
-            partner, factor = listed(why, where, length=2)
-            found[label] = whole(partner, where, 0), fraction(factor, where)
+            partner, factor = items(why, where, length=2)
+            found[label] = integer(partner, where, 0), fraction(factor, where)
         else:
             found[label] = None if why is None else fraction(why, where)
     return found
@@ -161,9 +163,9 @@ def _check_neurons(before: Signals, after: Signals, wanted: Mapping[int, Sum], m
             heard |= set(wanted[head])
     for name in after.into:
         kept = name in wanted and after.hidden.get(name) == before.hidden.get(name)
-        need(kept, f"{where}: neuron {name} should have gone, or has another activation")
+        require(kept, f"{where}: neuron {name} should have gone, or has another activation")
     for name in wanted:
-        need(name in after.into or name not in heard or name in mute, f"{where}: neuron {name} is missing")
+        require(name in after.into or name not in heard or name in mute, f"{where}: neuron {name} is missing")
 
 
 def _is_rounded(meant: Rational, stored: Rational) -> bool:
@@ -190,6 +192,6 @@ def _rounding(
             meant = wanted[head].get(tail, ZERO)
             error = abs(meant - stored.get(tail, ZERO))
             if error:
-                need(_is_rounded(meant, stored.get(tail, ZERO)), f"{stage.where}: a weight is another, not rounded")
+                require(_is_rounded(meant, stored.get(tail, ZERO)), f"{stage.where}: a weight is another, not rounded")
                 errors[head] = errors.get(head, ZERO) + error * largest_size(values[tail], stage.where)
     return errors

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lawful.verify.core.numbers import ONE, ZERO, Rational, Span
-from lawful.verify.core.schema import need
+from lawful.verify.core.schema import require
 from lawful.verify.pruning.sums import BIAS, EXACTLY_ONE, Signals, Sum, largest_size, least, remove, substitute
 from lawful.verify.pruning.surrogate import AffineStandIn, replay_stand_in
 
@@ -30,13 +30,13 @@ class Replay:
     def fraction(self, name: int) -> Rational:
         """Evidence that must be a number."""
         found = self.evidence[name]
-        need(found is not None and not isinstance(found, tuple), f"{self.where}: neuron {name} lacks its number")
+        require(found is not None and not isinstance(found, tuple), f"{self.where}: neuron {name} lacks its number")
         return found
 
     def pair(self, name: int) -> tuple[int, Rational]:
         """Evidence that must be a partner and a factor."""
         found = self.evidence[name]
-        need(isinstance(found, tuple), f"{self.where}: neuron {name} lacks its partner")
+        require(isinstance(found, tuple), f"{self.where}: neuron {name} lacks its partner")
         return found[0], found[1]
 
 
@@ -46,7 +46,7 @@ def _silent(stage: Replay) -> None:
         if head in heard:
             heard |= set(stage.before.into[head])
     for name in stage.evidence:
-        need(name not in heard, f"{stage.where}: neuron {name} reaches an output")
+        require(name not in heard, f"{stage.where}: neuron {name} reaches an output")
     remove(stage.expected, set(stage.evidence))
 
 
@@ -55,10 +55,10 @@ def _constant(stage: Replay) -> None:
     for name in stage.before.order:
         if name in stage.evidence:
             row = stage.before.into[name]
-            need(set(row) <= set(known), f"{stage.where}: neuron {name} is not constant")
+            require(set(row) <= set(known), f"{stage.where}: neuron {name} is not constant")
             total = sum((weight * known[tail] for tail, weight in row.items()), ZERO)
             known[name] = total if total > 0 else stage.before.hidden[name] * total
-            need(stage.fraction(name) == known[name], f"{stage.where}: neuron {name} has another value than stated")
+            require(stage.fraction(name) == known[name], f"{stage.where}: neuron {name} has another value than stated")
     for row in stage.expected.values():
         for name in [tail for tail in row if tail in stage.evidence]:
             row[BIAS] = row.get(BIAS, ZERO) + row.pop(name) * known[name]
@@ -68,7 +68,7 @@ def _dead(stage: Replay) -> None:
     for name in stage.evidence:
         top = stage.sums[name][1]
         off = stage.before.hidden[name] == 0 and top is not None and top <= 0
-        need(off, f"{stage.where}: neuron {name} can be active")
+        require(off, f"{stage.where}: neuron {name} can be active")
     remove(stage.expected, set(stage.evidence))
 
 
@@ -78,22 +78,22 @@ def _duplicate(stage: Replay) -> None:
         partner, factor = stage.pair(name)
         allowed = factor > 0 or (before.hidden[name] == 1 and factor != 0)
         alike = partner not in stage.evidence and before.hidden[name] == before.hidden.get(partner)
-        need(allowed and alike, f"{stage.where}: neuron {partner} cannot stand for {name}")
+        require(allowed and alike, f"{stage.where}: neuron {partner} cannot stand for {name}")
         scaled = {tail: factor * weight for tail, weight in before.into[partner].items()}
-        need(before.into[name] == scaled, f"{stage.where}: neuron {name} is not {partner} times its factor")
+        require(before.into[name] == scaled, f"{stage.where}: neuron {name} is not {partner} times its factor")
         substitute(stage.expected, name, {partner: factor})
 
 
 def _opposite(stage: Replay) -> None:
     before = stage.before
-    need(len(stage.evidence) == 1, f"{stage.where}: one neuron at a time")
+    require(len(stage.evidence) == 1, f"{stage.where}: one neuron at a time")
     for name in stage.evidence:
         partner, factor = stage.pair(name)
         alike = partner != name and before.hidden[name] == before.hidden.get(partner)
-        need(factor > 0 and alike, f"{stage.where}: neuron {partner} cannot stand for {name}")
+        require(factor > 0 and alike, f"{stage.where}: neuron {partner} cannot stand for {name}")
         mine = before.into[name]
         mirrored = {tail: -factor * weight for tail, weight in before.into[partner].items()}
-        need(mine == mirrored, f"{stage.where}: neuron {name} is not the opposite of {partner}")
+        require(mine == mirrored, f"{stage.where}: neuron {name} is not the opposite of {partner}")
         form = {tail: (1 + before.hidden[name]) * weight for tail, weight in mine.items()}
         substitute(stage.expected, name, form | {partner: factor})
 
@@ -115,20 +115,20 @@ def _linear(stage: Replay) -> None:
 def _joined(stage: Replay) -> None:
     hidden = stage.before.hidden
     group = {name: stage.fraction(name) for name in stage.evidence}
-    need(not set(group) & set(stage.carriers), f"{stage.where}: a carrier leaves")
+    require(not set(group) & set(stage.carriers), f"{stage.where}: a carrier leaves")
     group |= {
         name: ONE if hidden[name] == 1 or _above_zero(stage.sums[name]) else hidden[name] for name in stage.carriers
     }
     _check_linear(stage, group)
     forms = {name: {t: w * factor for t, w in stage.before.into[name].items()} for name, factor in group.items()}
     fed = {follower: name for name, (follower, _) in stage.carriers.items()}
-    need(len(fed) == len(stage.carriers), f"{stage.where}: two carriers feed one neuron")
-    need(all(not set(form) & set(group) for form in forms.values()), f"{stage.where}: the group hears itself")
+    require(len(fed) == len(stage.carriers), f"{stage.where}: two carriers feed one neuron")
+    require(all(not set(form) & set(group) for form in forms.values()), f"{stage.where}: the group hears itself")
     for head, row in stage.expected.items():
         spoken = {name: row.pop(name) for name in group if name in row}
         if not spoken:
             continue
-        need(head in fed and head not in group, f"{stage.where}: nobody carries what neuron {head} hears")
+        require(head in fed and head not in group, f"{stage.where}: nobody carries what neuron {head} hears")
         holder = {head: dict(spoken)}
         for name in spoken:
             substitute(holder, name, forms[name])
@@ -136,7 +136,7 @@ def _joined(stage: Replay) -> None:
         form = holder[head] | {BIAS: holder[head].get(BIAS, ZERO) + shift}
         lows = [least(w, stage.values.get(tail, EXACTLY_ONE)) for tail, w in form.items() if w]
         active = None not in lows and sum((low for low in lows if low is not None), ZERO) >= 0
-        need(hidden[carrier] == 1 or active, f"{stage.where}: carrier {carrier} is not always active")
+        require(hidden[carrier] == 1 or active, f"{stage.where}: carrier {carrier} is not always active")
         stage.expected[carrier] = {tail: w for tail, w in form.items() if w}
         row[carrier] = ONE
         row[BIAS] = row.get(BIAS, ZERO) - shift
@@ -148,7 +148,7 @@ def _near(stage: Replay) -> None:
         if isinstance(stage.evidence[name], tuple):
             partner, factor = stage.pair(name)
             alike = partner not in stage.evidence and before.hidden[name] == before.hidden.get(partner)
-            need(factor > 0 and alike, f"{stage.where}: neuron {partner} cannot stand for {name}")
+            require(factor > 0 and alike, f"{stage.where}: neuron {partner} cannot stand for {name}")
             mine, theirs = before.into[name], before.into[partner]
             gaps = {tail: mine.get(tail, ZERO) - factor * theirs.get(tail, ZERO) for tail in {*mine, *theirs}}
             form: Sum = {partner: factor}
@@ -160,7 +160,7 @@ def _near(stage: Replay) -> None:
             radius = max(ONE, abs(before.hidden[name])) * sum(sizes, ZERO)
         else:
             form, (low, high) = {BIAS: stage.fraction(name)}, stage.values[name]
-            need(low is not None and high is not None, f"{stage.where}: neuron {name} is unbounded")
+            require(low is not None and high is not None, f"{stage.where}: neuron {name} is unbounded")
             radius = max(high - form[BIAS], form[BIAS] - low)
         for head, row in stage.expected.items():
             if name in row:
@@ -170,13 +170,13 @@ def _near(stage: Replay) -> None:
 
 def _stored(stage: Replay) -> None:
     """Nothing goes; what the weights are rounded by is bounded as in every stage."""
-    need(not stage.evidence and not stage.carriers, f"{stage.where}: something is said of a neuron")
+    require(not stage.evidence and not stage.carriers, f"{stage.where}: something is said of a neuron")
 
 
 def _dependent(stage: Replay) -> None:
-    need(len(stage.evidence) == 1, f"{stage.where}: one neuron at a time")
+    require(len(stage.evidence) == 1, f"{stage.where}: one neuron at a time")
     for name, found in stage.evidence.items():
-        need(isinstance(found, AffineStandIn), f"{stage.where}: neuron {name} lacks its stand-in")
+        require(isinstance(found, AffineStandIn), f"{stage.where}: neuron {name} lacks its stand-in")
         replay_stand_in(stage.before, name, found, stage.expected, stage.where)
 
 
@@ -193,7 +193,7 @@ def _check_linear(stage: Replay, factors: Mapping[int, Rational]) -> None:
         on = slope == 1 or _above_zero(stage.sums[name])
         off = top is not None and top <= 0
         alike = (on and factor == 1) or (off and factor == slope)
-        need(alike, f"{stage.where}: neuron {name} is not linear with its factor")
+        require(alike, f"{stage.where}: neuron {name} is not linear with its factor")
 
 
 def _above_zero(span: Span) -> bool:

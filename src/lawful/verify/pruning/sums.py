@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from lawful.errors import CertificateError
 from lawful.verify.core.dag import CONSTANT, HIDDEN, CheckedDag
-from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, bent, exact
+from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, activation_range, exact
 
 BIAS = -1  # stands for the signal that is always 1
 Sum = dict[int, Rational]
@@ -64,7 +64,7 @@ def spans(net: Signals, region: Mapping[int, Span]) -> tuple[dict[int, Span], di
     values: dict[int, Span] = {**region, BIAS: EXACTLY_ONE}
     for name in net.order:
         sums[name] = sum_span(net.into[name], values)
-        values[name] = bent(*sums[name], net.hidden.get(name, ONE))
+        values[name] = activation_range(*sums[name], net.hidden.get(name, ONE))
     return sums, values
 
 

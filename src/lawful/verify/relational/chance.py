@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from lawful.verify.checkpoints.element import Form, ListedFrame, Rotation
-from lawful.verify.core.schema import need
+from lawful.verify.core.schema import require
 from lawful.verify.relational.program import ListedNode, ListedProgram, NotCovered
 from lawful.verify.relational.residues import LANES, PRIMES
 
@@ -60,7 +60,7 @@ def bits_of_chance(
     values: list[DegreeAndHeight] = []
     degree, height, most, tables, signed = 1.0, 1.0, 1, 0, 1
     for node in program.nodes:
-        need(True, "")
+        require(True, "")
         inside = [values[k] for k in node.operands]
         count = prod(program.nodes[node.operands[0]].shape) if node.operands else 1
         inverted = node.op == "power" and node.attributes["exponent"] < 0 and generic[node.operands[0]]

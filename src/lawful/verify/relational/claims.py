@@ -14,7 +14,7 @@ from flint import nmod_mat
 
 from lawful.errors import NotACertificate
 from lawful.verify.checkpoints.element import Form, ListedFrame, Rotation
-from lawful.verify.core.schema import listed, need, number, record, truth, whole, wholes, word
+from lawful.verify.core.schema import integer, integers, items, number, object_with_keys, require, truth, word
 from lawful.verify.relational.degree import Degree
 from lawful.verify.relational.program import NotCovered
 from lawful.verify.relational.residues import LANES, PRIMES, Lanes, Residues
@@ -45,7 +45,7 @@ class Assignment:
     def vector(self, name: str) -> Residues:
         """A tensor of one axis, written out."""
         found = self.tensors[name].write_out(self.field)
-        need(found.ndim == 2, "what is folded is no vector")
+        require(found.ndim == 2, "what is folded is no vector")
         return found
 
     def put_vector(self, name: str, values: Residues) -> None:
@@ -72,15 +72,15 @@ class Assignment:
             kind = word(each.get("fold") if isinstance(each, dict) else None, "folds", "gain", "statistics", "value",
                         "move", "drop", "centre")  # fmt: skip
             if kind == "gain":
-                self._gain(record(each, "folds", "fold gain offset plus readers centred"))
+                self._gain(object_with_keys(each, "folds", "fold gain offset plus readers centred"))
             elif kind == "statistics":
-                self._statistics(record(each, "folds", "fold gain offset mean variance epsilon writer"))
+                self._statistics(object_with_keys(each, "folds", "fold gain offset mean variance epsilon writer"))
             elif kind == "value":
-                self._value(record(each, "folds", "fold bias rows columns reader"))
+                self._value(object_with_keys(each, "folds", "fold bias rows columns reader"))
             elif kind == "move":
-                self._move(record(each, "folds", "fold source target"))
+                self._move(object_with_keys(each, "folds", "fold source target"))
             elif kind == "drop":
-                self.clear(self._name(record(each, "folds", "fold tensor")["tensor"]))
+                self.clear(self._name(object_with_keys(each, "folds", "fold tensor")["tensor"]))
             else:
                 raise NotCovered("a fold of LayerNorm and RMSNorm into each other")
 
@@ -90,9 +90,9 @@ class Assignment:
         return value
 
     def _reader(self, value: object) -> tuple[str, int, str | None]:
-        parts = record(value, "reader", "weight axis bias")
+        parts = object_with_keys(value, "reader", "weight axis bias")
         weight = self._name(parts["weight"])
-        axis = whole(parts["axis"], "reader", 0, len(self.tensors[weight].shape) - 1)
+        axis = integer(parts["axis"], "reader", 0, len(self.tensors[weight].shape) - 1)
         return weight, axis, None if parts["bias"] is None else self._name(parts["bias"])
 
     def _constant(self, value: float | Fraction, like: Residues) -> Residues:
@@ -102,7 +102,7 @@ class Assignment:
         field = self.field
         gain, offset = (None if each[key] is None else self._name(each[key]) for key in ("gain", "offset"))
         plus, centred = Fraction(number(each["plus"], "folds")), truth(each["centred"], "folds")
-        readers = [self._reader(one) for one in listed(each["readers"], "folds", most=10_000)]
+        readers = [self._reader(one) for one in items(each["readers"], "folds", most=10_000)]
         factor = None
         if gain is not None:
             vector = self.vector(gain)
@@ -113,7 +113,9 @@ class Assignment:
                 self._add(bias, self.vector(offset), weight, axis)
                 self.add_degree(bias, offset, weight)
             if factor is not None:
-                need(factor.shape[1] == self.tensors[weight].shape[axis], "a gain does not fit the layer that reads it")
+                require(
+                    factor.shape[1] == self.tensors[weight].shape[axis], "a gain does not fit the layer that reads it"
+                )
                 self.tensors[weight] = self.tensors[weight].multiply(field, axis, factor)
                 self.add_degree(weight, str(gain))
             if centred:
@@ -128,7 +130,7 @@ class Assignment:
     def _add(self, bias: str, vector: Residues, weight: str, axis: int) -> None:
         made = self.tensors[weight].apply(self.field, axis, vector)
         own = self.vector(bias)
-        need(made.shape == own.shape, "a bias does not fit its layer")
+        require(made.shape == own.shape, "a bias does not fit its layer")
         self.put_vector(bias, self.field.reduce(own + made))
 
     def _statistics(self, each: dict[str, Any]) -> None:
@@ -166,15 +168,15 @@ class Assignment:
         bias = self._name(each["bias"])
         weight, axis, target = self._reader(each["reader"])
         own = self.vector(bias)
-        rows = np.array(wholes(each["rows"], "folds", 0, own.shape[1] - 1))
-        need(
+        rows = np.array(integers(each["rows"], "folds", 0, own.shape[1] - 1))
+        require(
             target is not None and target != bias and len(set(rows.tolist())) == len(rows),
             "a bias of values goes nowhere",
         )
         spread = self.field.zeros((self.tensors[weight].shape[axis],))
-        for columns in listed(each["columns"], "folds", most=10_000):
-            picked = np.array(wholes(columns, "folds", 0, spread.shape[1] - 1, length=len(rows)))
-            need(len(np.unique(picked)) == len(picked), "a bias of values meets a column twice")
+        for columns in items(each["columns"], "folds", most=10_000):
+            picked = np.array(integers(columns, "folds", 0, spread.shape[1] - 1, length=len(rows)))
+            require(len(np.unique(picked)) == len(picked), "a bias of values meets a column twice")
             spread[:, picked] += own[:, rows]
         self._add(str(target), self.field.reduce(spread), weight, axis)
         self.add_degree(str(target), bias, weight)
@@ -184,7 +186,7 @@ class Assignment:
 
     def _move(self, each: dict[str, Any]) -> None:
         source, target = (self._name(each[key]) for key in ("source", "target"))
-        need(source != target, "a vector is moved to where it is")
+        require(source != target, "a vector is moved to where it is")
         self.put_vector(target, self.field.reduce(self.vector(target) + self.vector(source)))
         self.add_degree(target, source)
         self.clear(source)

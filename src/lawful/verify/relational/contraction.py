@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lawful.verify.core.schema import need
+from lawful.verify.core.schema import require
 from lawful.verify.relational.program import ListedNode, NotCovered
 from lawful.verify.relational.residues import LANES, Residues
 from lawful.verify.relational.variables import SideValues, Variables
@@ -105,7 +105,7 @@ class Contractions(Variables):
             met = self.einstein(wide, inner, "nc" + uvw, "*c", "n*" + uvw)
             total = field.zeros((node.shape[0], w.terms, *places))
             for at in offsets:
-                need(True, "")  # the clock
+                require(True, "")  # the clock
                 share = inside[(slice(None), slice(None), *at)][(slice(None), None, ..., *(None,) * rank)]
                 total = field.reduce(total + field.times(window(met, at), share))
             return self.einstein(total, outer, "n*" + uvw, "*o", "no" + uvw)
@@ -114,7 +114,7 @@ class Contractions(Variables):
         kernels = array.reshape(LANES, groups, shape[0] // groups, *shape[1:])
         total = field.zeros((node.shape[0], groups, shape[0] // groups, *places))
         for at in offsets:
-            need(True, "")
+            require(True, "")
             part = kernels[(..., *at)]
             total = field.reduce(total + self.einstein(window(split, at), part, "ngc" + uvw, "goc", "ngo" + uvw))
         return total.reshape(LANES, *node.shape)
@@ -126,7 +126,7 @@ class Contractions(Variables):
         count = shape[axis]
         if index.positions is not None:
             at = index.positions
-            need(bool((at >= -count).all() and (at < count).all()), "a table is read outside of it")
+            require(bool((at >= -count).all() and (at < count).all()), "a table is read outside of it")
             at = np.where(at < 0, at + count, at)
             index = SideValues([self.field.integers(at)] * len(self.leaves))
             line = at.reshape(-1)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from lawful.verify.core.schema import need
+from lawful.verify.core.schema import require
 from lawful.verify.relational.contraction import Contractions
 from lawful.verify.relational.program import ListedNode, NotCovered
 from lawful.verify.relational.residues import LANES, Residues
@@ -47,7 +47,7 @@ class Runs(Contractions):
         values: dict[int, SideValues] = {}
         end = time.process_time() + SECONDS
         for node in self.program.nodes:
-            need(True, "")  # asks how late it is
+            require(True, "")  # asks how late it is
             if time.process_time() > end:
                 raise NotCovered(f"so large a program in {SECONDS} s")
             self.node = node
@@ -324,7 +324,7 @@ class Runs(Contractions):
             lifted = field.times(total, t.reshape((LANES,) + (1,) * len(rest)))
             product, power = np.ones_like(total), np.ones_like(total)
             for k in range(flat.shape[-1]):
-                need(True, "")  # the clock
+                require(True, "")  # the clock
                 inside = flat_there[..., k]
                 product = np.where(inside, field.times(product, field.reduce(lifted - flat[..., k])), product)
                 power = np.where(inside, field.times(power, total), power)

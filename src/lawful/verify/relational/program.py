@@ -19,7 +19,17 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import NotACertificate
-from lawful.verify.core.schema import listed, need, number, printable, record, truth, whole, wholes, word
+from lawful.verify.core.schema import (
+    integer,
+    integers,
+    items,
+    number,
+    object_with_keys,
+    printable,
+    require,
+    truth,
+    word,
+)
 
 MOST_NODES = 200_000
 MOST_ENTRIES = 60_000_000  # of all values together
@@ -65,22 +75,22 @@ class ListedProgram:
 
 def read_program(value: object, shapes: dict[str, tuple[int, ...]]) -> ListedProgram:
     """The program, whose parameters are tensors of these shapes."""
-    parts = record(value, "program", "nodes outputs")
+    parts = object_with_keys(value, "program", "nodes outputs")
     nodes: list[ListedNode] = []
     entries = 0
-    for item in listed(parts["nodes"], "program.nodes", most=MOST_NODES):
-        op, operands, attributes, shape = listed(item, "program.nodes", length=4)
+    for item in items(parts["nodes"], "program.nodes", most=MOST_NODES):
+        op, operands, attributes, shape = items(item, "program.nodes", length=4)
         if not isinstance(op, str):
             raise NotACertificate("program.nodes: an operator has no name")
-        size = tuple(wholes(shape, "program.nodes", 1, 10**9, most=12))
+        size = tuple(integers(shape, "program.nodes", 1, 10**9, most=12))
         entries += math.prod(size) if op != "parameter" else 0
         if entries > MOST_ENTRIES or (op != "parameter" and math.prod(size) > MOST_AT_ONCE):
             raise NotCovered("programs with so many numbers")
-        inside = tuple(wholes(operands, "program.nodes", 0, len(nodes) - 1, most=64))
+        inside = tuple(integers(operands, "program.nodes", 0, len(nodes) - 1, most=64))
         nodes.append(_node(len(nodes), op, [nodes[k] for k in inside], attributes, size, shapes))
-    need(bool(nodes), "the program is empty")
-    outputs = tuple(wholes(parts["outputs"], "program.outputs", 0, len(nodes) - 1, most=1_000))
-    need(bool(outputs), "the program has no output")
+    require(bool(nodes), "the program is empty")
+    outputs = tuple(integers(parts["outputs"], "program.outputs", 0, len(nodes) - 1, most=1_000))
+    require(bool(outputs), "the program has no output")
     _need_room(nodes, outputs)
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return ListedProgram(tuple(nodes), outputs, hashlib.sha256(text.encode()).hexdigest())
@@ -119,74 +129,76 @@ def _node(
         return given
 
     if op in ("input", "parameter", "held"):
-        name = record(expect(0), where, "name")["name"]
+        name = object_with_keys(expect(0), where, "name")["name"]
         if not isinstance(name, str):
             raise NotACertificate(f"{where}: expected a name")
-        need(op == "input" or shapes.get(name) == shape, "a parameter of the program is no tensor of the certificate")
+        require(
+            op == "input" or shapes.get(name) == shape, "a parameter of the program is no tensor of the certificate"
+        )
         attributes, result = {"name": name}, shape
     elif op == "constant":
-        parts = record(expect(0), where, "kind values")
+        parts = object_with_keys(expect(0), where, "kind values")
         attributes = {"kind": parts["kind"], "value": _constant(parts, shape, where)}
         result = shape
     elif op == "take":
         if not inside:
             raise NotACertificate(f"{where}: expected operands")
-        attributes["map"] = _positions(record(given, where, "", "offset strides positions"), shape, where)
+        attributes["map"] = _positions(object_with_keys(given, where, "", "offset strides positions"), shape, where)
         total = sum(math.prod(size) for size in sizes)
         low, high = int(attributes["map"].min()), int(attributes["map"].max())
-        need(low >= 0 and high < total, "a movement reads outside of its operands")
+        require(low >= 0 and high < total, "a movement reads outside of its operands")
         result = shape
     elif op in SAME:
-        record(expect(1), where, "")
+        object_with_keys(expect(1), where, "")
         result = sizes[0]
     elif op == "power":
-        attributes = {"exponent": number(record(expect(1), where, "exponent")["exponent"], where)}
+        attributes = {"exponent": number(object_with_keys(expect(1), where, "exponent")["exponent"], where)}
         result = sizes[0]
     elif op == "cast":
-        attributes = {"to": word(record(expect(1), where, "to")["to"], where, "b", "i", "f")}
+        attributes = {"to": word(object_with_keys(expect(1), where, "to")["to"], where, "b", "i", "f")}
         result = sizes[0]
     elif op in TWO:
-        record(expect(2), where, "")
+        object_with_keys(expect(2), where, "")
         result = _broadcast(sizes, where)
     elif op == "where":
-        record(expect(3), where, "")
+        object_with_keys(expect(3), where, "")
         result = _broadcast(sizes, where)
     elif op in ALONG:
-        attributes = {"axes": _axes(record(expect(1), where, "axes")["axes"], sizes[0], where)}
+        attributes = {"axes": _axes(object_with_keys(expect(1), where, "axes")["axes"], sizes[0], where)}
         result = tuple(1 if k in attributes["axes"] else n for k, n in enumerate(sizes[0]))
     elif op in ("argmax", "argmin", "softmax"):
-        attributes = {"axis": whole(record(expect(1), where, "axis")["axis"], where, 0, len(sizes[0]) - 1)}
+        attributes = {"axis": integer(object_with_keys(expect(1), where, "axis")["axis"], where, 0, len(sizes[0]) - 1)}
         short = op != "softmax"
         result = tuple(1 if short and k == attributes["axis"] else n for k, n in enumerate(sizes[0]))
     elif op in ("sorted", "argsort"):
-        parts = record(expect(1), where, "axis descending")
-        attributes = {"axis": whole(parts["axis"], where, 0, len(sizes[0]) - 1),
+        parts = object_with_keys(expect(1), where, "axis descending")
+        attributes = {"axis": integer(parts["axis"], where, 0, len(sizes[0]) - 1),
                       "descending": truth(parts["descending"], where)}  # fmt: skip
         result = sizes[0]
     elif op == "normalise":
-        parts = record(expect(1), where, "axes centre epsilon")
+        parts = object_with_keys(expect(1), where, "axes centre epsilon")
         attributes = {"axes": _axes(parts["axes"], sizes[0], where), "centre": truth(parts["centre"], where),
                       "epsilon": number(parts["epsilon"], where)}  # fmt: skip
-        need(attributes["epsilon"] >= 0, "an ε is negative")
+        require(attributes["epsilon"] >= 0, "an ε is negative")
         result = sizes[0]
     elif op == "contract":
-        attributes = {"spec": _spec(record(expect(2), where, "spec")["spec"], sizes, where)}
+        attributes = {"spec": _spec(object_with_keys(expect(2), where, "spec")["spec"], sizes, where)}
         (left, right), out = attributes["spec"]
         size = {**dict(zip(left, sizes[0], strict=True)), **dict(zip(right, sizes[1], strict=True))}
         result = tuple(size[letter] for letter in out)
     elif op == "conv":
         attributes, result = _convolution(
-            record(expect(2), where, "stride padding dilation groups transposed output_padding"), sizes
+            object_with_keys(expect(2), where, "stride padding dilation groups transposed output_padding"), sizes
         )
     elif op == "lookup":
-        attributes = {"axis": whole(record(expect(2), where, "axis")["axis"], where, 0, len(sizes[0]) - 1)}
+        attributes = {"axis": integer(object_with_keys(expect(2), where, "axis")["axis"], where, 0, len(sizes[0]) - 1)}
         axis = attributes["axis"]
         result = (*sizes[0][:axis], *sizes[1], *sizes[0][axis + 1 :])
     elif op in ("gather", "scatter", "isnan", "isinf"):
         attributes, result = {"given": json.dumps(given, sort_keys=True)}, shape
     else:
         raise NotCovered(printable(op)[:40])
-    need(result == shape, "a node of the program has another shape than its operands give it")
+    require(result == shape, "a node of the program has another shape than its operands give it")
     truths = op in TRUTHS or attributes.get("to") == "b" or attributes.get("kind") == "b"
     truths = truths or (op in ("take", "detach", "cast") and all(each.truths for each in inside))
     return ListedNode(place, op, tuple(each.number for each in inside), shape, attributes, truths)
@@ -200,8 +212,8 @@ def _broadcast(sizes: list[tuple[int, ...]], where: str) -> tuple[int, ...]:
 
 
 def _axes(value: object, shape: tuple[int, ...], where: str) -> tuple[int, ...]:
-    axes = tuple(wholes(value, where, 0, len(shape) - 1, most=len(shape)))
-    need(len(set(axes)) == len(axes) and bool(axes), "an axis is named twice, or none")
+    axes = tuple(integers(value, where, 0, len(shape) - 1, most=len(shape)))
+    require(len(set(axes)) == len(axes) and bool(axes), "an axis is named twice, or none")
     return axes
 
 
@@ -211,31 +223,31 @@ def _spec(value: object, sizes: list[tuple[int, ...]], where: str) -> tuple[tupl
     inside, out = value.split("->")
     left, right = inside.split(",")
     letters = left + right + out
-    need(letters.isalpha() and letters.isascii(), "an Einstein sum has letters alone")
-    need(all(len(set(each)) == len(each) for each in (left, right, out)), "a letter is repeated in one operand")
-    need(len(left) == len(sizes[0]) and len(right) == len(sizes[1]), "an Einstein sum does not fit its operands")
-    need(set(out) <= set(left + right), "a result of an Einstein sum is no letter of its operands")
+    require(letters.isalpha() and letters.isascii(), "an Einstein sum has letters alone")
+    require(all(len(set(each)) == len(each) for each in (left, right, out)), "a letter is repeated in one operand")
+    require(len(left) == len(sizes[0]) and len(right) == len(sizes[1]), "an Einstein sum does not fit its operands")
+    require(set(out) <= set(left + right), "a result of an Einstein sum is no letter of its operands")
     size = dict(zip(left, sizes[0], strict=True))
-    need(all(size.get(c, n) == n for c, n in zip(right, sizes[1], strict=True)), "a letter has two sizes")
+    require(all(size.get(c, n) == n for c, n in zip(right, sizes[1], strict=True)), "a letter has two sizes")
     return (left, right), out
 
 
 def _convolution(parts: dict[str, Any], sizes: list[tuple[int, ...]]) -> tuple[dict[str, Any], tuple[int, ...]]:
     (batch, channels, *places), (outer, inner, *kernel) = sizes[0], sizes[1]
     rank = len(places)
-    need(rank == len(kernel) and 1 <= rank <= 3, "a convolution does not fit its kernel")
+    require(rank == len(kernel) and 1 <= rank <= 3, "a convolution does not fit its kernel")
     names = ("stride", "padding", "dilation", "output_padding")
-    lists = {name: tuple(wholes(parts[name], "conv", 0, 10**6, length=rank)) for name in names}
-    groups = whole(parts["groups"], "conv", 1, 10**6)
+    lists = {name: tuple(integers(parts[name], "conv", 0, 10**6, length=rank)) for name in names}
+    groups = integer(parts["groups"], "conv", 1, 10**6)
     if truth(parts["transposed"], "conv"):
         raise NotCovered("transposed convolutions")
-    need(min(lists["stride"]) > 0 and min(lists["dilation"]) > 0, "a stride is zero")
-    need(inner * groups == channels and outer % groups == 0, "a convolution does not fit its groups")
+    require(min(lists["stride"]) > 0 and min(lists["dilation"]) > 0, "a stride is zero")
+    require(inner * groups == channels and outer % groups == 0, "a convolution does not fit its groups")
     result = [
         (n + 2 * p - d * (k - 1) - 1) // s + 1
         for n, k, s, p, d in zip(places, kernel, lists["stride"], lists["padding"], lists["dilation"], strict=True)
     ]
-    need(min(result) > 0, "a kernel is larger than what it reads")
+    require(min(result) > 0, "a kernel is larger than what it reads")
     padded = batch * channels * math.prod(n + 2 * p for n, p in zip(places, lists["padding"], strict=True))
     return {**lists, "groups": groups, "padded": padded}, (batch, outer, *result)
 
@@ -243,11 +255,11 @@ def _convolution(parts: dict[str, Any], sizes: list[tuple[int, ...]]) -> tuple[d
 def _positions(parts: dict[str, Any], shape: tuple[int, ...], where: str) -> np.ndarray[Any, Any]:
     """An affine map `offset + Σ stride_k i_k`, or the positions themselves."""
     if "positions" in parts:
-        record(parts, where, "positions")
+        object_with_keys(parts, where, "positions")
         return unpack(parts["positions"], math.prod(shape), "<i8", where).reshape(shape)
-    record(parts, where, "offset strides")
-    strides = wholes(parts["strides"], where, -(10**10), 10**10, length=len(shape))
-    total = np.full(shape, whole(parts["offset"], where, 0, 10**10), dtype=np.int64)
+    object_with_keys(parts, where, "offset strides")
+    strides = integers(parts["strides"], where, -(10**10), 10**10, length=len(shape))
+    total = np.full(shape, integer(parts["offset"], where, 0, 10**10), dtype=np.int64)
     for axis, (size, step) in enumerate(zip(shape, strides, strict=True)):
         total += (step * np.arange(size)).reshape(-1, *(1,) * (len(shape) - axis - 1))
     return total
@@ -257,7 +269,7 @@ def _constant(parts: dict[str, Any], shape: tuple[int, ...], where: str) -> np.n
     kind = word(parts["kind"], where, "b", "i", "f")
     count = math.prod(shape)
     found = unpack(parts["values"], count, "<f8" if kind == "f" else "<i8", where).reshape(shape)
-    need(kind != "b" or bool(((found == 0) | (found == 1)).all()), "a truth value is neither 0 nor 1")
+    require(kind != "b" or bool(((found == 0) | (found == 1)).all()), "a truth value is neither 0 nor 1")
     return found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify.checkpoints.element import Form, ListedFrame
-from lawful.verify.core.schema import need, printable
+from lawful.verify.core.schema import printable, require
 from lawful.verify.relational.chance import LEAST_BITS, bits_of_chance, grown, words_of
 from lawful.verify.relational.claims import draw_assignment, exact_frames
 from lawful.verify.relational.degree import MOST, count_degree
@@ -95,7 +95,7 @@ def run(
                 and name not in shifts
                 and all(side.tensors[name] is first.tensors[name] for side in sides)
             )
-            need(still and np.array_equal(one, two), "a tensor that the program takes for a constant is moved")
+            require(still and np.array_equal(one, two), "a tensor that the program takes for a constant is moved")
             return one
 
         runs = Runs(field, program, [side.leaves() for side in sides], generic, held)

@@ -12,42 +12,53 @@ from typing import Any
 
 from flint import arb, ctx
 
-from lawful.verify.core.balls import BITS, Ball, ball, interval, lies_in, shown, surely_below
+from lawful.verify.core.balls import BITS, Ball, ball, format_interval, interval, lies_in, surely_below
 from lawful.verify.core.dag import OUTPUT, CheckedDag, read_dag
 from lawful.verify.core.finding import Finding, digest_of, short
-from lawful.verify.core.schema import afford, listed, matrix, need, number, numbers, record, wholes, word
+from lawful.verify.core.schema import (
+    integers,
+    items,
+    limit_cost,
+    matrix,
+    number,
+    numbers,
+    object_with_keys,
+    require,
+    word,
+)
 
 KEYS = "network x y loss decay times theta losses drift"
 
 
 def check(body: dict[str, Any]) -> Finding:
     """Where the loss stood at each snapshot, and how far the balances strayed from `e^{-2λt}` times the first."""
-    given = record(body, "certificate", KEYS)
+    given = object_with_keys(body, "certificate", KEYS)
     dag = read_dag(given["network"])
-    need(dag.weights is None, "the weights of the network are those of the snapshots")
+    require(dag.weights is None, "the weights of the network are those of the snapshots")
     times = numbers(given["times"], "times")
-    need(len(times) >= 2 and all(a < b for a, b in pairwise(times)), "the times do not increase")
-    need(times[0] >= 0, "the times start before 0")
+    require(len(times) >= 2 and all(a < b for a, b in pairwise(times)), "the times do not increase")
+    require(times[0] >= 0, "the times start before 0")
     theta = matrix(given["theta"], "theta", rows=len(times), columns=len(dag.tails))
-    losses = [interval(value, "losses") for value in listed(given["losses"], "losses", length=len(times))]
+    losses = [interval(value, "losses") for value in items(given["losses"], "losses", length=len(times))]
     decay, drift = number(given["decay"], "decay"), number(given["drift"], "drift")
-    need(decay >= 0, "the decay is negative")
+    require(decay >= 0, "the decay is negative")
     x = matrix(given["x"], "x", columns=len(dag.inputs))
-    need(len(x) > 0, "there are no data")
+    require(len(x) > 0, "there are no data")
     loss = word(given["loss"], "loss", "mse", "bce", "ce")
     y = _targets(given["y"], loss, len(x), len(dag.outputs))
-    afford(10.0 * len(times) * len(x) * (len(dag.tails) + len(dag.roles)))
+    limit_cost(10.0 * len(times) * len(x) * (len(dag.tails) + len(dag.roles)))
     with ctx.workprec(BITS):
         for place, (weights, ends) in enumerate(zip(theta, losses, strict=True)):
             found = _loss(dag, [ball(weight) for weight in weights], x, y, loss)
-            need(lies_in(found, ends), f"the loss at snapshot {place} is not in its interval")
+            require(lies_in(found, ends), f"the loss at snapshot {place} is not in its interval")
         _check_drift(dag, theta, times, decay, drift)
     names = tuple(replace(dag, weights=tuple(weights)).digest() for weights in (theta[0], theta[-1]))
     law = "the balances stay" if not decay else f"the balances follow exp(-2·{decay!r}·t) times the first"
     data = digest_of("data", x, y)
     words = (
         f"at {len(times)} snapshots from {short(names[0])} to {short(names[1])} the {loss} loss on {len(x)} data "
-        f"({short(data)}) goes from {shown(losses[0])} to {shown(losses[-1])}, and {law} within {drift!r}"
+        f"({short(data)}) goes from {format_interval(losses[0])} to {format_interval(losses[-1])}, "
+        f"and {law} within {drift!r}"
     )
     facts = {"losses": losses, "drift": drift, "decay": decay, "snapshots": len(times), "samples": len(x), "data": data}
     return Finding(words, facts, names, (data,))
@@ -56,10 +67,10 @@ def check(body: dict[str, Any]) -> Finding:
 def _targets(value: object, loss: str, samples: int, outputs: int) -> list[list[float]]:
     """A row per sample: numbers, or the place of the right class."""
     if loss == "ce":
-        return [[float(label)] for label in wholes(value, "y", 0, outputs - 1, length=samples)]
+        return [[float(label)] for label in integers(value, "y", 0, outputs - 1, length=samples)]
     found = matrix(value, "y", rows=samples, columns=outputs)
     if loss == "bce":
-        need(all(0 <= target <= 1 for row in found for target in row), "a probability is not between 0 and 1")
+        require(all(0 <= target <= 1 for row in found for target in row), "a probability is not between 0 and 1")
     return found
 
 
@@ -94,11 +105,11 @@ def _one_loss(outputs: list[Ball], target: list[float], loss: str) -> Ball:
 
 
 def _check_drift(dag: CheckedDag, theta: list[list[float]], times: list[float], decay: float, drift: float) -> None:
-    need(drift >= 0, "the drift is negative")
+    require(drift >= 0, "the drift is negative")
     first = replace(dag, weights=tuple(theta[0])).balance
     for time, weights in zip(times, theta, strict=True):
         share = (ball(Fraction(decay) * Fraction(time) * -2)).exp()
         now = replace(dag, weights=tuple(weights)).balance
         for node, start in first.items():
             gap = ball(now[node]) - share * ball(start) if decay else ball(now[node] - start)
-            need(surely_below(abs(gap), drift), f"the balance of node {node} drifts by more than stated")
+            require(surely_below(abs(gap), drift), f"the balance of node {node} drifts by more than stated")
