@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from forging import REFUSED, Proof, saved, signed
+from hypothesis import given
+from hypothesis import strategies as st
 from real import real
 from torch import nn
 
@@ -162,6 +164,64 @@ def test_one_list_of_steps_reads_what_belongs_together() -> None:
         verify(differ(file, wide, [["a", "b"], ["a", "d"]]), file, wide)
     named = {"x": np.array([2.0]), "y": np.array([2.0])}
     assert verify(differ(file, named, [["a", "b"], ["x", "y"]]), file, named).facts["lists"] == 1
+
+
+def test_an_output_of_no_number_of_the_files_tells_nothing() -> None:
+    file = {"a": np.array([1.0])}
+    steps = [[{"kind": "parameters", "length": 1}, {"kind": "input", "length": 0}, {"kind": "constant", "values": [c]},
+              {"kind": "take", "sources": [2], "indices": [0]}] for c in (0.0, 1.0)]  # fmt: skip
+    body = {"kind": "outputs-differ", "version": 2, "about": [tensors_digest(file)] * 2, "steps": steps,
+            "tensors": [["a"], ["a"]], "apart": 0.5}  # fmt: skip
+    with pytest.raises(CertificateError, match="depends on no number"):
+        verify(json.dumps(body), file, file)
+    for c, own in zip((0.0, 1.0), steps, strict=True):
+        own[2:] = [{"kind": "constant", "values": [c]}, {"kind": "add", "sources": [0, 2]}]
+    statement = verify(json.dumps(body), file, file).statement
+    assert "the steps that differ, not the files" in statement
+
+
+def smooth_file(rng: np.random.Generator, layers: int) -> dict[str, Any]:
+    return {f"{name}{k}": rng.normal(size=(3, 3) if name == "w" else 3) for k in range(layers) for name in "wb"}
+
+
+@given(orders=st.permutations(range(3)), axes=st.lists(st.integers(0, 1), min_size=3, max_size=3), deep=st.booleans(),
+       activation=st.sampled_from(["tanh", "sigmoid", "gelu"]))  # fmt: skip
+def test_a_smooth_network_does_not_differ_from_itself(
+    orders: list[int], axes: list[int], deep: bool, activation: str
+) -> None:
+    """Square weights can be read in any order and along either axis: each reading is another function."""
+    file = smooth_file(np.random.default_rng(0), 3 if deep else 2)
+    order = [k for k in orders if deep or k < 2]
+    reading = [[{"weight": f"w{k}", "axis": axis, "bias": f"b{k}"} for k, axis in zip(places, axes, strict=False)]
+               for places, axes in ((range(len(order)), [1] * 3), (order, axes))]  # fmt: skip
+    body = {"kind": "smooth-pair", "version": 2, "about": [tensors_digest(file)] * 2, "activation": activation,
+            "layers": reading, "verdict": "different"}  # fmt: skip
+    with pytest.raises(CertificateError):
+        verify(json.dumps(body), file, file)
+
+
+@pytest.mark.parametrize("source", ["b", {"parts": ["a"], "axis": 0, "transposed": False, "rows": [1, 0, 2]},
+                                    {"parts": ["a"], "axis": 0, "transposed": True, "rows": None}])  # fmt: skip
+def test_a_tensor_that_both_files_have_is_not_read_as_another(source: Any) -> None:
+    """Files in which two tensors or two rows are exchanged are no copies because a certificate exchanges them back."""
+    rng = np.random.default_rng(0)
+    first = {"a": rng.normal(size=(3, 3)), "b": rng.normal(size=(3, 3))}
+    second = first | ({"a": first["b"], "b": first["a"]} if source == "b" else
+                      {"a": first["a"].T if source["transposed"] else first["a"][[1, 0, 2]]})  # fmt: skip
+    other = "a" if source == "b" else "b"
+    tensors = [["a", "a", source], ["b", "b", other]]
+    with pytest.raises(CertificateError, match="plays different parts"):
+        verify(copy_of(first, second, tensors=tensors, moved=["a", "b"]), first, second)
+    unread = [["c", "a", "a"], ["d", "b", "b"], *tensors]
+    with pytest.raises(CertificateError, match="plays different parts"):
+        verify(copy_of(first, second, tensors=unread, moved=["a", "b"]), first, second)
+
+
+def test_a_tied_tensor_that_one_file_lacks_is_the_other() -> None:
+    table = np.random.default_rng(0).normal(size=(3, 3))
+    first, second = {"table": table, "head": table}, {"table": table}
+    tensors = [["table", "table", "table"], ["head", "head", "table"]]
+    assert verify(copy_of(first, second, tensors=tensors, moved=["table", "head"]), first, second).facts["tensors"] == 2
 
 
 def test_digests_keep_names_apart_and_whole() -> None:

@@ -29,7 +29,7 @@ from lawful.verify.checkpoints.element import (
     spread,
     terms_of,
 )
-from lawful.verify.checkpoints.files import FormTensors, read_sources
+from lawful.verify.checkpoints.files import FormTensors, need_one_reading, read_sources
 from lawful.verify.checkpoints.folds import KINDS, FoldedTensors, clusters, name_of
 from lawful.verify.checkpoints.own import need_partners, own_numbers
 from lawful.verify.checkpoints.settings import check_settings
@@ -68,6 +68,7 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     (digest_one, stored_one), (digest_two, stored_two) = (survey(file) for file in files)
     digests = digest_one, digest_two
     sources = read_sources(parts["tensors"])
+    need_one_reading(sources, stored_one, stored_two)
     numbers = sum(math.prod(shape) for stored in (stored_one, stored_two) for shape in stored.values())
     extend_time_limit(SECONDS * numbers)
     first, second = (

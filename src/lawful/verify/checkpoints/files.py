@@ -6,7 +6,7 @@ Every number of the file has to be in them. Nothing is kept: a tensor is made ag
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,28 @@ def read_sources(value: object) -> dict[str, tuple[Source, Source]]:
         require(name not in found, "a tensor is named twice")
         found[name] = (sources[0], sources[1])
     return found
+
+
+def need_one_reading(
+    sources: Mapping[str, tuple[Source, Source]], first: Collection[str], second: Collection[str]
+) -> None:
+    """A tensor that both files have plays one part: otherwise files in which two tensors are exchanged would be equal.
+
+    Sources may differ where the files name their tensors differently, and where one file lacks a tensor that is tied to
+    another: then that other one also stands for itself.
+    """
+    plain = {name for one, two in sources.values() if one == two for name in _names(one)}
+    for one, two in sources.values():
+        shared = [name for name in _names(one) if name in second], [name for name in _names(two) if name in first]
+        apart = one != two and any(shared)
+        tied = isinstance(one, str) and isinstance(two, str) and not all(shared) and plain >= {*shared[0], *shared[1]}
+        require(not apart or tied, "a tensor that both files have plays different parts in them")
+
+
+def _names(source: Source) -> list[str]:
+    """The tensors of a file that one is made of."""
+    parts = [source] if isinstance(source, str) else items(source.get("parts", []), "tensors", most=64)
+    return [part for part in parts if isinstance(part, str)]
 
 
 class FormTensors:

@@ -42,8 +42,11 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
         limit_cost(20.0 * sum(_work(step) for step in steps))
         if sum(step.length for step in steps) > MOST_ENTRIES:
             raise Unsupported(f"the steps of this certificate have more than {MOST_ENTRIES:,} numbers")
+    live = all(steps[0].length > 0 and 0 in _live(steps) for steps in programs)
+    require(live, "the output depends on no number of the files")
     surveys = [survey(file) for file in files]
-    require(len(programs) == 2 or surveys[0][0] != surveys[1][0], "the two files hold the same numbers")
+    same = surveys[0][0] == surveys[1][0]
+    require(len(programs) == 2 or not same, "the two files hold the same numbers")
     names = items(parts["tensors"], "tensors", length=2)
     if len(programs) == 1:
         # One list of steps reads both files alike; in another order it would tell a file from itself.
@@ -57,10 +60,16 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     digests = surveys[0][0], surveys[1][0]
     words = "one list of" if len(programs) == 1 else "two lists of"
     count = max(len(steps) for steps in programs)
+    where = (
+        f"of {short(digests[0])} and of {short(digests[1])}"
+        if not same
+        else f"that both files hold ({short(digests[0])})"
+    )
     statement = (
-        f"{words} {count:,} steps in the certificate, carried out on the numbers of {short(digests[0])} and of "
-        f"{short(digests[1])}, end in outputs that are more than {at_least(Fraction(least))} apart. "
-        "Not checked: that these steps are what the architecture computes"
+        f"{words} {count:,} steps in the certificate, carried out on the numbers {where}, end in outputs that are more "
+        f"than {at_least(Fraction(least))} apart. "
+        + ("It is the steps that differ, not the files. " if same else "")
+        + "Not checked: that these steps are what the architecture computes"
     )
     return Finding(statement, {"apart": least, "steps": count, "lists": len(programs)}, digests)
 
@@ -88,6 +97,14 @@ def _need_one_order(names: Sequence[Any], first: Mapping[str, Any], second: Mapp
         shared = mine == yours or (yours not in first and mine not in second)
         require(shared, "one list of steps reads the tensors of the two files in different orders")
         require(first.get(mine) == second.get(yours), "one list of steps reads tensors of different shapes")
+
+
+def _live(steps: Sequence[ReadStep]) -> set[int]:
+    """The steps that the output is made of."""
+    live = {len(steps) - 1}
+    for place in reversed(range(len(steps))):
+        live.update(steps[place].sources if place in live else ())
+    return live
 
 
 def _work(step: ReadStep) -> int:
