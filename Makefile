@@ -78,5 +78,5 @@ lock: .venv/developer
 	  $(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' | grep -v -e '^#' -e ' @ '; } > constraints.txt
 
 clean:
-	rm -rf .venv docs/_build docs/generated docs/jupyter_execute docs/_static/schemas docs/_static/notebooks docs/_static/touch build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis out
+	rm -rf .venv docs/_build docs/generated docs/jupyter_execute docs/_static/schemas docs/_static/notebooks docs/_static/touch docs/_static/try build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis out
 	find . -name __pycache__ -prune -exec rm -rf {} +

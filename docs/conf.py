@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE))
 from operators import write_operators  # noqa: E402
 from pictures import PICTURES, write_pictures  # noqa: E402
 from reference import explain_terms, write_api, write_commands, write_glossary, write_schemas  # noqa: E402
-from touch import cards, write_touch  # noqa: E402
+from touch import cards, write_touch, write_try  # noqa: E402
 
 project = "lawful"
 author = "The lawful developers"
@@ -105,6 +105,7 @@ def write_generated() -> None:
     write_pictures(folder / "pictures")
     write_notebooks(HERE / "_static" / "notebooks")
     (folder / "touch.html").write_text(cards(), encoding="utf-8")
+    write_try(HERE / "_static" / "try")
     if RUNS:
         write_touch(HERE / "_static" / "touch")
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from lawful.api.explore import explore
 from lawful.network import Architecture, Mlp
+from lawful.report.page.drop import drop_page
 from lawful.report.page.explorer import explorer_html
 from lawful.sources.files import write
 
@@ -133,6 +134,12 @@ def write_touch(folder: Path, run: Callable[..., object] = _run) -> None:
             for words in touch.commands:
                 told = [word.format(page=page, folder=Path(scratch) / "run") for word in words]
                 run(*told)
+
+
+def write_try(folder: Path) -> None:
+    """The page onto which a reader drops a file of their own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "index.html").write_text(drop_page("../../files.html"), encoding="utf-8")
 
 
 def cards() -> str:

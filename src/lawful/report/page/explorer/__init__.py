@@ -58,18 +58,32 @@ SCRIPTS = (
 
 def explorer_html(found: Exploration, title: str = "", lead: str = "") -> str:
     """The page, under words of your own; data go in as JSON, and no text of the user's becomes markup."""
-    words = {"title": title, "lead": lead}
+    return explorer_page(
+        title=found.source,
+        headline=title or f"{found.network.parameters:,} weights, one function",
+        picture=_picture(found),
+        data=json_text(explorer_data(found) | {"title": title, "lead": lead}),
+        script="\n".join(map(script_text, SCRIPTS)),
+    )
+
+
+def explorer_page(
+    *, title: str, headline: str, data: str, script: str, picture: str = "", style: str = "", before: str = ""
+) -> str:
+    """The frame of the page: `data` and `script` go in as they are, `before` stands first in its body."""
     parts = {
         "policy": POLICY,
-        "style": asset("tokens.css") + _text("page.css"),
-        "title": escape(found.source),
-        "headline": escape(title or f"{found.network.parameters:,} weights, one function"),
-        "picture": _picture(found),
-        "data": json_text(explorer_data(found) | words),
-        "script": "\n".join(map(_text, SCRIPTS)),
+        "style": asset("tokens.css") + script_text("page.css") + style,
+        "title": escape(title),
+        "headline": escape(headline),
+        "kind": "waiting" if before else "",
+        "before": before,
+        "picture": picture,
+        "data": data,
+        "script": script,
     }
     names = "|".join(parts)
-    return re.sub(rf"\{{\{{({names})\}}\}}", lambda place: parts[place[1]], _text("page.html"))
+    return re.sub(rf"\{{\{{({names})\}}\}}", lambda place: parts[place[1]], script_text("page.html"))
 
 
 def _picture(found: Exploration) -> str:
@@ -79,7 +93,8 @@ def _picture(found: Exploration) -> str:
     return draw_graph(dag) if small else "<noscript>This page needs scripts to draw so large a network.</noscript>"
 
 
-def _text(name: str) -> str:
+def script_text(name: str) -> str:
+    """A part of the page by its file name."""
     return (HERE / name).read_text(encoding="utf-8")
 
 

@@ -3,33 +3,39 @@ const Evidence = (() => {
   const edited = "edited.safetensors", made = [];
   let was = null;
   const file = () => (Live.same() ? data.asked : `${edited} ${data.editedOptions}`.trim());
+  const write = (place, words) => { if (place.textContent !== words) place.textContent = words; };
+  const upper = (words) => words[0].toUpperCase() + words.slice(1);
+  const proved = data.claims.some((claim) => claim.scope !== "any" && !claim.here && !claim.open);
   for (const claim of data.claims) {
-    const state = node("span", { class: "st" }), more = node("span", { class: "more" }), code = node("code"), copy = node("button", { type: "button", text: "Copy", onclick: () => copied(code.textContent, copy) });
-    const chip = node("details", { class: "chip" }, node("summary", {}, node("span", { class: "what", text: claim.what }), state), node("div", {}, more, node("div", { class: "cmd" }, code, copy)));
+    const what = node("span", { class: "what", text: claim.what }), state = node("span", { class: "st" }), more = node("span", { class: "more" }), code = node("code"), copy = node("button", { type: "button", text: "Copy", onclick: () => copied(code.textContent, copy) });
+    const chip = node("details", { class: "chip" }, node("summary", {}, what, state), node("div", {}, more, node("div", { class: "cmd" }, code, copy)));
     byId("chips").append(chip);
-    made.push({ ...claim, chip, state, more, code });
+    made.push({ ...claim, what, chip, state, more, code });
   }
   const here = {
     locks: () => { const n = Model.locked(Live.th).size; return `${n} neuron${n === 1 ? "" : "s"} with a locked weight`; },
-    function: () => { const d = Engine.apart(Engine.shaped(given, Live.th), given, data.inputs); return `outputs at ${data.inputs.length} inputs differ from the file's by ${short(d)} at most`; },
+    function: () => { if (Live.same()) return "these are the file's weights"; const d = Engine.apart(Engine.shaped(given, Live.th), given, data.inputs); return `outputs at ${data.inputs.length} inputs differ from the file's by ${short(d)} at most`; },
     pruned: () => "nothing: pruning is not decided in the browser",
   };
   function show() {
     const same = Live.same();
     for (const claim of made) {
-      const holds = claim.scope === "any" || same, words = holds ? claim.holds : "no longer certified: weights were edited";
-      claim.chip.classList.toggle("void", !holds); claim.chip.classList.toggle("open", holds && claim.open);
-      if (claim.state.textContent !== words) claim.state.textContent = words;
+      // What the browser computes is computed again for edited weights; it was never certified, so nothing becomes void.
+      const holds = claim.scope === "any" || same || claim.here, words = holds ? claim.holds : "no longer certified: weights were edited";
+      claim.chip.classList.toggle("void", !holds); claim.chip.classList.toggle("open", holds && claim.open); claim.chip.classList.toggle("here", Boolean(claim.here));
+      if (claim.here && claim.scope !== "any") write(claim.what, upper(here[claim.kind]()) + ".");
+      write(claim.state, words);
       const more = holds ? claim.more : `Computed here, in floating point: ${here[claim.kind]()}. To certify the edited weights, save them and run:`;
-      if (claim.more.textContent !== more) claim.more.textContent = more;
+      write(claim.more, more);
       const command = claim.command.replaceAll("{file}", file()).replaceAll("{edited}", same ? data.file : edited);
-      if (claim.code.textContent !== command) claim.code.textContent = command;
+      write(claim.code, command);
     }
     const moved = Live.th.reduce((n, v, k) => n + (v !== Model.file[k]), 0), size = Model.size.toLocaleString("en");
     const pieces = Plane.single ? Curve.count() : Pieces.regions(Live.th, Plane.choices[state.plane][1], Stage.list), noun = `${pieces.toLocaleString("en")} piece${pieces === 1 ? "" : "s"} in view`;
     byId("head").textContent = same ? data.title || `${size} weights, ${noun}, one function` : Training.playing ? `Training: ${noun}` : Live.kept ? `${moved.toLocaleString("en")} of ${size} weights moved, the same function` : `${moved.toLocaleString("en")} of ${size} weights edited, ${noun}`;
     if (same === was) return;
     was = same;
+    if (!proved) return unproved(same);
     const about = made.filter((claim) => claim.scope !== "any").length;
     byId("evs").textContent = same ? "what holds for the file's weights" : "weights were edited";
     byId("save").hidden = same; byId("reset").disabled = same;
@@ -37,6 +43,13 @@ const Evidence = (() => {
     byId("pill").textContent = same ? `✓ ${made.length} claims, each with its evidence` : `⊘ ${about} of ${made.length} claims no longer certified: weights were edited`;
     byId("live").textContent = same ? "evidence holds" : `${about} claims are no longer certified: weights were edited`;
     for (const claim of made) if (claim.scope !== "any") claim.chip.open = !same && innerWidth > 1079;
+  }
+  // A page that was made in the browser has proved nothing, and has nothing to lose.
+  function unproved(same) {
+    byId("evs").textContent = same ? "what the browser computed, and the commands that certify it" : "weights were edited";
+    byId("save").hidden = same; byId("reset").disabled = same;
+    byId("pill").className = "here";
+    byId("pill").textContent = `≈ computed here; ${made.length} commands certify it`;
   }
   // The weights as a .safetensors file of float64, under the names that the library writes.
   function bytes() {

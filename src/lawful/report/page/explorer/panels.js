@@ -23,7 +23,7 @@ panels.laws = {
       redraw(); Address.save();
     } })));
     const said = data.count ? chip(data.count.status + ":", `${data.count.laws} independent laws, whatever the data and loss.`, `lawful laws ${data.asked} --certificate laws.json && lawful verify laws.json`)
-      : node("p", { class: "hint", text: "Too many parameters to count the laws here: `lawful laws` counts them." });
+      : node("p", { class: "hint", text: `The laws were not counted for this page: lawful laws ${data.asked} counts them.` });
     box.append(node("p", { text: "Choose a law: its weights light up. Gradient flow keeps it for ever; each optimiser moves it by finite steps. Make the steps smaller." }), said, list,
       slider("step size", "step", (v) => Draw.short(10 ** v), redraw),
       node("ul", { class: "legend" }, ...rules.map(([name, tone]) => { const i = node("i"); i.style.background = tone; return node("li", {}, i, name); })),
@@ -57,7 +57,7 @@ panels.where = {
       drag.replaceChildren(slider("its balance (incoming minus outgoing squares)", "balance", Draw.short, () => { balances[l][i] = state.balance; redraw(); }, [-extent, extent]));
     };
     box.append(node("p", { text: "Training conserves every neuron's balance. Where a neuron has a single way out or in, its balance can keep that weight from ever reaching zero. Drag a balance and watch the set split or join." }),
-      chip("decided exactly for the given weights:", data.locked.length ? `${data.locked.length} weights are locked.` : "no weight is locked.", `lawful components ${data.asked} --certificate where.json && lawful verify where.json`),
+      chip(data.locked ? "decided exactly for the given weights:" : "not decided here:", !data.locked ? "the browser computes balances in floating point." : data.locked.length ? `${data.locked.length} weight${data.locked.length === 1 ? " is" : "s are"} locked.` : "no weight is locked.", `lawful components ${data.asked} --certificate where.json && lawful verify where.json`),
       names.length ? choice("hidden neuron", "neuron", names, setup) : "", drag, words, table,
       node("p", { class: "hint", text: "Yellow: locked weights; ringed: the neurons whose balances prove it." }));
     if (own[layer] === undefined || own[layer][unit] === undefined) state.neuron = "0,0";
@@ -133,6 +133,7 @@ function steps(list) {
 
 panels.prune = {
   title: "Prune",
+  show: () => data.pruned !== null,
   build(box) {
     const { before, after, complete, words, left, removed, network } = data.pruned;
     const moved = isMoved();
