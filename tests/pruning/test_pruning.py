@@ -279,7 +279,7 @@ def test_verifier_rejects_a_wrong_factor() -> None:
     stage = pruning.stages[place]
     ((name, (partner, factor)),) = stage.evidence.items()
     wrong = replace(stage, evidence={name: (partner, factor * 2)})
-    with pytest.raises(CertificateError, match="is not"):
+    with pytest.raises(CertificateError, match="an unbounded value"):
         verify(replace(pruning, stages=(*pruning.stages[:place], wrong, *pruning.stages[place + 1 :])))
 
 
@@ -297,7 +297,7 @@ def test_verifier_rejects_a_box_that_was_widened() -> None:
     for neuron in (0, 2, 5):
         biases[0][neuron] = np.abs(weights[0][neuron]).sum() + 0.1
     pruning = prune(Mlp(weights, biases), box=(-1.0, 1.0))
-    with pytest.raises(CertificateError, match="not linear"):
+    with pytest.raises(CertificateError, match="not always active"):
         verify(replace(pruning, box=(np.full(3, -2.0), np.full(3, 2.0))))
 
 

@@ -21,6 +21,11 @@ def saved(proof: Proof, **changes: Any) -> Proof:
     return dict(json.loads(json.dumps(proof))) | changes
 
 
+def result_of(proof: Proof) -> Any:
+    """The network that a pruning ends with."""
+    return proof["stages"][-1]["after"] if proof["stages"] else proof["original"]
+
+
 def signed(proof: Proof) -> Proof:
     """The digests of the networks that the certificate now holds, so that only mathematics can reject it."""
     try:
@@ -31,7 +36,7 @@ def signed(proof: Proof) -> Proof:
                     for network in proof["networks"]
                 ]
             case "pruning":
-                about = [read_dag(proof[key]).digest() for key in ("original", "result")]
+                about = [read_dag(network).digest() for network in (proof["original"], result_of(proof))]
             case "path":
                 about = [read_graph(proof[key]).digest() for key in ("start", "stop")]
             case "rebalance":

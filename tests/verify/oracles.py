@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from entries_oracle import components_hold, path_holds
-from forging import Proof
+from forging import Proof, result_of
 from program_oracle import reaches
 
 from lawful.conservation import HeavyBall, Metric, count_laws
@@ -63,7 +63,7 @@ def _laws(proof: Proof, found: Verified) -> bool:
 
 
 def _pruning(proof: Proof, found: Verified) -> bool:
-    before, after = dag_of(proof["original"]), dag_of(proof["result"])
+    before, after = dag_of(proof["original"]), dag_of(result_of(proof))
     low, high = proof["box"] or ([None] * len(before.inputs), [None] * len(before.inputs))
     ends = [[end if value is None else value for value in corner] for corner, end in ((low, -100.0), (high, 100.0))]
     points = np.random.default_rng(0).uniform(ends[0], ends[1], (200, len(before.inputs)))

@@ -36,9 +36,8 @@ def test_live_weights_are_not_rounded_to_zero() -> None:
     last = proof["stages"][-1]
     network = json.loads(json.dumps(last["after"]))
     network["weights"] = [0.0] * len(network["weights"])
-    lie = {"kind": "stored", "evidence": [], "carriers": [], "after": network, "labels": last["labels"],
-           "bound": 0.0, "rounding": 1e3}  # fmt: skip
-    proof |= {"stages": [*proof["stages"], lie], "result": network, "rounding_bound": 1e4}
+    lie = {"evidence": [], "carriers": [], "after": network, "labels": last["labels"]}
+    proof |= {"stages": [*proof["stages"], lie], "rounding_bound": 1e4}
     refuse(proof, match="another, not rounded")
 
 

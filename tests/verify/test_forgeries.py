@@ -197,16 +197,16 @@ def test_a_defect_cannot_be_hidden_in_a_neuron_that_falls_silent() -> None:
     """`y = v = relu(u)`, `u = relu(x)` on [-1, 1]: with u replaced by 0, v hears nothing and goes, yet y moves by 1."""
     chain = Mlp([[[1.0]], [[1.0]], [[1.0]]])
     rest = {"roles": [0, 2], "edges": [], "slopes": [], "weights": []}
-    stage = {
-        "kind": "near", "evidence": [[1, "0"]], "carriers": [], "after": rest, "labels": [0, 3],
-        "bound": 0.0, "rounding": 0.0,
-    }  # fmt: skip
+    stage = {"evidence": [[1, "0"]], "carriers": [], "after": rest, "labels": [0, 3]}
     proof = {
-        "kind": "pruning", "version": 1, "original": written(chain), "result": rest, "labels": [0, 3],
-        "box": [[-1.0], [1.0]], "neurons_before": 2, "neurons_after": 0, "max_output_change_bound": 0.0,
-        "rounding_bound": 0.0, "stages": [stage],
+        "kind": "pruning", "version": 2, "original": written(chain), "box": [[-1.0], [1.0]], "neurons_before": 2,
+        "neurons_after": 0, "max_output_change_bound": 0.0, "rounding_bound": 0.0, "stages": [stage],
     }  # fmt: skip
-    with pytest.raises(CertificateError, match="bound is too small"):
+    with pytest.raises(CertificateError, match="a neuron is missing"):
         verify(signed(proof))
-    honest = proof | {"max_output_change_bound": 1.0, "stages": [stage | {"bound": 1.0}]}
+    for reason, words in ((None, "still reads"), ("0", "add up to more"), ("off", "can be active")):
+        lie = proof | {"stages": [stage | {"evidence": [[1, "0"], [2, reason]]}]}
+        with pytest.raises(CertificateError, match=words):
+            verify(signed(lie))
+    honest = proof | {"max_output_change_bound": 1.0, "stages": [stage | {"evidence": [[1, "0"], [2, "0"]]}]}
     assert verify(signed(honest)).facts["max_output_change_bound"] == Fraction(1)

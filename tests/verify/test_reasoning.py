@@ -20,10 +20,6 @@ from lawful.invariant_set import components
 from lawful.invariant_set.certificate import certificate as of_components
 from lawful.network import Architecture, Mlp
 from lawful.papers.leaky import LeakyResNet
-from lawful.verify.core.dag import read_dag
-from lawful.verify.core.numbers import exact
-from lawful.verify.pruning.rules import Replay
-from lawful.verify.pruning.sums import Signals, sum_span
 
 
 def test_a_tolerance_is_around_the_balance_of_the_weights_themselves() -> None:
@@ -37,26 +33,21 @@ def test_a_tolerance_is_around_the_balance_of_the_weights_themselves() -> None:
         verify(forged)
 
 
-def test_what_a_joined_carrier_passes_on_bounds_its_rounding() -> None:
-    """A carrier that takes over a large sum may not be rounded as if it still held its small value."""
-    from lawful.verify.pruning import neurons as pruning
-
+def test_what_a_carrier_passes_on_bounds_its_rounding() -> None:
+    """A carrier that takes over a large sum may not be rounded as if it still held a small value."""
     graph = {
         "roles": [0, 1, 1, 2],
         "edges": [[0, 1], [0, 2], [1, 3], [2, 3]],
         "slopes": [1.0, 1.0],
-        "weights": [1e-6, 1e6, 1.0, 1.0],
+        "weights": [2.0**-20, 2.0**20, 1.0, 1.0],
     }
-    before = Signals(read_dag(graph), range(4))
-    joined = read_dag(graph | {"weights": [1e6 + 1e-6, 1.0, 1.0 + 2**-9, 0.0]})
-    after = Signals(joined, range(4))
-    stage = Replay(before, {2: exact(1.0)}, {1: (3, exact(0.0))}, {}, {}, {}, "here")
-    wanted = {1: {0: exact(1e6) + exact(1e-6)}, 3: {1: exact(1.0)}}
-    finite = {0: (exact(-1.0), exact(1.0))}
-    after.into = {1: wanted[1], 3: {1: exact(1.0 + 2**-9)}}
-    errors = pruning._rounding(stage, after, wanted, set(), finite)
-    low, high = sum_span(wanted[1], finite)
-    assert errors[3] >= exact(2**-9) * max(abs(low), abs(high))
+    after = {"roles": [0, 1, 2], "edges": [[0, 1], [1, 2]], "slopes": [1.0], "weights": [2.0**20 + 2.0**-20, 1 + 2**-9]}
+    stage = {"evidence": [[1, "on"], [2, "on"]], "carriers": [[4, 3, "0"]], "after": after, "labels": [0, 4, 3]}
+    proof = {"kind": "pruning", "version": 2, "original": graph, "box": None, "neurons_before": 2, "neurons_after": 1,
+             "max_output_change_bound": 0.0, "rounding_bound": 2.0**12, "stages": [stage]}  # fmt: skip
+    assert verify(signed(proof)).facts["max_output_change_bound"] == 0
+    with pytest.raises(CertificateError, match="rounding_bound: the stages add up to more"):
+        verify(signed(proof | {"rounding_bound": 2.0**10}))  # the true change at 1 is above 2^11
 
 
 @pytest.mark.parametrize("sizes", [[5_000_000, 5_000_000, 0, 5_000_000], [1, 4_000_000, 1, 4_000_000]])

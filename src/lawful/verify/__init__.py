@@ -42,7 +42,7 @@ KINDS: Mapping[str, CertificateKind] = MappingProxyType(
         "monotone": CertificateKind("bounds.monotone"),
         "path": CertificateKind("invariant_set.path", 2),
         "property": CertificateKind("bounds.property"),
-        "pruning": CertificateKind("pruning.neurons"),
+        "pruning": CertificateKind("pruning.neurons", 2),
         "rebalance": CertificateKind("invariant_set.rebalance"),
         "regions": CertificateKind("fibers.region_count"),
         "removable": CertificateKind("fibers.removable"),

@@ -123,7 +123,7 @@ def _carried(
     carriers = dict(zip(group, followers, strict=False))
     weights: Weights = {}
     sums = Sums(dag)
-    evidence: dict[str, tuple[str, Fraction]] = {}
+    evidence: dict[str, tuple[str, Fraction, Fraction]] = {}
     for carrier, follower in carriers.items():
         row: dict[int, Fraction] = {}
         for node, factor in group.items():
@@ -143,7 +143,7 @@ def _carried(
         for edge in edges.out_of(carrier):
             weights[dag.names[carrier], dag.names[dag.heads[edge]]] = Fraction(0)
         weights[dag.names[carrier], dag.names[follower]] = Fraction(1)
-        evidence[dag.names[carrier]] = (dag.names[follower], shift)
+        evidence[dag.names[carrier]] = (dag.names[follower], shift, group[carrier])
     removed: dict[str, object] = {dag.names[node]: factor for node, factor in group.items() if node not in carriers}
     return Change("joined", removed, weights | sums.weights, evidence)
 

@@ -37,7 +37,8 @@ class Stage:
 
     `evidence` maps each removed neuron to what justifies it: `(partner, factor)` for a duplicate, the constant that
     replaces a neuron, the factor of a linear one; `carriers` are neurons rewritten to speak for removed ones (whom they
-    feed, and the shift that keeps them active). `bound` is what the step approximates (0: nothing), `rounding`
+    feed, the shift that keeps them active, and the factor that they were linear with). `bound` is what the step
+    approximates (0: nothing), `rounding`
     what storing the folded weights as float64 does; both bound every output on the box.
     """
 
@@ -47,7 +48,7 @@ class Stage:
     evidence: Mapping[str, object]
     bound: float
     rounding: float
-    carriers: Mapping[str, tuple[str, Fraction]] = field(default_factory=dict)
+    carriers: Mapping[str, tuple[str, Fraction, Fraction]] = field(default_factory=dict)
 
     @property
     def removed(self) -> tuple[str, ...]:

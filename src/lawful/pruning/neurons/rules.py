@@ -25,13 +25,14 @@ BIAS = ""  # stands for the constant node, which a network without biases does n
 class Change:
     """Neurons to remove with the evidence for each, and the exact new values of weights that absorb them.
 
-    A carrier stays and is rewritten: it sends its sum, shifted to be positive, to one neuron (name, shift).
+    A carrier stays and is rewritten: it sends its sum, shifted to be positive, to one neuron (name, shift,
+    and the factor that it was linear with).
     """
 
     kind: str
     evidence: Mapping[str, object] = field(default_factory=dict)
     weights: Weights = field(default_factory=dict)
-    carriers: Mapping[str, tuple[str, Fraction]] = field(default_factory=dict)
+    carriers: Mapping[str, tuple[str, Fraction, Fraction]] = field(default_factory=dict)
 
     @property
     def removed(self) -> tuple[str, ...]:

@@ -1,67 +1,73 @@
-"""A pruning replayed in rationals: each neuron's evidence, the weights that follow from it, and what they can change.
+"""A pruning replayed in rationals: what each removed neuron equals, the weights that follow, what can change at most.
 
-For every stage: the evidence holds for the network before, the weights after are what it asks for up to stated
-rounding, and the two bounds are at least what exact intervals give. Slow and plain on purpose.
+A stage leads from a network to the next. Every neuron that leaves has a *reason*, from which follows a linear form in
+what stays, equal to the neuron's value on the region up to an error. With these forms in place of the neurons, the old
+values satisfy the new network's equations, but for the errors and for the rounding of weights; how far outputs move
+then follows from the new network alone, since σ is max(1, |slope|)-Lipschitz.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from flint import fmpq
 
 from lawful.verify.core.dag import CheckedDag, read_dag
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, as_fraction, exact, fraction
-from lawful.verify.core.schema import integer, integers, items, limit_cost, number, object_with_keys, require, word
-from lawful.verify.pruning.rules import RULES, Evidence, Replay
-from lawful.verify.pruning.sums import Signals, Sum, hull, largest_size, reach, spans, sum_span
-from lawful.verify.pruning.surrogate import read_stand_in
+from lawful.verify.core.numbers import ONE, ZERO, Rational, activation_range, as_fraction, exact, fraction
+from lawful.verify.core.schema import integer, integers, items, limit_cost, number, object_with_keys, require
+from lawful.verify.pruning.labelled_dag import (
+    BIAS,
+    LabelledDag,
+    Ranges,
+    Sum,
+    intersect,
+    label_nodes,
+    largest_size,
+    sum_range,
+    value_ranges,
+)
+from lawful.verify.pruning.surrogate import replace_by_surrogate
 from lawful.verify.sentences import say_pruning
 
-KEYS = "original result box stages labels neurons_before neurons_after max_output_change_bound rounding_bound"
+KEYS = "original box stages neurons_before neurons_after max_output_change_bound rounding_bound"
+Form = tuple[Sum, Rational]  # a linear form in signals, and how far a value may be from it
 
 
 def check(body: dict[str, Any]) -> Finding:
     """How many neurons went, and how far any output can have moved, on which inputs."""
     given = object_with_keys(body, "certificate", KEYS)
-    original, result = (read_dag(given[key], key) for key in ("original", "result"))
-    require(original.weights is not None and result.weights is not None, "a network has no weights")
+    original = result = read_dag(given["original"], "original")
+    require(original.weights is not None, "a network has no weights")
     stages = items(given["stages"], "stages", most=1000)
-    size = len(original.tails) * max(1, len(original.outputs)) + len(result.tails)
-    limit_cost(20.0 * original.growth * (len(stages) + 2) * size)
-    latest = Signals(original, range(len(original.roles)))
-    region, finite = _regions(given["box"], latest.inputs)
+    limit_cost(40.0 * original.growth * (len(stages) + 2) * len(original.tails))
+    latest = label_nodes(original, range(len(original.roles)))
+    region, finite = _read_box(given["box"], latest.inputs)
     bound = rounding = ZERO
     for place, item in enumerate(stages, 1):
-        latest, moved, rounded = _replayed(item, latest, region, finite, f"stage {place}")
+        result, latest, moved, rounded = _check_stage(item, latest, region, finite, f"stage {place}")
         bound, rounding = bound + moved, rounding + rounded
-    final = Signals(result, _labels(given["labels"], result))
-    same = final.into == latest.into and final.hidden == latest.hidden
-    require(same and final.inputs == latest.inputs and final.outputs == latest.outputs, "the stages lead elsewhere")
     before, after = len(original.hidden), len(result.hidden)
     stated = [integer(given[key], key, 0) for key in ("neurons_before", "neurons_after")]
     require(stated == [before, after], f"{before} and {after} hidden neurons, not the stated numbers")
-    for key, least_bound in (("max_output_change_bound", bound), ("rounding_bound", rounding)):
-        require(exact(number(given[key], key)) >= least_bound, f"{key}: the stages add up to more")
+    bounds = [exact(number(given[key], key)) for key in ("max_output_change_bound", "rounding_bound")]
+    require(bounds[0] >= bound, "max_output_change_bound: the stages add up to more")
+    require(bounds[1] >= rounding, "rounding_bound: the stages add up to more")
     digests = (original.digest(), result.digest())
-    bounds = as_fraction(bound), as_fraction(rounding)
-    ends = [] if given["box"] is None else [region[name] for name in latest.inputs]
-    box = [
-        (None if low is None else as_fraction(low), None if high is None else as_fraction(high)) for low, high in ends
-    ] or None
+    ends = [] if given["box"] is None else [region[label] for label in latest.inputs]
     facts = {
         "neurons_before": before,
         "neurons_after": after,
-        "max_output_change_bound": bounds[0],
-        "rounding_bound": bounds[1],
-        "box": box,
+        "max_output_change_bound": as_fraction(bounds[0]),
+        "rounding_bound": as_fraction(bounds[1]),
+        "box": [tuple(None if end is None else as_fraction(end) for end in side) for side in ends] or None,
     }
     return Finding(say_pruning(facts, digests), facts, digests)
 
 
-def _regions(box: object, inputs: list[int]) -> tuple[dict[int, Span], dict[int, Span]]:
+def _read_box(box: object, inputs: list[int]) -> tuple[Ranges, Ranges]:
     """Where the statement holds, and where rounding is bounded: [-1, 1] if the statement holds everywhere."""
     if box is None:
         return dict.fromkeys(inputs, (None, None)), dict.fromkeys(inputs, (-ONE, ONE))
@@ -74,124 +80,194 @@ def _regions(box: object, inputs: list[int]) -> tuple[dict[int, Span], dict[int,
     return found, found
 
 
-def _labels(value: object, dag: CheckedDag) -> list[int]:
-    labels = integers(value, "labels", 0, length=len(dag.roles))
-    require(len(set(labels)) == len(labels), "two nodes have one label")
-    return labels
-
-
-def _replayed(
-    item: object, before: Signals, region: Mapping[int, Span], finite: Mapping[int, Span], where: str
-) -> tuple[Signals, Rational, Rational]:
-    """The network after a stage, and its two bounds, both checked."""
-    given = object_with_keys(item, "stages", "kind evidence carriers after labels bound rounding")
-    kind = word(given["kind"], "stages.kind", *RULES)
-    where = f"{where} ({kind})"
+def _check_stage(
+    item: object, before: LabelledDag, region: Ranges, finite: Ranges, where: str
+) -> tuple[CheckedDag, LabelledDag, Rational, Rational]:
+    """The network after a stage, as a graph and by labels, and how far it and its rounding move any output."""
+    given = object_with_keys(item, "stages", "after labels evidence carriers")
     dag = read_dag(given["after"], "stages.after")
     require(dag.weights is not None, f"{where}: a network without weights")
-    after = Signals(dag, _labels(given["labels"], dag))
+    labels = integers(given["labels"], "stages.labels", 0, length=len(dag.roles))
+    require(len(set(labels)) == len(labels), f"{where}: two nodes have one label")
+    after = label_nodes(dag, labels)
     require(before.inputs == after.inputs and before.outputs == after.outputs, f"{where}: inputs or outputs differ")
-    evidence = _evidence(given["evidence"], "stages.evidence")
-    carriers = _evidence(given["carriers"], "stages.carriers")
-    require(all(name in before.hidden for name in (*evidence, *carriers)), f"{where}: a neuron is not hidden")
-    require(all(isinstance(value, tuple) for value in carriers.values()), f"{where}: a carrier lacks its follower")
-    sums, values = spans(before, region)
-    expected = {head: dict(row) for head, row in before.into.items() if head not in evidence}
-    replay = Replay(before, evidence, carriers, sums, values, expected, where)
-    RULES[kind](replay)
-    wanted = {head: {tail: w for tail, w in row.items() if w} for head, row in expected.items()}
-    mute = _mute(before.order, wanted)
-    _check_neurons(before, after, wanted, mute, where)
-    _pass_on(replay, wanted, mute, after)
-    errors = _rounding(replay, after, wanted, mute, finite)
-    products = reach(after)
-    found = []
-    for key, defects in (("bound", replay.defects), ("rounding", errors)):
-        sizes = [
-            sum((size * products[head].get(o, ZERO) for head, size in defects.items() if head in products), ZERO)
-            for o in after.outputs
-        ]
-        stated = exact(number(given[key], f"stages.{key}"))
-        require(stated >= max(sizes, default=ZERO), f"{where}: the stated {key} is too small")
-        found.append(stated)
-    return after, found[0], found[1]
+    reasons = _read_evidence(given["evidence"], where)
+    require(set(reasons) <= set(before.hidden), f"{where}: a neuron with evidence is not hidden")
+    for label in [label for label, reason in reasons.items() if isinstance(reason, dict)]:
+        before = replace_by_surrogate(before, label, reasons.pop(label), where)
+    values = value_ranges(before, region)
+    stage = StageForms(before, reasons, values, where)
+    wanted, errors, carried = _wanted(given["carriers"], stage, after)
+    ranges = values | {carrier: sum_range(wanted[carrier], values) for carrier in carried}
+    for carrier in carried:
+        low = ranges[carrier][0]
+        active = after.hidden[carrier] == 1 or (low is not None and low >= 0)
+        require(active, f"{where}: carrier {carrier} is not always active")
+    kept = {label: slope for label, slope in before.hidden.items() if label not in reasons}
+    stays = {label: slope for label, slope in after.hidden.items() if label not in carried}
+    require(stays == kept, f"{where}: a neuron is missing, should have gone, or has another activation")
+    for label, row in wanted.items():
+        unexplained = [tail for tail in row if tail in reasons]
+        require(not unexplained, f"{where}: neuron {label} still reads a neuron that left")
+    off: dict[int, Sum] = {}
+    for label, stored in after.into.items():
+        gaps = {tail: wanted[label].get(tail, ZERO) - stored.get(tail, ZERO) for tail in {*wanted[label], *stored}}
+        off[label] = {tail: gap for tail, gap in gaps.items() if gap}
+        for tail in off[label]:
+            rounded = _is_rounded(wanted[label].get(tail, ZERO), stored.get(tail, ZERO))
+            require(rounded, f"{where}: a weight is another, not rounded")
+    if finite is not region and any(off.values()):
+        ranges = value_ranges(before, finite)
+        ranges |= {carrier: sum_range(wanted[carrier], ranges) for carrier in carried}
+    rounding = {
+        label: sum((abs(gap) * largest_size(ranges[tail], where) for tail, gap in gaps.items()), ZERO)
+        for label, gaps in off.items()
+    }
+    return dag, after, _propagate(after, errors), _propagate(after, rounding)
 
 
-def _evidence(value: object, where: str) -> dict[int, Evidence]:
-    found: dict[int, Evidence] = {}
-    for item in items(value, where):
-        name, why = items(item, where, length=2)
-        label = integer(name, where, 0)
-        require(label not in found, f"{where}: a neuron appears twice")
-        if isinstance(why, dict):
-            found[label] = read_stand_in(why, where)
-        elif isinstance(why, list):
-            partner, factor = items(why, where, length=2)
-            found[label] = integer(partner, where, 0), fraction(factor, where)
-        else:
-            found[label] = None if why is None else fraction(why, where)
-    return found
+def _propagate(net: LabelledDag, errors: Mapping[int, Rational]) -> Rational:
+    """How far any output moves at most if every sum is off by its error."""
+    moved: Sum = {}
+    if not any(errors.values()):
+        return ZERO
+    for label in net.order:
+        total = sum((abs(w) * moved[t] for t, w in net.into[label].items() if t in moved), errors.get(label, ZERO))
+        moved[label] = max(ONE, abs(net.hidden.get(label, ONE))) * total
+    return max(moved[output] for output in net.outputs)
 
 
-def _mute(order: list[int], sums: Mapping[int, Sum]) -> set[int]:
-    """Neurons that hear nothing at all: their value is 0."""
-    mute: set[int] = set()
-    for name in order:
-        if name in sums and set(sums[name]) <= mute:
-            mute.add(name)
-    return mute
-
-
-def _pass_on(stage: Replay, wanted: Mapping[int, Sum], mute: set[int], after: Signals) -> None:
-    """A neuron that lost all it heard to approximations is not quite 0: who misses it now bears the difference."""
-    sizes: Sum = {}
-    for name in stage.before.order:
-        if name in mute and name in stage.before.hidden:
-            total = stage.defects.get(name, ZERO) + sum((abs(w) * sizes[t] for t, w in wanted[name].items()), ZERO)
-            sizes[name] = max(ONE, abs(stage.before.hidden[name])) * total
-    for head in after.into:
-        for tail, weight in wanted[head].items():
-            if tail in sizes and tail not in after.into:
-                stage.defects[head] = stage.defects.get(head, ZERO) + abs(weight) * sizes[tail]
-
-
-def _check_neurons(before: Signals, after: Signals, wanted: Mapping[int, Sum], mute: set[int], where: str) -> None:
-    """No neuron too many, and none too few unless it is 0 or nobody hears it."""
-    heard = set(before.outputs)
-    for head in reversed(before.order):
-        if head in heard:
-            heard |= set(wanted[head])
-    for name in after.into:
-        kept = name in wanted and after.hidden.get(name) == before.hidden.get(name)
-        require(kept, f"{where}: neuron {name} should have gone, or has another activation")
-    for name in wanted:
-        require(name in after.into or name not in heard or name in mute, f"{where}: neuron {name} is missing")
-
-
-def _is_rounded(meant: Rational, stored: Rational) -> bool:
-    """Whether a stored weight is the one that was meant, rounded to a type in which weights are stored.
+def _is_rounded(wanted: Rational, stored: Rational) -> bool:
+    """Whether a stored weight is the one that was wanted, rounded to a type in which weights are stored.
 
     The coarsest of normal numbers is bfloat16, with 8 significant bits: half a unit is 2^-8 of the number. Below their
     normal numbers float16 has the multiples of 2^-24, float32 and bfloat16 round to zero under 2^-149.
     """
-    error = abs(meant - stored)
+    error = abs(wanted - stored)
     small = abs(stored) <= fmpq(1, 2**14) and (stored * 2**24).q == 1 and error <= fmpq(1, 2**25)
-    return bool(error * 2**8 <= abs(meant) or small or error <= fmpq(1, 2**150))
+    return bool(error * 2**8 <= abs(wanted) or small or error <= fmpq(1, 2**150))
 
 
-def _rounding(
-    stage: Replay, after: Signals, wanted: Mapping[int, Sum], mute: set[int], finite: Mapping[int, Span]
-) -> Sum:
-    """Per node, what the difference between stored and exact weights adds to its sum at most."""
+def _read_evidence(value: object, where: str) -> dict[int, Any]:
+    """The reason of each neuron that leaves: None (unread), a value, a side, a partner with a factor, a surrogate."""
+    found: dict[int, Any] = {}
+    for item in items(value, "stages.evidence"):
+        name, reason = items(item, "stages.evidence", length=2)
+        label = integer(name, "stages.evidence", 0)
+        require(label not in found, f"{where}: a neuron appears twice")
+        if isinstance(reason, list):
+            partner, factor = items(reason, "stages.evidence", length=2)
+            found[label] = integer(partner, "stages.evidence", 0), fraction(factor, "stages.evidence")
+        elif reason is None or reason in ("on", "off") or isinstance(reason, dict):
+            found[label] = reason
+        else:
+            found[label] = fraction(reason, "stages.evidence")
+    return found
+
+
+@dataclass
+class StageForms:
+    """What the neurons that leave are equal to, given their reasons and the ranges of all values of the network."""
+
+    before: LabelledDag
+    reasons: Mapping[int, Any]
+    values: Ranges
+    where: str
+    forms: dict[int, Form] = field(default_factory=dict)
+    work: float = 0.0
+
+    def __post_init__(self) -> None:
+        for label in self.before.order:  # tails first: the forms in a neuron's sum are known
+            if self.reasons.get(label) is not None:
+                self.forms[label] = self._form(label, self.reasons[label])
+
+    def substitute(self, row: Sum) -> Form:
+        """A sum with the forms of neurons that leave in their place, and how far it may be from the sum."""
+        total: Sum = {}
+        error = ZERO
+        for tail, weight in row.items():
+            form, off = self.forms.get(tail, ({tail: ONE}, ZERO))
+            self.work += 40.0 * len(form)
+            limit_cost(self.work)
+            for source, factor in form.items():
+                total[source] = total.get(source, ZERO) + weight * factor
+            error += abs(weight) * off
+        return {tail: weight for tail, weight in total.items() if weight}, error
+
+    def _form(self, label: int, reason: Any) -> Form:
+        slope, row, where = self.before.hidden[label], self.before.into[label], self.where
+        form, error = self.substitute(row)
+        if isinstance(reason, tuple):
+            partner, factor = reason
+            return self._multiple(label, partner, factor, form, error)
+        low, high = intersect(sum_range(row, self.values), sum_range(form, self.values, error))
+        if reason == "on":
+            require(slope == 1 or (low is not None and low >= 0), f"{where}: neuron {label} is not always active")
+            return form, error
+        if reason == "off":
+            require(slope == 1 or (high is not None and high <= 0), f"{where}: neuron {label} can be active")
+            return {tail: slope * weight for tail, weight in form.items() if slope}, abs(slope) * error
+        low, high = activation_range(low, high, slope)
+        if low is None or high is None:
+            require(False, f"{where}: neuron {label} is unbounded")
+        return {BIAS: reason} if reason else {}, max(high - reason, reason - low)
+
+    def _multiple(self, label: int, partner: int, factor: Rational, form: Sum, error: Rational) -> Form:
+        """`σ(z)` with z a factor times the partner's sum, up to a gap; if negative, `σ(z) = σ(−z) + (1 + slope) z`."""
+        before, slope, where = self.before, self.before.hidden[label], self.where
+        stays = self.reasons.get(partner) is None  # or nothing reads it
+        require(factor != 0 and partner != label and stays, f"{where}: neuron {partner} cannot stand for {label}")
+        require(before.hidden.get(partner) == slope, f"{where}: neuron {partner} has another activation than {label}")
+        mine, theirs = before.into[label], before.into[partner]
+        gaps = {tail: mine.get(tail, ZERO) - factor * theirs.get(tail, ZERO) for tail in {*mine, *theirs}}
+        sizes = [abs(gap) * largest_size(self.values[tail], where) for tail, gap in gaps.items() if gap]
+        off = max(ONE, abs(slope)) * sum(sizes, ZERO)
+        if factor > 0 or slope == 1:
+            return {partner: factor}, off
+        total = {tail: (1 + slope) * weight for tail, weight in form.items()}
+        total[partner] = total.get(partner, ZERO) - factor
+        return total, off + abs(1 + slope) * error
+
+
+def _wanted(value: object, stage: StageForms, after: LabelledDag) -> tuple[dict[int, Sum], Sum, set[int]]:
+    """The exact sums of the next network, the error of each, and its carriers.
+
+    A carrier is a new neuron that is always active, and gives one follower what linear neurons gave it, plus a shift.
+    """
+    before, where = stage.before, stage.where
+    known = {BIAS, *before.inputs, *before.into}
+    wanted: dict[int, Sum] = {}
     errors: Sum = {}
-    _, values = spans(stage.before, finite)
-    # what was joined passes on its new sum; what was not, its old value
-    values |= {name: hull(values[name], sum_span(wanted[name], values)) for name in stage.carriers}
-    for head, stored in after.into.items():
-        for tail in {*wanted[head], *stored} - (mute - after.hidden.keys()):
-            meant = wanted[head].get(tail, ZERO)
-            error = abs(meant - stored.get(tail, ZERO))
-            if error:
-                require(_is_rounded(meant, stored.get(tail, ZERO)), f"{stage.where}: a weight is another, not rounded")
-                errors[head] = errors.get(head, ZERO) + error * largest_size(values[tail], stage.where)
-    return errors
+    carriers: set[int] = set()
+    followers: dict[int, tuple[int, Rational]] = {}
+    for item in items(value, "stages.carriers"):
+        label, follower, shift = items(item, "stages.carriers", length=3)
+        carrier, follower = integer(label, "stages.carriers", 0), integer(follower, "stages.carriers", 0)
+        fits = carrier not in known | carriers and carrier in after.hidden and follower not in followers
+        require(
+            fits and follower in after.into, f"{where}: carrier {carrier} is not new, or has no follower of its own"
+        )
+        carriers.add(carrier)
+        followers[follower] = carrier, fraction(shift, "stages.carriers")
+    for label in after.into:
+        if label in carriers:
+            continue
+        require(label in before.into, f"{where}: neuron {label} is new, and no carrier")
+        row = before.into[label]
+        if label in followers:
+            carrier, shift = followers[label]
+            part = {tail: weight for tail, weight in row.items() if stage.reasons.get(tail) in ("on", "off")}
+            form, error = stage.substitute(part)
+            wanted[carrier] = _add(form, BIAS, shift)
+            rest, errors[label] = stage.substitute({tail: w for tail, w in row.items() if tail not in part})
+            wanted[label] = _add(_add(rest, BIAS, -shift), carrier, ONE)
+            errors[label] += error
+        else:
+            wanted[label], errors[label] = stage.substitute(row)
+    return wanted, errors, carriers
+
+
+def _add(row: Sum, label: int, weight: Rational) -> Sum:
+    total = row.get(label, ZERO) + weight
+    rest = {tail: value for tail, value in row.items() if tail != label}
+    return rest | {label: total} if total else rest

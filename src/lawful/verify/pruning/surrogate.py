@@ -3,51 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 from lawful.verify.core.layers import CheckedStack
-from lawful.verify.core.numbers import ONE, ZERO, Rational, fraction
+from lawful.verify.core.numbers import ONE, ZERO, fraction
 from lawful.verify.core.regions import check_regions
 from lawful.verify.core.schema import integer, integers, items, object_with_keys, require
-from lawful.verify.pruning.sums import BIAS, Signals, Sum, substitute
+from lawful.verify.pruning.labelled_dag import BIAS, LabelledDag, Sum
 
 
-@dataclass(frozen=True)
-class AffineStandIn:
-    """Factors of other neurons, a constant, the layers of the network before, and the walk through its regions."""
-
-    factors: Mapping[int, Rational]
-    constant: Rational
-    layers: list[list[int]]
-    decisions: list[Any]
-
-
-def read_stand_in(value: object, where: str) -> AffineStandIn:
-    """What a certificate says of a stand-in."""
+def replace_by_surrogate(before: LabelledDag, name: int, value: object, where: str) -> LabelledDag:
+    """The network with the combination in the neuron's place, shown to have the same outputs for every input."""
     given = object_with_keys(value, where, "factors constant layers decisions")
-    factors: Sum = {}
+    form: Sum = {}
     for item in items(given["factors"], where):
-        name, factor = items(item, where, length=2)
-        factors[integer(name, where, 0)] = fraction(factor, where)
+        label, factor = items(item, where, length=2)
+        form[integer(label, where, 0)] = fraction(factor, where)
     layers = [integers(layer, where, 0) for layer in items(given["layers"], where, most=1000)]
-    return AffineStandIn(factors, fraction(given["constant"], where), layers, items(given["decisions"], where))
+    others = next((set(line) - {name} for line in layers if name in line), set())
+    require(set(form) <= others, f"{where}: a stand-in is not of the layer of neuron {name}")
+    form[BIAS] = fraction(given["constant"], where)
+    into: dict[int, Sum] = {}
+    for head, row in before.into.items():
+        if head != name:
+            into[head] = {tail: weight for tail, weight in row.items() if tail != name}
+            for tail, factor in form.items() if name in row else ():
+                into[head][tail] = into[head].get(tail, ZERO) + row[name] * factor
+            into[head] = {tail: weight for tail, weight in into[head].items() if weight}
+    first = _as_layers(before, before.into, layers, where)
+    second = _as_layers(before, into, [[label for label in line if label != name] for line in layers], where)
+    check_regions(given["decisions"], first, second, [(None, None)] * len(before.inputs))
+    hidden = {label: slope for label, slope in before.hidden.items() if label != name}
+    return replace(before, hidden=hidden, into=into, order=[label for label in before.order if label != name])
 
 
-def replay_stand_in(before: Signals, name: int, found: AffineStandIn, expected: dict[int, Sum], where: str) -> None:
-    """The readers' sums with the stand-in, shown to lead to the same outputs for every input."""
-    layer = next((place for place, line in enumerate(found.layers) if name in line), None)
-    require(layer is not None, f"{where}: neuron {name} is in no layer")
-    others = set(found.layers[layer or 0]) - {name}
-    require(set(found.factors) <= others, f"{where}: a stand-in is not of the layer of neuron {name}")
-    substitute(expected, name, {**found.factors, BIAS: found.constant})
-    first = _storeys(before, before.into, found.layers, where)
-    after = [[place for place in line if place != name] for line in found.layers]
-    second = _storeys(before, expected, after, where)
-    check_regions(found.decisions, first, second, [(None, None)] * len(before.inputs))
-
-
-def _storeys(net: Signals, sums: Mapping[int, Sum], layers: Sequence[Sequence[int]], where: str) -> CheckedStack:
+def _as_layers(net: LabelledDag, sums: Mapping[int, Sum], layers: Sequence[Sequence[int]], where: str) -> CheckedStack:
     """The network layer by layer, every neuron in one of the layers and reading only the layer below."""
     named = [name for layer in layers for name in layer]
     require(len(set(named)) == len(named), f"{where}: a neuron is in two layers")
