@@ -153,7 +153,9 @@ def exact_pieces(network: Mlp, box: float) -> set[tuple[bool, ...]]:
     return set(map(tuple, np.concatenate(patterns, axis=1).tolist()))
 
 
-@pytest.mark.parametrize("text", ["2-5-1 relu bias", "2-4-3-1 relu bias", "2-4-3-3-1 leaky_relu(0.2) bias"])
+@pytest.mark.parametrize(
+    "text", ["2-5-1 relu bias", "2-4-3-1 relu bias", "2-4-3-3-1 leaky_relu(0.2) bias", "2-14-12-1 relu bias"]
+)
 def test_polygons_are_the_regions_of_the_network(tmp_path: Path, visit: Visit, text: str) -> None:
     """Every polygon's affine form is the network at its corners, areas add up, and no pattern of a grid is missing."""
     network = random(text, 2)
@@ -170,6 +172,30 @@ def test_polygons_are_the_regions_of_the_network(tmp_path: Path, visit: Visit, t
         area += 0.5 * abs(x @ np.roll(y, -1) - y @ np.roll(x, -1))
     assert area == pytest.approx(16, rel=1e-9)
     assert len(pieces) >= len(exact_pieces(network, 2.0))
+
+
+JUMPS = """() => {
+  const made = Pieces.split(Live.th, Plane.choices[0][1], [-2, -2, 2, 2], 1e-3, 1), worst = [0, 0];
+  for (const { P, E, J } of made.map((piece) => piece)) E.forEach((owner, k) => {
+    if (owner < 0 || J[k] < 0) return;
+    const l = (k + 1) % E.length, [x, y, u, v] = [P[2 * k], P[2 * k + 1], P[2 * l], P[2 * l + 1]];
+    const long = Math.hypot(u - x, v - y), [a, b] = [1e-7 * (v - y) / long, 1e-7 * (x - u) / long];
+    if (long < 1e-3) return;
+    const side = (sign) => Engine.jet(given, [(x + u) / 2 + sign * a, (y + v) / 2 + sign * b], [0, 1], 1);
+    const [near, far] = [side(-1), side(1)];
+    worst[0] = Math.max(worst[0], Math.abs(Math.hypot(near[1] - far[1], near[2] - far[2]) - J[k]));
+    worst[1]++;
+  });
+  return worst;
+}"""
+
+
+@pytest.mark.parametrize("text", ["2-9-2 relu bias", "2-7-6-2 relu bias", "2-6-5-4-2 leaky_relu(0.2) bias"])
+def test_the_jump_over_an_edge_is_that_of_the_slope(tmp_path: Path, visit: Visit, text: str) -> None:
+    """An edge's strength is known from its neuron alone; differences of the slope on both sides say the same."""
+    worst, edges = page(tmp_path, visit, random(text, 4)).evaluate(JUMPS)
+    assert edges > 20
+    assert worst < 1e-6
 
 
 def hides_a_plane() -> Mlp:

@@ -51,8 +51,9 @@ def facts_text(found: Exploration) -> str:
 
 
 SCRIPTS = (
-    "engine.js", "drawing.js", "frame.js", "model.js", "pieces.js", "plane.js", "still.js", "stage.js", "curve.js",
-    "weights.js", "balances.js", "training.js", "evidence.js", "address.js", "loop.js", "questions.js", "panels.js",
+    "engine.js", "drawing.js", "frame.js", "model.js", "pieces.js", "raster.js", "plane.js", "still.js", "stage.js",
+    "curve.js", "weights.js", "balances.js", "training.js", "evidence.js", "address.js", "loop.js", "questions.js",
+    "panels.js",
 )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 // The picture: pieces as facets, creases to drag, pan and zoom. One canvas shows the function, one lies over it.
 const Stage = (() => {
-  const back = byId("f"), over = byId("over"), ctx = back.getContext("2d", { alpha: false }), top = over.getContext("2d");
+  const back = byId("f"), over = byId("over"), ctx = back.getContext("2d", { alpha: false, willReadFrequently: true }), top = over.getContext("2d");
   const home = { x: 0, y: 0, k: 0 }, view = { x: 0, y: 0, k: 0 };
-  let W = 0, H = 0, ratio = 1, shift = 0, list = [], steepness = 0, chosen = -1, hover = -1, knob = null, act = null, pointer = null, locks = new Map(), marks = [];
+  let W = 0, H = 0, ratio = 1, shift = 0, list = { count: 0 }, steepness = 0, chosen = -1, hover = -1, knob = null, act = null, pointer = null, locks = new Map(), marks = [];
   const tone = {};
   const plane = () => Plane.choices[state.plane][1];
   const sx = (x) => W / 2 + shift + (x - view.x) * view.k, sy = (y) => H / 2 - (y - view.y) * view.k;
@@ -32,10 +32,12 @@ const Stage = (() => {
     home.k = Plane.single ? (W + 2 * shift) / wide : Math.min((W + 2 * shift) / wide, H / high);
     view.k = home.k * zoom; view.x = home.x + moved[0]; view.y = home.y + moved[1];
   }
+  // A colour as the four bytes of a pixel, lowest first (every browser's machine is little-endian).
+  const packed = (hex) => { const full = hex.length === 4 ? hex.replace(/[^#]/g, "$&$&") : hex; return (255 << 24 | parseInt(full.slice(5, 7), 16) << 16 | parseInt(full.slice(3, 5), 16) << 8 | parseInt(full.slice(1, 3), 16)) >>> 0; };
+  const byte = (v) => Math.round(255 * Math.min(1, Math.max(0, v <= 0.0031308 ? 12.92 * v : 1.055 * v ** (1 / 2.4) - 0.055)));
   function oklch(L, C, h) {
     const a = C * Math.cos(h), b = C * Math.sin(h), l = (L + 0.3963377774 * a + 0.2158037573 * b) ** 3, m = (L - 0.1055613458 * a - 0.0638541728 * b) ** 3, s = (L - 0.0894841775 * a - 1.291485548 * b) ** 3;
-    const f = (v) => Math.round(255 * Math.min(1, Math.max(0, v <= 0.0031308 ? 12.92 * v : 1.055 * v ** (1 / 2.4) - 0.055)));
-    return `rgb(${f(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s)} ${f(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s)} ${f(-0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s)})`;
+    return (255 << 24 | byte(-0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s) << 16 | byte(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s) << 8 | byte(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s)) >>> 0;
   }
   // A facet lit from the upper left: hue by the sign of f, light by the direction of its slope. Constant on a piece.
   function shade(gx, gy, positive) {
@@ -50,34 +52,35 @@ const Stage = (() => {
     for (let i = -2; i <= 2; i++) for (let j = -2; j <= 2; j++) { const x = home.x + i * reach / 2, y = home.y + j * reach / 2, v = f(x, y); total += Math.hypot(f(x + e, y) - v, f(x, y + e) - v) / e; }
     return Math.max(1e-12, total / 25);
   }
-  const segment = (c, P, k) => { const l = 2 * k + 2 === P.length ? 0 : 2 * k + 2; c.moveTo(fine(sx(P[2 * k])), fine(sy(P[2 * k + 1]))); c.lineTo(fine(sx(P[l])), fine(sy(P[l + 1]))); };
-  // The values of f at the corners of a piece; a corner within a millionth of a pixel of 0 is at 0, whichever way it was rounded.
-  function corners({ P, gx, gy, c }) {
-    const near = 1e-6 * Math.hypot(gx, gy) / view.k;
-    return Array.from({ length: P.length >> 1 }, (_, k) => { const v = gx * P[2 * k] + gy * P[2 * k + 1] + c; return Math.abs(v) <= near ? 0 : v; });
+  // Edge k of the pieces: from its corner to the next one of the same piece, which ends at corner `end`.
+  function segment(c, k, begin, end) {
+    const P = list.P, l = k + 1 === end ? begin : k + 1;
+    c.moveTo(fine(sx(P[2 * k])), fine(sy(P[2 * k + 1]))); c.lineTo(fine(sx(P[2 * l])), fine(sy(P[2 * l + 1])));
   }
-  // The part of a piece on one side of f = 0, and the two ends of that line on it.
-  function half(P, values, sign) {
-    const part = [], ends = [], n = values.length;
+  function eachEdge(tell) {
+    for (let q = 0; q < list.count; q++) for (let begin = list.start[q], end = list.start[q + 1], k = begin; k < end; k++) if (list.E[k] >= 0) tell(k, begin, end);
+  }
+  const X = new Float64Array(4096), Y = new Float64Array(4096), values = new Float64Array(4096);
+  // One piece: its pixels, and the ends of f = 0 on it for the thick line.
+  function facet(q) {
+    const { P, start } = list, begin = start[q], n = start[q + 1] - begin, gx = list.gx[q], gy = list.gy[q], c = list.c[q];
+    const near = 1e-6 * Math.sqrt(gx * gx + gy * gy) / view.k;  // a corner within a millionth of a pixel of 0 is at 0, whichever way it was rounded
+    let low = Infinity, high = -Infinity;
     for (let k = 0; k < n; k++) {
-      const l = k + 1 === n ? 0 : k + 1, d = sign * values[k], e = sign * values[l];
-      if (d >= 0) part.push(P[2 * k], P[2 * k + 1]);
-      if (d === 0) ends.push(P[2 * k], P[2 * k + 1]);
-      if ((d > 0 && e < 0) || (d < 0 && e > 0)) { const u = d / (d - e), x = P[2 * k] + u * (P[2 * l] - P[2 * k]), y = P[2 * k + 1] + u * (P[2 * l + 1] - P[2 * k + 1]); part.push(x, y); ends.push(x, y); }
+      const x = P[2 * (begin + k)], y = P[2 * (begin + k) + 1], v = gx * x + gy * y + c, value = v < near && v > -near ? 0 : v;
+      X[k] = sx(x); Y[k] = sy(y); values[k] = value;
+      if (value < low) low = value;
+      if (value > high) high = value;
     }
-    return { part, ends };
+    if (low >= 0 || high <= 0) { const tint = shade(gx, gy, low + high > 0); Raster.fill(X, Y, n, tint, tint, 0, 0, 0); return; }
+    Raster.fill(X, Y, n, shade(gx, gy, true), shade(gx, gy, false), gx * ux(0) + gy * uy(0) + c, gx / view.k, -gy / view.k);
+    for (let k = 0; k < n; k++) {
+      const l = k + 1 === n ? 0 : k + 1, d = values[k], e = values[l];
+      if (d === 0) zeros.push(X[k], Y[k]);
+      else if (d > 0 !== e > 0 && e !== 0) { const u = d / (d - e); zeros.push(X[k] + u * (X[l] - X[k]), Y[k] + u * (Y[l] - Y[k])); }
+    }
   }
-  // Neighbours overlap by half a pixel, so that no seam shows through; cheaper than a stroke.
-  function fill(P, style) {
-    const n = P.length;
-    if (n < 6) return;
-    let a = 0, b = 0;
-    for (let k = 0; k < n; k += 2) { a += P[k]; b += P[k + 1]; }
-    a = sx(2 * a / n); b = sy(2 * b / n);
-    ctx.fillStyle = style; ctx.beginPath();
-    for (let k = 0; k < n; k += 2) { const x = sx(P[k]), y = sy(P[k + 1]), e = 0.6 / (Math.hypot(x - a, y - b) || 1); ctx[k ? "lineTo" : "moveTo"](fine(x + (x - a) * e), fine(y + (y - b) * e)); }
-    ctx.fill();
-  }
+  const zeros = [];
   function paint() {
     if (!W || !H) return;
     if (!steepness || Training.playing) steepness = typical(Live.th);
@@ -85,26 +88,16 @@ const Stage = (() => {
     if (Plane.single) return Curve.paint();
     const pad = 4 * ratio;
     list = Pieces.split(Live.th, plane(), [ux(-pad), uy(H + pad), ux(W + pad), uy(-pad)], 1 / view.k, state.output);
-    ctx.setTransform(1, 0, 0, 1, 0, 0); ctx.fillStyle = tone.card; ctx.fillRect(0, 0, W, H); ctx.lineJoin = ctx.lineCap = "round";
-    const zero = [], strengths = [[], [], [], []];
-    for (const q of list) {
-      const values = corners(q), low = Math.min(...values), high = Math.max(...values);
-      if (low >= 0 || high <= 0) fill(q.P, shade(q.gx, q.gy, low + high > 0));
-      else {
-        const plus = half(q.P, values, 1);
-        fill(plus.part, shade(q.gx, q.gy, true)); fill(half(q.P, values, -1).part, shade(q.gx, q.gy, false));
-        zero.push(plus.ends);
-      }
-      for (let k = 0; k < q.E.length; k++) { const z = q.J[k] / steepness; if (q.E[k] >= 0 && z >= 1e-7) strengths[z < 0.08 ? 0 : z < 0.35 ? 1 : z < 1 ? 2 : 3].push(q, k); }
-    }
-    ctx.strokeStyle = tone.dark ? "#fff" : "#0c1a28";
-    strengths.forEach((edges, level) => {
-      ctx.globalAlpha = [0.2, 0.36, 0.52, 0.7][level]; ctx.lineWidth = [0.6, 0.8, 1.1, 1.5][level] * ratio; ctx.beginPath();
-      for (let m = 0; m < edges.length; m += 2) segment(ctx, edges[m].P, edges[m + 1]);
-      ctx.stroke();
-    });
+    zeros.length = 0;
+    Raster.begin(ctx, W, H, packed(tone.card));
+    for (let q = 0; q < list.count; q++) facet(q);
+    Raster.end(ctx);
+    ctx.setTransform(1, 0, 0, 1, 0, 0); ctx.lineJoin = ctx.lineCap = "round"; ctx.strokeStyle = tone.dark ? "#fff" : "#0c1a28";
+    const paths = [new Path2D(), new Path2D(), new Path2D(), new Path2D()];  // one for each strength of a bend, not one for each edge
+    eachEdge((k, begin, end) => { const jump = list.J[k] / steepness; if (jump >= 1e-7) segment(paths[jump < 0.08 ? 0 : jump < 0.35 ? 1 : jump < 1 ? 2 : 3], k, begin, end); });
+    paths.forEach((path, level) => { ctx.globalAlpha = [0.2, 0.36, 0.52, 0.7][level]; ctx.lineWidth = [0.6, 0.8, 1.1, 1.5][level] * ratio; ctx.stroke(path); });
     ctx.globalAlpha = 1; ctx.lineWidth = 3 * ratio; ctx.beginPath();
-    for (const ends of zero) for (let k = 0; k < ends.length; k += 2) ctx[k ? "lineTo" : "moveTo"](fine(sx(ends[k])), fine(sy(ends[k + 1])));  // f = 0 is the one thick line
+    for (let k = 0; k + 3 < zeros.length; k += 4) { ctx.moveTo(fine(zeros[k]), fine(zeros[k + 1])); ctx.lineTo(fine(zeros[k + 2]), fine(zeros[k + 3])); }  // f = 0 is the one thick line
     ctx.stroke();
     overlay();
   }
@@ -113,7 +106,7 @@ const Stage = (() => {
     const hid = Model.hidden(Live.th);
     if (hid && hid.i === n) return straight(n, style, width, dash);
     pen(style, width, dash);
-    for (const q of list) for (let k = 0; k < q.E.length; k++) if (q.E[k] === n && q.J[k] >= 0) segment(top, q.P, k);
+    eachEdge((k, begin, end) => { if (list.E[k] === n && list.J[k] >= 0) segment(top, k, begin, end); });
     top.stroke(); top.setLineDash([]);
   }
   const line = (i) => { const F = Pieces.firstForms(Live.th, plane()), [a, b, c] = F.subarray(3 * i, 3 * i + 3), n = Math.hypot(a, b); if (!n) return null; const d = (a * view.x + b * view.y + c) / (n * n); return { a: a / n, b: b / n, x: view.x - a * d, y: view.y - b * d }; };
@@ -139,7 +132,7 @@ const Stage = (() => {
     top.setTransform(1, 0, 0, 1, 0, 0); top.clearRect(0, 0, W, H); top.lineCap = "round";
     for (const n of locks.keys()) crease(n, tone.lock, 2.2);
     pen(tone.ink, 1.8, [1.5, 5]);  // pieces of creases over which the function does not bend
-    for (const q of list) for (let k = 0; k < q.E.length; k++) if (q.E[k] >= 0 && q.J[k] >= 0 && q.J[k] / steepness < 1e-7) segment(top, q.P, k);
+    eachEdge((k, begin, end) => { if (list.J[k] >= 0 && list.J[k] < 1e-7 * steepness) segment(top, k, begin, end); });
     top.stroke(); top.setLineDash([]);
     const hid = Model.hidden(Live.th);
     if (hid) straight(hid.i, tone.ink, 2.4, [2, 6]);
@@ -245,16 +238,29 @@ const Stage = (() => {
     event.preventDefault();
   });
   function choose(n) { chosen = n; Address.save(); Loop.ask(); }
-  const inside = (P, x, y) => { let s = 0; for (let k = 0, n = P.length; k < n; k += 2) { const l = (k + 2) % n, c = (P[l] - P[k]) * (y - P[k + 1]) - (P[l + 1] - P[k + 1]) * (x - P[k]); if (c !== 0) { if (s && Math.sign(c) !== s) return false; s = Math.sign(c); } } return true; };
+  // The piece that holds a point, or −1.
+  function pieceAt(x, y) {
+    const { P, start, count } = list;
+    for (let q = 0; q < count; q++) {
+      let turn = 0, k = start[q];
+      for (const end = start[q + 1]; k < end; k++) {
+        const l = k + 1 === end ? start[q] : k + 1, c = (P[2 * l] - P[2 * k]) * (y - P[2 * k + 1]) - (P[2 * l + 1] - P[2 * k + 1]) * (x - P[2 * k]);
+        if (c !== 0 && turn && c > 0 !== turn > 0) break;
+        turn = c || turn;
+      }
+      if (k === start[q + 1]) return q;
+    }
+    return -1;
+  }
   // What is under the pointer, in words.
   function say() {
     const box = byId("say"), count = Plane.single ? Curve.count() : Pieces.regions(Live.th, plane(), list), noun = count === 1 ? "piece" : "pieces";
     if (!pointer) { box.replaceChildren(node("b", { text: count.toLocaleString("en") }), ` ${noun} in view; on each the network is affine. Point at one to read its formula.`); return; }
     const x = ux(pointer[0]), y = uy(pointer[1]), n = act && act.n >= 0 ? act.n : hover, value = Model.evaluate(Live.th, spot(x, y)).values[state.output];
-    const piece = list.find((q) => inside(q.P, x, y)), sign = (v) => (v < 0 ? " − " : " + ") + short(Math.abs(v));
+    const q = Plane.single ? -1 : pieceAt(x, y), sign = (v) => (v < 0 ? " − " : " + ") + short(Math.abs(v));
     const words = [];
     if (n >= 0) words.push(node("b", { text: Model.name(n) }), `: its crease${locks.has(n) ? ", sign locked" : ""}. `);
-    if (piece) words.push(`Here f = ${short(piece.gx)} x${sign(piece.gy)} y${sign(piece.c)} = `, node("b", { text: short(value) }));
+    if (q >= 0) words.push(`Here f = ${short(list.gx[q])} x${sign(list.gy[q])} y${sign(list.c[q])} = `, node("b", { text: short(value) }));
     else words.push(`f(${short(x)}) = `, node("b", { text: short(value) }));
     box.replaceChildren(...words);
   }

@@ -1,6 +1,7 @@
 // All weights as squares: the first layer's neurons are columns, which the second layer's rows continue; others are rows.
 const Weights = (() => {
   const canvas = byId("plan"), pen = canvas.getContext("2d"), LEFT = 22, GAP = 14;
+  const spots = new Float64Array(2 * Model.size);
   let cell = 12, wide = 0, scale = 1, pick = null;
   const blocks = given.weights.map((_, l) => (l === 0 && given.weights.length > 1
     ? { l, rows: given.widths[0], columns: given.widths[1], flipped: true } : { l, rows: given.widths[l + 1], columns: given.widths[l], flipped: false }));
@@ -13,7 +14,8 @@ const Weights = (() => {
     for (const b of blocks) { b.y = y; y += rowsOf(b) * cell + GAP; }
     canvas.style.height = `${Math.min(y, 900)}px`;
     canvas.width = Math.round(wide * Stage.ratio); canvas.height = Math.round(Math.min(y, 900) * Stage.ratio);
-    scale = Math.max(1e-12, ...Model.file.map(Math.abs));
+    scale = Model.file.reduce((most, v) => Math.max(most, Math.abs(v)), 1e-12);
+    for (let k = 0; k < Model.size; k++) [spots[2 * k], spots[2 * k + 1]] = box(k);
   }
   // Where a weight is drawn.
   function box(k) {
@@ -22,16 +24,19 @@ const Weights = (() => {
     return [LEFT + (column < 0 ? b.columns + 0.45 : column) * cell, b.y + row * cell];
   }
   const rgb = (c) => { const full = c.length === 4 ? c.replace(/[^#]/g, "$&$&") : c; return [1, 3, 5].map((k) => parseInt(full.slice(k, k + 2), 16)); };
-  const ramp = new Map();
+  let ramp = [], inked = "";  // colours from −48 to 48, mixed once for a theme
   function colour(v) {
-    const a = Math.round(48 * Math.min(1, Math.sqrt(Math.abs(v) / scale))) * (v < 0 ? -1 : 1), key = Stage.tone.plus + a;
-    if (!ramp.has(key)) { const u = rgb(a < 0 ? Stage.tone.minus : Stage.tone.plus), w = rgb(Stage.tone.card), q = Math.abs(a) / 48; ramp.set(key, `rgb(${u.map((x, k) => Math.round(w[k] + (x - w[k]) * q)).join(" ")})`); }
-    return ramp.get(key);
+    if (inked !== Stage.tone.plus) {
+      inked = Stage.tone.plus;
+      const ground = rgb(Stage.tone.card), ends = [rgb(Stage.tone.minus), rgb(Stage.tone.plus)];
+      ramp = Array.from({ length: 97 }, (_, k) => `rgb(${ends[+(k > 48)].map((x, c) => Math.round(ground[c] + (x - ground[c]) * Math.abs(k - 48) / 48)).join(" ")})`);
+    }
+    return ramp[48 + Math.round(48 * Math.min(1, Math.sqrt(Math.abs(v) / scale))) * (v < 0 ? -1 : 1)];
   }
   function paint() {
     pen.setTransform(Stage.ratio, 0, 0, Stage.ratio, 0, 0); pen.clearRect(0, 0, wide, 2000);
     const side = cell > 4 ? cell - 1 : cell;
-    for (let k = 0; k < Model.size; k++) { const [x, y] = box(k); if (y < 900) { pen.fillStyle = colour(Live.th[k]); pen.fillRect(x, y, side, side); } }
+    for (let k = 0; k < Model.size; k++) if (spots[2 * k + 1] < 900) { pen.fillStyle = colour(Live.th[k]); pen.fillRect(spots[2 * k], spots[2 * k + 1], side, side); }
     pen.lineWidth = 2; pen.strokeStyle = Stage.tone.lock;
     const mark = (n) => { const [l, i] = Model.neurons[n], b = blocks[l]; if (b.flipped) pen.strokeRect(LEFT + i * cell - 1, b.y - 1, cell + 1, rowsOf(b) * cell + 1); else pen.strokeRect(LEFT - 1, b.y + i * cell - 1, (b.columns + 1.45) * cell + 1, cell + 1); };
     for (const n of Stage.locks.keys()) mark(n);
@@ -42,7 +47,7 @@ const Weights = (() => {
   }
   function at(event) {
     const r = canvas.getBoundingClientRect(), x = event.clientX - r.left, y = event.clientY - r.top;
-    for (let k = 0; k < Model.size; k++) { const [a, b] = box(k); if (x >= a && x < a + cell && y >= b && y < b + cell) return k; }
+    for (let k = 0; k < Model.size; k++) { const [a, b] = spots.subarray(2 * k, 2 * k + 2); if (x >= a && x < a + cell && y >= b && y < b + cell) return k; }
     return -1;
   }
   canvas.addEventListener("pointerdown", (event) => {
