@@ -12,37 +12,24 @@ from typing import TYPE_CHECKING, Any
 from lawful.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from lawful.api.bounds import check, distance
     from lawful.api.checkpoints.diff import diff
     from lawful.api.checkpoints.index import find
     from lawful.api.checkpoints.merge import merge
+    from lawful.api.conservation import laws, symmetries
     from lawful.api.demo import demo
     from lawful.api.explore import explore
+    from lawful.api.fibers import canonical, fiber, fingerprint, identifiable, regions
+    from lawful.api.invariant_set import components, path, rebalance, singular
+    from lawful.api.networks import audit, convert, show
     from lawful.api.prune import prune
-    from lawful.api.questions import (
-        audit,
-        canonical,
-        check,
-        convert,
-        distance,
-        fiber,
-        fingerprint,
-        identifiable,
-        laws,
-        path,
-        rebalance,
-        regions,
-        show,
-        sweep,
-        symmetries,
-    )
     from lawful.api.same import same
-    from lawful.api.singularity import singular
+    from lawful.api.sweeps import run_sweep as sweep
     from lawful.api.training import bottleneck, compare, drift, flow, leaky, separate, truncate, truncation_flow
     from lawful.checkpoints.pair import align
     from lawful.cli.structure.vnncomp import run_instances as vnncomp
     from lawful.conservation import count_laws
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
-    from lawful.invariant_set import components
     from lawful.network import Architecture, Dag, Mlp
     from lawful.network.reading import Reading
     from lawful.sources.files import read, write
@@ -61,7 +48,6 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the sub
     "lawful.network.reading": "Reading",
     "lawful.training.monitor.monitor": "Monitor",
     "lawful.conservation": "count_laws",
-    "lawful.invariant_set.locks.components": "components",
     "lawful.api.prune": "prune",
     "lawful.checkpoints.pair": "align",
     "lawful.api.checkpoints.index": "find",
@@ -71,10 +57,13 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the sub
     "lawful.api.explore": "explore",
     "reproduction.run": "reproduce",
     "lawful.api.same": "same",
-    "lawful.api.singularity": "singular",
     "lawful.api.training": "bottleneck compare drift flow leaky separate truncate truncation_flow",
-    "lawful.api.questions": "audit canonical check convert distance fiber fingerprint identifiable laws path rebalance "
-    "regions show sweep symmetries",
+    "lawful.api.bounds": "check distance",
+    "lawful.api.conservation": "laws symmetries",
+    "lawful.api.fibers": "canonical fiber fingerprint identifiable regions",
+    "lawful.api.invariant_set": "components path rebalance singular",
+    "lawful.api.networks": "audit convert show",
+    "lawful.api.sweeps": "run_sweep:sweep",
     "lawful.cli.structure.vnncomp": "run_instances:vnncomp",
     "lawful.verify": "verify",
 }

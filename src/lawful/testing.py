@@ -12,7 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lawful.api.questions import check, distance, laws
+from lawful.api.bounds import check, distance
+from lawful.api.conservation import laws
 from lawful.api.same import same
 from lawful.errors import CertificateError, NotACertificate
 

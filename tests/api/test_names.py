@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 import pytest
@@ -10,32 +11,40 @@ import pytest
 import lawful
 from lawful.cli import _command
 
-# What only a command line has: files to write, ways to print, and where the work is done.
+# What only a command line has: files to write and ways to print.
 ONLY_TYPED = {
     "json", "out", "html", "certificate", "plot", "svg", "figure", "save", "latex", "images", "csv", "markdown", "list",
-    "all", "each", "check", "values", "apply", "seed", "scheduler", "workers", "drop_useless", "activation", "model",
-    "order", "input", "time", "index", "needed", "verify", "network", "result",
+    "all", "each", "values", "apply", "workers", "time", "index", "needed", "verify", "network", "result",
 }  # fmt: skip
+# Words of a command line for what Python gives as one object.
+AS_OBJECT = {
+    "laws": {"flow": {"momentum", "friction", "autonomous", "decay", "metric"}, "level": {"near"}},
+    "flow": {"dynamics": {"friction", "decay", "metric"}},
+    "audit": {"effort": {"quick", "full"}},
+    "truncate": {"data": {"clusters", "project"}},
+    "truncation-flow": {"data": {"clusters", "project"}},
+    "separate": {"data": {"clusters", "project"}},
+    "leaky": {"teacher": {"data", "classes"}, "seed": {"seeds"}},
+}
 # Names that still differ: one line less is progress, one more is a mistake.
 APART = {
-    "show": {"program"}, "components": {"exact"}, "path": {"points"}, "rebalance": {"box"},
-    "laws": {"near", "data", "loss", "momentum", "friction", "autonomous", "decay", "metric", "degree", "logarithms",
-             "reduction", "mode", "classes_axis", "inputs", "weights"},
-    "symmetries": {"mode"}, "prune": {"tolerance", "keep", "curve", "box", "data", "around", "decide", "smallest",
-                                      "seconds", "criterion", "held_out", "multiple", "plan", "skips", "tune"},
-    "verify": {"balance", "box"},
-    "flow": {"friction", "decay", "metric", "stop_loss", "stop_gradient"}, "drift": {"tolerance"},
-    "truncate": {"clusters", "project"}, "truncation-flow": {"clusters", "project", "scale", "fixed", "standard"},
-    "separate": {"clusters", "project"},
-    "leaky": {"data", "classes", "depth", "width", "samples", "steps", "a", "ridge", "softness", "method", "tolerance",
-              "evaluations", "grids", "seeds", "maps", "penalty"},
-    "bottleneck": {"ridge"}, "fiber": {"sample"}, "distance": {"within", "norm", "output", "seconds"},
-    "audit": {"quick", "full"}, "sweep": {"retry_failed"},
+    "show": {"program", "seed"}, "components": {"exact"}, "path": {"points"}, "rebalance": {"box"},
+    "laws": {"degree", "logarithms", "reduction", "inputs", "weights"},
+    "prune": {"tolerance", "keep", "curve", "box", "data", "around", "decide", "smallest", "seconds", "criterion",
+              "held_out", "multiple", "plan", "skips", "tune", "drop_useless"},
+    "verify": {"balance", "box", "model", "input", "activation", "order", "drop_useless", "seed"},
+    "flow": {"stop_loss", "stop_gradient"}, "drift": {"tolerance"},
+    "truncation-flow": {"scale", "fixed", "standard", "seed"}, "bottleneck": {"ridge"}, "fiber": {"sample"},
+    "align": {"activation", "order"}, "merge": {"activation", "order"}, "fingerprint": {"scheduler"},
+    "reproduce": {"scheduler"},
 }  # fmt: skip
 DEFAULTS_SAID_IN_HELP = {"loss", "until", "snapshots", "tolerance", "max_evaluations", "effort", "seed"}
 # The same meant by another word: all cores (a script that starts processes has to expect them), a folder for files or
 # none, zero, the size of the weights.
-SPELLED = {("vnncomp", "threads"), ("demo", "out"), ("rebalance", "balance"), ("path", "tolerance")}
+SPELLED = {
+    ("vnncomp", "threads"), ("demo", "out"), ("rebalance", "balance"), ("path", "tolerance"), ("distance", "norm"),
+    ("symmetries", "check"), ("symmetries", "mode"),
+}  # fmt: skip
 VERBS = sorted(_command().commands)
 
 
@@ -44,28 +53,42 @@ def options(name: str) -> dict[str, Any]:
     return {each.opts[0].lstrip("-").replace("-", "_"): each for each in found if each.name != "help"}
 
 
+def parameters(name: str) -> dict[str, Any]:
+    """The parameters of a function with their defaults; those that `**options: Unpack[...]` stands for have none."""
+    function = inspect.unwrap(getattr(lawful, name.replace("-", "_")))
+    known: dict[str, Any] = {}
+    for each in inspect.signature(function).parameters.values():
+        listed = re.fullmatch(r"Unpack\[(\w+)\]", str(each.annotation))
+        if listed is not None:
+            options = function.__globals__[listed[1]].__annotations__
+            known |= dict.fromkeys(options, inspect.Parameter.empty)
+        else:
+            known[each.name] = each.default
+    return known
+
+
 @pytest.mark.parametrize("name", VERBS)
 def test_options_are_parameters(name: str) -> None:
-    known = set(inspect.signature(getattr(lawful, name.replace("-", "_"))).parameters)
-    missing = set(options(name)) - known - ONLY_TYPED
-    assert missing <= APART.get(name, set()), missing - APART.get(name, set())
+    known = parameters(name)
+    as_object = AS_OBJECT.get(name, {})
+    assert set(as_object) <= set(known)
+    missing = set(options(name)) - set(known) - ONLY_TYPED - set().union(*as_object.values())
+    assert missing == APART.get(name, set())
 
 
 @pytest.mark.parametrize("name", VERBS)
 def test_defaults_are_the_same(name: str) -> None:
-    known = inspect.signature(getattr(lawful, name.replace("-", "_"))).parameters
+    known = parameters(name)
     for option, each in options(name).items():
-        if (name, option) in SPELLED:
+        default = known.get(option, inspect.Parameter.empty)
+        if (name, option) in SPELLED or default is inspect.Parameter.empty:
             continue
-        if option in known and known[option].default is not inspect.Parameter.empty:
-            if each.default is None and option in DEFAULTS_SAID_IN_HELP:
-                said = (each.help or "").partition("[default: ")[2].rstrip("]")
-                assert said.split(",")[0] in (
-                    str(known[option].default),
-                    f"{known[option].default:g}" if isinstance(known[option].default, float) else "",
-                ), (name, option, said)
-            else:
-                assert each.default == known[option].default, (name, option)
+        if each.default is None and option in DEFAULTS_SAID_IN_HELP:
+            said = (each.help or "").partition("[default: ")[2].rstrip("]")
+            as_number = f"{default:g}" if isinstance(default, float) else ""
+            assert said.split(",")[0] in (str(default), as_number), (name, option, said)
+        else:
+            assert each.default == default, (name, option)
 
 
 def test_old_names_still_work() -> None:

@@ -18,7 +18,7 @@ import safetensors.torch
 import torch
 
 import lawful
-import lawful.api.questions
+import lawful.api.networks
 import lawful.sources.files
 from lawful.cli.output import harmless
 
@@ -29,7 +29,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(_: object) -> None:
         raise error
 
-    monkeypatch.setattr(lawful.api.questions, "summarise", fail)
+    monkeypatch.setattr(lawful.api.networks, "summarise", fail)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_goes_wrong_is_one_line_or_one_object(
 def test_a_defect_names_its_place_and_how_to_report_it(lawful: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, ZeroDivisionError("division by zero"))
     text = lawful("show", "3-4-2 relu", code=4).stderr
-    assert text.startswith("lawful: api/questions.py:")
+    assert text.startswith("lawful: api/networks.py:")
     assert "lawful --version" in text
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
-from lawful.api.inputs import read_by
+from lawful.api.inputs import ReadOptions, open_options
 from lawful.conservation import known_laws
 from lawful.conservation.count import count_laws
 from lawful.conservation.known.law import LawFamily
@@ -63,7 +63,7 @@ def explore(
     other: Source | None = None,
     other_source: str = "other",
     seed: int = 0,
-    **reading: Any,
+    **reading: Unpack[ReadOptions],
 ) -> Exploration:
     """Gather what the page needs; without data, random inputs and the outputs of a random network to learn.
 
@@ -72,13 +72,13 @@ def explore(
     >>> found.laws.laws, found.components.log2_components, found.made_up
     (4, 0, True)
     """
-    layered = _layered(open_free(network, seed=seed, **read_by(**reading)))
+    layered = _layered(open_free(network, seed=seed, **open_options(reading)))
     if layered.parameters > MOST_PARAMETERS:
         raise Unsupported(
             f"the explorer moves networks of up to {MOST_PARAMETERS:,} parameters in the browser, not "
             f"{layered.parameters:,}; `lawful audit --html` describes larger ones"
         )
-    second = None if other is None else _layered(open_free(other, seed=seed, **read_by(**reading)))
+    second = None if other is None else _layered(open_free(other, seed=seed, **open_options(reading)))
     if second is not None and (second.widths[0], second.widths[-1]) != (layered.widths[0], layered.widths[-1]):
         raise LawfulError(f"{layered} and {second} have different inputs or outputs: they cannot be overlaid")
     inputs, targets = _samples(layered, data, seed)

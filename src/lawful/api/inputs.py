@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypedDict
 
 from lawful.errors import LawfulError
 
@@ -22,9 +23,33 @@ def input_size(input: Any) -> tuple[int, ...] | None:
     return input_size(input[0]) if isinstance(input, list) and len(input) == 1 else None
 
 
-def read_by(input: Any = None, **reading: Any) -> dict[str, Any]:
-    """What a user says of how to read a network, in the words of `open`, which knows an input by its shape."""
-    return reading if input is None else {**reading, "input_shape": input_size(input)}
+class ReadOptions(TypedDict, total=False):
+    """How to read a network, the same for every function: what `lawful.open` takes, with an `input` as users say it.
+
+    `model` makes the module into which a checkpoint is loaded, `input` is the size of one input without the batch
+    (`(3, 8, 8)`, `"3,8,8"`, `"8:int"` for token ids, an example tensor), `activation` and `order` are for files of
+    weights alone, and `drop_useless` removes hidden nodes on no path from input to output instead of refusing them.
+    """
+
+    model: Any
+    input: Any
+    activation: str | None
+    order: str | Sequence[str] | None
+    drop_useless: bool
+
+
+class DrawOptions(ReadOptions, total=False):
+    """The same, with the seed of the random weights that an architecture gets."""
+
+    seed: int
+
+
+def open_options(reading: ReadOptions | DrawOptions) -> dict[str, Any]:
+    """The options in the words of `lawful.open`, which knows an input by its shape; `open_graph` takes a seed too."""
+    options: dict[str, Any] = {**reading}
+    if "input" in options:
+        options["input_shape"] = input_size(options.pop("input"))
+    return options
 
 
 def input_shape(input: Any) -> tuple[int, ...] | tuple[tuple[int, ...], ...] | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from lawful.api.inputs import input_shape, read_by
+from lawful.api.inputs import ReadOptions, input_shape, open_options
 from lawful.errors import InvalidNetwork, LawfulError
 from lawful.network import Architecture, Dag, Mlp
 from lawful.sources.opening import Source, open_trained
@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 ONE_SAMPLE = 1  # programs know all sizes: where a file leaves the number of samples open, it is one
 
 
-def read_program(network: Source, *, input: Any = None, **reading: Any) -> Program:
+def read_program(network: Source, **reading: Unpack[ReadOptions]) -> Program:
     """The network as a program of one table of operators, in one normal form: `print(read_program(...).text())`.
 
     >>> read_program("2-1 linear")
     Program(Mlp(2-1): 3 nodes, 1 parameters)
     """
+    input = reading.get("input")
     if isinstance(network, (str, Path)) and Path(network).suffix.lower() == ".onnx" and reading.get("model") is None:
         return _read_file(Path(network), input)
-    found = open_trained(network, **read_by(input, **reading))
+    found = open_trained(network, **open_options(reading))
     if isinstance(found, (Architecture, Mlp, Dag)):
         from lawful.program.frontends.layers import read_layers
 

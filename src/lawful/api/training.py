@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lawful.api.inputs import read_by
+from lawful.api.inputs import ReadOptions, open_options
 from lawful.errors import LawfulError
 from lawful.formats.queries.data import Data, read_data
 from lawful.network import Dag, Mlp, initialise
@@ -80,6 +80,7 @@ def flow(
     ignore_kinks: bool = False,
     max_evaluations: int = 1_000_000,
     seed: int = 0,
+    **reading: Unpack[ReadOptions],
 ) -> Run:
     """Integrate the gradient flow of a network on data, kinks included; without data, those of a random teacher.
 
@@ -90,7 +91,7 @@ def flow(
     if snapshots < 2:
         raise LawfulError("a run needs at least 2 snapshots: its start and its end")
     method = GradientFlow() if dynamics is None else dynamics
-    opened = _weighed(network, seed)
+    opened = _with_weights(network, seed, reading)
     at, laws, graph = training_problem(opened, data, loss, seed)
     if project and (graph is None or method != GradientFlow()):
         raise LawfulError("project=True is for the plain gradient flow of a network, not of another module or flow")
@@ -136,6 +137,7 @@ def compare(
     loss: str = "mse",
     until: float = 1.0,
     seed: int = 0,
+    **reading: Unpack[ReadOptions],
 ) -> Comparison:
     """Optimisers beside the flow: the drift of every law, measured and predicted.
 
@@ -144,15 +146,15 @@ def compare(
     """
     words = optimizers.split(",") if isinstance(optimizers, str) else optimizers
     chosen = [each if isinstance(each, Optimizer) else Optimizer.parse(each) for each in words]
-    opened = _weighed(network, seed)
+    opened = _with_weights(network, seed, reading)
     at, laws, _ = training_problem(opened, data, loss, seed)
     return answered(compare_all(at, laws, chosen, until, seed=seed), opened, trained="")
 
 
-def _weighed(network: Source, seed: int) -> Mlp | Dag | ModuleNetwork:
+def _with_weights(network: Source, seed: int, reading: ReadOptions) -> Mlp | Dag | ModuleNetwork:
     """The network with weights: a module, or a graph."""
-    found = open(network)
-    return found if isinstance(found, ModuleNetwork) else open_graph(found, seed=seed)
+    opened = open(network, **open_options(reading))
+    return opened if isinstance(opened, ModuleNetwork) else open_graph(opened, seed=seed)
 
 
 def drift(run: Run | str | Path) -> Run:
@@ -164,27 +166,28 @@ def training_problem(
     network: Source, data: Samples | None, loss: str, seed: int
 ) -> tuple[Problem, Quantities, Mlp | Dag | None]:
     """The training problem, its known laws, and the network if it is a graph whose weights train one by one."""
-    found = open(network)
-    told = found.reading
-    if isinstance(found, Mlp | Dag) and told is not None and (told.entangled or told.tail) and told.module is not None:
-        found = ModuleNetwork(told.module, "", told)  # the graph's weights do not train one by one: the module's do
-    if isinstance(found, ModuleNetwork):
+    opened = open(network)
+    reading = opened.reading
+    is_graph = isinstance(opened, Mlp | Dag)
+    if is_graph and reading is not None and (reading.entangled or reading.tail) and reading.module is not None:
+        opened = ModuleNetwork(reading.module, "", reading)  # a graph's weights do not train one by one: a module's do
+    if isinstance(opened, ModuleNetwork):
         from lawful.training.module_laws import module_laws
         from lawful.training.problems.module_problem import ModuleProblem
 
         if data is None:
             raise LawfulError("this module needs data: its input size is not known")
-        given = as_data(data)
-        if given.y is None:
+        samples = as_data(data)
+        if samples.y is None:
             raise LawfulError(NO_TARGETS)
-        at = ModuleProblem(found.module, given.sized(found.input_shape), given.y, loss)
-        return at, module_laws(found.module, at.x), None
-    graph = open_free(found, seed=seed)
+        at = ModuleProblem(opened.module, samples.sized(opened.input_shape), samples.y, loss)
+        return at, module_laws(opened.module, at.x), None
+    graph = open_free(opened, seed=seed)
     if data is None:
         x, y = drawn_data(graph, loss, seed)
     else:
-        given = as_data(data, len(graph.to_dag().inputs))
-        x, y = given.x, given.y
+        samples = as_data(data, len(graph.to_dag().inputs))
+        x, y = samples.x, samples.y
     if y is None:
         raise LawfulError(NO_TARGETS)
     return problem(graph, x, y, loss), known_laws(graph), graph
@@ -198,10 +201,10 @@ def drawn_data(network: Mlp | Dag, loss: str, seed: int) -> tuple[Floats, Any]:
     return x, {"bce": (y > 0).astype(float), "ce": y.argmax(axis=1)}.get(loss, y)
 
 
-def truncate(network: Source, data: Samples | Clusters, **reading: Any) -> Census:
+def truncate(network: Source, data: Samples | Clusters, *, seed: int = 0, **reading: Unpack[ReadOptions]) -> Census:
     """Which training points each layer truncates, by class and coordinate (P2)."""
-    found = open_graph(network, **read_by(**reading))
-    return answered(census(found, _clusters(data)), found)
+    graph = open_graph(network, seed=seed, **open_options(reading))
+    return answered(census(graph, _clusters(data)), graph)
 
 
 def truncation_flow(
@@ -220,10 +223,10 @@ def separate(data: Samples | Clusters, *, aligned: bool = False, seed: int = 0) 
 def _clusters(data: Samples | Clusters) -> Clusters:
     if isinstance(data, Clusters):
         return data
-    found = as_data(data)
-    if found.classes is None:
-        raise LawfulError("needs labels: give the pair (x, y), y with one whole number per point")
-    return Clusters(found.x, found.classes)
+    samples = as_data(data)
+    if samples.classes is None:
+        raise LawfulError("needs labels: give the pair (x, y), y with one integer per point")
+    return Clusters(samples.x, samples.classes)
 
 
 @dataclass(frozen=True)
@@ -239,27 +242,54 @@ class LeakyRuns(Shown):
         return all(bool(network["converged"]) for network in self.networks)
 
 
-def leaky(teacher: str, effective_depth: Sequence[float], out: str | Path, **plan: Any) -> LeakyRuns:
-    """Train Leaky ResNets to geodesics in a folder; the same call resumes it. `plan` are fields of `LeakyPlan`."""
+class LeakyOptions(TypedDict, total=False):
+    """What a run may choose; `LeakyPlan` has the defaults, and calls the depth `layers`."""
+
+    samples: int
+    depth: int
+    width: int
+    steps: str
+    a: float
+    ridge: float
+    softness: float
+    method: str
+    tolerance: float
+    evaluations: int
+    grids: int
+    maps: str
+    penalty: float
+    seed: int
+
+
+def leaky(teacher: str, effective_depth: Sequence[float], out: str | Path, **plan: Unpack[LeakyOptions]) -> LeakyRuns:
+    """Train Leaky ResNets to geodesics in a folder; the same call resumes it (P3)."""
     from lawful.api.leaky.plan import LeakyPlan
     from lawful.api.leaky.runs import run_leaky
     from lawful.papers.leaky.task import parse_teacher
 
-    wanted = {"ridge": 0.002 * parse_teacher(teacher)[-1]} | plan
-    return LeakyRuns(str(out), tuple(run_leaky(LeakyPlan(teacher, **wanted), tuple(effective_depth), Path(out))))
+    fields: dict[str, Any] = {"ridge": 0.002 * parse_teacher(teacher)[-1], **plan}
+    if "depth" in fields:
+        fields["layers"] = fields.pop("depth")
+    return LeakyRuns(str(out), tuple(run_leaky(LeakyPlan(teacher, **fields), tuple(effective_depth), Path(out))))
 
 
 def bottleneck(
-    network: Source, data: Samples, *, blocks: Sequence[str] | None = None, gamma: float | None = None, seed: int = 0
+    network: Source,
+    data: Samples,
+    *,
+    blocks: Sequence[str] | None = None,
+    gamma: float | None = None,
+    seed: int = 0,
+    **reading: Unpack[ReadOptions],
 ) -> BlockReadings:
     """Effective dimension and movement of any network's blocks on data, token ids if it takes those (P3)."""
     from lawful.papers.leaky.streams.instruments import GAMMA, read_blocks
     from lawful.papers.leaky.streams.stream import as_inputs
     from lawful.sources.modules.convert import to_module
 
-    found = _weighed(network, seed)
-    module = found.module if isinstance(found, ModuleNetwork) else to_module(found)
-    shape = found.input_shape if isinstance(found, ModuleNetwork) else None
+    opened = _with_weights(network, seed, reading)
+    module = opened.module if isinstance(opened, ModuleNetwork) else to_module(opened)
+    shape = opened.input_shape if isinstance(opened, ModuleNetwork) else None
     inputs = as_inputs(module, as_data(data).sized(shape))
     names, ratio = None if blocks is None else tuple(blocks), GAMMA if gamma is None else gamma
-    return answered(read_blocks(module, inputs, blocks=names, gamma_ratio=ratio, seed=seed), found)
+    return answered(read_blocks(module, inputs, blocks=names, gamma_ratio=ratio, seed=seed), opened)

@@ -207,7 +207,11 @@ def _in_form(opened: OpenCheckpoint, sources: Mapping[str, TensorSource]) -> Ope
 
 
 def open_one(
-    source: Any, *, model: Model | None = None, activation: str | None = None, order: str | None = None
+    source: Any,
+    *,
+    model: Model | None = None,
+    activation: str | None = None,
+    order: str | Sequence[str] | None = None,
 ) -> tuple[OpenCheckpoint, nn.Module, Any]:
     """One checkpoint, its module, and the size of its input if that is known; weights alone are layers in a row."""
     own, size = _own_module(source)

@@ -17,6 +17,7 @@ from lawful.errors import LawfulError
 if TYPE_CHECKING:
     import torch
 
+    from lawful.api.inputs import ReadOptions
     from lawful.invariant_set.module_graph import EntryGraph
     from lawful.network import Architecture, Dag, Mlp
     from lawful.sources.modules.module_network import ModuleNetwork
@@ -142,6 +143,17 @@ class Named:
         given |= {"--input": self.input_text, "--seed": str(self.seed) if self.seed else None}
         words = [word for option, value in given.items() if value is not None for word in (option, value)]
         return shlex.join([self.text, *words, *["--drop-useless"] * self.drop_useless])
+
+    @property
+    def read_options(self) -> ReadOptions:
+        """The same for a function of `lawful`."""
+        return {
+            "model": self.model,
+            "input": self.input_text,
+            "activation": self.activation,
+            "order": self.order,
+            "drop_useless": self.drop_useless,
+        }
 
     @property
     def _options(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def representative(
     model: Model | None = None,
     input: Input | Sequence[Input] | None = None,
     activation: str | None = None,
-    order: str | None = None,
+    order: str | Sequence[str] | None = None,
     seed: int = 0,
 ) -> Representative:
     """The member of a checkpoint's orbit for a purpose: `norm`, `range` or `canonical`.

@@ -10,7 +10,7 @@ from typing import Any
 
 from lawful.api.sweeps.dispatch import Dispatcher
 from lawful.api.sweeps.jobs import check_inputs
-from lawful.api.sweeps.plan import Plan
+from lawful.api.sweeps.plan import Plan, read_plan
 from lawful.api.sweeps.store import Progress, Store
 from lawful.api.sweeps.table import write_tables
 from lawful.api.sweeps.work import THREADS
@@ -32,8 +32,8 @@ SETTINGS = {
 
 
 def run_sweep(
-    plan: Plan,
-    out: Path,
+    plan: Plan | str | Path,
+    out: str | Path,
     *,
     scheduler: str | None = None,
     workers: int | None = None,
@@ -45,8 +45,9 @@ def run_sweep(
 
     Stopping this process at any moment loses at most the calls in flight; running it again goes on from there.
     """
+    plan = plan if isinstance(plan, Plan) else read_plan(Path(plan))
     check_inputs(plan.job, list(plan.values))
-    store = Store(out, write=True)
+    store = Store(Path(out), write=True)
     try:
         store.set_plan(plan)
         if retry_failed:

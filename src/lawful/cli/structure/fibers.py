@@ -156,11 +156,11 @@ def regions(
 ) -> None:
     """Count the regions on which a network is affine. Exit 3 if the time limit ends the count."""
     from lawful.api.figure_file import save
-    from lawful.api.region_figure import complex_figure
     from lawful.fibers.regions.certificate import certificate as evidence
     from lawful.fibers.regions.count import count_regions, draw_regions
     from lawful.formats.queries.box import box_of
     from lawful.report.structure.fibers import regions_json, regions_text
+    from lawful.report.structure.region_figure import complex_figure
 
     will_write(svg, certificate)
     found = _reduced(named)

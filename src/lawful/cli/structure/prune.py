@@ -29,7 +29,7 @@ def singular(
     as_json: JsonOption = False,
 ) -> None:
     """Rank of the invariant set's Jacobian, cut-off neurons, and singular values (exit 3: --exist is undecided)."""
-    from lawful.api.singularity import singular as look
+    from lawful.api.invariant_set import singular as look
     from lawful.network import Architecture
     from lawful.report.structure.singular import report_json, singular_text
 

@@ -29,7 +29,7 @@ def show(
 
     Of a module that is no graph of scalar weights, or of weights that do not say how they are joined, the tensors.
     """
-    from lawful.api.questions import show as describe
+    from lawful.api.networks import show as describe
     from lawful.report.structure.network import draw_graph, print_summary, print_tensors, summary_json, tensors_json
     from lawful.sources.summary import TensorSummary
 
@@ -38,8 +38,7 @@ def show(
     if program:
         _show_program(named, as_json)
         return
-    reading = {"activation": named.activation, "order": named.order, "drop_useless": named.drop_useless}
-    found = describe(named.text, model=named.model, input_shape=named.shape, **reading)
+    found = describe(named.text, **named.read_options)
     note_readings(found.readings)
     if isinstance(found, TensorSummary):
         print_json(tensors_json(found)) if as_json else print_tensors(found, console())
@@ -53,6 +52,5 @@ def _show_program(named: Named, as_json: bool) -> None:
     from lawful.api.program import read_program
     from lawful.report.structure.program import program_json, program_text
 
-    reading = {"activation": named.activation, "order": named.order, "drop_useless": named.drop_useless}
-    found = read_program(named.text, input=named.input_text, model=named.model, **reading)
+    found = read_program(named.text, **named.read_options)
     print_json(program_json(found)) if as_json else typer.echo(program_text(found))

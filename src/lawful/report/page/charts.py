@@ -14,7 +14,7 @@ from lawful.outward import at_most
 if TYPE_CHECKING:
     from lawful.api.audit import Audit
     from lawful.api.checkpoints.diff import Diff
-    from lawful.api.singularity import SingularityReport
+    from lawful.api.invariant_set import SingularityReport
     from lawful.bounds.result import Distance
     from lawful.conservation import LawCount
     from lawful.conservation.known.level_sets import LevelSets

@@ -7,7 +7,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lawful.api.singularity import SingularityReport
+    from lawful.api.invariant_set import SingularityReport
     from lawful.invariant_set.singular.existence import SingularPoints
 
 BLOCKS = "▁▂▃▄▅▆▇█"
