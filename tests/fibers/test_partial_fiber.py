@@ -167,3 +167,11 @@ def test_samples_of_degenerate_weights_are_exactly_the_function() -> None:
         mlp = Mlp([first, [[1.0], [1.0]], [[-2.0, 1.0]]], [[1.0], [-1.0, 0.0], [0.0]])
         for member in PartialFiber(mlp).sample(1), PartialFiber(mlp).sample(2):
             assert same(mlp, member, exact=True).verdict == "equal"
+
+
+@pytest.mark.parametrize("slopes", [(0.25, 0.0), (0.5, 0.0)])
+def test_layers_of_which_nothing_is_left(slopes: tuple[float, float]) -> None:
+    """A constant network: all its neurons are redundant, and a layer without inputs has no roles to count."""
+    summary = describe_fiber(Mlp([[[0.0], [-1.0]], [[1.0, 0.0]], [[0.0]]], [[1.0, 0.0], [0.0], [1.0]], slopes)).summary
+    assert summary.at_least is not None
+    assert summary.dimension is None or summary.dimension >= summary.at_least

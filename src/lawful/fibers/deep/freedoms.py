@@ -115,9 +115,9 @@ def _of_pairs(stack: Stack, names: list[list[int]], numbers: list[int]) -> list[
 
 def _of_pair(stack: Stack, layer: int, names: list[int], number: int) -> list[Freedom]:
     """Roles of the neurons of one layer, seen from the values below to the sums above."""
-    if stack.slopes[layer - 1] != 0.0:
-        return []
     inputs, width, outputs = stack.widths[layer - 1 : layer + 2]
+    if stack.slopes[layer - 1] != 0.0 or not inputs * width:  # a layer of which nothing is left has no roles
+        return []
     if inputs * width * outputs <= MOST_WORK:
         pair = Stack(stack.weights[layer - 1 : layer + 1], stack.biases[layer - 1 : layer + 1], (0.0,))
         above = layer > 1 and stack.slopes[layer - 2] == 0.0
