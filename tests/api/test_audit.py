@@ -127,3 +127,13 @@ def test_shell_characters_in_a_name_are_quoted(faulty: Mlp) -> None:
     )
     assert "a b; rm -rf x.pt" in shown.stdout
     assert json.dumps(shown.stdout)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of scipy's conjugate gradients, on the way to no answer
+def test_weights_of_too_many_magnitudes_end_no_other_answer() -> None:
+    """Newton's method finds no rescaling there that frees signs: that part is skipped, with the reason."""
+    weights = [[[1.0], [2.0]], [[-1.0, 2.0**-40], [1.0, 2.0**31]], [[2.0, 2.0]]]
+    found = audit(Mlp(weights, [[2.0**-39, 1.0], [1.0, 2.0], [2.0]], (0.0, 0.25)), effort="quick")
+    assert found.unlocked is None
+    assert any("magnitudes" in part.reason for part in found.skipped)
+    assert found.pruning.decided is not None

@@ -197,3 +197,14 @@ def test_the_claims_fail_when_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = [[1.0, 2.0, 1.0, 2.0], [3.0, -1.0, 5.0, -1.5]]
     monkeypatch.setattr(fibers_small_widths, "OUTPUTS", wrong)
     assert not fibers_small_widths.facing.run(False).holds
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize("bias", [-1.0, 0.0, 1.0])
+@pytest.mark.parametrize("other", [0.0, 1.0])
+def test_a_constant_neuron_of_any_slope_is_free(slope: float, bias: float, other: float) -> None:
+    """Its bias moves away from zero; a leaky one had an answer without evidence, or none."""
+    network = Mlp([[[0.0], [other]], [[1.0, -2.0]]], [[bias, 1.0], [1.0]], slope)
+    found = identifiable(network)
+    assert found.identifiable is False
+    assert verify(certificate(network, found)).facts["identifiable"] is False

@@ -203,7 +203,7 @@ def test_onnx_files_likewise(lawful: Lawful, tmp_path: Path) -> None:
     model = nn.Sequential(nn.Conv1d(1, 1, 1), nn.ReLU(), nn.Flatten(), nn.Linear(2, 1))
     torch.onnx.export(model, (torch.zeros(1, 1, 2),), tmp_path / "shared.onnx", dynamo=False)
     assert (
-        "its 1 balances" in lawful("components", tmp_path / "shared.onnx").stdout
+        "its 1 balance" in lawful("components", tmp_path / "shared.onnx").stdout
     )  # the kernel's, not one for each place
     assert lawful("rebalance", tmp_path / "shared.onnx", "--json").json["reached"] is True
     assert "differ" in lawful("path", tmp_path / "plain.onnx", tmp_path / "shared.onnx", code=2).stderr

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import product
 
 import numpy as np
-from degenerate_networks import agree, describe, networks, rank
+from degenerate_networks import agree, describe, networks, rank, sums
 from falsification import Trial
 
 from lawful.api.audit import Audit, audit
@@ -16,6 +16,7 @@ from lawful.api.prune import prune
 from lawful.formats.queries.data import Data
 from lawful.network import Mlp
 from lawful.report.audit.audit import sentences
+from lawful.report.audit.audit_page import audit_page
 from lawful.sentences import audit as says
 
 ONE_NEURON = [
@@ -109,6 +110,23 @@ def on_the_range() -> Iterator[Trial]:
     for value in (1.234e-9, 0.0999):
         text = says.on_the_range(2, value).split("more than ")[1].rstrip(".")
         yield Trial(text, True, Fraction(text) >= Fraction(value))
+
+
+def silent_on_data() -> Iterator[Trial]:
+    """Hidden values at every sample, in fractions; weights of 1/4 steps and whole samples are exact in floats."""
+    rng = np.random.default_rng(12)
+    for network in networks(10, seed=13, widths=((1, 3, 2), (2, 2, 1), (1, 2, 2, 1))):
+        samples = rng.integers(-2, 3, size=(4, network.widths[0]))
+        found = audit(network, data=Data(samples.astype(float), None), effort="quick")
+        layers = [sums(network, tuple(map(Fraction, row.tolist())))[:-1] for row in samples]
+        silent = sum(
+            all(layer[number][j] <= 0 for layer in layers)
+            for number, width in enumerate(network.widths[1:-1])
+            for j in range(width)
+        )
+        page = audit_page(found)
+        for count in range(4):
+            yield Trial(f"{count}: {describe(network)}", says.silent_on_data(count) in page, count == silent)
 
 
 def derivative_rank(network: Mlp) -> tuple[int, int]:
@@ -382,6 +400,7 @@ def advise_balancing() -> Iterator[Trial]:
 
 
 FALSIFIERS = {
+    "audit.silent_on_data": silent_on_data,
     "audit.advise_balancing": advise_balancing,
     "audit.advise_box": advise_box,
     "audit.advise_pruning": advise_pruning,

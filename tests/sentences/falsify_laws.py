@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise, product
 from unittest.mock import patch
@@ -15,6 +16,7 @@ from torch.func import grad, jvp
 from lawful.conservation import LawCount, count_laws, theorems
 from lawful.conservation.training_level import training_laws
 from lawful.network import Architecture, Dag
+from lawful.report.page.charts import laws as laws_figure
 from lawful.report.structure.laws import count_json, text
 from lawful.sentences import laws as sentences
 
@@ -129,6 +131,15 @@ def complete() -> Iterator[Trial]:
         yield Trial(architecture, said, true)
 
 
+def directions() -> Iterator[Trial]:
+    """At least so many directions are left out near random weights; a count that is too high is not said."""
+    for architecture in (*LINEAR, *GATED[:4]):
+        for count in (counted(architecture), replace(counted(architecture), status="numerical", dimensions=(1,))):
+            said = laws_figure(count).caption == sentences.directions(count.laws, count.states)
+            least = min(near_laws(architecture, random_theta(architecture, seed)) for seed in (1, 2, 3))
+            yield Trial(f"{architecture} {count.status}", said, least >= count.laws)
+
+
 def complete_of_phi() -> Iterator[Trial]:
     for architecture in GATED:
         count = counted(architecture)
@@ -230,6 +241,7 @@ def at_least_everywhere() -> Iterator[Trial]:
 
 
 FALSIFIERS = {
+    "laws.directions": directions,
     "laws.complete": complete,
     "laws.complete-of-phi": complete_of_phi,
     "laws.complete-near": complete_near,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -126,8 +127,8 @@ def audit(
     dag = network.to_dag()
     skipped: list[Skipped] = []
     where = components(network)
-    unlocked = None if where.connected else unlock(network)
-    balanced = rebalance(network) if len(dag.hidden) else None
+    unlocked = None if where.connected else _rescaled(unlock, network, "rescaling that frees signs", skipped)
+    balanced = _rescaled(rebalance, network, "rescaling to equal norms", skipped) if len(dag.hidden) else None
     norm = float((dag.theta**2).sum())
     pruning = prune(network, decide=DECIDE[effort])
     box = None if data is None else (data.x.min(axis=0), data.x.max(axis=0))
@@ -156,6 +157,17 @@ def audit(
     }
     advice = _recommendations(facts, box)
     return answered(Audit(**facts, skipped=tuple(skipped), recommendations=advice), network)
+
+
+def _rescaled(
+    method: Callable[[Mlp | Dag], Rebalanced], network: Mlp | Dag, part: str, skipped: list[Skipped]
+) -> Rebalanced | None:
+    """A rescaling, or why there is none: weights of too many magnitudes must not end the other answers."""
+    try:
+        return method(network)
+    except LawfulError as error:
+        skipped.append(Skipped(part, str(error), "nothing else depends on it"))
+        return None
 
 
 def _examples(data: Data) -> Floats:

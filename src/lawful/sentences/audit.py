@@ -52,6 +52,12 @@ def on_the_range(removed: int, bound: float | Fraction) -> str:
     return f"{neurons} can go there, and no output moves by more than {at_most(bound, 2)}."
 
 
+@sentence("audit.silent_on_data", claims="so many hidden neurons are 0 at every sample")
+def silent_on_data(count: int) -> str:
+    """Neurons that the data never make active."""
+    return f"{count:,} neuron{'s' * (count != 1)} never fire{'s' * (count == 1)} on your data"
+
+
 @sentence("audit.regular", claims="the balances have linearly independent derivatives at these weights")
 def regular(rank: int) -> str:
     """The Jacobian of the balances has full rank."""

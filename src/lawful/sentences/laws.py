@@ -50,6 +50,19 @@ def complete_beside() -> str:
     )
 
 
+@sentence("laws.directions", claims="training never moves in so many directions: as many quantities are conserved")
+def directions(laws: int, states: int) -> str:
+    """The caption of a figure of the closure, where a proof shows that what is left over is conserved."""
+    if laws == 1:
+        return f"1 direction of {states} is never taken: 1 conserved quantity."
+    return f"{laws} directions of {states} are never taken: {laws} conserved quantities."
+
+
+def not_reached(laws: int, states: int, status: str) -> str:
+    """The same caption without a proof: what brackets did not reach, training may."""
+    return f"{laws} of {states} directions were not reached ({status}): whether training takes them is not proved."
+
+
 @sentence("laws.by-theorem", claims="a theorem gives the number of laws: of functions of φ for networks with gates")
 def by_theorem(theorem: str, of_phi: bool) -> str:
     """One hidden layer, fully connected."""

@@ -108,7 +108,7 @@ def symmetries(stack: Stack) -> dict[int, list[str]]:
         for j, row in enumerate(rows):
             if all(item == 0 for item in above[:, j]):
                 reasons.append(sentences.unheard(name, j))
-            elif relu and all(item == 0 for item in row[:-1]):
+            elif all(item == 0 for item in row[:-1]):
                 reasons.append(sentences.constant(name, j))
             elif rectified and relu and (row <= 0).all():
                 reasons.append(sentences.dead(name, j))

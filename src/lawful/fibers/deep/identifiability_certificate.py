@@ -163,9 +163,9 @@ def _of_neurons(stack: Stack, layer: int, size: Any) -> Iterator[Move]:
         dropped = _same_steps(Drop(layer, j))
         if not any(above[:, j]):
             yield _changed(stack, layer, j, [*(row[:-1] + ONE), row[-1] + 2 * size]), dropped
-        elif relu and not any(row[:-1]):
-            active = row[-1] > 0
-            yield _shifted(stack, layer, j, size if active else -size, size if active else ZERO), dropped
+        elif not any(row[:-1]):  # its bias moves away from zero, where the activation is one line
+            shift, slope = (size, ONE) if row[-1] > 0 else (-size, fmpq(*stack.slopes[layer - 1].as_integer_ratio()))
+            yield _shifted(stack, layer, j, shift, slope * shift), dropped
         elif rectified and relu and all(item <= 0 for item in row):
             yield _changed(stack, layer, j, [row[0] - size, *row[1:]]), dropped
             yield _changed(stack, layer, j, [*row[:-1], row[-1] - size]), dropped

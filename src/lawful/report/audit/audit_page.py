@@ -39,6 +39,8 @@ from lawful.report.page.page import (
 from lawful.report.page.terms import as_prose
 from lawful.report.structure.network import ROOMY, draw_network
 from lawful.sentences import audit as says
+from lawful.sentences import components as components_says
+from lawful.sentences import pruning as pruning_says
 
 if TYPE_CHECKING:
     from lawful.api.audit import Audit
@@ -84,15 +86,27 @@ def _headline(audit: Audit) -> str:
     if not audit.recommendations:
         hidden, decided = audit.summary.hidden, audit.pruning.decided
         if hidden and decided is not None and decided.complete:
-            return f"None of the {hidden:,} hidden neurons can be left out alone."
+            return sentence_of(_none_alone(hidden))
         return f"0 of {hidden:,} hidden neurons were found that can go." if hidden else "It has 0 hidden neurons."
     first = audit.recommendations[0]
     if _prunes_everywhere(audit):
-        neurons = "neuron" if audit.summary.hidden == 1 else "neurons"
-        return f"{_removed(audit):,} of {audit.summary.hidden:,} hidden {neurons} can go. Take them out."
+        return f"{_can_go(audit)}. Take {'it' if _removed(audit) == 1 else 'them'} out."
     if any(c.isdigit() for c in first.title):
         return sentence_of(first.title)
     return f"{sentence_of(first.title, '')}: {first.benefit.split(',')[0]}."
+
+
+def _none_alone(hidden: int) -> str:
+    return pruning_says.all_needed(hidden).partition(":")[0]
+
+
+def _removable(audit: Audit) -> str:
+    kept, parameters = audit.pruning.network.parameters, audit.summary.parameters
+    return says.removable(_removed(audit), audit.summary.hidden, kept, parameters, audit.pruning.rounding)
+
+
+def _can_go(audit: Audit) -> str:
+    return _removable(audit).partition(" and nothing")[0]
 
 
 def _prunes_everywhere(audit: Audit) -> bool:
@@ -104,8 +118,7 @@ def _prunes_everywhere(audit: Audit) -> bool:
 
 def _lead(audit: Audit) -> str:
     if _prunes_everywhere(audit):
-        kept, parameters = audit.pruning.network.parameters, audit.summary.parameters
-        return says.removable(_removed(audit), audit.summary.hidden, kept, parameters, audit.pruning.rounding)
+        return _removable(audit)
     if not audit.recommendations:
         return f"{wasted_sentence(audit)} {where_sentence(audit)}"
     _, _, rest = audit.recommendations[0].benefit.partition(", ")  # the headline has said its first part
@@ -263,9 +276,9 @@ def _waste(audit: Audit) -> Answer:
     pruning, hidden = audit.pruning, audit.summary.hidden
     decided, removed = pruning.decided, _removed(audit)
     if removed:
-        heading = f"{removed:,} of {hidden:,} hidden neuron{'s' * (hidden != 1)} can go"
+        heading = _can_go(audit)
     elif hidden and decided is not None and decided.complete:
-        heading = f"Nothing: none of the {hidden:,} hidden neurons can be left out alone"
+        heading = sentence_of(_none_alone(hidden), "")
     else:
         heading = "No neuron was found that can go" if hidden else "It has no hidden neuron"
     there = range_sentence(audit)
@@ -311,12 +324,11 @@ def _conserved(audit: Audit) -> Answer:
     found = audit.laws
     if found is None:
         hidden = audit.summary.hidden
-        heading = f"At least {hidden:,} quantit{'y' if hidden == 1 else 'ies'}" if hidden else "Not counted"
+        heading = says.balances(hidden).partition(" (")[0] if hidden else "Not counted"
         more = "An exact count takes time like the cube of the number of weights. To ask for it:"
         chip = Chip("open", "At least", "that there are no others was not counted", more, _laws(audit))
     else:
-        noun = "quantity" if found.laws == 1 else "quantities"
-        heading = f"{found.laws:,} independent {noun}, whatever the data"
+        heading = says.conserved(found.laws, found.proved, found.status).partition(", ")[0]
         if found.proved:
             chip = Chip("proved", "Proved", "and that there are no others of that kind", RECHECK, _laws(audit))
         else:
@@ -358,7 +370,7 @@ def _locked(audit: Audit) -> Answer:
     chip = Chip("proved", "Proved", "" if found.locked else "the invariant set is connected", RECHECK, commands)
     if not found.locked:
         words = where_sentence(audit)
-        return Answer("What is locked", "Nothing: no weight's sign is locked", words, _lock_squares(audit), chip)
+        return Answer("What is locked", components_says.no_lock(), words, _lock_squares(audit), chip)
     heading = says.locked(found.log2_components).split(":")[0]
     return Answer("What is locked", heading, where_sentence(audit), _barriers(audit), chip)
 
@@ -429,8 +441,7 @@ def _twins(audit: Audit) -> Picture | None:
 
 
 def _on_data(audit: Audit) -> Answer:
-    never = sum(len(layer.never) for layer in audit.activity)
-    heading = f"{never:,} neuron{'s' * (never != 1)} never fire{'s' * (never == 1)} on your data"
+    heading = says.silent_on_data(sum(len(layer.never) for layer in audit.activity))
     if len(audit.activity) == 1:
         only = audit.activity[0]
         words = f"The {only.width:,} hidden neurons have an effective dimension of {only.dimension:.3g} there."

@@ -42,10 +42,9 @@ def module_page(audit: ModuleAudit) -> str:
 
 def blocks_page(audit: ModuleAudit) -> str:
     """The module block by block, as `lawful explore` shows it: what each block conserves, carries and does not need."""
-    found, laws = audit.symmetries, len(audit.symmetries.laws)
+    found = audit.symmetries
     count = len({block_of(space.name) for space in found.spaces})
     blocks = f"{count:,} block{'s' * (count != 1)}"
-    noun = "quantity" if laws == 1 else "quantities"
     opening = Opening(
         file=audit.source,
         kind=f"{audit.kind}, {audit.parameters:,} weights",
@@ -57,22 +56,26 @@ def blocks_page(audit: ModuleAudit) -> str:
             *_questions(audit)[:1],
         ],
     )  # fmt: skip
-    title = f"{blocks}, at least {laws:,} conserved {noun}."
+    conserved = _at_least(audit)
+    title = f"{blocks}, {conserved[0].lower()}{conserved[1:]} conserved."
     answers = [_conserved(audit), _waste(audit), _locked(audit)]
     return render(title, _lead(audit), [], opening=opening, answers=answers, folded=_folded(audit))
 
 
 def _headline(audit: ModuleAudit) -> str:
     if not audit.recommendations:
-        laws = len(audit.symmetries.laws)
-        noun = "quantity is" if laws == 1 else "quantities are"
-        return f"At least {laws:,} {noun} conserved; nothing was found to improve."
+        return f"{_at_least(audit)} conserved; nothing was found to improve."
     first = audit.recommendations[0]
     benefit = first.benefit.split(",")[0].split(" (")[0]
     if first.title.startswith("leave out"):
-        dead = sum(part.entries for part in audit.symmetries.dead)
-        return f"{dead:,} weight{'s are' if dead != 1 else ' is'} dead. Leave {'them' if dead != 1 else 'it'} out."
+        dead = dead_words(audit).partition(",")[0]
+        return f"{dead}. Leave {'it' if dead.startswith('1 ') else 'them'} out."
     return sentence_of(first.title if any(c.isdigit() for c in first.title) else f"{first.title}: {benefit}")
+
+
+def _at_least(audit: ModuleAudit) -> str:
+    found = audit.symmetries
+    return says.conserved(len(found.laws), found.parameters, found.mode).partition(" of ")[0]
 
 
 def _lead(audit: ModuleAudit) -> str:
@@ -106,22 +109,19 @@ def _questions(audit: ModuleAudit) -> list[Action]:
 
 def _waste(audit: ModuleAudit) -> Answer:
     dead = sorted(audit.symmetries.dead, key=lambda part: -part.entries)
-    total = sum(part.entries for part in dead)
     if not dead:
         words = "The rules that find what no loss can see found nothing in this module."
         return Answer("What can go", says.none_dead_found().rstrip("."), words, None, None)
-    heading = f"{total:,} weight{'s are' if total != 1 else ' is'} dead"
     rows = [(f"{part.parameter} ({part.of:,} entries)", float(part.entries)) for part in dead[:MOST_ROWS]]
     note = f"The {len(rows)} largest of {len(dead):,}." if len(dead) > len(rows) else ""
     picture = Picture("bars", {"rows": rows, "note": note}, "dead entries of each parameter")
     chip = Chip("proved", "For any weights", "read from the graph", "", (f"lawful symmetries {audit.asked}",))
-    return Answer("What can go", heading, dead_words(audit), picture, chip)
+    return Answer("What can go", dead_words(audit).partition(",")[0], dead_words(audit), picture, chip)
 
 
 def _conserved(audit: ModuleAudit) -> Answer:
     found = audit.symmetries
-    laws = len(found.laws)
-    heading = f"At least {laws:,} independent quantit{'y' if laws == 1 else 'ies'}"
+    heading = _at_least(audit)
     kinds: dict[str, int] = {}
     for space in found.spaces:
         kinds[space.group] = kinds.get(space.group, 0) + space.count
@@ -131,7 +131,7 @@ def _conserved(audit: ModuleAudit) -> Answer:
     picture = Picture("bars", {"rows": rows[:MOST_ROWS], "note": ""}, "laws by group") if rows else None
     chip = Chip("open", "At least", "others were not counted", "The symmetries give these.",
                 (f"lawful symmetries {audit.asked}",))  # fmt: skip
-    words = says.conserved(laws, found.parameters, found.mode)
+    words = says.conserved(len(found.laws), found.parameters, found.mode)
     return Answer("What training conserves", heading, words, picture, chip)
 
 
@@ -144,16 +144,14 @@ def _locked(audit: ModuleAudit) -> Answer:
     where = audit.components
     if where is None:
         return Answer("What is locked", "Not looked at", "What was skipped, and why, stands below.")
-    count = len(where.locked)
-    heading = f"{count:,} weight{'s keep their signs' if count != 1 else ' keeps its sign'}"
-    if not count:
-        heading = "The balances lock no weight"
+    heading = says.locked(len(where.dag.hidden), len(where.locked))
     commands = (
         f"lawful components {audit.asked} --certificate components.json",
         f"lawful verify components.json {audit.asked}",
     )
     chip = Chip("proved", "Proved", "of these balances", RECHECK, commands)
-    return Answer("What is locked", heading, where_words(audit), _balances(audit), chip)
+    words = where_words(audit).removeprefix(heading).strip()
+    return Answer("What is locked", heading.rstrip("."), words, _balances(audit), chip)
 
 
 def _balances(audit: ModuleAudit) -> Block | None:

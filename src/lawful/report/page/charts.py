@@ -10,6 +10,8 @@ import numpy as np
 from lawful.errors import Unsupported
 from lawful.figure import COLOURS, Figure, Panel, Series, Style
 from lawful.outward import at_most
+from lawful.sentences import components as lock_says
+from lawful.sentences import laws as law_says
 
 if TYPE_CHECKING:
     from lawful.api.audit import Audit
@@ -53,7 +55,10 @@ def laws(count: LawCount) -> Figure:
     reached = Series(
         list(count.dimensions), list(range(len(count.dimensions))), "directions that training can take", "points"
     )
-    caption = f"{count.laws} directions of {count.parameters} are never taken: {count.laws} conserved quantities."
+    if count.proved:
+        caption = law_says.directions(count.laws, count.states)
+    else:
+        caption = law_says.not_reached(count.laws, count.states, count.status)
     panel = Panel([reached], "closure under brackets", "brackets", "dimension", horizontal=[float(count.states)])
     return Figure(caption, [panel])
 
@@ -77,7 +82,8 @@ def locks(found: Components) -> Figure:
         balances = sorted_values(
             [float(value) for value in found.balance.fractions], "balances", "neuron, by rank", "balance"
         )
-        return Figure("No weight is locked: every neuron's balance, largest first.", [balances])
+        lead = "Whether a weight is locked is left open by the tolerance" if found.marginal else lock_says.no_lock()
+        return Figure(f"{lead}: every balance, largest first.", [balances])
     now = [abs(float(found.dag.theta[lock.edge])) if found.dag.weights is not None else np.nan for lock in found.locked]
     order = np.argsort([-lock.barrier for lock in found.locked])[:200]
     ranks = np.arange(1, len(order) + 1)
@@ -85,7 +91,7 @@ def locks(found: Components) -> Figure:
         Series([found.locked[k].barrier for k in order], ranks, "never below", "bars"),
         Series([now[k] for k in order], ranks, "size now", "points"),
     ]
-    return Figure("Locked weights: training can never bring one below its bar.",
+    return Figure(lock_says.never_below(),
                   [Panel(series, "locked weights", "weight, by rank", "size")])  # fmt: skip
 
 

@@ -76,9 +76,8 @@ def components_text(found: Components, meanings: Sequence[OutputMeaning]) -> str
     elif found.connected and found.marginal:
         lines = [f"undecided: {len(found.marginal)} bottleneck edges are locked, or free, within the tolerance given"]
     elif found.connected:
-        lines = [sentences.connected(bottlenecks)]
-        if isinstance(dag, EntryGraph):
-            lines = [f"connected: no weight is locked by its {len(dag.hidden):,} balances"]
+        entries = isinstance(dag, EntryGraph)
+        lines = [sentences.connected_entries(len(dag.hidden)) if entries else sentences.connected(bottlenecks)]
     else:
         lines = [sentences.disconnected(found.log2_components)]
         lines.append(f"  {'locked weight':24} {'sign':>4} {'|weight| is at least':>20}  proof: balance sum over")
@@ -129,15 +128,12 @@ def _meaning_json(dag: Balanced, meaning: OutputMeaning) -> dict[str, Any]:
 
 def _meaning_text(dag: Balanced, meaning: OutputMeaning) -> list[str]:
     name = dag.names[meaning.output]
-    many = "1 neuron" if len(meaning.locked) == 1 else f"{len(meaning.locked)} neurons"
-    lines = [f"output {name}: training can never change the sign of {many} here"]
+    lines = [sentences.signs_kept(name, len(meaning.locked))]
     if meaning.confined:
-        other = {"above": "below", "below": "above"}[meaning.confined]
-        lines.append(f"  so {name} never goes {other} its bias (0 if it has none), whatever the data")
+        lines.append(f"  {sentences.one_side(name, meaning.confined)}")
     factors = [neuron.factor for neuron in meaning.locked if neuron.factor is not None]
     if factors:
-        most = max(factors)
-        lines.append(f"  inputs times up to {at_most(most)}, output divided by it, frees them without change:")
+        lines.append(f"  {sentences.freed(max(factors))}:")
         lines.append("  lawful rebalance NETWORK --balance unlock --out FILE")
     return lines
 
