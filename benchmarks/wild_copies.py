@@ -19,21 +19,17 @@ OWN = 4.0
 IDS = 16  # token ids, below any vocabulary
 
 
-def main() -> int:
-    """`wild_copies ("same copy" | "same changed") FILE OUT`, or `wild_copies evaluate FILE`."""
-    job, file = sys.argv[1], Path(sys.argv[2])
+def write_copy(kind: str, file: Path, out: Path) -> int:
+    """Write a symmetry-transformed copy of a file ("same copy"), or one with a weight changed; an exit code."""
     try:
-        if job == "evaluate":
-            return evaluate(file)
-        weights = transformed(file) if job == "same copy" else changed(file)
-        write(file, Path(sys.argv[3]), weights)
+        write(file, out, transform(file) if kind == "same copy" else change(file))
     except LawfulError as error:
         print(error, file=sys.stderr)
         return 2
     return 0
 
 
-def transformed(file: Path) -> dict[str, torch.Tensor]:
+def transform(file: Path) -> dict[str, torch.Tensor]:
     """The weights after a random member of the group that was read, in their own types."""
     from lawful.checkpoints.group.random_members import random_member
     from lawful.checkpoints.opening import open_one
@@ -47,7 +43,7 @@ def transformed(file: Path) -> dict[str, torch.Tensor]:
     return {name: made[name].to(opened.state[name].dtype) for name in opened.state}
 
 
-def changed(file: Path) -> dict[str, torch.Tensor]:
+def change(file: Path) -> dict[str, torch.Tensor]:
     """The weights with the largest entry of the middle matrix halved."""
     from lawful.checkpoints.opening import open_one
 
@@ -73,8 +69,11 @@ def evaluate(file: Path) -> int:
 
     from lawful.sources.opening import open_module
 
-    opened = open_module(str(file))
-    module: Any = opened.module
+    try:
+        module: Any = open_module(str(file)).module
+    except LawfulError as error:
+        print(error, file=sys.stderr)
+        return 2
     if not hasattr(module, "graph"):
         print("a graph of layers", file=sys.stderr)
         return 2
@@ -123,7 +122,3 @@ def evaluate(file: Path) -> int:
     fine = worst <= max(CLOSE, OWN * own)
     print(f"{worst:.0e}" if own <= CLOSE else f"{worst:.0e} (float32 itself: {own:.0e})", "" if fine else "WRONG")
     return 0 if fine else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -353,12 +353,42 @@ def test_one_tensor_in_two_layers_is_said_of_training(lawful: Any, tmp_path: Pat
     ]
 
 
-def test_an_unknown_operator_is_named() -> None:
+def test_random_numbers_are_refused() -> None:
     model = graph(
         [helper.make_node("Bernoulli", ["h"], ["t"]), helper.make_node("MatMul", ["t", "w"], ["y"])], (2, 3), {}
     )
-    with pytest.raises(Unsupported, match=r"\(Bernoulli\): is not supported; give the PyTorch module"):
+    with pytest.raises(Unsupported, match=r"\(Bernoulli\): is not supported, as it draws random numbers"):
         package.open(model)
+
+
+def test_an_unknown_operator_pins_what_it_touches(tmp_path: Path, lawful: Any) -> None:
+    """It is run by ONNX's reference and named with its share; the scales of the layers around it are found."""
+    rng = np.random.default_rng(0)
+    shapes = {"k": (4, 3, 3, 3), "l": (2, 4, 1, 1), "v": (18, 6), "u": (6, 3)}
+    held = [numpy_helper.from_array(rng.normal(size=size).astype(np.float32), name) for name, size in shapes.items()]
+    held.append(numpy_helper.from_array(rng.uniform(-1, 1, (1, 3, 3, 2)).astype(np.float32), "grid"))
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "l"], ["c"]),
+        helper.make_node("GridSample", ["c", "grid"], ["d"], mode="cubic"),
+        helper.make_node("Flatten", ["d"], ["e"]),
+        helper.make_node("MatMul", ["e", "v"], ["f"]),
+        helper.make_node("Relu", ["f"], ["g"]),
+        helper.make_node("MatMul", ["g", "u"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(*each) for each in (("x", 1, [1, 3, 7, 7]), ("y", 1, [1, 3]))]
+    made = helper.make_graph(nodes, "g", ends[:1], ends[1:], held)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    onnx.save(model, tmp_path / "net.onnx")
+    x = rng.normal(size=(1, 3, 7, 7)).astype(np.float32)
+    (wanted,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    found = package.open(tmp_path / "net.onnx")
+    assert np.allclose(found.module(torch.from_numpy(x)).detach(), wanted, atol=1e-4)
+    said = lawful("symmetries", tmp_path / "net.onnx", "--json").json
+    assert sorted(space["size"] for space in said["spaces"]) == [4, 6]
+    assert "GridSample" in str(said)
+    assert "116 of 242 parameters feed it" in str(said["reading"])
 
 
 def test_copies_in_other_types_read_their_own_programs() -> None:

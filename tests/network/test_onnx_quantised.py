@@ -1,4 +1,4 @@
-"""ONNX files with integers for weights: read as the numbers that they stand for; rounded activations are refused."""
+"""ONNX files with integers for weights: read as the numbers that they stand for; roundings are said."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession
 
 import lawful as package
-from lawful import Mlp, Unsupported
+from lawful import Mlp
 
 
 def quantised(kind: type, opset: int, by_channel: bool) -> Any:
@@ -67,10 +68,15 @@ def test_what_is_written_computes_the_same(lawful: Any, tmp_path: Path) -> None:
     assert lawful("same", tmp_path / "net.onnx", tmp_path / "small.onnx", "--json").json["verdict"] == "equal"
 
 
-def test_rounded_activations_are_refused_with_a_way_out() -> None:
+def test_rounded_activations_are_computed_and_said(lawful: Any, tmp_path: Path) -> None:
     model = quantised(np.int8, 13, False)
     model.graph.node.insert(0, helper.make_node("QuantizeLinear", ["x", "scales", "zeros"], ["q"]))
     model.graph.node.insert(1, helper.make_node("DequantizeLinear", ["q", "scales", "zeros"], ["rounded"]))
     model.graph.node[5].input[0] = "rounded"
-    with pytest.raises(Unsupported, match=r"\(QuantizeLinear\): is not supported; it rounds .* weights alone"):
-        package.open(model)
+    onnx.save(model, tmp_path / "net.onnx")
+    network = package.open(tmp_path / "net.onnx")
+    x = np.random.default_rng(0).normal(scale=0.2, size=(6, 4)).astype(np.float32)
+    (y,) = InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    assert np.allclose(network.module(torch.from_numpy(x)).detach(), y, rtol=1e-4, atol=1e-5)
+    said = lawful("show", tmp_path / "net.onnx", "--json").json
+    assert "rounded between layers" in str(said["reading"])

@@ -118,7 +118,10 @@ def test_known_conditions_are_taken() -> None:
         helper.make_node("Greater", ["n", "five"], ["c"]),
         choose,
     ]
-    with pytest.raises(Refused, match="condition that is data"):
+    ops = [node.op for node in _read(data, {"five": np.array(5, np.float32)}).nodes]
+    assert {"relu", "tanh", "where"} < set(ops)  # both, and a choice
+    data[2] = helper.make_node("If", ["c"], ["y"], then_branch=branch("a", "Relu"), else_branch=branch("b", "Size"))
+    with pytest.raises(Refused, match="condition that is data, between results of different sizes"):
         _read(data, {"five": np.array(5, np.float32)})
 
 

@@ -28,6 +28,8 @@ def write_onnx(program: Program, real: str = "float32") -> Any:
         raise Refused(f"reals of {real}: ONNX files are written in {', '.join(TYPES)}")
     draft = _Draft(program, real)
     for call in select_calls(program):
+        if call.kind == "opaque":
+            raise Refused(f"{call.node['name']} is not in the table of operators, and cannot be written")
         if call.kind == "operator":
             draft.values[call.node] = _operator(draft, call)
         else:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional
 
-from lawful.errors import LawfulError
+from lawful.errors import LawfulError, Unsupported
 from lawful.program.arrays import TorchArrays
 from lawful.program.backends.calls import Call, select_calls
 from lawful.program.backends.movement_steps import carry_out
@@ -104,6 +105,11 @@ _MOVEMENTS = _Movements()
 def _run(call: Call) -> Run:
     """How PyTorch computes a call: of the arrays of a floating type, and of the operands."""
     node = call.node
+    if call.kind == "opaque":
+        number = len(_UNKNOWN)
+        _UNKNOWN.append(node)
+        run = _unknown_operator(node["name"])
+        return lambda arrays, *x: arrays.cast(run(list(x), number), node.kind)
     if call.kind == "operator" and node.op not in _OPERATORS:
         attributes, meaning = node.attributes, node.operator.meaning
         return lambda arrays, *x: meaning(arrays, attributes, *x)
@@ -112,6 +118,37 @@ def _run(call: Call) -> Run:
         attributes, meaning = node.attributes, node.operator.meaning
         return lambda arrays, *x: meaning(arrays, attributes, *x)
     return lambda arrays, *x: made(*x)
+
+
+# Calls that only a function of arrays can run (ONNX's reference): operators of PyTorch under their names, so that
+# `torch.export` keeps them as calls. They have no gradient, and say so instead of being constant for training.
+
+_UNKNOWN: list[Node] = []
+_LIBRARY: Any = torch.library.Library("lawful", "DEF")  # type: ignore[no-untyped-call]
+
+
+@cache
+def _unknown_operator(name: str) -> Any:
+    """PyTorch's operator of this name: of operands, and of the place of its node in `_UNKNOWN`."""
+    _LIBRARY.define(f"{name}(Tensor[] operands, int place) -> Tensor")
+    kinds = {"b": torch.bool, "i": torch.int64, "f": torch.float32}
+
+    def run(operands: Sequence[torch.Tensor], place: int) -> torch.Tensor:
+        node = _UNKNOWN[place]
+        return torch.from_numpy(np.array(node["call"](*(each.numpy() for each in operands))))
+
+    def shape(operands: Sequence[torch.Tensor], place: int) -> torch.Tensor:
+        node = _UNKNOWN[place]
+        real = next((each.dtype for each in operands if each.is_floating_point()), torch.float32)
+        return torch.empty(node.shape, dtype=real if node.kind == "f" else kinds[node.kind])
+
+    def refuse(context: Any, gradient: torch.Tensor) -> Any:
+        raise Unsupported(f"{name} is not in the table of operators, and only ONNX's reference runs it: no gradient")
+
+    _LIBRARY.impl(name, run, "CPU")
+    torch.library.register_fake(f"lawful::{name}", shape, lib=_LIBRARY)
+    torch.library.register_autograd(f"lawful::{name}", refuse, lib=_LIBRARY)
+    return getattr(torch.ops.lawful, name).default
 
 
 # Operators that PyTorch has a better call for than the table's meaning

@@ -19,14 +19,23 @@ from numpy.typing import NDArray
 from lawful.errors import InvalidNetwork, LawfulError
 from lawful.extras import needed
 from lawful.program.builder import Builder
-from lawful.program.frontends.onnx_weights import OnnxWeights, inner_graphs, read_weights
+from lawful.program.frontends.onnx_weights import DOMAINS, OnnxWeights, entry_of, inner_graphs, read_weights
 from lawful.program.operators.factory import ONNX_KINDS
 from lawful.program.passes.patterns import recognise
 from lawful.program.program import Node, Program
-from lawful.program.table import MAX_NUMBERS, ONNX, Entry, Refused, TooLarge
+from lawful.program.table import MAX_NUMBERS, Entry, Refused, TooLarge
 
-DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
-ROUNDING = ("Quantize", "Integer", "QLinear")  # in the names of operators that round what passes through them
+# A call that is run although nobody understands it must give the same twice.
+RANDOM = (
+    "Bernoulli",
+    "Dropout",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+)
+MOST_STEPS = 256  # of a loop that is written out, as of a recurrence
 
 
 def read_onnx(
@@ -182,7 +191,7 @@ class _Walk:
             results = self._checked(node, scope)
             for name, value in zip(node.output, results, strict=False):
                 scope[name], self.makers[name] = value, node
-            entry = ONNX.get(node.op_type)
+            entry = entry_of(node)
             if (entry is not None and entry.sizes_alone) or self.sized & set(node.input):
                 self.sized |= set(node.output)
             if entry is not None and entry.states:
@@ -203,7 +212,8 @@ class _Walk:
         if name not in self.sized:
             return None if value is None else [int(n) for n in value.ravel()]
         maker = self.makers.get(name)
-        if maker is None or maker.op_type not in ONNX or not ONNX[maker.op_type].joins:
+        entry = None if maker is None else entry_of(maker)
+        if maker is None or entry is None or not entry.joins:
             return None
         parts = [self._written(part, scope) if part not in self.sized else [None] for part in maker.input]
         return [size for part in parts for size in part or ()]
@@ -258,10 +268,14 @@ class _Walk:
             return [self._constant(node.output[0], attributes)]
         if node.op_type == "If":
             return self._branch(scope[node.input[0]], attributes, scope)
+        if node.op_type == "Loop":
+            return self._loop(node, attributes["body"], scope)
+        if node.op_type == "Scan":
+            return self._scan(node, attributes, scope)
         operands = [scope[name] for name in node.input]
         while operands and operands[-1] is None:
             operands.pop()
-        entry = ONNX.get(node.op_type) if node.domain in DOMAINS else None
+        entry = entry_of(node)
         try:
             if entry is None:
                 raise Refused(_unknown(node))
@@ -295,14 +309,71 @@ class _Walk:
         return self.tensor(name, value) if key == "value" else self.b.constant(np.asarray(value))
 
     def _branch(self, condition: Node, attributes: dict[str, Any], scope: dict[str, Any]) -> list[Any]:
-        """The branch that is taken, if the sizes of the inputs decide it."""
+        """The branch that is taken, if sizes decide it; else both, and a choice between results of one size."""
         known = self.b.value(condition)
-        if known is None:
-            raise Refused("If with a condition that is data")
-        branch = attributes["then_branch" if bool(known.ravel()[0]) else "else_branch"]
-        inner = dict(scope)
-        self.graph(branch, inner, {each.name for each in branch.output})
-        return [inner[each.name] for each in branch.output]
+        if known is not None:
+            return self._inner(attributes["then_branch" if bool(known.ravel()[0]) else "else_branch"], scope)
+        pairs = list(zip(*(self._inner(attributes[f"{name}_branch"], scope) for name in ("then", "else")), strict=True))
+        if any(not isinstance(each, Node) for pair in pairs for each in pair) or any(
+            (one.shape, one.kind) != (other.shape, other.kind) for one, other in pairs
+        ):
+            raise Refused("If with a condition that is data, between results of different sizes")
+        return [self.b.where(self.b.reshape(condition, ()), one, other) for one, other in pairs]
+
+    def _inner(self, graph: Any, scope: dict[str, Any], given: Sequence[Any] = ()) -> list[Any]:
+        """The results of a graph inside a node, which reads the values outside and what it is given."""
+        inner = {**scope, **dict(zip((each.name for each in graph.input), given, strict=False))}
+        self.graph(graph, inner, {each.name for each in graph.output})
+        return [inner[each.name] for each in graph.output]
+
+    def _loop(self, node: Any, body: Any, scope: dict[str, Any]) -> list[Any]:
+        """A loop written out; when it ends must follow from sizes and constants."""
+        times, condition, *state = (scope[name] for name in node.input)
+        most = None if times is None else int(self.b.numbers(times, "how often Loop runs")[0])
+        rows: list[list[Any]] = []
+        for step in range(MOST_STEPS + 1):
+            goes_on = condition is None or self.b.value(condition)
+            if goes_on is None:
+                raise Refused("Loop with a condition that is data")
+            if not goes_on or step == most:
+                return [*state, *(self._stack(column, 0) for column in zip(*rows, strict=True))]
+            condition, *results = self._inner(body, scope, [self.b.constant(np.int64(step)), condition, *state])
+            state, row = results[: len(state)], results[len(state) :]
+            rows.append(row)
+        raise Refused(f"Loop of more than {MOST_STEPS} steps")
+
+    def _scan(self, node: Any, attributes: dict[str, Any], scope: dict[str, Any]) -> list[Any]:
+        """A body for each entry along an axis, written out."""
+        operands, count = [scope[name] for name in node.input], attributes["num_scan_inputs"]
+        state, sources = operands[: len(operands) - count], operands[len(operands) - count :]
+        axes = attributes.get("scan_input_axes") or [0] * count
+        turned = attributes.get("scan_input_directions") or [0] * count
+        steps = sources[0].shape[axes[0]]
+        if self.opset < 9 or steps > MOST_STEPS:
+            raise Refused(f"Scan of {steps} steps (at most {MOST_STEPS}), or of an old version")
+        rows: list[list[Any]] = []
+        for step in range(steps):
+            parts = [
+                self._entry(source, axis, steps - 1 - step if back else step)
+                for source, axis, back in zip(sources, axes, turned, strict=True)
+            ]
+            results = self._inner(attributes["body"], scope, [*state, *parts])
+            state, row = results[: len(state)], results[len(state) :]
+            rows.append(row)
+        columns = list(zip(*rows, strict=True))
+        ends = attributes.get("scan_output_axes") or [0] * len(columns)
+        back = attributes.get("scan_output_directions") or [0] * len(columns)
+        return [
+            *state,
+            *(self._stack(c[::-1] if r else c, axis) for c, axis, r in zip(columns, ends, back, strict=True)),
+        ]
+
+    def _entry(self, x: Node, axis: int, position: int) -> Node:
+        part = self.b.slice(x, axis, slice(position, position + 1))
+        return self.b.reshape(part, [n for k, n in enumerate(x.shape) if k != axis % x.rank])
+
+    def _stack(self, parts: Sequence[Node], axis: int) -> Node:
+        return self.b.move(lambda *each: np.stack(each, axis), *parts)
 
     def _arguments(self, entry: Entry, node: Any, attributes: dict[str, Any]) -> dict[str, Any]:
         """The attributes that an entry knows; others must have their default."""
@@ -310,6 +381,8 @@ class _Walk:
         arguments: dict[str, Any] = {"opset": self.opset} if "opset" in known else {}
         if "outputs" in known:
             arguments["outputs"] = len(node.output)
+        if "types" in known:
+            arguments["types"] = [self._type(name) for name in node.input]
         for name, value in attributes.items():
             if name in known:
                 arguments[name] = self._array(value)
@@ -338,7 +411,7 @@ class _Walk:
         """A call that only ONNX's own reference can run; its sizes must follow from those of its operands."""
         given = [each for each in operands if each is not None]
         name = node.op_type
-        if any(isinstance(each, list) or each.kind == "c" for each in given):
+        if name in RANDOM or any(isinstance(each, list) or each.kind == "c" for each in given):
             raise Refused(reason)
         if inner_graphs(node) or any(attribute.graphs for attribute in node.attribute):
             raise Refused(reason)  # a graph inside the node reads values of its own
@@ -347,8 +420,8 @@ class _Walk:
             return self._folded(run, given, reason)
         if not self.settings.opaque:
             raise Refused(reason)
+        results = iter(enumerate(run.results(reason)))
         reason = reason if known else "no entry"
-        results = iter(enumerate(run.results(f"{name}: {reason}")))
         nodes: list[Node | None] = []
         for used in node.output:
             if not used:
@@ -359,8 +432,10 @@ class _Walk:
             nodes.append(self.b.opaque(name, given, call, shape, kind, f"{name} {k} {run.text} ({reason})"))
         return nodes
 
-    def _types(self, node: Any, operands: Sequence[Node | None], refusal: str) -> list[int]:
-        """The types that the file gives the operands: bits of integers mean nothing without them."""
+    def _type(self, name: str) -> int:
+        """The type that the file gives a value, or 0; of tensors it is written down, else it is inferred."""
+        if name in self.owners:
+            return int(self.owners[name].data_type)
         if self.declared is None:
             try:
                 inferred = self.onnx.shape_inference.infer_shapes(self.model)
@@ -369,10 +444,14 @@ class _Walk:
             graph = inferred.graph
             self.declared = {each.name: each.type.tensor_type.elem_type for each in (*graph.input, *graph.value_info)}
             self.declared |= {each.name: each.data_type for each in graph.initializer}
+        return self.declared.get(name, 0)
+
+    def _types(self, node: Any, operands: Sequence[Node | None], refusal: str) -> list[int]:
+        """The types of the operands: bits of integers mean nothing without them."""
         found = []
         for name, each in zip(node.input, operands, strict=False):
             if each is not None:
-                stated = self.declared.get(name, 0)
+                stated = self._type(name)
                 if ONNX_KINDS.get(stated) != each.kind:
                     stated = {"f": 1, "b": 9}.get(each.kind, 0)
                 if not stated:
@@ -384,7 +463,7 @@ class _Walk:
         """The results of a call of constants."""
         try:
             return [self.b.constant(each) for each in run([each["value"] for each in given])]
-        except Exception:  # the reference has errors of its own
+        except Refused:
             raise Refused(reason) from None
 
 
@@ -431,7 +510,11 @@ class _Reference:
         feeds: dict[str, Any] = {
             name: np.asarray(x).astype(kind) for name, x, kind in zip(self.inputs, operands, self.types, strict=True)
         }
-        return [np.array(each) for each in reference.run(None, feeds)]
+        try:
+            return [np.array(each) for each in reference.run(None, feeds)]
+        except Exception as error:  # the reference raises whatever it meets
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
+            raise Refused(f"{self.model.graph.node[0].op_type}: ONNX's reference cannot run it ({reason})") from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -475,17 +558,13 @@ def place_of(node: Any) -> str:
 
 def _unknown(node: Any) -> str:
     """Why a call is not read, and what to do about it."""
-    if any(part in node.op_type for part in ROUNDING):
-        return (
-            "is not supported; it rounds what passes through the network: give the model from before its quantisation, "
-            "or one whose weights alone are quantised"
-        )
     if node.domain not in DOMAINS:
         return (
             f"is not supported (domain {node.domain[:40]!r}); give the model as it was exported, before a runtime's "
             "optimisation fused its nodes"
         )
-    return "is not supported; give the PyTorch module itself (module:factory), or a graph without it"
+    random = "is not supported, as it draws random numbers" if node.op_type in RANDOM else "is not supported"
+    return f"{random}; give the PyTorch module itself (module:factory), or a graph without it"
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ shifts the bare input belongs to its preparation: it is *kept* beside the weight
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from lawful.program.table import ONNX, Entry
 
+DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
 REALS = (1, 10, 11, 16)  # TensorProto.DataType: of 32, 16, 64 bits, and bfloat16
 
 
@@ -59,6 +60,11 @@ def held_tensors(graph: Any) -> Iterator[tuple[str, Any]]:
             yield from held_tensors(inner)
 
 
+def entry_of(node: Any) -> Entry | None:
+    """The entry of the table for a node; operators of a runtime stand there with their domain before a colon."""
+    return ONNX.get(node.op_type if node.domain in DOMAINS else f"{node.domain}:{node.op_type}")
+
+
 def inner_graphs(node: Any) -> list[Any]:
     """The graphs inside a node: the branches of a condition, the body of a loop."""
     return [attribute.g for attribute in node.attribute if attribute.HasField("g")]
@@ -85,14 +91,23 @@ class _Uses:
         self.live |= inputs
         for node in graph.node:
             inner = inner_graphs(node)
-            for each in inner:
-                self.graph(each, set())
-            for made in [each for each in inner if len(each.output) == len(node.output)]:
-                for one, other in zip(node.output, made.output, strict=True):
-                    for names in (self.live, self.touched, self.mapped):
-                        names |= {one} if other.name in names else set()
-            if not inner and node.op_type in ONNX:
-                self.node(node, ONNX[node.op_type])
+            for body in inner:
+                # What a loop hands to its body stands at the same places of both; its results come last.
+                self.same(zip(node.input, (each.name for each in body.input), strict=False))
+                self.graph(body, {each.name for each in body.input})  # a loop's state is data after its first step
+                results = [each.name for each in body.output][-len(node.output) :]
+                self.same(zip(results, node.output, strict=False))
+            entry = entry_of(node)
+            if not inner and entry is not None:
+                self.node(node, entry)
+            elif not inner:  # what it makes of data is data
+                self.same((name, made) for name in node.input for made in node.output)
+
+    def same(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """What holds of the first of two names holds of the second."""
+        for one, other in pairs:
+            for names in (self.live, self.touched, self.mapped):
+                names |= {other} if one in names else set()
 
     def node(self, node: Any, entry: Entry) -> None:
         sources = {name for name in node.input if name in self.live}

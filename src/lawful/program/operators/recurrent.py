@@ -15,14 +15,25 @@ MOST_STEPS = 256  # beyond this a program has many thousands of nodes, and every
 Step = Callable[[Node, list[Node]], list[Node]]
 
 
-def _run(b: Builder, x: Node, state: list[Node], step: Step, backwards: bool) -> tuple[Node, list[Node]]:
-    """The outputs of all steps, stacked, and the last state; x has its steps first."""
+def _run(
+    b: Builder, x: Node, state: list[Node], step: Step, backwards: bool, lengths: Node | None = None
+) -> tuple[Node, list[Node]]:
+    """The outputs of all steps, stacked, and the last state; x has its steps first.
+
+    Beyond the length of a sample its state stays and its outputs are 0: read backwards, it starts at its last entry.
+    """
     if x.shape[0] > MOST_STEPS:
         raise Refused(f"a recurrence of {x.shape[0]} steps (at most {MOST_STEPS})")
     outputs: list[Any] = [None] * x.shape[0]
     for t in range(x.shape[0])[::-1] if backwards else range(x.shape[0]):
-        state = step(b.reshape(b.slice(x, 0, slice(t, t + 1)), x.shape[1:]), state)
-        outputs[t] = state[0]
+        new = step(b.reshape(b.slice(x, 0, slice(t, t + 1)), x.shape[1:]), state)
+        if lengths is None:
+            state = new
+            outputs[t] = state[0]
+        else:
+            inside = b.reshape(b.elementwise("gt", lengths, t), (lengths.size, 1))
+            state = [b.where(inside, one, other) for one, other in zip(new, state, strict=True)]
+            outputs[t] = b.where(inside, new[0], 0.0)
     return b.move(lambda *parts: np.stack(parts), *outputs), state
 
 
@@ -234,8 +245,8 @@ def _onnx_recurrent(
     if layout:
         x = b.permute(x, (1, 0, 2))
         starts = [None if each is None else b.permute(each, (1, 0, 2)) for each in starts]
-    if lengths is not None and any(n != x.shape[0] for n in b.numbers(lengths, "the lengths of a recurrence")):
-        raise Refused("a recurrence with sequences of several lengths")
+    if lengths is not None and (known := b.value(lengths)) is not None and bool((known >= x.shape[0]).all()):
+        lengths = None
 
     def pick(t: Node, way: int) -> Node:
         return b.reshape(b.slice(t, 0, slice(way, way + 1)), t.shape[1:])
@@ -249,7 +260,7 @@ def _onnx_recurrent(
         zero = b.constant(np.zeros((x.shape[1], hidden)))
         state = [zero if each is None else pick(each, way) for each in starts]
         backwards = direction == "reverse" or way == 1
-        out, final = _run(b, b.linear(x, pick(w, way), b_in), state, make(pick(r, way), b_rec), backwards)
+        out, final = _run(b, b.linear(x, pick(w, way), b_in), state, make(pick(r, way), b_rec), backwards, lengths)
         outputs.append(out)
         finals.append(final)
     whole = b.move(lambda *parts: np.stack(parts, 1), *outputs)

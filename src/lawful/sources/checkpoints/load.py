@@ -156,7 +156,7 @@ def state_for(module: torch.nn.Module, path: Path) -> dict[str, torch.Tensor]:
 
 def onnx_state(path: Path) -> dict[str, torch.Tensor]:
     """The weights of an ONNX file."""
-    from lawful.formats.graphs.onnx_graph import load
+    from lawful.sources.onnx.graph import load
     from lawful.sources.onnx.module import OnnxModule
 
     with naming(path):

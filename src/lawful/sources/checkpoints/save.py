@@ -80,7 +80,7 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
 def _onnx_bytes(weights: Mapping[str, torch.Tensor], like: Path | None, out: Path) -> bytes:
     if like is None or not like.is_file() or kind_of(like) != "onnx":
         raise LawfulError(f"{out}: weights alone are no ONNX file: write .safetensors or .pt")
-    from lawful.formats.graphs.onnx_graph import load
+    from lawful.sources.onnx.graph import load
     from lawful.sources.onnx.module import OnnxModule
     from lawful.sources.onnx.network import refilled
 

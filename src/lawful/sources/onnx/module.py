@@ -14,7 +14,7 @@ from torch import nn
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.graphs import onnx_file
 from lawful.formats.io.limits import check_numbers
-from lawful.network.reading import Reading
+from lawful.network.reading import Reading, listed
 from lawful.program import Program
 from lawful.program.backends.torch_calls import TorchProgram
 from lawful.program.frontends.onnx import SizeStatement, read_onnx, read_statements, real_outputs
@@ -22,6 +22,7 @@ from lawful.program.frontends.onnx_weights import OnnxWeights, held_tensors, rea
 from lawful.program.table import OperatorFamily
 
 ROUNDS = "rounds to "  # how a program's notes begin that say of a cast to fewer bits
+STEPS = "rounds between layers"  # and that say of a quantised network
 
 
 class OnnxGraph:
@@ -86,6 +87,19 @@ class OnnxModule(nn.Module):
         notes = {note for each in self.programs.values() for note in each.program.notes}
         return {note.removeprefix(ROUNDS) for note in notes if note.startswith(ROUNDS)}
 
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What its programs say besides: roundings between layers, and calls that are run but not understood."""
+        programs = [each.program for each in self.programs.values()]
+        words = []
+        if any(note.startswith(STEPS) for each in programs for note in each.notes):
+            words.append("values are rounded between layers (a quantised file): through a rounding the gradient is 0")
+        unknown = sorted({name for each in programs for name in each.opaque})
+        if unknown:
+            share = max(_behind_unknown(each) for each in programs)
+            words.append(f"{listed(unknown)}: run by ONNX's reference and not understood, {share} feed it")
+        return tuple(words)
+
     def program(self, inputs: Sequence[torch.Tensor | tuple[int, ...]]) -> Program:
         """The program for inputs of these sizes, with the module's own weights."""
         shapes = [tuple(each.shape) if isinstance(each, torch.Tensor) else tuple(each) for each in inputs]
@@ -142,7 +156,6 @@ class OnnxModule(nn.Module):
             "stated": self.sizes,
             "samples": (self.fixed, samples) if samples else None,
             "load": self.graph.load,
-            "opaque": False,
         }
 
     def _check(self, program: Program) -> None:
@@ -184,6 +197,19 @@ class OnnxModule(nn.Module):
     def initializers(self, weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Weights under the names of the file."""
         return {self.names[path]: tensor for path, tensor in weights.items() if path in self.names}
+
+
+def _behind_unknown(program: Program) -> str:
+    """How many of the parameters a call that is not understood depends on, in words."""
+    left = [node for node in program.nodes if node.family is OperatorFamily.OPAQUE]
+    seen = set(left)
+    while left:
+        fresh = [each for each in left.pop().inputs if each not in seen]
+        seen.update(fresh)
+        left += fresh
+    sizes = [node.size for node in program.parameters.values()]
+    behind = sum(node.size for node in program.parameters.values() if node in seen)
+    return f"{behind:,} of {sum(sizes):,} parameters"
 
 
 class _Size:

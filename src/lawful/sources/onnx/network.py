@@ -12,16 +12,19 @@ import torch
 from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.formats.graphs import onnx_file, onnx_graph
+from lawful.formats.graphs import onnx_file
 from lawful.formats.io.limits import check_numbers
 from lawful.network.reading import Reading, TensorReading, assumed_in_training, rounded_inside
+from lawful.program.domains.scalar_graph import unrolled_edges
 from lawful.program.operators.factory import ONNX_KINDS
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.onnx import open_sizes
+from lawful.sources.onnx.graph import load as load_model
 from lawful.sources.onnx.module import OnnxModule
 
 SAMPLES = 2  # for which a graph is tried
-MAX_CHECKED = 5_000_000  # weights up to which a graph is compared with ONNX's own reference
+MAX_CHECKED = 5_000_000  # weights up to which a graph is compared with ONNX's own reference,
+MAX_PRODUCTS = 5_000_000  # and products of its convolutions: the reference takes about a second for ten times as many
 NEWER = 15  # the version from which that reference can be trusted: it has no older softmax or batch normalisation
 MISUSED = "is used in an unsupported way"  # as a program's frontend says it
 MIXED = "the first axis of its input counts no samples: what stands along it is mixed"
@@ -35,7 +38,7 @@ class Mixed(Unsupported):
 
 def load(path: Path, obstacle: str, input_shape: Size | None = None) -> ModuleNetwork:
     """The module of an ONNX file; `obstacle` is what prevents a graph of scalar weights."""
-    return network_of(onnx_graph.load(path), path.parent, obstacle, input_shape)
+    return network_of(load_model(path), path.parent, obstacle, input_shape)
 
 
 def network_of(model: Any, folder: Path, obstacle: str, input_shape: Size | None = None) -> ModuleNetwork:
@@ -110,7 +113,7 @@ def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) ->
 
     Both are compared on the examples: a node may have a size in it that went away.
     """
-    model = onnx_graph.load(path)
+    model = load_model(path)
     try:
         content = refilled(
             model,
@@ -269,6 +272,8 @@ def _check(module: OnnxModule, model: Any, folder: Path, examples: list[torch.Te
     """Compare with ONNX's own reference implementation, where it can run."""
     if onnx_file.opset_of(model) < NEWER or sum(each.numel() for each in module.parameters()) > MAX_CHECKED:
         return
+    if any(unrolled_edges(each.program) > MAX_PRODUCTS for each in module.programs.values()):
+        return
     from onnx import helper
     from onnx.reference import ReferenceEvaluator
 
@@ -303,6 +308,7 @@ def _reading(module: OnnxModule, model: Any) -> Reading:
     assumed = rounded_inside(layers, module.casts)
     if module.fixed > 1:
         assumed = (*assumed, f"the first axis of the input, of size {module.fixed}, counts samples")
+    assumed = (*assumed, *module.assumed)
     weights = module.graph.weights
     training = assumed_in_training(weights.shared, ["BatchNormalization"] if weights.statistics else [])
     return Reading(

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
-from lawful.formats.graphs import onnx_file, onnx_graph
-from lawful.formats.graphs.onnx_refusals import DOMAINS, advice, unread
+from lawful.formats.graphs import onnx_file
 from lawful.formats.io.limits import check_entries
 from lawful.network.assemble import sizes
 from lawful.network.dag import Dag
@@ -22,7 +21,9 @@ from lawful.program.domains.scalar_graph import GraphReading, is_piecewise_linea
 from lawful.program.frontends.onnx import place_of, read_onnx
 from lawful.program.passes.tail import depends_on_input, follows_tail
 from lawful.program.program import Node, Program
+from lawful.sources.onnx.graph import load as load_model
 
+ADVICE = "give the PyTorch module itself (module:factory), or a graph without it"
 OPEN = -1  # the size of a batch that the file leaves open
 MAX_SIZES = 64  # entries of a tensor that holds sizes or axes
 MAX_COMPUTED = 10_000_000  # entries of a constant that is computed
@@ -33,7 +34,7 @@ WHOLE = "its inputs are whole numbers: answers are about real ones"
 
 def load(path: Path, *, input_shape: tuple[int, ...] | None = None, drop_useless: bool = False) -> Mlp | Dag:
     """The network of an ONNX file; its first dimension is the batch, unless the file has only one sample."""
-    model = onnx_graph.load(path)
+    model = load_model(path)
     return network_of(model, path.parent, input_shape, drop_useless)
 
 
@@ -82,8 +83,6 @@ def _check(graph: Any) -> None:
             if name and name in known:
                 raise InvalidNetwork(f"{place} computes {name[:80]!r}, which exists already")
             known.add(name)
-        if node.domain not in DOMAINS:
-            raise Unsupported(f"{place}: {unread(node)}")
     for entry in graph.output:
         if entry.name not in known:
             raise InvalidNetwork(f"its output {entry.name[:80]!r} does not come from its input")
@@ -131,7 +130,7 @@ def _read(model: Any, folder: Path, entry: Any, batch: int, shape: tuple[int, ..
     array = partial(onnx_file.array, folder=folder)
     program = read_onnx(model, {entry.name: whole}, load=array, most=MAX_COMPUTED)
     kept, ignored = _result(program, [each.name for each in model.graph.output])
-    found = read_graph(kept, batch, hint=advice)
+    found = read_graph(kept, batch, hint=lambda place: ADVICE)
     network = found.domain.assembly.finish(found.value, drop_useless=drop_useless)
     return carrying(network, _reading(model, entry, found, network, ignored))
 
