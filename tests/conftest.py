@@ -13,6 +13,7 @@ import pytest
 from command_line import Run, ended, in_a_process, in_process
 from effort import trials
 from hypothesis import settings
+from second_opinion import every_certificate_checked_twice
 
 from lawful import Architecture, Dag, Mlp
 from lawful.network import Role, initialise
@@ -51,6 +52,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(10_000)
     gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _certificates_are_checked_twice() -> Iterator[None]:
+    """By checkers that share no line: all that the tests make and verify, in this process."""
+    with every_certificate_checked_twice():
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

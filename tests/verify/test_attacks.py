@@ -243,7 +243,7 @@ def chain(length: int) -> dict[str, Any]:
 def test_skips_past_many_levels_are_not_unrolled() -> None:
     """33 kB that make 500 million entries."""
     pair = {
-        "kind": "same", "version": 1, "about": [], "networks": [chain(600)] * 2, "box": None, "verdict": "equal",
+        "kind": "same", "version": 2, "about": [], "networks": [chain(600)] * 2, "box": None, "verdict": "equal",
         "within": {"kind": "exactly", "value": 0}, "counterexample": None,
         "witness": {"first": [], "second": [], "ending": "weights"},
     }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
 import random
 import subprocess
@@ -15,16 +14,11 @@ import pytest
 from effort import trials
 from forging import REFUSED, Proof, signed
 from real import MAKERS, real
+from second_opinion import PATH, load_second_checker
 
 from lawful import verify
 
-PATH = Path(__file__).parents[2] / "tools" / "second_checker.py"
-spec = importlib.util.spec_from_file_location("second_checker", PATH)
-assert spec is not None
-assert spec.loader is not None
-second = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(second)
-
+second = load_second_checker()
 COVERED = [name for name in MAKERS if real(name)["kind"] in second.KINDS]
 NUMBERS = [
     0,
@@ -95,7 +89,7 @@ def damage(proof: Proof, rng: random.Random) -> Proof:
     return changed
 
 
-def test_the_second_checker_covers_five_kinds() -> None:
+def test_the_second_checker_covers_the_first_tier() -> None:
     assert {real(name)["kind"] for name in COVERED} == set(second.KINDS)
 
 
@@ -132,3 +126,15 @@ def test_it_runs_alone(tmp_path: Path) -> None:
         [sys.executable, "-I", "-S", str(PATH), str(file)], capture_output=True, text=True, check=False
     )
     assert run.returncode == 2
+
+
+def test_what_the_first_accepts_wrongly_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hook that checks every certificate of the tests twice fails where the two disagree."""
+    kernel = sys.modules["lawful.verify.pruning.neurons"]
+    monkeypatch.setattr(kernel, "_is_rounded", lambda *_: True)
+    monkeypatch.setattr(kernel, "_propagate", lambda *_: kernel.ZERO)
+    proof = copy.deepcopy(real("pruning"))
+    weights = proof["stages"][-1]["after"]["weights"]
+    weights[0] += 1.0
+    with pytest.raises(AssertionError, match="another weight"):
+        verify(json.dumps(signed(proof)))

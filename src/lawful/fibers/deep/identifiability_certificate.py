@@ -52,7 +52,7 @@ def certificate(network: Mlp | Dag, found: Identifiability) -> dict[str, Any]:
     stack = Stack.of(mlp, exact=True)
     body: dict[str, Any] = {
         "kind": "identifiable",
-        "version": 1,
+        "version": 2,
         "about": [digest(mlp)],
         "network": mlp_json(mlp),
         "identifiable": found.identifiable,

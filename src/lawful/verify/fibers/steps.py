@@ -7,10 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from lawful.verify.core.layers import Box, CheckedStack, affine_range, layer_ranges
-from lawful.verify.core.numbers import ZERO, quotient
+from lawful.verify.core.numbers import ZERO, Span, activation_range, quotient
 from lawful.verify.core.schema import integer, integers, items, object_with_keys, require, word
-
-# The steps
 
 
 def apply_step(net: CheckedStack, value: object, box: Box) -> CheckedStack:
@@ -43,27 +41,20 @@ def _rescale(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> Ch
     )
 
 
-def _drop(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> CheckedStack:
-    """A neuron that is constant (its value moves into the next bias), unheard, or never active."""
-    neuron = _neuron(net, layer, given["neuron"])
-    row, above = net.layers[layer - 1][neuron], net.layers[layer]
-    if not any(row[:-1]):
-        value = row[-1] if row[-1] > 0 else net.slopes[layer - 1] * row[-1]
-        return net.without(layer, neuron, [[*head[:-1], head[-1] + head[neuron] * value] for head in above])
-    unheard = not any(head[neuron] for head in above)
-    rectified = layer >= 2 and net.slopes[layer - 2] == 0 and net.slopes[layer - 1] == 0
-    silent = rectified and all(entry <= 0 for entry in row)
-    require(unheard or silent, f"layer {layer}: neuron {neuron} cannot be dropped, it is active")
-    return net.without(layer, neuron)
+def _sum_range(net: CheckedStack, layer: int, neuron: int, box: Box) -> Span:
+    """The range of a neuron's sum on the domain, by interval arithmetic through the layers below."""
+    return affine_range(net.layers[layer - 1][neuron], layer_ranges(net, box, layer - 1))
 
 
-def _quiet(net: CheckedStack, layer: int, given: dict[str, Any], box: Box) -> CheckedStack:
-    """A ReLU neuron whose sum stays below 0 on the box of the question."""
+def _drop(net: CheckedStack, layer: int, given: dict[str, Any], box: Box) -> CheckedStack:
+    """A neuron that nothing reads, or whose value is constant on the domain: it moves into the biases above."""
     neuron = _neuron(net, layer, given["neuron"])
-    high = affine_range(net.layers[layer - 1][neuron], layer_ranges(net, box, layer - 1))[1]
-    off = net.slopes[layer - 1] == 0 and high is not None and high <= 0
-    require(off, f"layer {layer}: neuron {neuron} may be active on the box")
-    return net.without(layer, neuron)
+    above = net.layers[layer]
+    if not any(head[neuron] for head in above):
+        return net.without(layer, neuron)
+    low, high = activation_range(*_sum_range(net, layer, neuron, box), net.slopes[layer - 1])
+    require(low is not None and low == high, f"layer {layer}: neuron {neuron} is read, and not constant")
+    return net.without(layer, neuron, [[*head[:-1], head[-1] + head[neuron] * low] for head in above])
 
 
 def _merge(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> CheckedStack:
@@ -80,11 +71,12 @@ def _merge(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> Chec
     return net.without(layer, drop, heads)
 
 
-def _collapse(net: CheckedStack, layer: int, _: dict[str, Any], __: Box) -> CheckedStack:
-    """Two layers with the identity between them are one: by the slope, or as nothing seen or added is negative."""
-    positive = layer >= 2 and net.slopes[layer - 2] == 0
-    positive = positive and all(entry >= 0 for row in net.layers[layer - 1] for entry in row)
-    require(net.slopes[layer - 1] == 1 or positive, f"layer {layer} is not linear")
+def _collapse(net: CheckedStack, layer: int, _: dict[str, Any], box: Box) -> CheckedStack:
+    """Two layers with the identity between them are one: by the slope, or as every neuron is always active."""
+    if net.slopes[layer - 1] != 1:
+        ranges = layer_ranges(net, box, layer - 1)
+        lows = [affine_range(row, ranges)[0] for row in net.layers[layer - 1]]
+        require(all(low is not None and low >= 0 for low in lows), f"layer {layer} is not linear")
     below, above = net.layers[layer - 1], net.layers[layer]
     width = net.widths[layer - 1]
     rows = []
@@ -117,15 +109,15 @@ def _translate(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> 
     return net.changed(layer, rows, above)
 
 
-def _lift(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> CheckedStack:
-    """Move the bias of a neuron that sees and adds nothing negative, before and after: it is linear."""
+def _lift(net: CheckedStack, layer: int, given: dict[str, Any], box: Box) -> CheckedStack:
+    """Move the bias of a neuron that is always active, before and after."""
     neuron, shift = _neuron(net, layer, given["neuron"]), quotient(given["shift"], "step.shift")
+    low = _sum_range(net, layer, neuron, box)[0]
+    active = low is not None and low >= 0 and low + shift >= 0
+    require(active, f"layer {layer}: neuron {neuron} is not always active")
     rows = [[*row] for row in net.layers[layer - 1]]
-    above = [[*row[:-1], row[-1] - shift * row[neuron]] for row in net.layers[layer]]
-    sees = layer >= 2 and net.slopes[layer - 2] == 0 and all(entry >= 0 for entry in rows[neuron])
     rows[neuron][-1] += shift
-    require(sees and rows[neuron][-1] >= 0, f"layer {layer}: neuron {neuron} is not always active")
-    return net.changed(layer, rows, above)
+    return net.changed(layer, rows, [[*row[:-1], row[-1] - shift * row[neuron]] for row in net.layers[layer]])
 
 
 def _flip(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> CheckedStack:
@@ -149,7 +141,6 @@ STEPS: dict[str, tuple[str, Step]] = {
     "reorder": ("order", _reorder),
     "rescale": ("factors", _rescale),
     "drop": ("neuron", _drop),
-    "quiet": ("neuron", _quiet),
     "merge": ("keep drop", _merge),
     "collapse": ("", _collapse),
     "translate": ("neuron shift", _translate),
