@@ -13,16 +13,16 @@ from lawful.papers.leaky import (
     LeakyResNet,
     RepresentationPath,
     TeacherTask,
-    adapted,
+    adapt_steps,
+    change_grid,
     energies,
     read_blocks,
     recipe,
-    regridded,
     solve,
     teacher,
     trace,
 )
-from lawful.papers.leaky.mechanics import lifted
+from lawful.papers.leaky.mechanics import lift
 from lawful.papers.leaky.solver.objective import Objective
 
 STATIONARITY = 1e-3
@@ -105,7 +105,7 @@ def _grids(layers: int = 40, grids: int = 3) -> Row:
         )  # fmt: skip
         spent += found.evaluations * found.network.layers
         if number:
-            network = regridded(found.network, 2 * found.network.layers, train)
+            network = change_grid(found.network, 2 * found.network.layers, train)
     return Row(
         f"geodesic to stationarity 0.01 by {grids} grids, 20-5-20, width 40, {layers} layers",
         time.process_time() - middle,
@@ -163,7 +163,7 @@ def _gradient(net: LeakyResNet, train: TeacherTask, objective: Objective, point:
 
 def _adaptation(objective: Objective, point: np.ndarray) -> Row:
     gradients = 10 * best_of(lambda: objective(point), 2)
-    seconds = best_of(lambda: adapted(objective.steps, objective.states, 5.0))
+    seconds = best_of(lambda: adapt_steps(objective.steps, objective.states, 5.0))
     return Row("adapting the steps, same size", seconds, "10 gradients", gradients, f"{100 * seconds / gradients:.2g}%")
 
 
@@ -171,7 +171,7 @@ def _energies(net: LeakyResNet, train: TeacherTask) -> Row:
     path = trace(net, train, 0.04)
 
     def one_layer_by_pseudo_inverse() -> None:
-        sigma, A = lifted(path.A[25]), path.A[25]
+        sigma, A = lift(path.A[25]), path.A[25]
         inverse = np.linalg.pinv(sigma.T @ sigma)
         for M in (A, path.velocity[25]):
             np.trace(M @ inverse @ M.T)

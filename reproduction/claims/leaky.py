@@ -9,7 +9,7 @@ import torch
 
 from lawful.figure import Figure, Panel, Series
 from lawful.papers.leaky import hamiltonian, integrate, lagrangian, minimal_weights, motion, stable_norm, theorem_four
-from lawful.papers.leaky.mechanics import lifted, operator_norm
+from lawful.papers.leaky.mechanics import lift, operator_norm
 from lawful.types import Floats
 from reproduction.claim import Erratum, Outcome, Size, claim
 from reproduction.claims.extremes import largest, smallest
@@ -44,7 +44,7 @@ def minimal(full: bool) -> Outcome:
     smallest_excess = np.inf
     for _ in range(100 if full else 15):
         A, velocity = rng.normal(size=(11, 6)), rng.normal(size=(11, 6))
-        sigma, weight = lifted(A), minimal_weights(A, velocity, DEPTH)
+        sigma, weight = lift(A), minimal_weights(A, velocity, DEPTH)
         worst_fit = largest(worst_fit, float(np.abs(weight @ sigma - DEPTH * A - velocity).max()))
         other = rng.normal(size=weight.shape)
         other += (DEPTH * A + velocity - other @ sigma) @ np.linalg.pinv(sigma)
@@ -93,7 +93,7 @@ def energy(full: bool) -> Outcome:
     """Wide representations, exact solves."""
     worst = 0.0
     for A, B in _pairs(100 if full else 15, 12, 5):
-        K = lifted(A).T @ lifted(A)
+        K = lift(A).T @ lift(A)
         velocity = motion(A, B, DEPTH)[0]
         kinetic = np.trace(velocity @ np.linalg.solve(K, velocity.T)) / (2 * DEPTH)
         potential = -DEPTH / 2 * np.trace(A @ np.linalg.solve(K, A.T))
@@ -114,7 +114,7 @@ def fourth(full: bool) -> Outcome:
     tightest = np.inf
     for seed in range(20 if full else 4):
         states, momenta = _flow(seed, 200)
-        velocity, sizes = motion(states, momenta, DEPTH)[0], operator_norm(lifted(states))
+        velocity, sizes = motion(states, momenta, DEPTH)[0], operator_norm(lift(states))
         for ratio in (1e-5, 1e-3, 1e-1, 10.0):
             steps = np.full(len(states), 1 / len(states))
             found = theorem_four(states, momenta, velocity, steps, DEPTH, ratio * sizes)
@@ -125,8 +125,8 @@ def fourth(full: bool) -> Outcome:
     for A, B in _pairs(200 if full else 30, 6, 9, seed=1):
         gamma = 10 ** np.random.default_rng(0).uniform(-4, 2)
         velocity = motion(A, B, DEPTH)[0]
-        shifted = stable_norm(velocity + gamma * DEPTH * B, lifted(A), gamma) / (2 * DEPTH)
-        potential = DEPTH / 2 * stable_norm(A, lifted(A), gamma) + gamma * DEPTH / 2 * (B**2).sum()
+        shifted = stable_norm(velocity + gamma * DEPTH * B, lift(A), gamma) / (2 * DEPTH)
+        potential = DEPTH / 2 * stable_norm(A, lift(A), gamma) + gamma * DEPTH / 2 * (B**2).sum()
         worst = largest(worst, float(abs(shifted - potential - hamiltonian(A, B, DEPTH)) / (shifted + potential)))
     return Outcome(
         worst < 1e-9 and not any(violations.values()),
@@ -151,7 +151,7 @@ def rate_bound(full: bool) -> Outcome:
     ours = printed = -np.inf
     for _ in range(5000 if full else 600):
         A, B = rng.normal(size=(2, 3)), rng.normal(size=(2, 3)) * 10 ** rng.uniform(-1, 1.5)
-        sigma, velocity, gamma = lifted(A), motion(A, B, DEPTH)[0], 10 ** rng.uniform(-2, 3)
+        sigma, velocity, gamma = lift(A), motion(A, B, DEPTH)[0], 10 ** rng.uniform(-2, 3)
         push = float(np.sqrt(gamma) * np.linalg.norm(B))
         excess = float(stable_norm(A, sigma, gamma) + 2 / DEPTH * hamiltonian(A, B, DEPTH))
         if excess < 0:
@@ -181,7 +181,7 @@ def gamma_scale(full: bool) -> Outcome:
     moved = {1: 0.0, 2: 0.0}  # by the power of ‖K‖_op
     for _ in range(50 if full else 8):
         A = rng.normal(size=(6, 9)) * 10 ** rng.uniform(0.2, 1)
-        sigma = lifted(A)
+        sigma = lift(A)
         operator, square = float(np.linalg.norm(sigma.T @ sigma, 2)), float(np.linalg.norm(sigma, 2) ** 2)
         ours, printed = largest(ours, abs(operator / square - 1)), largest(printed, abs(operator**2 / square - 1))
         plain = np.maximum(A, 0)
@@ -214,7 +214,7 @@ def momentum_from_weights(full: bool) -> Outcome:
     """Recover the momentum from `W = L B σᵀ`; try the printed product."""
     worst, shapes_fit = 0.0, True
     for A, B in _pairs(30 if full else 6, 5, 9):
-        sigma = lifted(A)
+        sigma = lift(A)
         weight = DEPTH * B @ sigma.T
         inverse = np.linalg.pinv(sigma)
         range_part = B @ inverse @ sigma
@@ -240,7 +240,7 @@ def balancedness(full: bool) -> Outcome:
     panel: list[Series] = []
     for seed in range(10 if full else 3):
         states, momenta = _flow(seed, 2000)
-        weights = DEPTH * momenta @ np.swapaxes(lifted(states), -1, -2)
+        weights = DEPTH * momenta @ np.swapaxes(lift(states), -1, -2)
         size, bias = (weights**2).sum(axis=(1, 2)), (weights[:, :, -1] ** 2).sum(axis=1)
         h = 0.6 / 2000
         gained = DEPTH * h * np.concatenate([[0], np.cumsum((bias[1:] + bias[:-1]) / 2)])

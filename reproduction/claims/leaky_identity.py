@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lawful.papers.leaky import added_neuron_gain, flat_path, identity_cost, minimise_identity_cost, stable_rank
-from lawful.papers.leaky.mechanics import lifted
+from lawful.papers.leaky.mechanics import lift
 from lawful.types import Floats
 from reproduction.claim import Erratum, Outcome, Size, claim
 from reproduction.claims.extremes import largest, smallest
@@ -133,7 +133,7 @@ def _gain_of_freed(A: Floats, neuron: int, tolerance: float, size: float = 1e-3)
     kernel = np.maximum(A, 0).T @ np.maximum(A, 0)
     trials = [*kernel, *np.random.default_rng(0).normal(size=(100, A.shape[1]))]
     best = trials[int(np.argmin([added_neuron_gain(A, z, tolerance=tolerance) for z in trials]))]
-    _, values, right = np.linalg.svd(lifted(A), full_matrices=False)
+    _, values, right = np.linalg.svd(lift(A), full_matrices=False)
     inside = right[values > tolerance * values[0]]
     best = inside.T @ (inside @ best)
     filled = A.copy()

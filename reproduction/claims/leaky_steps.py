@@ -18,7 +18,7 @@ from lawful.papers.leaky import (
     Energies,
     LeakyResNet,
     TeacherTask,
-    adapted,
+    adapt_steps,
     energies,
     equidistant,
     irregular,
@@ -220,7 +220,7 @@ def adaptive_cost(full: bool) -> Outcome:
         start = time.process_time()
         objective(point)
         middle = time.process_time()
-        steps = adapted(objective.steps, objective.states, 3.0)
+        steps = adapt_steps(objective.steps, objective.states, 3.0)
         gradient, update = smallest(gradient, middle - start), smallest(update, time.process_time() - middle)
     share = update / (10 * gradient)
     return Outcome(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from lawful.papers.leaky import LeakyResNet, irregular, relayered
+from lawful.papers.leaky import LeakyResNet, change_layers, irregular
 from reproduction.claim import Erratum, Outcome, Size, claim
 from reproduction.claims.extremes import largest
 
@@ -36,7 +36,7 @@ def integration_range(full: bool) -> Outcome:
     worst = cost = 0.0
     for seed in range(50 if full else 8):
         net, c = _network(12, seed), float(np.random.default_rng(seed).uniform(0.3, 4))
-        stretched, _ = relayered(net, c * net.steps.numpy(), DEPTH / c)
+        stretched, _ = change_layers(net, c * net.steps.numpy(), DEPTH / c)
         before, after = net(_inputs(seed)).detach(), stretched(_inputs(seed)).detach()
         worst = largest(worst, float((after - before).abs().max() / before.abs().max()))
         cost = largest(cost, abs(float((stretched.parameter_cost() * c / net.parameter_cost()).detach()) - 1))
@@ -61,7 +61,7 @@ def output_scaling(full: bool) -> Outcome:
         leakier = fine.replaced(weights, effective_depth=DEPTH + c)
         before, after = fine(_inputs(1)).detach(), leakier(_inputs(1)).detach()
         errors.append(float((after - np.exp(-c) * before).norm() / after.norm()))
-    exact, scale = relayered(net, effective_depth=DEPTH + c)
+    exact, scale = change_layers(net, effective_depth=DEPTH + c)
     states = zip(scale, net.path(_inputs(2)), exact.path(_inputs(2)), strict=True)
     discrete = largest(float((b - s * a).detach().abs().max()) for s, a, b in states)
     order = float(np.log2(errors[-2] / errors[-1]))

@@ -7,7 +7,7 @@ import numpy as np
 from lawful.network import Mlp
 from lawful.papers.truncation.cumulative import Chain, TruncationMap
 from lawful.papers.truncation.flow.field import Maps, truncate
-from lawful.papers.truncation.flow.motion import composed
+from lawful.papers.truncation.flow.motion import compose_maps
 from reproduction.claim import Erratum, Outcome, Size, claim
 from reproduction.claims.extremes import largest, smallest
 from reproduction.claims.truncation import rotations
@@ -113,7 +113,7 @@ def composition(full: bool) -> Outcome:
             largest(float(np.abs(truncate(clusters[1 - k], maps.shifts[k], maps.rotations[k]) - clusters[1 - k]).max())
                 for k in (0, 1))
         )  # fmt: skip
-        equal.append(largest(float(np.abs(composed(clusters[k], maps) - alone[k]).max()) for k in (0, 1)))
+        equal.append(largest(float(np.abs(compose_maps(clusters[k], maps) - alone[k]).max()) for k in (0, 1)))
     measured = {"others_moved": largest(others_kept), "difference_without": equal[0], "difference_with": equal[1]}
     return Outcome(largest(others_kept) < 1e-12 and equal[1] < 1e-12, measured, equal[0] < 1e-9)
 

@@ -14,7 +14,7 @@ from falsification import Trial
 from torch import nn
 
 import lawful
-from lawful.cli.training.flow import _locked
+from lawful.cli.training.flow import _locked_weights
 from lawful.network import Mlp
 from lawful.report.training.flow import compare_text, drift_text, flow_text
 from lawful.training import HeavyBall, Optimizer, compare, known_laws, problem
@@ -101,13 +101,13 @@ def signs_kept() -> Iterator[Trial]:
         theta = run.trajectory.theta
         held = sum(len({float(np.sign(value)) for value in theta[:, edge]} - {0.0}) == 1 for edge in locks(net))
         for kept in range(4):
-            said = f"locked weights: {kept} of {len(locks(net))} kept" in drift_text(run, _locked(run))
+            said = f"locked weights: {kept} of {len(locks(net))} kept" in drift_text(run, _locked_weights(run))
             yield Trial(f"{about}, {kept} kept", said, bool(locks(net)) and held == kept)
 
 
 def none_locked() -> Iterator[Trial]:
     for about, net, run in runs():
-        said = "no weight is locked" in drift_text(run, _locked(run))
+        said = "no weight is locked" in drift_text(run, _locked_weights(run))
         yield Trial(about, said, not locks(net))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from lawful import Architecture, Dag, LawfulError, Mlp
-from lawful.training import Optimizer, balances, compare, integrate, known_laws, named, problem
+from lawful.training import Optimizer, balances, compare, integrate, known_laws, problem, quantities_of
 from lawful.training.optimizers import ExactDrift, steps
 
 
@@ -133,7 +133,7 @@ def test_divergence_is_reported_and_keeps_the_start() -> None:
 
 def test_laws_that_are_not_quadratic_have_no_prediction() -> None:
     network, x, y = example("1-1-1 linear")
-    law = named({"log-free": lambda theta: (theta[0] ** 2 - theta[1] ** 2) ** 2})
+    law = quantities_of({"log-free": lambda theta: (theta[0] ** 2 - theta[1] ** 2) ** 2})
     found = compare(problem(network, x, y), law, [Optimizer("sgd", 0.01)], 0.5)
     assert found.rows[0].exact is None
     assert found.rows[0].predicted_drift is None

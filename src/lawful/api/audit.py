@@ -240,15 +240,15 @@ def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, .
     name = facts["asked"]
     network, pruning, box_pruning = facts["network"], facts["pruning"], facts["box_pruning"]
     found: list[Recommendation] = []
-    removed = _removed_share(network, pruning)
+    removed = _share_removed(network, pruning)
     if removed > 0:
-        title, benefit = says.advise_pruning(_removed(pruning), removed, pruning.rounding)
+        title, benefit = says.advise_pruning(_count_removed(pruning), removed, pruning.rounding)
         found.append(Recommendation(title, f"lawful prune {name} {SAVED}", benefit, removed))
-    if box_pruning is not None and (more := _removed_share(network, box_pruning)) > removed:
+    if box_pruning is not None and (more := _share_removed(network, box_pruning)) > removed:
         low, high = float(box[0].min()), float(box[1].max())
         wide = prune(network, box=(np.full_like(box[0], low), np.full_like(box[1], high)))
-        if (more := _removed_share(network, wide)) > removed:
-            title, benefit = says.advise_box(_removed(wide), more, Fraction(wide.bound) + Fraction(wide.rounding))
+        if (more := _share_removed(network, wide)) > removed:
+            title, benefit = says.advise_box(_count_removed(wide), more, Fraction(wide.bound) + Fraction(wide.rounding))
             command = f"lawful prune {name} --box={low!r},{high!r} {SAVED}"
             found.append(Recommendation(title, command, benefit, more))
     if facts["unlocked"] is not None:
@@ -267,10 +267,10 @@ def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, .
     return tuple(sorted(found, key=lambda each: -each.share)[:MOST_RECOMMENDATIONS])
 
 
-def _removed(pruning: Pruning) -> int:
+def _count_removed(pruning: Pruning) -> int:
     """How many neurons went."""
     return pruning.neurons_before - pruning.neurons_after
 
 
-def _removed_share(network: Mlp | Dag, pruning: Pruning) -> float:
+def _share_removed(network: Mlp | Dag, pruning: Pruning) -> float:
     return 1.0 - pruning.network.parameters / network.parameters

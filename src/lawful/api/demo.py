@@ -101,10 +101,10 @@ def _story(folder: Path, seed: int) -> Demo:
         _same("export to ONNX", folder, "trained.safetensors", "trained.onnx", trained),
         _same("fold batch norms", folder, "trained.onnx", "folded-wrong.onnx"),
         _same("fold again, with the model's own ε", folder, "trained.onnx", "folded.onnx"),
-        _bounded(folder),
+        _bound_rounding(folder),
     ]
     image = conversion.read_differently(trained, wrong, unseen)
-    step, gone, kept = _pruned(folder)
+    step, gone, kept = _prune_channels(folder)
     read = [int(conversion.outputs(module, image).argmax()) for module in (trained, wrong)]
     right = [_accuracy(module, unseen) for module in (trained, wrong)]
     found = audit_module(_module(folder / "folded.onnx"), (1, 8, 8), source="folded.onnx")
@@ -135,7 +135,7 @@ def _same(name: str, folder: Path, first: str, second: str, module: nn.Sequentia
     )
 
 
-def _bounded(folder: Path) -> ConversionStep:
+def _bound_rounding(folder: Path) -> ConversionStep:
     """What rounding to int8 changes, for every image."""
     from lawful.api.two_networks import TwoNetworks
     from lawful.bounds.certificate import certificate
@@ -161,7 +161,7 @@ def _gap(folder: Path, image: Floats) -> tuple[float, float]:
     return float(found.lower), float(found.upper)
 
 
-def _pruned(folder: Path) -> tuple[ConversionStep, tuple[int, int], tuple[int, int]]:
+def _prune_channels(folder: Path) -> tuple[ConversionStep, tuple[int, int], tuple[int, int]]:
     """The channels that every image leaves at one value, taken out; with a certificate."""
     from lawful.api.pruning.by_channels import by_channels
     from lawful.formats.io.writing import write_bytes

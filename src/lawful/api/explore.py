@@ -72,13 +72,13 @@ def explore(
     >>> found.laws.laws, found.components.log2_components, found.made_up
     (4, 0, True)
     """
-    layered = _layered(open_free(network, seed=seed, **open_options(reading)))
+    layered = _as_layers(open_free(network, seed=seed, **open_options(reading)))
     if layered.parameters > MOST_PARAMETERS:
         raise Unsupported(
             f"the explorer moves networks of up to {MOST_PARAMETERS:,} parameters in the browser, not "
             f"{layered.parameters:,}; `lawful audit --html` describes larger ones"
         )
-    second = None if other is None else _layered(open_free(other, seed=seed, **open_options(reading)))
+    second = None if other is None else _as_layers(open_free(other, seed=seed, **open_options(reading)))
     if second is not None and (second.widths[0], second.widths[-1]) != (layered.widths[0], layered.widths[-1]):
         raise LawfulError(f"{layered} and {second} have different inputs or outputs: they cannot be overlaid")
     inputs, targets = _samples(layered, data, seed)
@@ -103,7 +103,7 @@ def explore(
     return answered(found, layered, *([] if second is None else [second]))
 
 
-def _layered(network: Mlp | Dag) -> Mlp:
+def _as_layers(network: Mlp | Dag) -> Mlp:
     try:
         return network if isinstance(network, Mlp) else Mlp.from_dag(network)
     except LawfulError as error:

@@ -57,7 +57,7 @@ def audit_module(
     if effort not in MOST_ENTRIES:
         raise LawfulError(f"unknown effort {effort!r}: choose from {', '.join(MOST_ENTRIES)}")
     found = symmetries(module, input)
-    asked = asked or _asked(source, input)
+    asked = asked or _as_command(source, input)
     skipped: list[Skipped] = []
     where, rank, after, norm = None, None, None, None
     parameters = sum(tensor.numel() for tensor in module.parameters())
@@ -69,7 +69,7 @@ def audit_module(
             where = components(graph)
             rank = singularity(graph)
             after = None if not where.locked else unlock(graph).locked
-            norm = _balanced_norm(graph)
+            norm = _norm_at_balance(graph)
         except (Unsupported, LawfulError) as error:
             skipped.append(Skipped("where training can go", str(error), f"lawful symmetries {asked}"))
     return ModuleAudit(
@@ -88,7 +88,7 @@ def audit_module(
     )
 
 
-def _balanced_norm(graph: EntryGraph) -> float | None:
+def _norm_at_balance(graph: EntryGraph) -> float | None:
     """The squared norm of all entries in the graph after rescaling to balance 0, over that now."""
     if not len(graph.hidden):
         return None
@@ -97,7 +97,7 @@ def _balanced_norm(graph: EntryGraph) -> float | None:
     return float(np.square(done.dag.theta).sum()) / before if done.reached and before else None
 
 
-def _asked(source: str, input: Any) -> str:
+def _as_command(source: str, input: Any) -> str:
     """How the user names the module on the command line."""
     return shlex.quote(source) + (f" --input {shlex.quote(input)}" if isinstance(input, str) else "")
 

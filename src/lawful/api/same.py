@@ -117,17 +117,19 @@ def _by_weights(networks: TwoNetworks, seed: int, started: float) -> tuple[Samen
     pair, readings = networks.checkpoints()
     found: Sameness
     if isinstance(pair, ApartPair):
-        found, evidence = _retraced(*decide_apart(pair, seed=seed))
+        found, evidence = _retrace_input(*decide_apart(pair, seed=seed))
         return read_as(replace(found, seconds=time.perf_counter() - started), *readings), evidence
     form, verdict = decide(pair, seed=seed)
     told = replace(verdict, rewritten=form.rewritten)
     if verdict.verdict != "equal" and (words := quantisation_words(pair, networks.first, networks.second)):
         told = replace(told, reason=f"{told.reason}; {words}")
-    found, evidence = _retraced(form, told) if not told.certified else (told, lambda: copy_certificate(form, verdict))
+    found, evidence = (
+        _retrace_input(form, told) if not told.certified else (told, lambda: copy_certificate(form, verdict))
+    )
     return read_as(replace(found, seconds=time.perf_counter() - started), *readings), evidence
 
 
-def _retraced(
+def _retrace_input(
     pair: CheckpointPair | ApartPair, found: CheckpointVerdict | ApartVerdict
 ) -> tuple[CheckpointVerdict | ApartVerdict, Evidence | None]:
     """A difference that an input shows, with the steps to the outputs there if they can be listed."""

@@ -31,8 +31,8 @@ from lawful.training import (
     balance_projection,
     integrate,
     known_laws,
-    named,
     problem,
+    quantities_of,
 )
 from lawful.training.comparison import Comparison
 from lawful.training.comparison import compare as compare_all
@@ -97,7 +97,7 @@ def flow(
         raise LawfulError("project=True is for the plain gradient flow of a network, not of another module or flow")
     metric = method.metric if isinstance(method, Riemannian) else method if isinstance(method, Metric) else None
     if metric is not None:  # other laws are kept, and they are known for constant metrics of networks
-        laws = named({}) if graph is None or not isinstance(metric, Metric) else laws_under(metric, graph)
+        laws = quantities_of({}) if graph is None or not isinstance(metric, Metric) else laws_under(metric, graph)
     trajectory = integrate(
         at,
         until,

@@ -48,7 +48,7 @@ class TwoNetworks:
             for name in ("first", "second"):
                 source = getattr(self, name)
                 if isinstance(source, (str, os.PathLike)) and not _is_text_of_factory(source):
-                    object.__setattr__(self, name, _named_alike(source, as_folder(Path(source))))
+                    object.__setattr__(self, name, _in_users_words(source, as_folder(Path(source))))
 
     @property
     def models(self) -> tuple[Any, Any]:
@@ -175,7 +175,7 @@ def _is_large(module: nn.Module) -> bool:
     return not linear and sum(tensor.numel() for tensor in module.parameters()) > SMALL
 
 
-def _named_alike(source: str | os.PathLike[str], path: Path) -> str | os.PathLike[str]:
+def _in_users_words(source: str | os.PathLike[str], path: Path) -> str | os.PathLike[str]:
     """A path in the words of its user, where it is the one that was given."""
     return source if path == Path(source) else os.fspath(path)
 

@@ -33,7 +33,7 @@ def harmless(text: str) -> str:
     >>> print(harmless("θ² \x1b[31mred\u202e"))
     θ² \x1b[31mred\u202e
     """
-    return UNUSUAL.sub(lambda found: _shown(found[0]), text)
+    return UNUSUAL.sub(lambda found: _escape_letter(found[0]), text)
 
 
 def fit(text: str, width: int | None) -> str:
@@ -55,7 +55,7 @@ def fit(text: str, width: int | None) -> str:
     return "\n".join(lines)
 
 
-def _shown(letter: str) -> str:
+def _escape_letter(letter: str) -> str:
     if letter.isprintable() or unicodedata.category(letter) == "Zs":
         return letter
     return letter.encode("unicode_escape").decode()
@@ -247,7 +247,9 @@ def print_json(result: Mapping[str, Any]) -> None:
     be re-checked, or why it cannot.
     """
     text = json.dumps(plain(_with_evidence(_with_readings(result))), allow_nan=False, ensure_ascii=False, indent=1)
-    text = UNUSUAL.sub(lambda found: found[0] if _shown(found[0]) == found[0] else json.dumps(found[0])[1:-1], text)
+    text = UNUSUAL.sub(
+        lambda found: found[0] if _escape_letter(found[0]) == found[0] else json.dumps(found[0])[1:-1], text
+    )
     if isinstance(sys.stdout, Out):
         sys.stdout.answer(text + "\n")
     else:

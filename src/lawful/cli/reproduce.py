@@ -51,7 +51,7 @@ def reproduce(
     elif ids:
         chosen = [find(id) for id in ids]
         runs = [run_claim(claim, full, None if out is None else out / "runs") for claim in chosen]
-        results = [_written(run, out) for run in runs]
+        results = [_save_result(run, out) for run in runs]
     else:
         raise LawfulError("name claims to run, or use --list or --all")
     if markdown is not None:
@@ -69,7 +69,7 @@ def _say(as_json: bool, result: dict[str, Any], text: str) -> None:
         typer.echo(text)
 
 
-def _written(run: ClaimRun, out: Path | None) -> dict[str, Any]:
+def _save_result(run: ClaimRun, out: Path | None) -> dict[str, Any]:
     """The result, kept with its figure in a folder if one was named."""
     from lawful.api.figure_file import save
     from lawful.formats.io.writing import make_folder

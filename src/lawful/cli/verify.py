@@ -76,7 +76,7 @@ def verify(
     given: list[Any] = (
         [FloatTensors(Path(text)) for text in things]
         if of_files
-        else [_named(text, seed, reading | {"drop_useless": drop_useless}) for text in things]
+        else [_read_named(text, seed, reading | {"drop_useless": drop_useless}) for text in things]
     )
     try:
         found = check(content, *given)
@@ -112,7 +112,7 @@ def _node_names(text: str, seed: int, reading: dict[str, Any]) -> list[str]:
     return [graph.names[node] for node in graph.hidden]
 
 
-def _named(text: str, seed: int, reading: dict[str, Any]) -> Names:
+def _read_named(text: str, seed: int, reading: dict[str, Any]) -> Names:
     """Read it in every way that fits; if none does, the reason is that of a network."""
     from lawful.verify.core.binding import digests_of
     from lawful.verify.core.safetensors import SafeTensors

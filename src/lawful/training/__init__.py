@@ -16,7 +16,7 @@ from lawful.training.quantities import (
     known_laws,
     layer_matrix,
     linear_laws,
-    named,
+    quantities_of,
     singular_values,
 )
 
@@ -38,7 +38,7 @@ __all__ = [
     "known_laws",
     "layer_matrix",
     "linear_laws",
-    "named",
     "problem",
+    "quantities_of",
     "singular_values",
 ]

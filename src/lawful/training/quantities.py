@@ -86,7 +86,7 @@ def known_laws(network: Source) -> Quantities:
     return found + linear_laws(mlp) if mlp is not None and 1.0 in mlp.slopes else found
 
 
-def named(functions: Mapping[str, Callable[[Floats], float]]) -> Quantities:
+def quantities_of(functions: Mapping[str, Callable[[Floats], float]]) -> Quantities:
     """Any functions of θ by name, for instance laws found elsewhere."""
     return Quantities(
         tuple(functions), lambda theta: np.array([float(each(theta)) for each in functions.values()]), quadratic=False

@@ -21,7 +21,7 @@ from lawful.papers.leaky import (
     stable_rank,
     theorem_four,
 )
-from lawful.papers.leaky.mechanics import lifted, operator_norm
+from lawful.papers.leaky.mechanics import lift, operator_norm
 
 DEPTH = 3.5
 
@@ -33,7 +33,7 @@ def pair(seed: int, width: int = 5, samples: int = 7, layers: int | None = None)
 
 
 def norm_by_inverse(M: np.ndarray, A: np.ndarray, gamma: float) -> float:
-    sigma = lifted(A)
+    sigma = lift(A)
     inverse = np.linalg.inv(sigma.T @ sigma + gamma * np.eye(A.shape[1]))
     return float(np.trace(M @ inverse @ M.T))
 
@@ -59,7 +59,7 @@ def test_hamiltons_equations_are_the_gradient_of_the_hamiltonian(seed: int, soft
 @settings(max_examples=trials(20, 60), deadline=None)
 def test_stable_norm_is_the_trace_with_the_inverse(seed: int, width: int, samples: int, gamma: float) -> None:
     A, M = pair(seed, width, samples)
-    np.testing.assert_allclose(stable_norm(M, lifted(A), gamma), norm_by_inverse(M, A, gamma), rtol=1e-7)
+    np.testing.assert_allclose(stable_norm(M, lift(A), gamma), norm_by_inverse(M, A, gamma), rtol=1e-7)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 8), st.integers(1, 12), st.floats(1e-4, 100))
@@ -68,13 +68,13 @@ def test_theorem_four_first_line_for_any_pair(seed: int, width: int, samples: in
     """P3 Theorem 4: 𝓗 = ‖∂A + γL̃B‖²/(2L̃) - (L̃/2)‖A‖² - γ(L̃/2)‖B‖² whenever ∂A = L̃(BK - A)."""
     A, B = pair(seed, width, samples)
     velocity = motion(A, B, DEPTH)[0]
-    gamma = ratio * float(operator_norm(lifted(A)))
+    gamma = ratio * float(operator_norm(lift(A)))
     right = (
         norm_by_inverse(velocity + gamma * DEPTH * B, A, gamma) / (2 * DEPTH)
         - DEPTH / 2 * norm_by_inverse(A, A, gamma)
         - gamma * DEPTH / 2 * (B**2).sum()
     )
-    sizes = DEPTH * (gamma + operator_norm(lifted(A))) * (B**2).sum() + DEPTH
+    sizes = DEPTH * (gamma + operator_norm(lift(A))) * (B**2).sum() + DEPTH
     assert abs(right - hamiltonian(A, B, DEPTH)) < 1e-9 * sizes
 
 
@@ -83,7 +83,7 @@ def test_theorem_four_all_sides_on_a_hamiltonian_flow(seed: int) -> None:
     A, B = pair(seed, 4, 6)
     states, momenta = integrate(A, 0.2 * B / np.abs(B).max(), 2.0, until=0.6, steps=300)
     velocity = motion(states, momenta, 2.0)[0]
-    gamma = 1e-2 * operator_norm(lifted(states))
+    gamma = 1e-2 * operator_norm(lift(states))
     found = theorem_four(states, momenta, velocity, np.full(len(states), 0.6 / 300), 2.0, gamma)
     assert found.violations() == dict.fromkeys(found.violations(), 0.0)
     assert found.rank_low < found.rank_middle <= found.rank_high + 1e-9
@@ -92,7 +92,7 @@ def test_theorem_four_all_sides_on_a_hamiltonian_flow(seed: int) -> None:
 def test_theorem_four_notices_a_velocity_that_does_not_belong() -> None:
     A, B = pair(0, layers=4)
     wrong = 1.1 * motion(A, B, DEPTH)[0]
-    gamma = 1e-2 * operator_norm(lifted(A))
+    gamma = 1e-2 * operator_norm(lift(A))
     assert theorem_four(A, B, wrong, np.full(4, 0.25), DEPTH, gamma).violations()["identity"] > 1e-4
 
 
@@ -123,7 +123,7 @@ def test_energy_is_kinetic_plus_potential_in_the_exact_norm() -> None:
     """P3 equation 2, with K invertible on the samples (w + 1 > N)."""
     A, B = pair(3, width=9, samples=4)
     velocity = motion(A, B, DEPTH)[0]
-    K = lifted(A).T @ lifted(A)
+    K = lift(A).T @ lift(A)
     norm = lambda M: np.trace(M @ np.linalg.solve(K, M.T))  # noqa: E731
     expected = norm(velocity) / (2 * DEPTH) - DEPTH / 2 * norm(A)
     np.testing.assert_allclose(hamiltonian(A, B, DEPTH), expected, rtol=1e-9)
@@ -133,12 +133,12 @@ def test_lagrangian_terms_add_up_and_weights_are_minimal() -> None:
     rng = np.random.default_rng(5)
     A, velocity = rng.normal(size=(9, 4)), rng.normal(size=(9, 4))
     weight = minimal_weights(A, velocity, DEPTH)
-    np.testing.assert_allclose(weight @ lifted(A), DEPTH * A + velocity, atol=1e-10)
+    np.testing.assert_allclose(weight @ lift(A), DEPTH * A + velocity, atol=1e-10)
     terms = lagrangian(A, velocity, DEPTH, 1e-11)
     np.testing.assert_allclose(terms.total, (weight**2).sum() / (2 * DEPTH), rtol=1e-6)
     null = rng.normal(size=weight.shape)
-    null -= null @ lifted(A) @ np.linalg.pinv(lifted(A))
-    np.testing.assert_allclose((weight + null) @ lifted(A), weight @ lifted(A), atol=1e-9)
+    null -= null @ lift(A) @ np.linalg.pinv(lift(A))
+    np.testing.assert_allclose((weight + null) @ lift(A), weight @ lift(A), atol=1e-9)
     assert (np.linalg.norm(weight + null)) > np.linalg.norm(weight)
 
 
@@ -174,7 +174,7 @@ def test_balancedness_rate_by_finite_differences() -> None:
     """The corrected Proposition 10: ∂_p ‖L̃Bσ(A)ᵀ‖² = 2L̃ ‖L̃B1‖², not L̃."""
     A, B = pair(8)
     move, push = motion(A, B, DEPTH)
-    size = lambda t: ((DEPTH * (B + t * push) @ lifted(A + t * move).T) ** 2).sum()  # noqa: E731
+    size = lambda t: ((DEPTH * (B + t * push) @ lift(A + t * move).T) ** 2).sum()  # noqa: E731
     h = 1e-6
     rate = (size(h) - size(-h)) / (2 * h)
     bias = ((DEPTH * B.sum(axis=1)) ** 2).sum()

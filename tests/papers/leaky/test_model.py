@@ -10,9 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawful.errors import InvalidNetwork, LawfulError
-from lawful.papers.leaky import LeakyResNet, TeacherTask, adapted, equidistant, irregular, relayered, teacher, trace
+from lawful.papers.leaky import (
+    LeakyResNet,
+    TeacherTask,
+    adapt_steps,
+    change_layers,
+    equidistant,
+    irregular,
+    teacher,
+    trace,
+)
 from lawful.papers.leaky.solver.objective import Curvature, Objective
-from lawful.papers.leaky.steps import positions, resampled
+from lawful.papers.leaky.steps import positions, resample
 from lawful.papers.leaky.task import parse_teacher
 
 
@@ -100,7 +109,7 @@ def test_symmetries_are_exact_for_any_steps_and_depth(seed: int, stretch: float,
     net = network(seed)
     new = rng.uniform(0.2, 1, size=6)
     new *= stretch / new.sum() * min(1.0, 0.95 / (stretch / new.sum() * new.max() * depth))
-    changed, scale = relayered(net, new, depth)
+    changed, scale = change_layers(net, new, depth)
     inputs = torch.tensor(rng.normal(size=(7, 5)))
     for factor, before, after in zip(scale, net.path(inputs), changed.path(inputs), strict=True):
         np.testing.assert_allclose(after.detach(), factor * before.detach(), rtol=1e-9, atol=1e-12)
@@ -108,16 +117,16 @@ def test_symmetries_are_exact_for_any_steps_and_depth(seed: int, stretch: float,
 
 def test_integration_range_divides_the_parameter_cost() -> None:
     net = network()
-    stretched, scale = relayered(net, 3 * net.steps.numpy(), net.effective_depth / 3)
+    stretched, scale = change_layers(net, 3 * net.steps.numpy(), net.effective_depth / 3)
     np.testing.assert_allclose(scale, 1.0, rtol=1e-12)
     assert stretched.parameter_cost().item() == pytest.approx(net.parameter_cost().item() / 3)
 
 
 def test_symmetries_refuse_what_they_do_not_cover() -> None:
     with pytest.raises(LawfulError, match="homogeneous"):
-        relayered(network(softness=0.1), effective_depth=1.0)
+        change_layers(network(softness=0.1), effective_depth=1.0)
     with pytest.raises(LawfulError, match="more layers"):
-        relayered(network(), effective_depth=7.0)
+        change_layers(network(), effective_depth=7.0)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3, 7, 8, 51])
@@ -141,7 +150,7 @@ def test_adapted_steps_equalise_distances_of_a_known_curve() -> None:
     """Iterating the rule on a fixed curve p → e^{-10p} reaches equal relative moves."""
     steps = equidistant(12)
     for _ in range(200):
-        steps = adapted(steps, np.exp(-5 * positions(steps) ** 2)[:, None, None], 1.0)
+        steps = adapt_steps(steps, np.exp(-5 * positions(steps) ** 2)[:, None, None], 1.0)
     curve = np.exp(-5 * positions(steps) ** 2)
     moves = np.abs(np.diff(curve)) / curve[1:]
     assert moves.max() / moves.min() < 1.2
@@ -153,7 +162,7 @@ def test_adapted_steps_equalise_distances_of_a_known_curve() -> None:
 def test_adapted_steps_keep_their_sum_and_the_leak_below_one(seed: int, depth: float) -> None:
     rng = np.random.default_rng(seed)
     path = np.cumsum(rng.exponential(size=(21, 2, 2)) ** 3, axis=0)
-    steps = adapted(equidistant(20), path, depth)
+    steps = adapt_steps(equidistant(20), path, depth)
     assert steps.sum() == pytest.approx(1.0)
     assert (steps * depth).max() < 1
 
@@ -161,7 +170,7 @@ def test_adapted_steps_keep_their_sum_and_the_leak_below_one(seed: int, depth: f
 def test_resampling_keeps_the_integral() -> None:
     rng = np.random.default_rng(0)
     weights, old, new = rng.normal(size=(5, 2, 3)), irregular(5, 0.8), equidistant(9)
-    moved = resampled(weights, old, new)
+    moved = resample(weights, old, new)
     np.testing.assert_allclose(np.tensordot(new, moved, 1), np.tensordot(old, weights, 1), atol=1e-14)
 
 

@@ -12,7 +12,7 @@ from lawful.api.leaky.files import load_network, load_task
 from lawful.api.leaky.plan import LeakyPlan
 from lawful.api.leaky.runs import run_leaky
 from lawful.errors import LawfulError
-from lawful.papers.leaky import LeakyResNet, energies, irregular, regridded, solve, teacher, trace
+from lawful.papers.leaky import LeakyResNet, change_grid, energies, irregular, solve, teacher, trace
 
 SIZE = ("--depth", "8", "--width", "8", "--tolerance", "0.03", "--evaluations", "600")
 
@@ -80,19 +80,19 @@ def test_a_refined_geodesic_is_a_better_start_than_a_random_one() -> None:
     train, _ = teacher((5, 2, 5), 40)
     start = LeakyResNet.random(width=8, layers=6, effective_depth=2.0, inputs=5, outputs=5, softness=0.01)
     coarse = solve(start, train, 0.05, tolerance=0.03, evaluations=800)
-    fine = regridded(coarse.network, 12, train)
+    fine = change_grid(coarse.network, 12, train)
     assert fine.layers == 12
     assert float(fine.steps.sum()) == pytest.approx(1.0)
     random = LeakyResNet.random(width=8, layers=12, effective_depth=2.0, inputs=5, outputs=5, softness=0.01)
     warm, cold = (solve(each, train, 0.05, tolerance=0.3, evaluations=800) for each in (fine, random))
     assert warm.evaluations < cold.evaluations
     assert warm.history[0].cost < 0.3 * cold.history[0].cost
-    again = regridded(fine, 6, train)  # and back: every second layer's representation
+    again = change_grid(fine, 6, train)  # and back: every second layer's representation
     ends = trace(fine, train, 0.05).states[-1], trace(again, train, 0.05).states[-1]
     assert np.linalg.norm(ends[1] - ends[0]) < 0.1 * np.linalg.norm(ends[0])
-    assert regridded(fine, 12, train) is fine
+    assert change_grid(fine, 12, train) is fine
     with pytest.raises(LawfulError, match="as many steps"):
-        regridded(fine, 6, train, np.full(5, 0.2))
+        change_grid(fine, 6, train, np.full(5, 0.2))
 
 
 def test_deeper_networks_are_found_on_coarse_grids_first_and_every_grid_keeps_its_rule(tmp_path: Path) -> None:

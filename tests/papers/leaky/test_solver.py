@@ -13,7 +13,7 @@ from lawful.papers.leaky import (
     LeakyResNet,
     TeacherTask,
     balance,
-    deepened,
+    deepen,
     energies,
     hamiltonian,
     recipe,
@@ -30,7 +30,7 @@ from lawful.papers.leaky.path import GAMMA
 from lawful.papers.leaky.solver import geodesic
 from lawful.papers.leaky.solver.geodesic import LEG, Leg
 from lawful.papers.leaky.solver.lbfgs import Point, minimise
-from lawful.papers.leaky.solver.newton_corrector import Hessian, corrected
+from lawful.papers.leaky.solver.newton_corrector import Hessian, newton_correction
 from lawful.papers.leaky.solver.objective import Curvature, Objective
 from lawful.papers.leaky.solver.paper_recipe import RecipeState
 from lawful.verify import verify
@@ -158,11 +158,11 @@ def test_a_deeper_start_follows_the_path_and_keeps_every_skip_connection_positiv
     """Long adaptive steps would turn negative at a larger effective depth; scaled weights would leave the path."""
     geodesic, train = solved()
     net = geodesic.network
-    deeper = deepened(net, 8.0, train)
+    deeper = deepen(net, 8.0, train)
     before, after = trace(net, train, RIDGE).states[-1], trace(deeper, train, RIDGE).states[-1]
     assert np.linalg.norm(after - before) < 0.3 * np.linalg.norm(before)
     long = net.replaced(net.weights, np.r_[np.full(15, 0.84 / 15), 0.16])
-    steps = deepened(long, 12.0, train).steps
+    steps = deepen(long, 12.0, train).steps
     assert steps.sum().item() == pytest.approx(1.0)
     assert (steps * 12.0).max().item() < 1
 
@@ -217,7 +217,7 @@ def test_every_leg_is_corrected_also_after_a_correction_that_did_not_help(monkey
         tried.append(point)
         return point
 
-    monkeypatch.setattr(geodesic, "corrected", useless)
+    monkeypatch.setattr(geodesic, "newton_correction", useless)
     monkeypatch.setattr(geodesic, "LEG", 20)
     solve(net, train, RIDGE, tolerance=1e-5, evaluations=150, keep=legs.append)
     assert len(tried) == len(legs) - 1 >= 4  # the last leg ends with the budget
@@ -305,6 +305,6 @@ def test_a_correction_clears_steep_directions_and_never_makes_it_worse() -> None
     position = found.network.weights.detach().numpy() * objective.roots
     position += 1e-3 * np.random.default_rng(1).normal(size=position.shape)
     before = Point(position, *objective(position))
-    after = corrected(objective, before, Curvature(objective, np.random.default_rng(0)).solve)
+    after = newton_correction(objective, before, Curvature(objective, np.random.default_rng(0)).solve)
     assert np.linalg.norm(after.gradient) < 0.3 * np.linalg.norm(before.gradient)
     assert after.value <= before.value * (1 + 1e-9)

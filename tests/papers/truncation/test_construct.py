@@ -12,7 +12,7 @@ import sklearn.datasets
 import torch
 
 from lawful.papers.truncation.clusters import Clusters, synthetic
-from lawful.papers.truncation.construction.construct import NotSeparable, ZeroLoss, bent_network, zero_loss_network
+from lawful.papers.truncation.construction.construct import NotSeparable, ZeroLoss, network_with_caps, zero_loss_network
 
 
 def timestamps(spread: float) -> Clusters:
@@ -96,4 +96,4 @@ def test_what_no_order_parts_is_bent_by_a_wider_first_layer(name: str, lawful: A
 
 
 def test_one_point_in_two_clusters_cannot_be_bent_apart() -> None:
-    assert bent_network(Clusters([[0.0, 1.0], [0.0, 1.0], [2.0, 1.0]], [0, 1, 1])) is None
+    assert network_with_caps(Clusters([[0.0, 1.0], [0.0, 1.0], [2.0, 1.0]], [0, 1, 1])) is None

@@ -135,7 +135,7 @@ def test_a_composed_run_that_meets_a_corner_halts_and_keeps_what_it_had() -> Non
 
 @pytest.mark.parametrize(
     ("what", "words"),
-    [("rounded_passage", "no method got past them"), ("DOP853", "could not be integrated past s = 0: too stiff")],
+    [("smooth_passage", "no method got past them"), ("DOP853", "could not be integrated past s = 0: too stiff")],
 )
 def test_a_run_that_no_method_carries_on_says_so(what: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing(DOP853):

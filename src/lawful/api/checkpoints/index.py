@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lawful.api.checkpoints.sketches import Families, packed
+from lawful.api.checkpoints.sketches import Families, pack
 from lawful.api.old_names import renamed
 from lawful.api.sweeps import Plan, Store, run_sweep
 from lawful.checkpoints.identity.sketch import NUMBERS, likeness
@@ -127,7 +127,7 @@ def _one_by_one(
         except LawfulError as error:
             yield each, str(error)
         else:
-            yield each, (family, digest, len(found), packed(found))
+            yield each, (family, digest, len(found), pack(found))
 
 
 def _many(
@@ -182,7 +182,7 @@ def find(
             "select path, digest, sketch from checkpoints where family = ? and blocks = ? limit ?",
             (family, len(own), MOST_ENTRIES),
         ).fetchall()
-    entries = [(str(path), str(code), _unpacked(blob, len(own))) for path, code, blob in rows]
+    entries = [(str(path), str(code), _unpack(blob, len(own))) for path, code, blob in rows]
     if not entries:
         return Relatives((), 0, total, False)
     table = np.array([each for _, _, each in entries])
@@ -222,7 +222,7 @@ def _weights_of(folder: Path) -> Path:
     return max((each for each in folder.iterdir() if each.is_file()), key=lambda each: each.stat().st_size)
 
 
-def _unpacked(blob: object, blocks: int) -> Floats:
+def _unpack(blob: object, blocks: int) -> Floats:
     if not isinstance(blob, bytes) or len(blob) != 4 * NUMBERS * blocks:
         raise LawfulError("the index is damaged: a sketch has the wrong size")
     table = np.frombuffer(blob, dtype="<f4").astype(np.float64).reshape(blocks, NUMBERS)

@@ -62,7 +62,7 @@ def retrace(pair: CheckpointPair | ApartPair, replay: OutputReplay) -> tuple[Ret
     own = pair if isinstance(pair, ApartPair) else pair.as_written or pair
     both = own.architectures if isinstance(own, ApartPair) else (own.architecture, own.architecture)
     one, two = (
-        _retraced(architecture, checkpoint, replay)
+        _retrace_output(architecture, checkpoint, replay)
         for architecture, checkpoint in zip(both, (own.first, own.second), strict=True)
     )
     gap = abs(replay.outputs[0] - replay.outputs[1])
@@ -86,7 +86,9 @@ def outputs_certificate(one: RetracedOutput, two: RetracedOutput) -> dict[str, A
     }
 
 
-def _retraced(architecture: CheckpointArchitecture, checkpoint: OpenCheckpoint, replay: OutputReplay) -> RetracedOutput:
+def _retrace_output(
+    architecture: CheckpointArchitecture, checkpoint: OpenCheckpoint, replay: OutputReplay
+) -> RetracedOutput:
     exported, state = architecture.exported, checkpoint.state
     kinds = {node.op for node in exported.graph.nodes}
     if not kinds <= {"placeholder", "call_function", "output"} or architecture.virtual:
@@ -104,15 +106,17 @@ def _retraced(architecture: CheckpointArchitecture, checkpoint: OpenCheckpoint, 
         for node in exported.graph.nodes:
             if node in own:
                 held = given.get(own[node])
-                values[node] = _widened(_stored(exported, state, node), torch.float64) if held is None else held
+                values[node] = (
+                    _to_float64(_stored_tensor(exported, state, node), torch.float64) if held is None else held
+                )
             elif node.op == "placeholder" and node in used:
-                values[node] = _widened(replay.inputs[exported.inputs.index(node.name)], torch.float64)
+                values[node] = _to_float64(replay.inputs[exported.inputs.index(node.name)], torch.float64)
             elif node.op == "call_function":
                 # a view of what attention returns may need a copy where attention is carried out in another way
                 target = torch.ops.aten.reshape.default if operator_name(node.target) == "view" else node.target
-                values[node] = target(*_filled(node.args, values), **_filled(node.kwargs, values))
+                values[node] = target(*_substitute(node.args, values), **_substitute(node.kwargs, values))
             elif node.op == "output":
-                every = [tensor.double().reshape(-1) for tensor in tensors_in(_filled(node.args[0], values))]
+                every = [tensor.double().reshape(-1) for tensor in tensors_in(_substitute(node.args[0], values))]
                 return torch.cat(every)[replay.place : replay.place + 1]
         raise AssertionError("a graph without an output")
 
@@ -138,22 +142,22 @@ def _value(program: StraightLineProgram, theta: Floats) -> float:
     return float(found[0].ravel()[0].mid()) if 0 in found else 0.0
 
 
-def _stored(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], node: fx.Node) -> torch.Tensor:
+def _stored_tensor(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], node: fx.Node) -> torch.Tensor:
     """A parameter or buffer; buffers that no checkpoint holds are the module's own."""
     name = exported.names.get(node.name)
     own = name is None or (node.name not in exported.trained and name not in tensors)
     return exported.tensors[node.name] if own else tensors[str(name)]
 
 
-def _widened(tensor: torch.Tensor, kind: torch.dtype = torch.float64) -> torch.Tensor:
+def _to_float64(tensor: torch.Tensor, kind: torch.dtype = torch.float64) -> torch.Tensor:
     """A tensor in the type that is used, unless it holds whole numbers or truth values."""
     return tensor.detach().to(kind) if tensor.dtype in FLOATS else tensor.detach()
 
 
-def _filled(given: Any, values: Mapping[fx.Node, Any], kind: torch.dtype = torch.float64) -> Any:
+def _substitute(given: Any, values: Mapping[fx.Node, Any], kind: torch.dtype = torch.float64) -> Any:
     """Arguments with nodes replaced by values, and floating types by the one that is used."""
 
-    def typed(each: Any) -> Any:
+    def as_used(each: Any) -> Any:
         return kind if isinstance(each, torch.dtype) and each in FLOATS else each
 
-    return fx.node.map_aggregate(fx.node.map_arg(given, lambda node: values[node]), typed)
+    return fx.node.map_aggregate(fx.node.map_arg(given, lambda node: values[node]), as_used)

@@ -121,7 +121,7 @@ def _narrowest(numbers: torch.Tensor) -> torch.Tensor:
     return single if fine else (bits >> 16).to(torch.int16)
 
 
-def packed(found: Floats) -> bytes:
+def pack(found: Floats) -> bytes:
     """A sketch as it is stored: rounded, four bytes a number."""
     return np.round(found, 5).astype("<f4").tobytes()
 
@@ -133,7 +133,7 @@ def sketch_row(file: str, model: str = "", input: str = "") -> dict[str, Any]:
     """
     family, digest, found = _families(model, input).sketch(Path(file.rsplit("\t", 2)[0]))
     return {"family": family, "digest": digest, "blocks": len(found),
-            "sketch": base64.b64encode(packed(found)).decode()}  # fmt: skip
+            "sketch": base64.b64encode(pack(found)).decode()}  # fmt: skip
 
 
 @cache

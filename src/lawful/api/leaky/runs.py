@@ -33,10 +33,10 @@ from lawful.papers.leaky import (
     LeakyResNet,
     SolverProgress,
     TeacherTask,
-    deepened,
+    change_grid,
+    deepen,
     parse_teacher,
     recipe,
-    regridded,
     solve,
     teacher,
 )
@@ -145,7 +145,7 @@ def _train(
         layers = plan.layer_counts(depth)[0] if plan.method == "solver" else plan.layers
         if before is None:
             return _random(plan, layers, depth, train)
-        return deepened(_on_grid(plan, before, layers, train), depth, train)
+        return deepen(_on_grid(plan, before, layers, train), depth, train)
 
     if plan.method == "paper":
         found = _by_recipe(plan, start, train, part, store, tell)
@@ -226,7 +226,7 @@ def _by_solver(
 def _on_grid(plan: LeakyPlan, network: LeakyResNet, layers: int, train: TeacherTask) -> LeakyResNet:
     """The network's path on another number of layers; irregular steps stay those of the rule."""
     other = plan.steps == "irregular" and layers != network.layers
-    return regridded(network, layers, train, plan.grid(layers) if other else None)
+    return change_grid(network, layers, train, plan.grid(layers) if other else None)
 
 
 def _random(plan: LeakyPlan, layers: int, depth: float, train: TeacherTask) -> LeakyResNet:

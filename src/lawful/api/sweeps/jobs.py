@@ -126,7 +126,7 @@ def same(architecture: str, seed: int = 0, seconds: float = 60.0) -> Row:
     rng = np.random.default_rng(seed)
     disguised = Mlp.from_dag(network.to_dag().rescaled(np.exp(rng.normal(size=sum(network.widths[1:-1])))))
     for layer in range(len(network.weights) - 1):
-        disguised = _permuted(disguised, layer, rng.permutation(network.widths[layer + 1]))
+        disguised = _permute(disguised, layer, rng.permutation(network.widths[layer + 1]))
     other = disguised.with_theta(disguised.theta * np.where(np.arange(disguised.parameters) == 0, 1.01, 1.0))
     answers = [decide(network, copy, seconds=seconds, seed=seed) for copy in (disguised, other)]
     return {
@@ -168,7 +168,7 @@ def _gaussian(architecture: str, seed: int) -> Mlp:
     return network.with_theta(np.random.default_rng(seed).normal(size=network.parameters))
 
 
-def _permuted(network: Mlp, layer: int, order: np.ndarray) -> Mlp:
+def _permute(network: Mlp, layer: int, order: np.ndarray) -> Mlp:
     weights, biases = list(network.weights), list(network.biases)
     bias = biases[layer]
     weights[layer], weights[layer + 1] = weights[layer][order], weights[layer + 1][:, order]

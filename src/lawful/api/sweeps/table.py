@@ -51,7 +51,7 @@ def write_tables(store: Store, *, csv: bool = False) -> Path:
         drafts = {kind: stack.enter_context(replacing(store.folder / f"results.{kind}")) for kind in writers}
         with ExitStack() as files:
             open_files = {
-                kind: files.enter_context(writers[kind](str(draft), _named(schema, names[kind])))
+                kind: files.enter_context(writers[kind](str(draft), _rename_columns(schema, names[kind])))
                 for kind, draft in drafts.items()
             }
             for rows in _batches(store.rows()):
@@ -62,11 +62,11 @@ def write_tables(store: Store, *, csv: bool = False) -> Path:
                 for kind, file in open_files.items():
                     safe = [[no_formula(cell) for cell in cells_of] for cells_of in cells] if kind == "csv" else cells
                     arrays = [pa.array(column, each) for column, each in zip(safe, schema.types, strict=True)]
-                    file.write_batch(pa.record_batch(arrays, schema=_named(schema, names[kind])))
+                    file.write_batch(pa.record_batch(arrays, schema=_rename_columns(schema, names[kind])))
     return store.folder / "results.parquet"
 
 
-def _named(schema: Any, names: list[str]) -> Any:
+def _rename_columns(schema: Any, names: list[str]) -> Any:
     import pyarrow as pa
 
     return pa.schema(list(zip(names, schema.types, strict=True)))

@@ -48,7 +48,7 @@ def explore(
 
         blocks = audit_module(module, named.input_text, source=named.text, asked=of_module(named), effort="quick")
         write_text(html, blocks_page(blocks))
-        _told(html, blocks.parameters, as_json)
+        _say_where(html, blocks.parameters, as_json)
         return
     network = named.network()
     samples = None if data is None else read_data(data, len(network.to_dag().inputs))
@@ -58,7 +58,7 @@ def explore(
 
         facts = audit(network, source=named.text, asked=named.asked, data=samples, effort="quick")
         write_text(html, audit_page(facts))
-        _told(html, network.parameters, as_json)
+        _say_where(html, network.parameters, as_json)
         return
     second = None if other is None else open_network(other, seed=named.seed)
     layered = network if isinstance(network, Mlp) else Mlp.from_dag(network)
@@ -67,7 +67,7 @@ def explore(
         seed=named.seed,
     )  # fmt: skip
     write_text(html, explorer_html(found))
-    _told(html, found.network.parameters, as_json)
+    _say_where(html, found.network.parameters, as_json)
 
 
 def _is_layered(network: Mlp | Dag) -> bool:
@@ -79,7 +79,7 @@ def _is_layered(network: Mlp | Dag) -> bool:
         return False
 
 
-def _told(html: Path, parameters: int, as_json: bool) -> None:
+def _say_where(html: Path, parameters: int, as_json: bool) -> None:
     if as_json:
         print_json({"page": str(html), "parameters": parameters})
     else:

@@ -93,7 +93,7 @@ def wording_of(found: PolynomialLaws) -> Wording | ModuleWording:
     return ModuleWording(found.places) if found.dag is None else Wording(found.dag)
 
 
-def described(found: PolynomialLaws) -> dict[str, Any]:
+def polynomials_json(found: PolynomialLaws) -> dict[str, Any]:
     """Polynomial laws as JSON."""
     wording = wording_of(found)
     return {

@@ -13,7 +13,13 @@ import typer
 from lawful.cli.output import note_assumed, print_json, will_write, write_certificate, write_json, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, open_module, takes_network
-from lawful.cli.structure.law_searches import beyond_polynomials, described, polynomials, reduction_of, wording_of
+from lawful.cli.structure.law_searches import (
+    beyond_polynomials,
+    polynomials,
+    polynomials_json,
+    reduction_of,
+    wording_of,
+)
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
@@ -143,7 +149,7 @@ def laws(
     if out is not None:
         write_json(out, {"laws": listed, "parameters": count.parameters})
     best = count if training is None or training.witness is None else training.witness
-    saved = certificate is None or _saved(best, certificate)
+    saved = certificate is None or _save_proof(best, certificate)
     if count.status == "undecided" or not saved:
         raise typer.Exit(3)
 
@@ -163,7 +169,7 @@ def _page(count: LawCount, training: TrainingLaws | None, seed: int, source: str
     return laws_page(count, count_json(count, training), listed_laws(count), pictures, source, asked)
 
 
-def _saved(count: LawCount, path: Path) -> bool:
+def _save_proof(count: LawCount, path: Path) -> bool:
     """Write the proof, or say why there is none."""
     from lawful.conservation.certificate import certificate, uncertified
 
@@ -226,7 +232,7 @@ def _print(
     if listed is not None:
         result["explicit"] = listed
     if found is not None:
-        result["polynomial"] = described(found)
+        result["polynomial"] = polynomials_json(found)
     if beyond is not None:
         result["logarithmic"] = logarithmic_json(beyond)
     if reduced is not None:

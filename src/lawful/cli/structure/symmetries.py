@@ -54,7 +54,7 @@ def symmetries(
         will_write(html)
     if mode not in (None, "train", "eval"):
         raise LawfulError(f"--mode is train or eval, not {mode[:20]!r}")
-    opened = _opened(network, model, activation, order, mode, values is not None or apply is not None)
+    opened = _open(network, model, activation, order, mode, values is not None or apply is not None)
     module = opened.module
     given = [part for each in input_size or () for part in each.split(";")] or opened.input_shape
     found = read(module, given, mode=mode or "train", check=check)  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ def symmetries(
             typer.echo(f"\n{out}: another member of the orbit; outputs differ by {moved.difference:.1e} of their size")
 
 
-def _opened(
+def _open(
     network: str, model: str | None, activation: str | None, order: str | None, mode: str | None, weighed: bool
 ) -> ModuleNetwork:
     """The module that the user named, with its weights."""

@@ -94,10 +94,10 @@ def flow(
     settings = read_settings(source, {key: value for key, value in given.items() if value is not None})
     folder = None if settings["out"] is None else Path(settings["out"])
     part = None if folder is None else folder.with_name(folder.name + ".part.npz")
-    if folder is not None and part is not None and folder.exists() and not (part.exists() and _stopped_short(folder)):
+    if folder is not None and part is not None and folder.exists() and not (part.exists() and _is_unfinished(folder)):
         raise LawfulError(f"{folder} exists already: name a new folder for the run")
     will_write(None if settings["certificate"] is None else Path(settings["certificate"]), html)
-    run = _integrated(settings, part)
+    run = _integrate(settings, part)
     if folder is not None:
         from lawful.training.integration.runs import save
 
@@ -134,7 +134,7 @@ def drift(
     if tolerance is not None and not tolerance >= 0:
         raise LawfulError(f"--tolerance is a number of at least 0, not {tolerance:g}")
     run = load(folder)
-    signs = _locked(run)
+    signs = _locked_weights(run)
     if plot is not None:
         _draw(drift_figure(run), plot)
     if html is not None:
@@ -199,10 +199,10 @@ def compare(
         raise typer.Exit(1)
 
 
-def _integrated(settings: dict[str, Any], part: Path | None) -> Run:
+def _integrate(settings: dict[str, Any], part: Path | None) -> Run:
     from lawful.api.training import laws_under
     from lawful.formats.queries.metric import read_metric
-    from lawful.training import GradientFlow, HeavyBall, Riemannian, balance_projection, integrate, named
+    from lawful.training import GradientFlow, HeavyBall, Riemannian, balance_projection, integrate, quantities_of
     from lawful.training.integration.runs import record
 
     at, laws, network = training_problem(settings)
@@ -218,7 +218,7 @@ def _integrated(settings: dict[str, Any], part: Path | None) -> Run:
             raise LawfulError("--metric is for gradient flow without decay: leave out the other options")
         settings["metric"] = str(settings["metric"])
         metric = read_metric(Path(settings["metric"]), len(at.start))
-        method, laws = Riemannian(metric), named({}) if network is None else laws_under(metric, network)
+        method, laws = Riemannian(metric), quantities_of({}) if network is None else laws_under(metric, network)
     if int(settings["snapshots"]) < 2:
         raise LawfulError("a run needs at least 2 snapshots: its start and its end")
     with bar("flow") as tell:
@@ -254,7 +254,7 @@ def _integrated(settings: dict[str, Any], part: Path | None) -> Run:
     return record(trajectory, laws, network, about)
 
 
-def _stopped_short(folder: Path) -> bool:
+def _is_unfinished(folder: Path) -> bool:
     """Whether a folder holds a run that was interrupted, or that its budget of gradients ended."""
     from lawful.training.integration.runs import load
     from lawful.training.integration.trajectory import Reason
@@ -285,7 +285,7 @@ def _checkpoints(part: Path | None, at: Problem, settings: dict[str, Any]) -> di
     return {"resume": resume, "keep": lambda found: write_checkpoint(found, part, about)}
 
 
-def _locked(run: Run) -> list[dict[str, Any]] | None:
+def _locked_weights(run: Run) -> list[dict[str, Any]] | None:
     """Locked weights of the start, and whether each kept its sign."""
     if run.network is None or run.about.get("metric"):
         return None

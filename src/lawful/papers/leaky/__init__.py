@@ -21,13 +21,13 @@ from lawful.papers.leaky.mechanics import (
     stable_rank,
     theorem_four,
 )
-from lawful.papers.leaky.model import LeakyResNet, relayered
+from lawful.papers.leaky.model import LeakyResNet, change_layers
 from lawful.papers.leaky.path import Energies, EnergyBalance, RepresentationPath, balance, energies, trace
 from lawful.papers.leaky.solver.geodesic import Geodesic, SolverProgress, solve, solve_depths
 from lawful.papers.leaky.solver.learned_maps import solve_with_maps
 from lawful.papers.leaky.solver.paper_recipe import recipe
-from lawful.papers.leaky.solver.starts import deepened, regridded
-from lawful.papers.leaky.steps import adapted, equidistant, irregular
+from lawful.papers.leaky.solver.starts import change_grid, deepen
+from lawful.papers.leaky.steps import adapt_steps, equidistant, irregular
 from lawful.papers.leaky.streams.history import (
     BlockHistory,
     BlockWatch,
@@ -54,12 +54,14 @@ __all__ = [
     "SolverProgress",
     "TeacherTask",
     "TheoremFour",
-    "adapted",
+    "adapt_steps",
     "added_neuron_gain",
     "balance",
     "block_lightning_callback",
     "block_trainer_callback",
-    "deepened",
+    "change_grid",
+    "change_layers",
+    "deepen",
     "energies",
     "equidistant",
     "flat_path",
@@ -74,8 +76,6 @@ __all__ = [
     "parse_teacher",
     "read_blocks",
     "recipe",
-    "regridded",
-    "relayered",
     "solve",
     "solve_depths",
     "solve_with_maps",

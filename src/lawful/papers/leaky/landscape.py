@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lawful.errors import LawfulError
-from lawful.papers.leaky.mechanics import identity_cost, lifted, rectified, ridges
+from lawful.papers.leaky.mechanics import identity_cost, lift, rectified, ridges
 from lawful.papers.leaky.solver.lbfgs import Point, minimise
 from lawful.types import Floats
 
@@ -17,7 +17,7 @@ def stable_cost(A: Floats, gamma: float) -> tuple[float, Floats]:
 
     `-L̃/2` times it is the potential energy, and `X` the momentum of a representation at rest.
     """
-    sigma = lifted(A)
+    sigma = lift(A)
     (found,) = ridges(sigma, gamma, A)
     X = found.rest / gamma
     return float(found.inner(found)), 2 * X - 2 * rectified(A)[1] * (found.weights.T @ X)[:-1]
@@ -57,10 +57,10 @@ def minimise_identity_cost(
         return count > iterations or bool(size <= tolerance * point.value)
 
     found = minimise(lambda X: stable_cost(X, gamma), np.array(A, dtype=np.float64), stop=stop, memory=40)
-    return _described(found, seed)
+    return _describe_minimum(found, seed)
 
 
-def _described(found: Point, seed: int) -> IdentityMinimum:
+def _describe_minimum(found: Point, seed: int) -> IdentityMinimum:
     A = found.position
     values = np.linalg.svd(A, compute_uv=False)
     rng = np.random.default_rng(seed)
@@ -74,7 +74,7 @@ def _described(found: Point, seed: int) -> IdentityMinimum:
         lowest_entry=float(A.min() / np.abs(A).max()) if A.any() else 0.0,
         gradient=float(np.linalg.norm(found.gradient) * np.linalg.norm(A) / max(found.value, 1e-300)),
         worst_gain=float(np.min([added_neuron_gain(A, trial, tolerance=1e-4) for trial in trials])),
-        proof_gap=np.square(lifted(A)).sum(axis=0) - np.square(A).sum(axis=0) - 1,
+        proof_gap=np.square(lift(A)).sum(axis=0) - np.square(A).sum(axis=0) - 1,
     )
 
 
@@ -83,7 +83,7 @@ def added_neuron_gain(A: Floats, z: Floats, *, tolerance: float = 1e-9) -> float
 
     `z` is projected to the image of K and scaled to length 1. Negative means that A is not a stable minimum.
     """
-    sigma = lifted(A)
+    sigma = lift(A)
     _, values, right = np.linalg.svd(sigma, full_matrices=False)
     keep = values > tolerance * values[0]
     values, right = values[keep], right[keep]

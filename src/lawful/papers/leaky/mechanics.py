@@ -22,10 +22,10 @@ def rectified(A: Floats, softness: float = 0.0) -> tuple[Floats, Floats]:
     return np.where(slope < 1, softness * slope * slope, A), slope
 
 
-def lifted(A: Floats, softness: float = 0.0, bias: bool = True) -> Floats:
+def lift(A: Floats, softness: float = 0.0, bias: bool = True) -> Floats:
     """`σ(A)`: rectify, and append a row of ones for the bias.
 
-    >>> lifted(np.array([[1.0, -2.0]]))
+    >>> lift(np.array([[1.0, -2.0]]))
     array([[1., 0.],
            [1., 1.]])
     """
@@ -40,13 +40,13 @@ def hamiltonian(A: Floats, B: Floats, depth: float, softness: float = 0.0) -> Fl
     >>> float(hamiltonian(A, np.zeros((1, 2)), depth=3.0))
     0.0
     """
-    product = B @ _t(lifted(A, softness))
+    product = B @ _t(lift(A, softness))
     return np.asarray(depth / 2 * _square(product) - depth * _dot(B, A))
 
 
 def motion(A: Floats, B: Floats, depth: float, softness: float = 0.0) -> tuple[Floats, Floats]:
     """Hamilton's equations: `∂_p A = L̃ (B K - A)` and `∂_p B = -L̃ (σ̇(A) ⊙ [σ(A) Bᵀ B] - B)` (P3 Section 2.4)."""
-    sigma = lifted(A, softness)
+    sigma = lift(A, softness)
     product = B @ _t(sigma)
     pull = (_t(product) @ B)[..., :-1, :] * rectified(A, softness)[1]
     return depth * (product @ sigma - A), depth * (B - pull)
@@ -117,7 +117,7 @@ def identity_cost(A: Floats, *, bias: bool = True, softness: float = 0.0, tolera
     >>> identity_cost(np.array([[1.0, -1.0]]), bias=False).value  # a negative entry no ReLU can give back
     inf
     """
-    sigma = lifted(A, softness, bias)
+    sigma = lift(A, softness, bias)
     _, values, right = np.linalg.svd(sigma, full_matrices=False)
     if not A.any():
         return IdentityCost(0.0, int(bias), float("inf"), 0.0)
@@ -147,7 +147,7 @@ def stable_rank(A: Floats) -> Floats:
 
 def minimal_weights(A: Floats, velocity: Floats, depth: float, softness: float = 0.0) -> Floats:
     """The smallest `W` with `∂_p A = -L̃ A + W σ(A)`: `W = (L̃ A + ∂_p A) σ(A)⁺` (P3 Section 2.2)."""
-    sigma = lifted(A, softness)
+    sigma = lift(A, softness)
     return np.asarray(np.linalg.lstsq(sigma.T, (depth * A + velocity).T, rcond=None)[0].T)
 
 
@@ -167,7 +167,7 @@ class Lagrangian:
 
 def lagrangian(A: Floats, velocity: Floats, depth: float, gamma: Floats | float, softness: float = 0.0) -> Lagrangian:
     """The three terms in the γ-norm."""
-    here, move = ridges(lifted(A, softness), gamma, A, velocity)
+    here, move = ridges(lift(A, softness), gamma, A, velocity)
     return Lagrangian(depth / 2 * here.inner(here), move.inner(here), move.inner(move) / (2 * depth))
 
 
@@ -210,7 +210,7 @@ def theorem_four(
     A: Floats, B: Floats, velocity: Floats, steps: Floats, depth: float, gamma: Floats, softness: float = 0.0
 ) -> TheoremFour:
     """Evaluate all sides on a path; `γ` may differ from layer to layer, `√γ c` stands for `max_p √γ_p ‖B_p‖`."""
-    sigma = lifted(A, softness)
+    sigma = lift(A, softness)
     here, move, shifted = ridges(sigma, gamma, A, velocity, velocity + _wide(gamma) * depth * B)
     coi, speed = here.inner(here), np.sqrt(move.inner(move))
     total = hamiltonian(A, B, depth, softness)

@@ -150,7 +150,7 @@ class LeakyResNet(nn.Module):
         )
 
 
-def relayered(
+def change_layers(
     network: LeakyResNet, steps: ArrayLike | None = None, effective_depth: float | None = None
 ) -> tuple[LeakyResNet, np.ndarray]:
     """The symmetries of P3 Section 2.1 and A.3 in one, exact for the discrete ReLU network.
@@ -160,7 +160,7 @@ def relayered(
     Integration range: `ρ' = cρ`, `L̃' = L̃/c`, so `s = 1`. Output scaling: `ρ' = ρ`, `s_L → exp(L̃ - L̃')`.
 
     >>> network = LeakyResNet.random(width=4, layers=6, effective_depth=2.0, inputs=4, outputs=4, seed=0)
-    >>> stretched, scale = relayered(network, steps=3 * network.steps.numpy(), effective_depth=2 / 3)
+    >>> stretched, scale = change_layers(network, steps=3 * network.steps.numpy(), effective_depth=2 / 3)
     >>> float(abs(scale - 1).max()) < 1e-12
     True
     """

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from lawful.errors import LawfulError
-from lawful.papers.leaky.mechanics import lifted
+from lawful.papers.leaky.mechanics import lift
 from lawful.papers.leaky.model import LeakyResNet
 from lawful.papers.leaky.solver.objective import Objective
 from lawful.papers.leaky.steps import positions
@@ -53,7 +53,7 @@ class RepresentationPath:
     @cached_property
     def lifted(self) -> Floats:
         """`σ(A_{ℓ-1})`."""
-        return lifted(self.A, self.softness)
+        return lift(self.A, self.softness)
 
     @property
     def p(self) -> Floats:
@@ -162,12 +162,12 @@ def _read_layer(path: RepresentationPath, layer: int, gamma_ratio: float) -> dic
     """
     depth, step = path.effective_depth, float(path.steps[layer])
     A, after, B, W = path.states[layer], path.states[layer + 1], path.momenta[layer], path.weights[layer]
-    sigma, velocity = lifted(A, path.softness), (after - A) / step
+    sigma, velocity = lift(A, path.softness), (after - A) / step
     squares, basis = np.linalg.eigh(sigma @ sigma.T)
     gamma = gamma_ratio * float(squares[-1])
     product, here, move = B @ sigma.T, A @ sigma.T, velocity @ sigma.T
     rank = 2 * float(np.vdot(B, A)) - float(np.vdot(product, product))
-    next_product = B @ lifted(after, path.softness).T
+    next_product = B @ lift(after, path.softness).T
     rank_after = 2 * float(np.vdot(B, after)) - float(np.vdot(next_product, next_product))
 
     def stable(M: Floats, along: Floats) -> float:

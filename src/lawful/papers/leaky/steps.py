@@ -40,13 +40,13 @@ def irregular(layers: int, a: float = 0.9) -> Floats:
     return np.asarray(raw / raw.sum())
 
 
-def adapted(steps: ArrayLike, path: ArrayLike, effective_depth: float) -> Floats:
+def adapt_steps(steps: ArrayLike, path: ArrayLike, effective_depth: float) -> Floats:
     """Steps that move the representation by the same relative distance: `ρ_ℓ ∝ ρ_ℓ ‖A_ℓ‖ / ‖A_ℓ - A_{ℓ-1}‖`.
 
     `path` holds `A_0, …, A_L`. Steps keep their sum and are capped so that `ρ_ℓ L̃` stays below 1.
 
     >>> path = np.array([1.0, 2.0, 2.1, 2.2, 4.0])[:, None, None]  # fast, slow, slow, fast
-    >>> adapted([0.25] * 4, path, 1.0).round(2)
+    >>> adapt_steps([0.25] * 4, path, 1.0).round(2)
     array([0.04, 0.44, 0.47, 0.05])
     """
     old, nodes = np.asarray(steps, dtype=np.float64), np.asarray(path, dtype=np.float64)
@@ -55,13 +55,13 @@ def adapted(steps: ArrayLike, path: ArrayLike, effective_depth: float) -> Floats
     sizes = np.array([np.linalg.norm(node) for node in nodes[1:]])
     moves = np.array([np.linalg.norm(after - before) for before, after in pairwise(nodes)])
     wanted = old * sizes / np.maximum(moves, 1e-12 * sizes.max() + np.finfo(float).tiny)
-    return capped(wanted, float(old.sum()), LARGEST_LEAK / effective_depth if effective_depth > 0 else np.inf)
+    return cap_steps(wanted, float(old.sum()), LARGEST_LEAK / effective_depth if effective_depth > 0 else np.inf)
 
 
-def capped(wanted: Floats, total: float, cap: float) -> Floats:
+def cap_steps(wanted: Floats, total: float, cap: float) -> Floats:
     """Scale to the given sum with no entry above `cap`: what is cut off is shared among the others.
 
-    >>> capped(np.array([1.0, 1.0, 8.0]), total=1.0, cap=0.5)
+    >>> cap_steps(np.array([1.0, 1.0, 8.0]), total=1.0, cap=0.5)
     array([0.25, 0.25, 0.5 ])
     """
     if cap * len(wanted) <= total:
@@ -86,10 +86,10 @@ def positions(steps: ArrayLike) -> Floats:
     return np.concatenate([[0.0], np.cumsum(np.asarray(steps, dtype=np.float64))])
 
 
-def resampled(weights: Floats, steps: Floats, new_steps: Floats) -> Floats:
+def resample(weights: Floats, steps: Floats, new_steps: Floats) -> Floats:
     """`W_p` on another grid: each new layer takes the mean of `W_p` over its own stretch of p.
 
-    >>> resampled(np.array([[[1.0]], [[3.0]]]), equidistant(2), equidistant(4))[:, 0, 0]
+    >>> resample(np.array([[[1.0]], [[3.0]]]), equidistant(2), equidistant(4))[:, 0, 0]
     array([1., 1., 3., 3.])
     """
     old, new = positions(steps), positions(new_steps)

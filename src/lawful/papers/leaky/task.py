@@ -66,10 +66,10 @@ def teacher(sizes: tuple[int, ...], samples: int, *, seed: int = 0) -> tuple[Tea
         first = rng.normal(size=(before, hidden)) * np.sqrt(2 / before)
         second = rng.normal(size=(hidden, after)) / np.sqrt(hidden)
         values = np.maximum(values @ first, 0) @ second
-    x, y = _standardised(inputs), _standardised(values)
+    x, y = _standardise(inputs), _standardise(values)
     return TeacherTask(x[:samples], y[:samples]), TeacherTask(x[samples:], y[samples:])
 
 
-def _standardised(values: Floats) -> Floats:
+def _standardise(values: Floats) -> Floats:
     spread = values.std(axis=0)
     return np.asarray((values - values.mean(axis=0)) / np.where(spread > 0, spread, 1.0))

@@ -121,13 +121,13 @@ class Chain:
         weights, biases = [], []
         before = TruncationMap(np.eye(self.weight.shape[1]), np.zeros(self.weight.shape[1]))
         for map_ in (*self.maps, TruncationMap(self.weight, self.bias)):
-            weights.append(_divided(map_.weight, before.weight))
+            weights.append(_solve_right(map_.weight, before.weight))
             biases.append(map_.bias - weights[-1] @ before.bias)
             before = map_
         return Mlp(weights, biases, [map_.slope for map_ in self.maps])
 
 
-def _divided(above: Floats, below: Floats) -> Floats:
+def _solve_right(above: Floats, below: Floats) -> Floats:
     """`above · below⁺`, solved rather than inverted."""
     return np.asarray(np.linalg.lstsq(below.T, above.T, rcond=None)[0].T)
 

@@ -116,12 +116,12 @@ def load(folder: Path) -> Run:
         graph = folder / "network.json"
         network = network_files.read(graph) if graph.exists() else None
         try:
-            return _assembled(about, arrays, network)
+            return _assemble(about, arrays, network)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise LawfulError(f"the run is incomplete or damaged ({error})") from None
 
 
-def _assembled(about: dict[str, Any], arrays: dict[str, Any], network: Mlp | Dag | None) -> Run:
+def _assemble(about: dict[str, Any], arrays: dict[str, Any], network: Mlp | Dag | None) -> Run:
     """A run whose parts have the sizes and kinds that they must have together."""
     rows, parameters = _matrix(arrays, "theta").shape
     names = tuple(" ".join(name.split()) for name in _words(arrays, "law_names"))

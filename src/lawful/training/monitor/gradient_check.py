@@ -40,7 +40,7 @@ def slopes_in_training(
                 size = max(float(tensor.square().mean().sqrt()), 0.2) if tensor.numel() else 0.0
                 tensor.add_(torch.randn(tensor.shape, generator=generator, dtype=torch.float64), alpha=size / 2)
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), exact_arithmetic():
-            shown, named = tree_map(lambda each: _shown(each, whole), given)
+            shown, named = tree_map(lambda each: _first_samples(each, whole), given)
             heard = [each for each in output_tensors(twin(*shown, **named)) if each.requires_grad]
             weights = [torch.randn(each.shape, generator=generator, dtype=each.dtype) for each in heard]
             slopes = torch.autograd.grad(heard, list(own.values()), weights, allow_unused=True) if heard else ()
@@ -54,7 +54,7 @@ def are_finite(slopes: Iterable[tuple[Tensors, Tensors]]) -> bool:
     return all(bool(torch.isfinite(each).all()) for pair in slopes for values in pair for each in values.values())
 
 
-def _shown(value: Any, whole: int) -> Any:
+def _first_samples(value: Any, whole: int) -> Any:
     """The first samples of what a module was given, in float64."""
     if not isinstance(value, torch.Tensor):
         return value

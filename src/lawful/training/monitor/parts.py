@@ -92,7 +92,7 @@ def understand(module: nn.Module) -> Parts:
     not understood: 3 (LayerNorm)
     not understood: 5 (not joined to another layer)
     """
-    refused = _refused(module)
+    refused = _refusals(module)
     reasons: dict[str, str] = {}
     joints = []
     for name, reader, kinked, why in layer_links(module):
@@ -118,7 +118,7 @@ def understand(module: nn.Module) -> Parts:
     return Parts(tuple(joints), chains, tuple(ignored))
 
 
-def _refused(module: nn.Module) -> dict[str, str]:
+def _refusals(module: nn.Module) -> dict[str, str]:
     """Layers whose weights are not free parameters of their own."""
     layers = {name: child for name, child in module.named_modules() if isinstance(child, LAYERS)}
     owners = Counter(id(value) for child in module.modules() for value in child.parameters(recurse=False))

@@ -88,7 +88,7 @@ def find_loss(name: str | Loss) -> Loss:
     return found
 
 
-def checked(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
+def check_data(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:
     """Data as finite arrays with one row per sample, or a `LawfulError` that says what is wrong."""
     try:
         inputs, targets = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)

@@ -18,9 +18,9 @@ from lawful.sources.modules.classes import check_labels, class_rows, classes_axi
 from lawful.sources.modules.functional_call import as_taken, called_with
 from lawful.sources.modules.trained_field import refuse_hooks_of_parameters
 from lawful.training.problems.loss_value import LossValue
-from lawful.training.problems.losses import checked, find_loss
-from lawful.training.problems.piecewise import rewritten, unlocated
-from lawful.training.problems.tape import Tensors, recorded
+from lawful.training.problems.losses import check_data, find_loss
+from lawful.training.problems.piecewise import rewritten, unlocated_call
+from lawful.training.problems.tape import Tensors, record_calls
 from lawful.types import Floats, Indices
 
 RECORD_AFTER = 3  # evaluations of one size: a recording takes as long as fifty of them
@@ -29,7 +29,7 @@ RECORD_AFTER = 3  # evaluations of one size: a recording takes as long as fifty 
 class _Gates(TorchFunctionMode):
     """Replaces each ReLU by a product with its gates (the true ones if none are given), and notes its input.
 
-    Other functions with kinks are first rewritten with ReLUs; `unlocated` names those for which that is not known.
+    Other functions with kinks are first rewritten with ReLUs; `unlocated_call` names those for which that is not known.
     """
 
     def __init__(self, gates: Iterable[torch.Tensor] | None) -> None:
@@ -43,7 +43,7 @@ class _Gates(TorchFunctionMode):
         found = rewritten(function, arguments, options, lambda name: partial(self._gated, name))
         if found is not None:
             return found
-        name = unlocated(function, arguments)
+        name = unlocated_call(function, arguments)
         if name is not None:
             self.unlocated.add(name)
         return function(*arguments, **options)
@@ -75,7 +75,7 @@ class ModuleProblem:
         self._shapes = {name: value.shape for name, value in trained.items()}
         self.start = np.concatenate([value.detach().numpy().ravel() for value in trained.values()])
         self.loss = loss
-        inputs, raw = checked(x, y)
+        inputs, raw = check_data(x, y)
         self.targets = raw
         self.x = as_taken(self.module, inputs)
         self.y: torch.Tensor | None = None if isinstance(loss, str) else torch.as_tensor(np.asarray(y))
@@ -320,7 +320,7 @@ class _Tape:
             opened = None if gates is None else rest[ends[0] : ends[1]]
             return kind(at, rest[: ends[0]], opened, rest[ends[1] :], x, y)
 
-        self.replay = recorded(function, [*self.start, *self.flat])
+        self.replay = record_calls(function, [*self.start, *self.flat])
 
     def agrees(self, found: Tensors) -> bool:
         """Whether there is a recording, and it gives what was found."""

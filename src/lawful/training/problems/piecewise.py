@@ -189,7 +189,7 @@ def rewritten(function: Any, arguments: Any, options: dict[str, Any], relu: Call
     if given is not None and not given.is_floating_point():  # no weight moves integers
         return None
     if function not in LOCATED:
-        return None if given is None else _bent(function, given, relu)
+        return None if given is None else _two_slopes(function, given, relu)
     name, rewriting = LOCATED[function]
     options = {"x" if key in ("input", "self") else key: value for key, value in options.items()}
     try:
@@ -199,7 +199,7 @@ def rewritten(function: Any, arguments: Any, options: dict[str, Any], relu: Call
         return None
 
 
-def _bent(function: Any, x: torch.Tensor, relu: Callable[[str], Relu]) -> torch.Tensor | None:
+def _two_slopes(function: Any, x: torch.Tensor, relu: Callable[[str], Relu]) -> torch.Tensor | None:
     """Two slopes, read off at ±1, of whatever else the table says is homogeneous and bends at 0 alone."""
     name = str(getattr(function, "__name__", ""))
     operator = (
@@ -214,7 +214,7 @@ def _bent(function: Any, x: torch.Tensor, relu: Callable[[str], Relu]) -> torch.
     return up * relu(name)(x, -down / up) if up else down * relu(name)(-x)
 
 
-def unlocated(function: Any, arguments: Any) -> str | None:
+def unlocated_call(function: Any, arguments: Any) -> str | None:
     """The name of a call whose kinks are not located, if it is one and something that trains goes into it."""
     name = str(getattr(function, "__name__", "")).strip("_")
     moving = any(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments)

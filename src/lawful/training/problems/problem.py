@@ -13,7 +13,7 @@ from lawful.errors import LawfulError
 from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.sources.opening import Source, open_graph, open_trained
 from lawful.training.problems.loss_value import LossValue, Problem
-from lawful.training.problems.losses import Loss, checked, find_loss
+from lawful.training.problems.losses import Loss, check_data, find_loss
 from lawful.types import Floats, Indices
 
 
@@ -22,7 +22,7 @@ class MlpProblem:
 
     def __init__(self, network: Mlp, x: ArrayLike, y: ArrayLike, loss: str | Loss = "mse") -> None:
         self.network, self.loss = network, find_loss(loss)
-        self.x, raw = checked(x, y)
+        self.x, raw = check_data(x, y)
         _check_inputs(self.x, network.widths[0])
         self.targets = raw
         self.y = self.loss.targets(raw, network.widths[-1])
@@ -125,7 +125,7 @@ class DagProblem:
 
     def __init__(self, network: Dag, x: ArrayLike, y: ArrayLike, loss: str | Loss = "mse") -> None:
         self.network, self.loss = network, find_loss(loss)
-        self.x, raw = checked(x, y)
+        self.x, raw = check_data(x, y)
         _check_inputs(self.x, len(network.inputs))
         self.targets = raw
         self.y = self.loss.targets(raw, len(network.outputs))

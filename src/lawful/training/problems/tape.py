@@ -18,7 +18,7 @@ QUICK: dict[Any, Any] = {  # the same calls, past the dispatcher's own Python
 }  # fmt: skip
 
 
-def recorded(function: Callable[..., Sequence[torch.Tensor]], examples: Tensors) -> Callable[..., Tensors] | None:
+def record_calls(function: Callable[..., Sequence[torch.Tensor]], examples: Tensors) -> Callable[..., Tensors] | None:
     """The same function of tensors of these sizes as a list of ATen calls, backward passes included.
 
     None where the calls cannot be known beforehand: a branch that depends on values, a number taken out of a tensor, a
@@ -27,10 +27,10 @@ def recorded(function: Callable[..., Sequence[torch.Tensor]], examples: Tensors)
     >>> def slope(x):
     ...     x = x.detach().requires_grad_()
     ...     return torch.autograd.grad(x.sin().sum(), [x])
-    >>> replay = recorded(slope, [torch.zeros(3)])
+    >>> replay = record_calls(slope, [torch.zeros(3)])
     >>> torch.allclose(replay(torch.ones(3))[0], torch.ones(3).cos())
     True
-    >>> recorded(lambda x: [x if x.sum() > 0 else -x], [torch.ones(3)]) is None
+    >>> record_calls(lambda x: [x if x.sum() > 0 else -x], [torch.ones(3)]) is None
     True
     """
     try:

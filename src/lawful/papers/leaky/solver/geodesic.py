@@ -10,10 +10,10 @@ import numpy as np
 from lawful.errors import Unsupported
 from lawful.papers.leaky.model import LeakyResNet
 from lawful.papers.leaky.solver.lbfgs import Point, minimise
-from lawful.papers.leaky.solver.newton_corrector import DAMPING, corrected
+from lawful.papers.leaky.solver.newton_corrector import DAMPING, newton_correction
 from lawful.papers.leaky.solver.objective import Curvature, Objective
-from lawful.papers.leaky.solver.starts import deepened
-from lawful.papers.leaky.steps import adapted, resampled
+from lawful.papers.leaky.solver.starts import deepen
+from lawful.papers.leaky.steps import adapt_steps, resample
 from lawful.papers.leaky.task import TeacherTask
 
 ADAPT_AFTER = 60  # evaluations between two adaptations of the steps
@@ -110,13 +110,13 @@ def solve(
         rng = np.random.default_rng((seed, leg.spent))
         last, best = _descend(objective, leg.network, until, goal, memory, rng, history, watch)
         if leg.stage < adaptations:
-            leg = _adapted(leg, objective, best)
+            leg = _adapt_steps(leg, objective, best)
         elif objective.stationarity(last.position, last.gradient) <= goal:
             leg = replace(leg, network=leg.network.replaced(last.position / objective.roots), stage=leg.stage + 1)
         elif objective.evaluations >= evaluations:  # the stationarity goes up and down: the last is rarely the best
             leg = replace(leg, network=leg.network.replaced(best.position / objective.roots))
         else:
-            leg = _corrected(leg, objective, last, goal, rng)
+            leg = _correct(leg, objective, last, goal, rng)
         leg = replace(leg, spent=objective.evaluations)
         if keep is not None:
             keep(leg)
@@ -135,15 +135,15 @@ def solve(
     )
 
 
-def _adapted(leg: Leg, objective: Objective, point: Point) -> Leg:
+def _adapt_steps(leg: Leg, objective: Objective, point: Point) -> Leg:
     """The layer steps adapted to the path, `W_p` carried over to them."""
     objective(point.position)  # the buffers may belong to a trial of the line search
-    steps = adapted(objective.steps, objective.states, leg.network.effective_depth)
-    weights = resampled(point.position / objective.roots, objective.steps, steps)
+    steps = adapt_steps(objective.steps, objective.states, leg.network.effective_depth)
+    weights = resample(point.position / objective.roots, objective.steps, steps)
     return replace(leg, network=leg.network.replaced(weights, steps), stage=leg.stage + 1)
 
 
-def _corrected(leg: Leg, objective: Objective, point: Point, goal: float, rng: np.random.Generator) -> Leg:
+def _correct(leg: Leg, objective: Objective, point: Point, goal: float, rng: np.random.Generator) -> Leg:
     """On from the last point, the lowest, with steep directions cleared.
 
     Not from the most stationary point: with costs so close that would undo the leg. Close to the goal a second
@@ -153,7 +153,7 @@ def _corrected(leg: Leg, objective: Objective, point: Point, goal: float, rng: n
     while damping == DAMPING or (goal < after < NEAR * goal and damping > DAMPING / 10):
         objective(point.position)
         near = Curvature(objective, rng, damping=damping).solve
-        point = corrected(objective, point, near, damping, REACH * goal / after)
+        point = newton_correction(objective, point, near, damping, REACH * goal / after)
         after, damping = objective.stationarity(point.position, point.gradient), damping / 3
     return replace(leg, network=leg.network.replaced(point.position / objective.roots))
 
@@ -215,7 +215,7 @@ def solve_depths(
     found: list[Geodesic] = []
     for depth in sorted(effective_depths):
         start = (
-            deepened(found[-1].network, depth, task)
+            deepen(found[-1].network, depth, task)
             if found
             else network.replaced(network.weights, effective_depth=depth)
         )

@@ -60,7 +60,7 @@ class Hessian:
         return result.astype(np.float32, copy=False)
 
 
-def corrected(
+def newton_correction(
     objective: Objective, point: Point, precondition: Solve, damping: float = DAMPING, enough: float = ENOUGH
 ) -> Point:
     """The step with the smallest `‖g + (H + μ) d‖` of a few, halved until the gradient is smaller at no higher cost.

@@ -12,7 +12,7 @@ from lawful.errors import LawfulError
 from lawful.papers.leaky.model import LeakyResNet
 from lawful.papers.leaky.solver.geodesic import Geodesic, SolverProgress, Watch
 from lawful.papers.leaky.solver.objective import Objective
-from lawful.papers.leaky.steps import adapted
+from lawful.papers.leaky.steps import adapt_steps
 from lawful.papers.leaky.task import TeacherTask
 from lawful.types import Floats
 
@@ -60,7 +60,7 @@ def recipe(
         if step == adam:
             optimiser = torch.optim.SGD(chosen, lr=sgd_rate)
         if adapt_every and at.step < step < adam and step % adapt_every == 0:
-            net.steps.copy_(torch.from_numpy(adapted(objective.steps, objective.states, net.effective_depth)))
+            net.steps.copy_(torch.from_numpy(adapt_steps(objective.steps, objective.states, net.effective_depth)))
             objective.steps[:] = net.steps.numpy()
             objective.roots[:] = np.sqrt(objective.steps)[:, None, None]
         if keep is not None and step > at.step and step % KEEP_EVERY == 0:

@@ -7,14 +7,14 @@ import torch
 from scipy.interpolate import PchipInterpolator
 
 from lawful.errors import LawfulError
-from lawful.papers.leaky.mechanics import lifted, operator_norm, ridges
+from lawful.papers.leaky.mechanics import lift, operator_norm, ridges
 from lawful.papers.leaky.model import LeakyResNet
-from lawful.papers.leaky.steps import LARGEST_LEAK, capped, positions
+from lawful.papers.leaky.steps import LARGEST_LEAK, cap_steps, positions
 from lawful.papers.leaky.task import TeacherTask
 from lawful.types import Floats
 
 
-def deepened(network: LeakyResNet, effective_depth: float, task: TeacherTask, gamma_ratio: float = 1e-3) -> LeakyResNet:
+def deepen(network: LeakyResNet, effective_depth: float, task: TeacherTask, gamma_ratio: float = 1e-3) -> LeakyResNet:
     """A start for another effective depth that follows the same path of representations.
 
     Layer by layer, `W` is the ridge regression of the step that the old path takes next, from where the new path is:
@@ -23,7 +23,7 @@ def deepened(network: LeakyResNet, effective_depth: float, task: TeacherTask, ga
     with torch.no_grad():
         states = torch.stack(network.path(torch.from_numpy(task.inputs.copy()))).numpy()
     steps = network.steps.numpy()
-    grid = capped(steps.copy(), float(steps.sum()), LARGEST_LEAK / effective_depth)
+    grid = cap_steps(steps.copy(), float(steps.sum()), LARGEST_LEAK / effective_depth)
     places = np.interp(positions(grid), positions(steps), np.arange(len(steps) + 1.0))
     below = np.minimum(places.astype(int), len(steps) - 1)
     share = (places - below)[:, None, None]
@@ -38,18 +38,18 @@ def _following(
     depth = network.effective_depth if effective_depth is None else effective_depth
     weights, state = np.empty((len(grid), network.width, network.width + 1)), goals[0]
     for layer, step in enumerate(grid):
-        sigma, kept = lifted(state, network.softness), (1 - step * depth) * state
+        sigma, kept = lift(state, network.softness), (1 - step * depth) * state
         (fit,) = ridges(sigma, gamma_ratio * operator_norm(sigma), (goals[layer + 1] - kept) / step)
         weights[layer] = fit.weights
         state = kept + step * (fit.weights @ sigma)
     return network.replaced(weights, grid, depth)
 
 
-def regridded(network: LeakyResNet, layers: int, task: TeacherTask, steps: Floats | None = None) -> LeakyResNet:
+def change_grid(network: LeakyResNet, layers: int, task: TeacherTask, steps: Floats | None = None) -> LeakyResNet:
     """The same path of representations with more layers, or with fewer: a geodesic on one grid is a start on another.
 
     Steps keep their shape unless new ones are given; the path between the old layers is interpolated, and each `W` is
-    the ridge regression of the step that the path takes next, as in `deepened`.
+    the ridge regression of the step that the path takes next, as in `deepen`.
     """
     if layers < 1 or (steps is not None and len(steps) != layers):
         raise LawfulError(f"{layers} layers need as many steps, and at least one")

@@ -18,7 +18,7 @@ from scipy.sparse.linalg import eigsh
 from torch import Tensor, nn
 
 from lawful.errors import Unsupported
-from lawful.papers.leaky.mechanics import lifted
+from lawful.papers.leaky.mechanics import lift
 from lawful.papers.leaky.streams.stream import StreamStates, columns, stream_states
 from lawful.result import Shown
 from lawful.types import Floats
@@ -172,7 +172,7 @@ def _energies(before: Floats, after: Floats, gamma_ratio: float) -> list[Values]
     neurons; there everything follows from Gram matrices, and those of groups add up.
     """
     samples = after.shape[1]
-    sigma, move = lifted(after), after - before
+    sigma, move = lift(after), after - before
     groups = [np.arange(samples) % GROUPS == group for group in range(GROUPS if samples >= 2 * GROUPS else 0)]
     if samples < len(sigma):
         kept = [np.ones(samples, dtype=bool), *(~part for part in groups)]

@@ -60,7 +60,7 @@ def residual_adds(program: Program) -> tuple[ResidualAdd, ...]:
             if block is not None:
                 found.append(block)
     outer = [block for block in found if not (block.projected and _inside(block, found, above))]
-    return tuple(_completed(outer, program))
+    return tuple(_complete_blocks(outer, program))
 
 
 def _inside(block: ResidualAdd, found: list[ResidualAdd], above: Above) -> bool:
@@ -112,7 +112,7 @@ def _weighs(node: Node) -> bool:
     return node.family in MIXING or node.family is OperatorFamily.NORMALISATION
 
 
-def _completed(found: list[ResidualAdd], program: Program) -> Iterator[ResidualAdd]:
+def _complete_blocks(found: list[ResidualAdd], program: Program) -> Iterator[ResidualAdd]:
     """Names apart; and blocks of one shape have their neurons along one axis."""
     votes: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
     reader = LayerReader(program)

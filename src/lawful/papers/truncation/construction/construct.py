@@ -97,7 +97,7 @@ def _steady(data: Clusters, wanted: Floats, tries: int, seed: int) -> ZeroLoss |
     found = _Search(data, Levelled.of(data.points), wanted, tries, seed).run()
     if not isinstance(found, ZeroLoss) or found.loss_single <= SINGLE:
         return found
-    blurred = _blurred(data)
+    blurred = _coincident_rows(data)
     if blurred is not None or not np.isfinite(found.loss_single):
         return replace(found, blurred=blurred)
     both = Clusters(np.vstack([data.points, data.points.astype(np.float32)]), np.tile(data.labels, 2))
@@ -105,7 +105,7 @@ def _steady(data: Clusters, wanted: Floats, tries: int, seed: int) -> ZeroLoss |
     return again if isinstance(again, ZeroLoss) and again.loss_single < found.loss_single else found
 
 
-def _blurred(data: Clusters) -> tuple[int, int] | None:
+def _coincident_rows(data: Clusters) -> tuple[int, int] | None:
     """Two rows of different clusters that are one point in single precision, if there are."""
     seen: dict[tuple[float, ...], int] = {}
     with np.errstate(over="ignore"):
@@ -133,11 +133,11 @@ def _on_a_line(data: Clusters, wanted: Floats, tries: int, seed: int) -> ZeroLos
     return _behind(np.ones((len(knots), 1)), -knots, level, data, wanted, tries, seed)
 
 
-def bent_network(data: Clusters, *, tries: int = 60, seed: int = 0) -> ZeroLoss | None:
+def network_with_caps(data: Clusters, *, tries: int = 60, seed: int = 0) -> ZeroLoss | None:
     """For clusters that cannot be parted even one by one: a first layer of one neuron a cap bends them apart.
 
     >>> moons = Clusters([[0.0, 0.0], [2.0, 0.0], [1.0, 1.0], [1.0, 0.0]], [0, 0, 0, 1])
-    >>> bent_network(moons).network
+    >>> network_with_caps(moons).network
     Mlp(2-2-2-2-2)
     """
     for ahead in (False, True):
@@ -164,7 +164,7 @@ def _behind(
         return OrderUndecided(f"the gaps behind the first layer are too thin: loss {losses[0]:.1e}")
     return replace(
         found, network=network, loss=losses[0], loss_single=losses[1], bent=len(bias),
-        blurred=_blurred(data) if losses[1] > SINGLE else None,
+        blurred=_coincident_rows(data) if losses[1] > SINGLE else None,
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ def in_single_precision(network: Mlp, points: Floats) -> Iterator[Floats]:
     >>> [float(outputs[0, 0]) for outputs in in_single_precision(large, np.array([[2.0**25, 2.0**25]]))]
     [0.5, 0.0, 0.5, 0.5]
     """
-    for layer in (_product, _bias_first, _bias_last, _fused):
+    for layer in (_product, _bias_first, _bias_last, _multiply_add):
         with np.errstate(over="ignore", invalid="ignore"):
             values = points.astype(np.float32)
             for number, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True), 1):
@@ -50,6 +50,6 @@ def _bias_last(values: Singles, weight: Singles, bias: Singles) -> Singles:
     return total + bias
 
 
-def _fused(values: Singles, weight: Singles, bias: Singles) -> Singles:
+def _multiply_add(values: Singles, weight: Singles, bias: Singles) -> Singles:
     """Sums of exact products, rounded at the end, as fused multiplications come close to."""
     return np.asarray(values.astype(np.float64) @ weight.T.astype(np.float64) + bias).astype(np.float32)

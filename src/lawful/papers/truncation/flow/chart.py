@@ -19,7 +19,7 @@ def cayley(generator: Floats) -> Floats:
     return np.asarray(np.linalg.solve(one - generator / 2, one + generator / 2), dtype=np.float64)
 
 
-def orthogonalised(rotations: Floats) -> Floats:
+def orthogonalise(rotations: Floats) -> Floats:
     """One Newton step towards the nearest orthogonal matrix: errors of size ε become ε²."""
     return 0.5 * rotations @ (3 * np.eye(rotations.shape[-1]) - np.swapaxes(rotations, -1, -2) @ rotations)
 

@@ -12,10 +12,10 @@ from scipy.integrate import DOP853
 
 from lawful.errors import LawfulError
 from lawful.papers.truncation.flow.boundary import Boundary, TooMuchWork
-from lawful.papers.truncation.flow.chart import Chart, orthogonalised
+from lawful.papers.truncation.flow.chart import Chart, orthogonalise
 from lawful.papers.truncation.flow.crossing import Sample, first_crossing
 from lawful.papers.truncation.flow.field import Field, Maps
-from lawful.papers.truncation.flow.smoothed_corner import rounded_passage
+from lawful.papers.truncation.flow.smoothed_corner import smooth_passage
 from lawful.types import Floats
 
 CHART = 1.0  # entries of θ beyond which the Cayley chart is moved to the current R
@@ -188,7 +188,7 @@ class _TruncationIntegration:
             if self.now - self.allowed >= STRETCH * (end - self.times[0]):
                 self.allow()
         self.step = max(min(solver.step_size, 4 * (stop - begun)), 1e-12) if crossed else solver.step_size
-        self.maps = Maps(self.maps.shifts, orthogonalised(self.maps.rotations))
+        self.maps = Maps(self.maps.shifts, orthogonalise(self.maps.rotations))
         return crossed
 
     def cross(self) -> None:
@@ -211,7 +211,7 @@ class _TruncationIntegration:
         before, begin, end = self.boundary.kinds(), self.now, float(self.times[-1])
         while self.now < end:
             span = PASSAGE * (end - self.times[0]) * 4 ** min(len(self.rounded), 5)
-            passage = rounded_passage(self.field, self.maps, self.now, float(min(self.now + span, end)))
+            passage = smooth_passage(self.field, self.maps, self.now, float(min(self.now + span, end)))
             if passage is None:
                 self.halted = f"at s = {self.now:.6g} many coordinates meet zero at once, and no method got past them"
                 return
@@ -219,7 +219,7 @@ class _TruncationIntegration:
             self.allow()
             self.record(passage.path, passage.end, passage.shares)
             self.maps, self.now = passage.path(passage.end), passage.end
-            self.maps = Maps(self.maps.shifts, orthogonalised(self.maps.rotations))
+            self.maps = Maps(self.maps.shifts, orthogonalise(self.maps.rotations))
             self.boundary.take(passage.shares(self.maps))
             self.rounded.append((begin, self.now))
             self.step, self.stalled, begin = None, 0, self.now
@@ -233,7 +233,7 @@ class _TruncationIntegration:
         """Keep the state at every chosen time up to `stop`; `shares` are those of a rounded passage."""
         while self.next < len(self.times) and self.times[self.next] <= stop:
             maps = path(float(self.times[self.next]))
-            maps = Maps(maps.shifts, orthogonalised(maps.rotations))
+            maps = Maps(maps.shifts, orthogonalise(maps.rotations))
             if shares is None:
                 velocity = self.boundary.velocity(maps)
             else:

@@ -13,7 +13,7 @@ from lawful.papers.truncation.clusters import Clusters, need_square
 from lawful.papers.truncation.flow.field import Composed, Maps, Separated, truncate
 from lawful.papers.truncation.flow.integrate import Event, TruncationTrajectory, integrate, integrate_together
 from lawful.papers.truncation.metrics import NeuralCollapse, collapse
-from lawful.papers.truncation.separation.orthonormal_frames import Frame, about, framed, separate_aligned
+from lawful.papers.truncation.separation.orthonormal_frames import Frame, about, rational_frame, separate_aligned
 from lawful.result import Shown
 from lawful.types import Floats
 
@@ -46,7 +46,7 @@ def starting_maps(data: Clusters) -> Start:
         left, values, right = np.linalg.svd(wanted.T @ gaps)
         rotation = left @ right if values[-2:].min() > 0 and size > 2 else about(gaps.mean(axis=0))
         inside, outside = data.cluster(number), data.others(number)
-        frame = framed(rotation, inside, outside)
+        frame = rational_frame(rotation, inside, outside)
         found = frame or separate_aligned(inside, outside, guess=rotation)
         if isinstance(found, Frame):
             frame, rotation = found, found.rotation
@@ -117,7 +117,7 @@ class TruncationRun(Shown):
 
     def images(self, index: int) -> Floats:
         """Where the data are at one of the times: each cluster by its own map, or all by all maps."""
-        return composed(self.data.points, self.maps(index)) if self.general else self.own_images(index)
+        return compose_maps(self.data.points, self.maps(index)) if self.general else self.own_images(index)
 
     def own_images(self, index: int) -> Floats:
         """Each cluster as its own map alone leaves it."""
@@ -150,7 +150,7 @@ class TruncationRun(Shown):
     def separated(self) -> tuple[bool, ...]:
         """Whether at each time the composed maps do to every cluster what its own map does, (3.4)-(3.5)."""
         gaps = (
-            np.abs(composed(self.data.points, self.maps(index)) - self.own_images(index)).max()
+            np.abs(compose_maps(self.data.points, self.maps(index)) - self.own_images(index)).max()
             for index in range(len(self.times))
         )
         return tuple(bool(gap < SAME * np.abs(self.data.points).max()) for gap in gaps)
@@ -172,7 +172,7 @@ class TruncationRun(Shown):
         return collapse(self.images(index), self.data.labels, solved[:-1].T, solved[-1])
 
 
-def composed(points: Floats, maps: Maps) -> Floats:
+def compose_maps(points: Floats, maps: Maps) -> Floats:
     """`τ^{(L)} ∘ … ∘ τ^{(1)}`."""
     for shift, rotation in zip(*maps, strict=True):
         points = truncate(points, shift, rotation)

@@ -33,12 +33,12 @@ class RoundedPassage:
     evaluations: int
 
 
-def rounded_passage(field: Field, start: Maps, low: float, high: float) -> RoundedPassage | None:
+def smooth_passage(field: Field, start: Maps, low: float, high: float) -> RoundedPassage | None:
     """Follow the rounded flow by an implicit method, for steep shares; None if it fails or does not end.
 
     >>> from lawful.papers.truncation.flow.field import Separated
     >>> field = Separated(np.array([[-1.0, -1.0], [1.0, 0.5]]), np.array([2.0, 2.0]))
-    >>> found = rounded_passage(field, Maps(np.zeros((1, 2)), np.eye(2)[None]), 0.0, 0.2)
+    >>> found = smooth_passage(field, Maps(np.zeros((1, 2)), np.eye(2)[None]), 0.0, 0.2)
     >>> bool(np.abs(found.path(0.2).shifts + 0.19).max() < 0.01)
     True
     """
@@ -52,7 +52,7 @@ def rounded_passage(field: Field, start: Maps, low: float, high: float) -> Round
         if evaluations > MOST:
             raise TooMuchWork
         maps = chart.at(values)
-        return chart.slope(values, field.velocity(maps, rounded_shares(field, maps, width)))
+        return chart.slope(values, field.velocity(maps, smooth_shares(field, maps, width)))
 
     options = {"rtol": 1e-8, "atol": 1e-3 * width, "dense_output": True, "max_step": high - low}
     try:
@@ -66,12 +66,12 @@ def rounded_passage(field: Field, start: Maps, low: float, high: float) -> Round
         high,
         width,
         lambda time: chart.at(dense(time)),
-        lambda maps: rounded_shares(field, maps, width),
+        lambda maps: smooth_shares(field, maps, width),
         evaluations,
     )
 
 
-def rounded_shares(field: Field, maps: Maps, width: float) -> Floats:
+def smooth_shares(field: Field, maps: Maps, width: float) -> Floats:
     """`clip(1/2 + z/2δ, 0, 1)`; the points that a map sees depend on the shares of the maps before it."""
     shares = np.asarray((field.preactivations(maps) > 0).astype(np.float64))
     for _ in range(len(shares)):

@@ -67,12 +67,12 @@ def separate_aligned(
     best, widest = np.eye(width), -np.inf
     for number in range(max(tries, len(starts))):
         turn = starts[number] if number < len(starts) else _spun(starts[number % len(starts)], rng)
-        turned = _improved(turn, cluster, others)
+        turned = _widen_gaps(turn, cluster, others)
         if (margin := gap(turned, cluster, others)) > widest:
             best, widest = turned, margin
         if widest > 0 and number + 1 >= len(starts):
             break
-    found = framed(best, cluster, others)
+    found = rational_frame(best, cluster, others)
     return found or OrderUndecided(
         f"no two differences make an obtuse angle, and no frame was found in {tries} searches of O({width})"
     )
@@ -92,7 +92,7 @@ def gap(rotation: Floats, cluster: Floats, others: Floats) -> float:
     return float(((others @ rotation.T).min(axis=0) - (cluster @ rotation.T).max(axis=0)).min())
 
 
-def framed(rotation: Floats, cluster: Floats, others: Floats) -> Frame | None:
+def rational_frame(rotation: Floats, cluster: Floats, others: Floats) -> Frame | None:
     """The frame of a float matrix, if its rows, made orthogonal in rationals, all part the cluster from the rest."""
     vectors: list[list[Fraction]] = []
     for row in rotation.tolist():
@@ -115,7 +115,7 @@ def _spun(rotation: Floats, rng: np.random.Generator) -> Floats:
     return np.asarray(np.linalg.qr(np.eye(len(rotation)) + 0.5 * (noise - noise.T))[0]) @ rotation
 
 
-def _improved(rotation: Floats, cluster: Floats, others: Floats, sweeps: int = 12) -> Floats:
+def _widen_gaps(rotation: Floats, cluster: Floats, others: Floats, sweeps: int = 12) -> Floats:
     """Turn pairs of rows (Jacobi sweeps) so that the smaller of their two gaps grows."""
     angles = np.concatenate([[0.0], *(sign * np.pi / 4 * 0.5 ** np.arange(1, 9) for sign in (1, -1))])
     cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]

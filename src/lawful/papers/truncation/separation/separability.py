@@ -8,7 +8,7 @@ import numpy as np
 
 from lawful.errors import LawfulError
 from lawful.papers.truncation.clusters import Clusters
-from lawful.papers.truncation.construction.construct import NotSeparable, ZeroLoss, bent_network, zero_loss_network
+from lawful.papers.truncation.construction.construct import NotSeparable, ZeroLoss, network_with_caps, zero_loss_network
 from lawful.papers.truncation.separation.orthonormal_frames import Frame, ObtusePair, separate_aligned
 from lawful.papers.truncation.separation.separation import CommonPoint, Hyperplane, OrderUndecided, separate_all
 from lawful.result import Shown
@@ -63,5 +63,5 @@ def separability(data: Clusters, *, aligned: bool = False, seed: int = 0) -> Sep
         turned = [separate_aligned(data.cluster(n), data.others(n), seed=seed) for n in range(data.count)]
         return Separability(data, True, tuple(turned), None)
     built = zero_loss_network(data, seed=seed)
-    bent = None if isinstance(built, ZeroLoss) else bent_network(data, seed=seed)
+    bent = None if isinstance(built, ZeroLoss) else network_with_caps(data, seed=seed)
     return Separability(data, False, separate_all(data), built, bent)
