@@ -6,13 +6,13 @@ import resource
 from collections.abc import Iterator
 
 import numpy as np
-import scipy.sparse as sparse
 from scipy.sparse.linalg import splu
 
 from benchmarks.harness import Row, best_of, compare
 from lawful.invariant_set import components, free_flows, generic_point, unlock
+from lawful.invariant_set.balance import sums_of_squares
 from lawful.invariant_set.certificate import certificate
-from lawful.invariant_set.rebalance import _Laplacian, rebalance
+from lawful.invariant_set.rebalance import _Block, _Laplacian, rebalance
 from lawful.network import Architecture, Dag
 from lawful.verify import verify
 from reproduction.claims.components_graphs import layered_graph, least_square
@@ -67,12 +67,14 @@ def _rebalancing() -> Iterator[Row]:
         best_of(lambda: rebalance(deep), 2),
         note=f"{done.steps} Newton steps, residual {done.residual:.0e}",
     )
-    laplacian = _Laplacian(deep, np.ones(len(deep.hidden), dtype=bool))
-    squares, right = done.dag.theta**2, np.random.default_rng(0).normal(size=len(deep.hidden))
-    matrix = sparse.csc_matrix(laplacian.matrix(squares))
+    blocks = [_Block(deep.heads, deep.tails, done.dag.theta**2)]
+    laplacian = _Laplacian(blocks, deep.hidden, len(deep.names))
+    right = np.random.default_rng(0).normal(size=len(deep.hidden))
+    entering, leaving = sums_of_squares(done.dag)
+    matrix = laplacian.matrix(entering + leaving)
     yield compare(
         "its Newton step: assemble and solve",
-        lambda: laplacian.solve(squares, right),
+        lambda: laplacian.solve(right),
         "one sparse factorisation (SuperLU)",
         lambda: splu(matrix, permc_spec="NATURAL", diag_pivot_thresh=0.0, options={"SymmetricMode": True}),
     )

@@ -31,16 +31,11 @@ def some_multigraph(seed: int) -> EntryGraph:
         tails = np.concatenate([tails, np.full(count, -1), np.arange(count)[: count // 2]])
         heads = np.concatenate([heads, np.arange(count), np.full(count // 2, -1)])
     values = rng.integers(-3, 4, len(tails)).astype(float)
-    names = ("(in)", *(f"n{i}" for i in range(count)), "(out)")
-    ones = np.ones(len(tails))
-    hits = [(ones[ends >= 0] * sign, (ends[ends >= 0], np.flatnonzero(ends >= 0)))
-            for ends, sign in ((heads, 1), (tails, -1))]  # fmt: skip
-    table = sum(sparse.csr_array(part, shape=(count, len(tails))) for part in hits)
-    scaling = ScalingGraph(
-        names[1:-1], ("w",), np.zeros(len(tails), int), np.arange(len(tails)), sparse.csr_array(table)
-    )
-    ends = np.where(tails < 0, 0, tails + 1), np.where(heads < 0, count + 1, heads + 1)
-    return EntryGraph(nn.Identity(), scaling, names, *ends, values, ())
+    names = tuple(f"n{i}" for i in range(count))
+    powers = sparse.csr_array(np.concatenate([np.eye(count), -np.eye(count), np.zeros((1, count))]))
+    labels = np.where(heads < 0, 2 * count, heads), np.where(tails < 0, 2 * count, tails + count)
+    scaling = ScalingGraph(names, powers, {"w": labels}, {"w": values.shape}, {})
+    return EntryGraph(nn.Identity(), scaling, (), {"w": values})
 
 
 def least_square(graph: EntryGraph, edge: int) -> float:

@@ -200,7 +200,7 @@ class Named:
         found = self.anything()
         if found.reading is not None and found.reading.in_training_only:
             note_reading(found.reading.assuming(*found.reading.in_training_only), instead_of=found.reading)
-        return found if isinstance(found, Architecture) else graph_of(found, self.input_text)
+        return found if isinstance(found, Architecture) else graph_of(found, self.input_text, shared=True)
 
     def network(self) -> Mlp | Dag:
         """The network with weights."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
-from lawful.invariant_set.module_graph import Balanced
+from lawful.invariant_set.module_graph import Balanced, Edges, edges_of
 from lawful.network import Mlp
 from lawful.types import Floats, Indices, Residues
 
@@ -38,7 +38,19 @@ def balance(network: Mlp | Balanced) -> Floats:
     array([5.])
     """
     dag = network.to_dag()
-    return divergence(dag, dag.theta**2)
+    entering, leaving = sums_of_squares(dag)
+    return entering - leaving
+
+
+def sums_of_squares(dag: Balanced, scale: float = 1.0) -> tuple[Floats, Floats]:
+    """The squares of `θ / scale` that enter each hidden node, and those that leave it."""
+    count = len(dag.names)
+    entering, leaving = np.zeros(count), np.zeros(count)
+    for part in edges_of(dag):
+        squares = (part.weights / scale) ** 2
+        entering += np.bincount(part.heads, squares, count)
+        leaving += np.bincount(part.tails, squares, count)
+    return entering[dag.hidden], leaving[dag.hidden]
 
 
 def flow_residual(dag: Balanced, gradient: ArrayLike) -> Floats:
@@ -116,9 +128,8 @@ def rounding(network: Mlp | Balanced) -> Fraction:
     >>> rounding(Mlp([[[1.0, 2.0]], [[2.0]]])) * 2**52
     Fraction(36, 1)
     """
-    dag = network.to_dag()
-    units, denominator = _integers(dag.theta)
-    return Fraction(4 * sum(unit * unit for unit in units), denominator * denominator << 52)
+    total, denominator = _sum_squares(network.to_dag(), 1, lambda part, edges, values: np.array([values.sum()], float))
+    return Fraction(4 * total[0], denominator << 52)
 
 
 def root(square: Fraction) -> float:
@@ -203,36 +214,70 @@ def _integers(values: Floats) -> tuple[list[int], int]:
 
 
 def _exact_balance(dag: Balanced) -> tuple[list[int], int]:
-    """`B̃θ²` of each hidden node as integers over one power of four; all edges of a size are added up at once.
+    """`B̃θ²` of each hidden node as integers over one power of four."""
+    count = len(dag.names)
+
+    def net(part: Edges, edges: Indices, values: Residues) -> Floats:
+        entering = np.bincount(part.heads[edges], values, count)
+        return np.asarray(entering - np.bincount(part.tails[edges], values, count))
+
+    total, denominator = _sum_squares(dag, count, net)
+    return [total[node] for node in dag.hidden.tolist()], denominator
+
+
+def _sum_squares(dag: Balanced, count: int, add: Callable[[Edges, Indices, Residues], Floats]) -> tuple[list[int], int]:
+    """Sums of squares of weights at each of `count` places, as integers over one power of four.
 
     A weight is `m 2^(e−53)`; `m²` is written in words of 27 bits, whose sums over fewer than 2²⁶ edges floats hold
-    exactly.
+    exactly. `add` adds up such words of edges of one exponent e at their places; portions of at most 2²⁵ edges become
+    Python's integers together.
     """
-    mantissa, exponent = np.frexp(np.abs(dag.theta))
-    whole = np.ldexp(mantissa, 53).astype(np.int64)
-    nonzero = np.flatnonzero(whole)
-    if not len(nonzero):
-        return [0] * len(dag.hidden), 1
-    lowest = min(int((exponent[nonzero] - 53 + _trailing(whole[nonzero])).min()), 0)
-    order = nonzero[np.argsort(exponent[nonzero], kind="stable")]
-    bottom = int(exponent[order[0]])
-    total = [0] * len(dag.names)
-    for edges in np.split(order, np.flatnonzero(np.diff(exponent[order])) + 1):
-        high, low = np.divmod(whole[edges], 1 << 27)
-        words = [part for product in (high * high, 2 * high * low, low * low) for part in np.divmod(product, 1 << 27)]
-        sums = [_net(dag, edges, word) for word in words]
-        shift = 2 * (int(exponent[edges[0]]) - bottom)
-        for node in np.flatnonzero(np.any(sums, axis=0)).tolist():
-            a, b, c, d, e, f = (int(part[node]) for part in sums)
-            total[node] += ((a << 81) + ((b + c) << 54) + ((d + e) << 27) + f) << shift
-    up = 2 * (bottom - 53 - lowest)
-    found = (total[node] for node in dag.hidden.tolist())
-    return [unit << up if up >= 0 else unit >> -up for unit in found], 1 << -2 * lowest
+    smallest, lowest = 1 << 20, 0
+    for part in edges_of(dag):
+        _, whole, exponent = _mantissas(part.weights)
+        if len(whole):
+            smallest = min(smallest, int(exponent.min()))
+            lowest = min(lowest, int((exponent - 53 + _trailing(whole)).min()))
+    total = [0] * count
+    words: dict[int, list[Floats]] = {}
+    pending = 0
+
+    def collect() -> None:
+        for exponent, sums in words.items():
+            shift = 2 * (exponent - smallest)
+            for place in np.flatnonzero(np.any(sums, axis=0)).tolist():
+                a, b, c, d, e, f = (int(word[place]) for word in sums)
+                total[place] += ((a << 81) + ((b + c) << 54) + ((d + e) << 27) + f) << shift
+        words.clear()
+
+    for part in edges_of(dag):
+        pending += len(part.weights)
+        if pending > 1 << 25 or len(words) > 256:  # so that sums stay exact, and memory small
+            collect()
+            pending = len(part.weights)
+        nonzero, whole, exponent = _mantissas(part.weights)
+        order = np.argsort(exponent, kind="stable")
+        for edges in np.split(order, np.flatnonzero(np.diff(exponent[order])) + 1):
+            if not len(edges):
+                continue
+            high, low = np.divmod(whole[edges], 1 << 27)
+            squares = [each for product in (high * high, 2 * high * low, low * low)
+                       for each in np.divmod(product, 1 << 27)]  # fmt: skip
+            sums = [add(part, nonzero[edges], word) for word in squares]
+            now = words.setdefault(int(exponent[edges[0]]), sums)
+            if now is not sums:
+                for old, new in zip(now, sums, strict=True):
+                    old += new
+    collect()
+    up = 2 * (smallest - 53 - lowest)
+    return [unit << up if up >= 0 else unit >> -up for unit in total], 1 << -2 * lowest
 
 
-def _net(dag: Balanced, edges: Indices, values: Residues) -> Floats:
-    count = len(dag.names)
-    return np.asarray(np.bincount(dag.heads[edges], values, count) - np.bincount(dag.tails[edges], values, count))
+def _mantissas(weights: Floats) -> tuple[Indices, Residues, Residues]:
+    """The nonzero weights, their sizes as whole numbers `m < 2^53`, and the exponents e of `m 2^(e−53)`."""
+    nonzero = np.flatnonzero(weights)
+    mantissa, exponent = np.frexp(np.abs(weights[nonzero]))
+    return nonzero, np.ldexp(mantissa, 53).astype(np.int64), exponent.astype(np.int64)
 
 
 def _trailing(whole: Residues) -> Residues:

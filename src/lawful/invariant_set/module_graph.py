@@ -6,12 +6,14 @@ edges, skips close circles, and what is tied, frozen or fixed takes no part.
 
 from __future__ import annotations
 
-import copy
+import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,10 +30,24 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from lawful.symmetry.scaling import ScalingGraph
+    from lawful.symmetry.scaling import EdgeBlock, ScalingGraph
 
 Result = TypeVar("Result")
 INPUT, OUTPUT = "(in)", "(out)"  # all that does not scale: where edges come from, and where they go
+
+
+CHUNK = 1 << 19  # edges that are held at once where a graph is read edge by edge: a few megabytes for each array
+
+
+class Edges(NamedTuple):
+    """Some consecutive edges: the number of the first, both ends of each, their weights, and the tensor they are of."""
+
+    first: int
+    tails: Indices
+    heads: Indices
+    weights: Floats
+    parameter: str = ""
+    positions: Indices | slice = slice(None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,18 +57,25 @@ class EntryGraph:
     It has the names that `Dag` has: node 0 stands for everything that edges come from without being scaled, the last
     node for everything they go to. `beyond` says why more than these balances may confine training: then only locks
     are definite.
+
+    Millions of edges are kept as the tensors that they are (`values`) and as blocks, whose ends are a few thousand
+    numbers; `log_scales`, one for each node, multiply an edge i→j by `exp(s_j − s_i)`. `edges()` reads them in
+    portions. `tails`, `heads` and `weights` write all of them down, which is for graphs that are small.
     """
 
     module: nn.Module
     scaling: ScalingGraph
-    names: tuple[str, ...]
-    tails: Indices
-    heads: Indices
-    weights: Floats
     beyond: tuple[str, ...]
+    values: Mapping[str, NDArray[Any]]
+    log_scales: Floats | None = None
 
     def __repr__(self) -> str:
         return f"EntryGraph({type(self.module).__name__}: {len(self.hidden)} nodes, {self.parameters:,} entries)"
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of all nodes, the two ends among them."""
+        return INPUT, *self.scaling.nodes, OUTPUT
 
     @property
     def roles(self) -> NDArray[np.int8]:
@@ -66,10 +89,71 @@ class EntryGraph:
         """The nodes that scale."""
         return np.arange(1, len(self.names) - 1)
 
+    @cached_property
+    def blocks(self) -> tuple[EdgeBlock, ...]:
+        """The edges of each parameter, with ends numbered as in `names`."""
+        last = len(self.names) - 1
+        return tuple(
+            replace(
+                block,
+                heads=np.where(block.heads < 0, last, block.heads + 1),
+                tails=np.where(block.tails < 0, 0, block.tails + 1),
+            )
+            for block in self.scaling.blocks
+        )
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """The number of the first edge of each block, and that of all edges."""
+        return tuple(accumulate((block.count for block in self.blocks), initial=0))
+
     @property
     def parameters(self) -> int:
         """Number of entries that are edges."""
-        return len(self.tails)
+        return self.starts[-1]
+
+    def edges(self) -> Iterator[Edges]:
+        """All edges, in portions that need little memory."""
+        for first, block in zip(self.starts, self.blocks, strict=False):
+            yield from self.edges_of(block, first)
+
+    def edges_of(self, block: EdgeBlock, first: int) -> Iterator[Edges]:
+        """The edges of one block, whose first has this number."""
+        shape = block.shape or (1,)
+        wide = [np.broadcast_to(each.reshape(each.shape or (1,)), shape) for each in (block.tails, block.heads)]
+        values = self.values[block.parameter].reshape(shape)
+        row = math.prod(shape[1:])
+        step = max(1, CHUNK // max(row, 1))
+        for start in range(0, shape[0], step):
+            here = slice(start, start + step)
+            tails, heads, weights = (each[here].reshape(-1) for each in (*wide, values))
+            positions: Indices | slice = slice(start * row, start * row + len(weights))
+            if block.mask is not None:
+                mask = np.broadcast_to(block.mask.reshape(block.mask.shape or (1,)), shape)[here].reshape(-1)
+                positions = start * row + np.flatnonzero(mask)
+                tails, heads, weights = tails[mask], heads[mask], weights[mask]
+            weights = weights.astype(np.float64)
+            if self.log_scales is not None:
+                half = np.exp((self.log_scales[heads] - self.log_scales[tails]) / 2)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    weights = weights * half * half  # the factor itself may overflow where the weight does not
+            yield Edges(first, tails, heads, weights, block.parameter, positions)
+            first += len(weights)
+
+    @cached_property
+    def tails(self) -> Indices:
+        """Where each edge comes from."""
+        return np.concatenate([np.zeros(0, dtype=np.intp), *(part.tails for part in self.edges())])
+
+    @cached_property
+    def heads(self) -> Indices:
+        """Where each edge goes."""
+        return np.concatenate([np.zeros(0, dtype=np.intp), *(part.heads for part in self.edges())])
+
+    @cached_property
+    def weights(self) -> Floats:
+        """The entries' values."""
+        return np.concatenate([np.zeros(0), *(part.weights for part in self.edges())])
 
     @property
     def theta(self) -> Floats:
@@ -78,56 +162,77 @@ class EntryGraph:
 
     def edge_name(self, edge: int) -> tuple[str, str]:
         """Names of the two ends of an edge."""
-        return self.names[self.tails[edge]], self.names[self.heads[edge]]
+        tail, head = self.ends(edge)
+        return self.names[tail], self.names[head]
+
+    def ends(self, edge: int) -> tuple[int, int]:
+        """The nodes that an edge leaves and enters."""
+        block, place = self._place(edge)
+        found = [
+            int(small[tuple(min(at, size - 1) for at, size in zip(place, small.shape, strict=True))])
+            for small in (block.tails, block.heads)
+        ]
+        return found[0], found[1]
+
+    def weight(self, edge: int) -> float:
+        """The value of one edge."""
+        block, place = self._place(edge)
+        value = float(self.values[block.parameter][place])
+        tail, head = self.ends(edge)
+        return value if self.log_scales is None else value * math.exp(self.log_scales[head] - self.log_scales[tail])
 
     def entry(self, edge: int) -> str:
         """The entry that an edge is, such as `3.weight[0, 1]`."""
-        name = self.scaling.parameters[self.scaling.owners[edge]]
-        shape = tuple(self.module.get_parameter(name).shape)
-        place = np.unravel_index(int(self.scaling.positions[edge]), shape)
-        return f"{name}[{', '.join(map(str, place))}]"
+        block, place = self._place(edge)
+        return f"{block.parameter}[{', '.join(map(str, place))}]"
+
+    def _place(self, edge: int) -> tuple[EdgeBlock, tuple[int, ...]]:
+        number = bisect_right(self.starts, edge) - 1
+        block, position = self.blocks[number], edge - self.starts[number]
+        if block.mask is not None:
+            position = int(block.positions[position])
+        return block, tuple(map(int, np.unravel_index(position, block.shape)))
 
     def with_theta(self, weights: ArrayLike) -> EntryGraph:
         """The same graph and module with other values of its edges."""
-        values = np.asarray(weights, dtype=np.float64)
-        if values.shape != (self.parameters,) or not np.isfinite(values).all():
+        given = np.asarray(weights, dtype=np.float64)
+        if given.shape != (self.parameters,) or not np.isfinite(given).all():
             raise InvalidNetwork(f"{self.parameters} entries need as many finite numbers")
-        twin = copy.copy(self)
-        object.__setattr__(twin, "weights", values)
-        return twin
+        values = dict(self.values)
+        for start, block in zip(self.starts, self.blocks, strict=False):
+            flat = values[block.parameter].astype(np.float64).reshape(-1)
+            flat[block.positions] = given[start : start + block.count]
+            values[block.parameter] = flat.reshape(block.shape)
+        return replace(self, values=values, log_scales=None)
+
+    def rescaled(self, scales: Floats) -> EntryGraph:
+        """The graph with its hidden nodes rescaled by `exp(scales)`."""
+        whole = np.zeros(len(self.names)) if self.log_scales is None else self.log_scales.copy()
+        whole[self.hidden] += scales
+        return replace(self, log_scales=whole)
 
     def to_dag(self) -> EntryGraph:
         """Itself."""
         return self
 
-    @cached_property
-    def layers(self) -> tuple[Indices, ...]:
-        """Nodes in groups without an edge inside, so that all of one group can move at once."""
-        import rustworkx
-
-        inner = (self.tails > 0) & (self.heads < len(self.names) - 1)
-        pairs = np.unique(np.stack([self.tails[inner], self.heads[inner]], axis=1), axis=0)
-        graph = rustworkx.PyGraph(multigraph=False)
-        graph.add_nodes_from(range(len(self.names)))
-        graph.add_edges_from_no_data([tuple(pair) for pair in pairs.tolist()])
-        colours = rustworkx.graph_greedy_color(graph)
-        colour = np.array([colours[node] for node in self.hidden.tolist()], dtype=np.intp)
-        return tuple(self.hidden[colour == each] for each in range(int(colour.max(initial=-1)) + 1))
-
     def state(self) -> dict[str, torch.Tensor]:
         """The module's state with the entries at their values here, each in its own type."""
-        import torch
-
-        found = {name: tensor.detach().clone() for name, tensor in self.module.state_dict().items()}
-        for number, name in enumerate(self.scaling.parameters):
-            here = self.scaling.owners == number
-            if here.any():
-                flat = found[name].reshape(-1)
-                flat[torch.as_tensor(self.scaling.positions[here])] = torch.as_tensor(self.weights[here]).to(flat)
-                found[name] = flat.reshape(found[name].shape)
+        found = {name: tensor.detach() for name, tensor in self.module.state_dict().items()}
+        self._fill(found, {block.parameter: found[block.parameter].clone() for block in self.blocks})
         for name, first in _twins(self.module).items():  # one tensor under several names
             found[name] = found[first]
         return found
+
+    def _fill(self, found: dict[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> None:
+        """Put the edges' values into tensors, and these into their places."""
+        import torch
+
+        flat = {name: tensor.contiguous().view(-1) for name, tensor in tensors.items()}
+        for part in self.edges():
+            into = flat[part.parameter]
+            places = part.positions if isinstance(part.positions, slice) else torch.as_tensor(part.positions)
+            into[places] = torch.as_tensor(part.weights).to(into)
+        found |= {name: flat[name].view(tensor.shape) for name, tensor in tensors.items()}
 
     def evaluate(self, inputs: Any) -> Any:
         """Outputs of the module with these values for a batch, in float64."""
@@ -138,25 +243,27 @@ class EntryGraph:
             found = self.filled().eval()(batch.double() if batch.is_floating_point() else batch)
         return found if isinstance(inputs, torch.Tensor) else found.numpy()
 
-    def filled(self) -> nn.Module:
-        """A copy of the module, in float64, with the entries at their values here."""
-        import torch
+    def filled(self, double: bool = True) -> nn.Module:
+        """A copy of the module, in float64 or in its own types, with the entries at their values here."""
+        from lawful.program.frontends.export import copied, twin_of
 
-        from lawful.program.frontends.export import twin_of
-
-        twin = twin_of(self.module)
+        twin = twin_of(self.module) if double else copied(self.module)
         own = dict(twin.named_parameters())
-        with torch.no_grad():
-            for number, name in enumerate(self.scaling.parameters):
-                here = self.scaling.owners == number
-                if here.any():
-                    flat = own[name].reshape(-1).clone()
-                    flat[torch.as_tensor(self.scaling.positions[here])] = torch.as_tensor(self.weights[here])
-                    own[name].copy_(flat.reshape(own[name].shape))
+        for block in self.blocks:
+            own[block.parameter].data = own[block.parameter].data.contiguous()
+        self._fill({}, {block.parameter: own[block.parameter].data for block in self.blocks})
         return twin
 
 
 Balanced: TypeAlias = Dag | EntryGraph
+
+
+def edges_of(graph: Balanced) -> Iterator[Edges]:
+    """All edges of a graph, in portions if it is a module's."""
+    if isinstance(graph, EntryGraph):
+        yield from graph.edges()
+    else:
+        yield Edges(0, graph.tails, graph.heads, graph.theta)
 
 
 def as_dag(graph: Balanced) -> Dag:
@@ -184,14 +291,14 @@ def balanced_graph(source: Source, input: Any = None) -> Mlp | Balanced:
     return graph_of(open_any(source, input_shape=_sizes(input)), input)
 
 
-def graph_of(network: Any, input: Any = None) -> Mlp | Balanced:
+def graph_of(network: Any, input: Any = None, *, shared: bool = False) -> Mlp | Balanced:
     """The same for what `lawful.open` returned: the module behind it where its weights are not edges one by one."""
     if isinstance(network, ModuleNetwork):
-        return entry_graph(network.module, input if input is not None else network.input_shape)
+        return entry_graph(network.module, input if input is not None else network.input_shape, shared=shared)
     reading = network.reading
     if reading is not None and reading.entangled and (module := module_behind(reading)) is not None:
         own = (network.widths[0],) if isinstance(network, Mlp) and module is reading.module else None
-        return entry_graph(module, input if input is not None else own)
+        return entry_graph(module, input if input is not None else own, shared=shared)
     return open_free(network)
 
 
@@ -204,9 +311,9 @@ def _sizes(input: Any) -> tuple[int, ...] | None:
     return None
 
 
-def entry_graph(module: nn.Module, input: Any = None) -> EntryGraph:
-    """The scaling graph of a module with its weights, in train mode."""
-    from lawful.symmetry.scaling import GROUND, scaling_laws
+def entry_graph(module: nn.Module, input: Any = None, *, shared: bool = False) -> EntryGraph:
+    """The scaling graph of a module with its weights, in train mode; `shared` if nobody will change the module."""
+    from lawful.symmetry.scaling import scaling_laws
 
     if any(tensor.device.type == "meta" for tensor in module.parameters()):
         raise LawfulError("a module on the meta device has no weights, hence no balances")
@@ -214,12 +321,8 @@ def entry_graph(module: nn.Module, input: Any = None) -> EntryGraph:
     if found.mode != "train":
         raise Unsupported(f"its balances are those of training, and train mode cannot be read ({found.noted})")
     scaling, odd = whole.plain()
-    values = scaling.edge_values(dict(module.named_parameters()))
-    if not np.isfinite(values).all():
-        raise InvalidNetwork(f"{int((~np.isfinite(values)).sum())} weights are not finite")
-    last = len(scaling.nodes) + 1
-    tails = np.where(scaling.tails == GROUND, 0, scaling.tails + 1)
-    heads = np.where(scaling.heads == GROUND, last, scaling.heads + 1)
+    own, edges = dict(module.named_parameters()), [block.parameter for block in scaling.blocks]
+    values = {name: _array(own[name]) if shared else _array(own[name]).copy() for name in edges}
     beyond = []
     if odd:
         beyond.append(f"{odd:,} balances of products or of activations of degree 2 make no graph")
@@ -228,7 +331,18 @@ def entry_graph(module: nn.Module, input: Any = None) -> EntryGraph:
     if found.pinned:
         names = ", ".join(each.operation for each in found.pinned[:3])
         beyond.append(f"not understood, so perhaps more is conserved: {names}")
-    return EntryGraph(module, scaling, (INPUT, *scaling.nodes, OUTPUT), tails, heads, values, tuple(beyond))
+    graph = EntryGraph(module, scaling, tuple(beyond), values)
+    if wrong := sum(int((~np.isfinite(part.weights)).sum()) for part in graph.edges()):
+        raise InvalidNetwork(f"{wrong} weights are not finite")
+    return graph
+
+
+def _array(tensor: torch.Tensor) -> NDArray[Any]:
+    """A tensor's own numbers, not copied where NumPy has their type."""
+    import torch
+
+    found = tensor.detach().cpu()
+    return np.asarray((found if found.dtype in (torch.float32, torch.float64) else found.double()).numpy())
 
 
 def _twins(module: nn.Module) -> Mapping[str, str]:
@@ -255,15 +369,21 @@ def _as_module(graph: EntryGraph) -> ModuleNetwork:
 
 def same_graph(first: Balanced, last: Balanced) -> None:
     """Refuse two parameters that do not belong to one graph."""
+    if isinstance(first, EntryGraph) and isinstance(last, EntryGraph):
+        same = first.names == last.names and len(first.blocks) == len(last.blocks)
+        for one, other in zip(first.blocks, last.blocks, strict=False):
+            same = same and (one.parameter, one.shape) == (other.parameter, other.shape)
+            same = same and all(
+                np.array_equal(getattr(one, place), getattr(other, place)) for place in ("tails", "heads", "positions")
+            )
+        if not same:
+            raise InvalidNetwork("a path joins two checkpoints of one module, but these are different modules")
+        return
     names: Sequence[str] = ("names", "roles", "tails", "heads")
     for name in names:
         one, other = getattr(first, name), getattr(last, name)
         if len(one) != len(other) or not np.array_equal(one, other):
             raise InvalidNetwork(f"a path joins two parameters of one graph, but these differ: {first} and {last}")
-    if isinstance(first, EntryGraph) and isinstance(last, EntryGraph):
-        for place in ("owners", "positions", "parameters"):
-            if not np.array_equal(getattr(first.scaling, place), getattr(last.scaling, place)):
-                raise InvalidNetwork("a path joins two checkpoints of one module, but these are different modules")
 
 
 def frozen_apart(first: Balanced, last: Balanced) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.program.frontends.export import ExportedModule, export_module, operator_name, twin_of
+from lawful.program.frontends.export import ExportedModule, copied, export_module, operator_name, twin_of
 from lawful.symmetry.check import FalseSymmetry, casts, random_inputs, tensors_in
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.laws.families import MatrixLaws, MeanLaw
@@ -21,6 +21,7 @@ from lawful.types import Floats
 
 SPREAD = 0.3  # of the logarithm of a scale
 AGREE, AGREE_SINGLE = 1e-8, 1e-2  # relative to the outputs, in float64 and where the module itself uses less
+DOUBLED = 100_000_000  # parameters up to which outputs are compared in float64: a copy of 0.8 GB
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +106,7 @@ def _matrix(space: Space, rng: np.random.Generator) -> Floats:
 
 def output_difference(
     module: nn.Module,
-    other: nn.Module,
+    other: nn.Module | Callable[[bool], nn.Module],
     input: Input | Sequence[Input] | None,
     *,
     mode: Mode = "train",
@@ -115,15 +116,20 @@ def output_difference(
     """The largest difference of two modules' outputs on random inputs, relative to their size; in float64.
 
     More than rounding means that a member of the group changed the function: `FalseSymmetry`. `exported` is the first
-    module in this mode, if it is at hand.
+    module in this mode, if it is at hand. `other` may be a function that makes the other module, in float64 or not: it
+    is called when the copy of the first has gone. Beyond `DOUBLED` parameters both compute in their own types.
     """
+    double = sum(tensor.numel() for tensor in module.parameters()) <= DOUBLED
     given = examples(module, input)
     if exported is None:
         exported = export_module(module, given, training=mode == "train")
     inputs = random_inputs(given, exported, torch.Generator().manual_seed(seed))
+    if not double:
+        inputs = [drawn.to(example.dtype) for drawn, example in zip(inputs, given, strict=True)]
     results = []
     for each in (module, other):
-        twin = twin_of(each).train(mode == "train")
+        made = (twin_of(each) if double else copied(each)) if isinstance(each, nn.Module) else each(double)
+        twin = made.train(mode == "train")
         with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.default_generator.manual_seed(seed)
@@ -131,6 +137,7 @@ def output_difference(
                 results.append(tensors_in(twin(*inputs)))
             except RuntimeError as error:
                 raise Unsupported(f"it does not compute in float64, where outputs are compared: {error}") from None
+        del twin, made
     if not all(bool(torch.isfinite(tensor).all()) for tensor in results[0]):
         raise LawfulError("its outputs at random inputs are not finite: moved weights cannot be held against its own")
     size = max(float(tensor.abs().max()) for tensor in results[0])

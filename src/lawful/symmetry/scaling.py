@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from itertools import combinations
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sparse
@@ -33,7 +35,7 @@ from lawful.symmetry.check import (
     random_point,
     refuse_other_training,
 )
-from lawful.symmetry.demands.labels import align, flat, narrowed
+from lawful.symmetry.demands.labels import flat, narrowed
 from lawful.symmetry.demands.reading import Demands, read_graph
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.laws.families import Parameters
@@ -45,50 +47,142 @@ from lawful.symmetry.spaces.shift_spaces import shift_spaces
 from lawful.types import Floats, Indices, Mask
 
 GROUND = -1  # inputs, outputs, and whatever cannot be scaled
-LARGEST = 100_000_000
+LARGEST = 100_000_000  # edges that are written down one by one; blocks have no such limit
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeBlock:
+    """The edges that entries of one parameter are.
+
+    `heads` and `tails` are the nodes that they enter and leave, `mask` says which entries are edges (None: all are).
+    All three have as many dimensions as the parameter, and size 1 along those where nothing changes: a million weights
+    between a thousand nodes and a thousand others are two thousand numbers.
+    """
+
+    parameter: str
+    shape: tuple[int, ...]
+    heads: Indices
+    tails: Indices
+    mask: Mask | None = None
+
+    @property
+    def positions(self) -> Indices:
+        """The entries that are edges, in row-major order."""
+        size = int(np.prod(self.shape, dtype=int))
+        return np.arange(size) if self.mask is None else np.flatnonzero(np.broadcast_to(self.mask, self.shape))
+
+    @property
+    def count(self) -> int:
+        """How many edges."""
+        size = int(np.prod(self.shape, dtype=int))
+        return size if self.mask is None else int(self.mask.sum()) * (size // max(self.mask.size, 1))
 
 
 @dataclass(frozen=True, eq=False)
 class ScalingGraph:
     """Nodes with a name, and the entries of parameters as edges between them.
 
-    Edge e is entry `positions[e]` (in row-major order) of the parameter `parameters[owners[e]]`. `incidence` (nodes ×
-    edges) says by which power each node scales each edge: +1 where it enters, −1 where it leaves, other numbers where
-    an activation has another degree.
+    An entry has a label in each of its parameter's `fields` (small, as in `EdgeBlock`), and `powers` (labels × nodes)
+    says by which power each node scales what has a label: +1 where the entry enters, −1 where it leaves, other numbers
+    where an activation has another degree. `still` entries never move and are no edges.
     """
 
     nodes: tuple[str, ...]
-    parameters: tuple[str, ...]
-    owners: Indices
-    positions: Indices
-    incidence: sparse.csr_array
+    powers: sparse.csr_array
+    fields: Mapping[str, tuple[Indices, ...]]
+    shapes: Mapping[str, tuple[int, ...]]
+    still: Mapping[str, Mask]
 
     @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of all parameters that are read."""
+        return tuple(self.fields)
+
+    @cached_property
+    def _written(self) -> tuple[Indices, Indices, sparse.csr_array]:
+        """Owners and positions of all edges, and their incidence, edge by edge."""
+        if sum(int(np.prod(shape, dtype=int)) for shape in self.shapes.values()) > LARGEST:
+            raise Unsupported(f"more than {LARGEST:,} edges are not written down one by one")
+        owners, positions, parts = [], [], [sparse.csr_array((0, len(self.nodes)))]
+        for number, name in enumerate(self.fields):
+            edges, table = self._entries(name)
+            owners.append(np.full(len(edges), number))
+            positions.append(edges)
+            parts.append(table)
+        none = np.zeros(0, dtype=np.intp)
+        return (
+            np.concatenate([none, *owners]),
+            np.concatenate([none, *positions]),
+            sparse.vstack(parts).T.tocsr(),
+        )
+
+    def _entries(self, name: str) -> tuple[Indices, sparse.csr_array]:
+        """The entries of a parameter that are edges, and by which power each node scales them."""
+        shape = self.shapes[name]
+        total = sparse.csr_array((int(np.prod(shape, dtype=int)), len(self.nodes)))
+        for labels in self.fields[name]:
+            total = total + self.powers[np.broadcast_to(labels, shape).reshape(-1)]
+        total.eliminate_zeros()
+        moving = np.diff(total.indptr) > 0
+        if name in self.still:
+            moving &= ~self.still[name].reshape(-1)
+        edges = np.flatnonzero(moving)
+        return edges, total[edges]
+
+    def least_powers(self) -> Floats:
+        """The smallest power, without its sign, by which each node scales an edge; infinite where it scales none."""
+        found = np.full(len(self.nodes), np.inf)
+        for name, fields in self.fields.items():
+            tables = [self.powers[labels[self._alive(name, labels)]].tocoo() for labels in fields]
+            nodes = [np.unique(table.coords[1]) for table in tables]
+            if len(np.unique(np.concatenate([np.zeros(0, int), *nodes]))) < sum(map(len, nodes)):
+                tables = [self._entries(name)[1].tocoo()]  # a node in two fields: its powers add up, or cancel
+            for table in tables:
+                np.minimum.at(found, table.coords[1][table.data != 0], np.abs(table.data[table.data != 0]))
+        return found
+
+    def _alive(self, name: str, labels: Indices) -> Mask:
+        """Labels of at least one entry that moves."""
+        if name not in self.still:
+            return np.ones(labels.shape, dtype=bool)
+        constant = tuple(axis for axis, size in enumerate(labels.shape) if size == 1)
+        return np.asarray((~self.still[name]).any(axis=constant, keepdims=True))
+
+    @property
+    def owners(self) -> Indices:
+        """The number of the parameter that each edge is an entry of."""
+        return self._written[0]
+
+    @property
+    def positions(self) -> Indices:
+        """Which entry of its parameter each edge is, in row-major order."""
+        return self._written[1]
+
+    @property
+    def incidence(self) -> sparse.csr_array:
+        """By which power each node scales each edge (nodes × edges)."""
+        return self._written[2]
+
+    @cached_property
     def is_graph(self) -> bool:
         """Whether every edge enters at most one node and leaves at most one: without gains, without junctions."""
-        plain = bool(np.isin(self.incidence.data, (1.0, -1.0)).all())
-        entering = np.asarray((self.incidence > 0).sum(axis=0)).reshape(-1)
-        leaving = np.asarray((self.incidence < 0).sum(axis=0)).reshape(-1)
-        return plain and int(entering.max(initial=0)) <= 1 and int(leaving.max(initial=0)) <= 1
+        return not self._odd().any()
 
     @property
     def heads(self) -> Indices:
         """The node that each edge enters, or −1."""
-        return self._ends(1.0)
+        return self._ends("heads")
 
     @property
     def tails(self) -> Indices:
         """The node that each edge leaves, or −1."""
-        return self._ends(-1.0)
+        return self._ends("tails")
 
-    def _ends(self, sign: float) -> Indices:
-        if not self.is_graph:
-            raise Unsupported("its scales make no graph: a product of two scaled values, or an activation of degree 2")
-        table = self.incidence.tocoo()
-        found = np.full(self.incidence.shape[1], GROUND, dtype=np.intp)
-        chosen = table.data == sign
-        found[table.coords[1][chosen]] = table.coords[0][chosen]
-        return found
+    def _ends(self, side: Literal["heads", "tails"]) -> Indices:
+        found = [
+            np.broadcast_to(getattr(block, side), block.shape).reshape(-1)[block.positions] for block in self.blocks
+        ]
+        return np.concatenate([np.zeros(0, dtype=np.intp), *found])
 
     def edge_values(self, theta: Parameters) -> Floats:
         """The entries that are edges, at given parameters."""
@@ -103,24 +197,85 @@ class ScalingGraph:
         """`c = B θ²`, one number for each node: conserved by gradient flow for every data set and loss."""
         return np.asarray(self.incidence @ self.edge_values(theta) ** 2)
 
+    @cached_property
+    def blocks(self) -> tuple[EdgeBlock, ...]:
+        """The edges, a block for each parameter that has any; refused if this is no graph."""
+        if not self.is_graph:
+            raise Unsupported("its scales make no graph: a product of two scaled values, or an activation of degree 2")
+        found = (self._block(name) for name in self.fields)
+        return tuple(block for block in found if block.count)
+
+    def _block(self, name: str) -> EdgeBlock:
+        shape = self.shapes[name]
+        above, below = (_single_nodes(self.powers, sign) for sign in (1.0, -1.0))
+        none = np.full((1,) * len(shape), GROUND, dtype=np.intp)
+        heads, tails = none, none
+        for labels in self.fields[name]:
+            heads, tails = _either(heads, above[labels]), _either(tails, below[labels])
+        mask: Mask | None = None
+        if np.isin(heads[heads != GROUND], tails).any():  # a scale up and down again is none
+            cancels = (heads == tails) & (heads != GROUND)
+            heads, tails = np.where(cancels, GROUND, heads), np.where(cancels, GROUND, tails)
+        if not ((heads != GROUND).all() or (tails != GROUND).all()):
+            mask = (heads != GROUND) | (tails != GROUND)
+        if name in self.still and self.still[name].any():
+            mask = (True if mask is None else mask) & ~self.still[name]
+        return EdgeBlock(name, shape, heads, tails, None if mask is None or mask.all() else mask)
+
+    def _odd(self) -> Mask:
+        """Nodes that make junctions or gains: another power than ±1, or an entry that two enter, or that two leave."""
+        powers = self.powers.tocoo()
+        label, node, power = powers.coords[0], powers.coords[1], powers.data
+        used = np.zeros(self.powers.shape[0], dtype=bool)
+        for name, fields in self.fields.items():
+            for labels in fields:
+                used[labels[self._alive(name, labels)]] = True
+        odd = np.zeros(len(self.nodes), dtype=bool)
+        odd[node[used[label] & ~np.isin(power, (1.0, -1.0))]] = True
+        ends = []
+        for sign in (1.0, -1.0):
+            here = used[label] & (power == sign)
+            often = np.bincount(label[here], minlength=len(used)) > 1
+            odd[node[here & often[label]]] = True
+            ends.append(_single_nodes(self.powers, sign))
+        for name, fields in self.fields.items():
+            for one, two in combinations(fields, 2):
+                moving = ~self.still[name] if name in self.still else True
+                for side, other in (ends, ends[::-1]):
+                    first, second = side[one], side[two]
+                    if (first == GROUND).all() or (second == GROUND).all():
+                        continue
+                    both = (first != GROUND) & (second != GROUND) & moving
+                    # what one field scales up and the other down again is scaled by neither
+                    for near, far in ((first, other[two]), (second, other[one])):
+                        both = both & ((near != far) | (near == GROUND))
+                    for nodes in (first, second):
+                        odd[np.unique(np.broadcast_to(nodes, both.shape)[both])] = True
+        return odd
+
     def plain(self) -> tuple[ScalingGraph, int]:
         """The part that is a graph: without the nodes that make junctions or gains, and how many those are."""
-        table = self.incidence.tocoo()
-        node, edge, power = table.coords[0], table.coords[1], table.data
-        bad = ~np.isin(power, (1.0, -1.0))
-        for sign in (1.0, -1.0):
-            here = power == sign
-            often = np.bincount(edge[here], minlength=self.incidence.shape[1]) > 1
-            bad |= here & often[edge]
-        left_out = np.zeros(len(self.nodes), dtype=bool)
-        left_out[node[bad]] = True
-        if not left_out.any():
+        odd = self._odd()
+        if not odd.any():
             return self, 0
-        rows = self.incidence[np.flatnonzero(~left_out)]
-        kept = np.flatnonzero(np.diff(rows.tocsc().indptr))
-        nodes = tuple(name for name, gone in zip(self.nodes, left_out.tolist(), strict=True) if not gone)
-        part = ScalingGraph(nodes, self.parameters, self.owners[kept], self.positions[kept], rows[:, kept].tocsr())
-        return part, int(left_out.sum())
+        nodes = tuple(name for name, gone in zip(self.nodes, odd.tolist(), strict=True) if not gone)
+        return replace(self, nodes=nodes, powers=self.powers[:, np.flatnonzero(~odd)].tocsr()), int(odd.sum())
+
+
+def _single_nodes(powers: sparse.csr_array, sign: float) -> Indices:
+    """For each label a node that scales it with this power, or −1."""
+    table = powers.tocoo()
+    found = np.full(powers.shape[0], GROUND, dtype=np.intp)
+    chosen = table.data == sign
+    found[table.coords[0][chosen]] = table.coords[1][chosen]
+    return found
+
+
+def _either(one: Indices, other: Indices) -> Indices:
+    """The node that one of two fields names, small if the other names none."""
+    if (other == GROUND).all():
+        return one
+    return other if (one == GROUND).all() else np.maximum(one, other)
 
 
 def scaling_graph(module: Any, input: Input | Sequence[Input] | None = None, *, mode: Mode = "train") -> ScalingGraph:
@@ -147,15 +302,13 @@ def scaling_laws(
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
     program = read_exported(exported, trains=True)
     demands = read_graph(exported, frozen, program=program)
-    if sum(int(np.prod(shape)) for shape in demands.shapes.values()) > LARGEST:
-        raise Unsupported(f"a scaling graph has one edge for each entry: more than {LARGEST:,} are not written down")
     dead = shift_spaces(solve_shifts(demands.shifts), demands.shapes)[1]
     centred = read_graph(exported, frozen, centred=True, program=program)
     found = summarise(exported, program, centred, named, mode)
     found = replace(found, noted=found.noted + note)
     graph = _graph(demands, solve(demands.gauges), dead)
     if not any(tensor.device.type == "meta" for tensor in named.values()):
-        _check(graph, module, inputs, exported, mode)
+        _check(replace(graph), module, inputs, exported, mode)  # a copy: what it writes down goes with it
     return graph, found
 
 
@@ -188,50 +341,23 @@ def _graph(demands: Demands, solution: GaugeSolution, dead: Mapping[str, Mask]) 
     """Entries that are dead never move: like frozen ones they are no edges."""
     powers = _without_centres(_powers(solution), demands)
     names: dict[int, str] = {}
-    owners, positions, rows, columns, entries, count = [], [], [], [], [], 0
-    for number, (name, fields) in enumerate(demands.fields.items()):
-        shape = demands.shapes[name]
-        size = int(np.prod(shape, dtype=int))
-        found = sparse.csr_array((size, powers.shape[1]))
-        for field in fields:
-            small = narrowed(field)
-            table = powers[small.reshape(-1).numpy()]
+    fields: dict[str, tuple[Indices, ...]] = {}
+    shapes = {name: tuple(demands.shapes[name]) for name in demands.fields}
+    still = {name: np.asarray(dead[name]).reshape(shapes[name]) for name in demands.fields if name in dead}
+    for name, own in demands.fields.items():
+        rank = len(shapes[name])
+        small = [narrowed(field) for field in own]
+        fields[name] = tuple(each.reshape((1,) * (rank - each.dim()) + tuple(each.shape)).numpy() for each in small)
+        for labels in fields[name]:
+            table = powers[labels.reshape(-1)]
             for row in np.flatnonzero(np.diff(table.indptr)).tolist():
-                node = int(table.indices[table.indptr[row]])
-                if node not in names:
-                    names[node] = f"{name}.{row}"
-            spread = align(small.new_tensor(range(small.numel())).reshape(small.shape), shape).reshape(-1).numpy()
-            found = found + table[spread]
-        found.eliminate_zeros()
-        moving = np.diff(found.indptr) > 0
-        if name in dead:
-            moving &= ~dead[name].reshape(-1)
-        edges = np.flatnonzero(moving)
-        kept = found[edges].tocoo()
-        owners.append(np.full(len(edges), number))
-        positions.append(edges)
-        rows.append(kept.coords[1])
-        columns.append(count + kept.coords[0])
-        entries.append(kept.data)
-        count += len(edges)
-    used = np.unique(np.concatenate([np.zeros(0, dtype=int), *rows])).tolist()
-    place = np.full(powers.shape[1], -1)
-    place[used] = np.arange(len(used))
-    joined = [np.concatenate([np.zeros(0), *part]) for part in (entries, rows, columns, owners, positions)]
-    table = sparse.csr_array(
-        (joined[0], (place[joined[1].astype(int)], joined[2].astype(int))), shape=(len(used), count)
-    )
+                names.setdefault(int(table.indices[table.indptr[row]]), f"{name}.{row}")
+    graph = ScalingGraph(("",) * powers.shape[1], powers, fields, shapes, still)
+    smallest = graph.least_powers()
+    used = np.flatnonzero(np.isfinite(smallest))
     # Any power of a scale is one: the smallest power of a node is 1, so that √(w²) is an edge like w.
-    smallest = np.full(len(used), np.inf)
-    np.minimum.at(smallest, np.repeat(np.arange(len(used)), np.diff(table.indptr)), np.abs(table.data))
-    table = sparse.diags_array(1.0 / smallest).tocsr() @ table if len(used) else table
-    return ScalingGraph(
-        tuple(names[node] for node in used),
-        tuple(demands.fields),
-        joined[3].astype(np.intp),
-        joined[4].astype(np.intp),
-        table,
-    )
+    scaled = powers[:, used] @ sparse.diags_array(1.0 / smallest[used]) if len(used) else powers[:, used]
+    return replace(graph, nodes=tuple(names[node] for node in used.tolist()), powers=scaled.tocsr())
 
 
 def _without_centres(powers: sparse.csr_array, demands: Demands) -> sparse.csr_array:

@@ -227,8 +227,7 @@ def function_change(before: Dag | EntryGraph, after: Dag | EntryGraph, input_tex
     if isinstance(before, EntryGraph) or isinstance(after, EntryGraph):
         from lawful.symmetry.orbit import output_difference
 
-        pair = before.filled(), after.filled()  # type: ignore[union-attr]
-        return output_difference(*pair, input_text)
+        return output_difference(before.module, after.filled, input_text)  # type: ignore[union-attr]
     batch = np.random.default_rng(0).normal(size=(64, len(before.inputs)))
     outputs = before.evaluate(batch)
     return float(np.abs(after.evaluate(batch) - outputs).max() / max(float(np.abs(outputs).max()), 1e-300))

@@ -135,11 +135,18 @@ def decide(sides: Sides, balance: Balance) -> Components:
     locked, free = [], []
     for edge, (value, name, node) in sorted(_by_edge(stable).items()):
         if value > balance.slack:
-            sign = 0 if dag.weights is None else int(np.sign(dag.weights[edge]))
+            sign = int(np.sign(_weight(dag, edge)))
             locked.append(Lock(edge, sign, Fraction(value, balance.denominator), name, int(dag.hidden[node])))
         else:
             free.append(edge)
     return Components(dag, balance, tuple(locked), tuple(free), stable)
+
+
+def _weight(dag: Balanced, edge: int) -> float:
+    """The weight of an edge, 0 in a graph without weights."""
+    if isinstance(dag, EntryGraph):
+        return dag.weight(edge)
+    return 0.0 if dag.weights is None else float(dag.weights[edge])
 
 
 def _sets(side: Side | CutSide, units: Sequence[int]) -> StableSets | CutSets:

@@ -10,49 +10,94 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lawful.invariant_set.locks.bottlenecks import SeenGraph
-from lawful.invariant_set.module_graph import EntryGraph
+from lawful.invariant_set.module_graph import Edges, EntryGraph
 from lawful.invariant_set.points.max_flow import maximum_closure
 from lawful.types import Indices, Mask
 
+if TYPE_CHECKING:
+    from lawful.symmetry.scaling import EdgeBlock
+
 UNKNOWN = -1
+FEW = 4  # arcs of a node and block that are looked at first: two that lead on by different ways are enough
 
 
 @dataclass(frozen=True, eq=False)
 class CutSide(SeenGraph[EntryGraph]):
     """A graph that may have circles and parallel edges."""
 
-    @cached_property
-    def arcs(self) -> tuple[Indices, Indices, Indices]:
-        """Edges that leave a node in this direction, where from, and where to (node numbers or `root`)."""
-        near, far = (self.dag.tails, self.dag.heads) if self.name == "out" else (self.dag.heads, self.dag.tails)
-        inside = (near > 0) & (near <= self.root)
-        edges = np.flatnonzero(inside)
-        ends = far[edges] - 1
-        return edges, near[edges] - 1, np.where((ends < 0) | (ends >= self.root), self.root, ends)
+    def arcs_from(self, nodes: Mask) -> tuple[Indices, Indices, Indices]:
+        """Edges that leave some nodes in this direction, where from, and where to (node numbers or `root`)."""
+        chosen = np.zeros(self.root + 2, dtype=bool)
+        chosen[1:-1] = nodes
+        parts = [(np.zeros(0, dtype=np.intp),) * 3]
+        for start, block in zip(self.dag.starts, self.dag.blocks, strict=False):
+            if chosen[self._near_and_far(block)[0]].any():
+                for part in self.dag.edges_of(block, start):
+                    near, far = self._near_and_far(part)
+                    here = np.flatnonzero(chosen[near])
+                    parts.append((part.first + here, near[here] - 1, self._inside(far[here])))
+        edges, near, far = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return edges, near, far
+
+    def _near_and_far(self, edges: EdgeBlock | Edges) -> tuple[Indices, Indices]:
+        return (edges.tails, edges.heads) if self.name == "out" else (edges.heads, edges.tails)
+
+    def _inside(self, ends: Indices) -> Indices:
+        """Ends as numbers of hidden nodes, or `root`."""
+        return np.where((ends < 1) | (ends > self.root), self.root, ends - 1)
+
+    def _some_arcs(self) -> tuple[Indices, Indices]:
+        """A few arcs of every node, where from and where to: enough to see that most nodes are safe."""
+        parts = [(np.zeros(0, dtype=np.intp),) * 2]
+        for start, block in zip(self.dag.starts, self.dag.blocks, strict=False):
+            near, far = self._near_and_far(block)
+            crossed = all(1 in sizes for sizes in zip(near.shape, far.shape, strict=True))
+            if not crossed or block.mask is not None:
+                parts += [self._near_and_far(part) for part in self.dag.edges_of(block, start)]
+                continue
+            some = far.reshape(-1)[:FEW]
+            taps = min(2, block.count // max(near.size * far.size, 1))
+            parts.append((np.tile(near.reshape(-1), len(some) * taps), np.repeat(np.tile(some, taps), near.size)))
+        near, far = (self._inside(np.concatenate(each)) for each in zip(*parts, strict=True))
+        return near[near != self.root], far[near != self.root]
 
     @cached_property
     def single(self) -> Mask:
         """Nodes with exactly one arc: `{v}` is then a set that one edge leaves."""
-        return np.asarray(np.bincount(self.arcs[1], minlength=self.root) == 1)
+        found = np.zeros(self.root + 2)
+        for start, block in zip(self.dag.starts, self.dag.blocks, strict=False):
+            near = self._near_and_far(block)[0]
+            if block.mask is None:
+                found += np.bincount(near.reshape(-1), minlength=len(found)) * (block.count // near.size)
+            else:
+                for part in self.dag.edges_of(block, start):
+                    found += np.bincount(self._near_and_far(part)[0], minlength=len(found))
+        return np.asarray(found[1:-1] == 1)
 
     @cached_property
     def bottleneck(self) -> Mask:
         """Nodes with an arc that they cannot do without."""
         found = np.zeros(self.root, dtype=bool)
-        edges, tails, _ = self.arcs
-        needed = np.isin(edges, np.fromiter(self.behind, dtype=np.intp, count=len(self.behind)))
-        found[tails[needed]] = True
+        found[[self.node_of(edge) for edge in self.behind]] = True
         return found
+
+    def node_of(self, edge: int) -> int:
+        """The hidden node that an edge leaves in this direction."""
+        return self.dag.ends(edge)[0 if self.name == "out" else 1] - 1
 
     @cached_property
     def behind(self) -> Mapping[int, list[int]]:
         """For each edge that some node cannot do without: the nodes that lose every way to `root`, its tail first."""
-        edges, tails, heads = self.arcs
-        safe = _safe(tails, heads, self.root)
+        safe = np.zeros(self.root + 1, dtype=bool)
+        safe[self.root] = True
+        safe = _safe(*self._some_arcs(), safe)  # more arcs make no node less safe
+        edges, tails, heads = self.arcs_from(~safe[:-1])
+        safe = _safe(tails, heads, safe)
         open_arcs = np.flatnonzero(~safe[tails])
         if not len(open_arcs):
             return {}
@@ -60,14 +105,14 @@ class CutSide(SeenGraph[EntryGraph]):
         return _dominated(edges[open_arcs], tails[open_arcs], heads[open_arcs], self.root)
 
 
-def _safe(tails: Indices, heads: Indices, root: int) -> Mask:
+def _safe(tails: Indices, heads: Indices, safe: Mask) -> Mask:
     """Nodes that no single edge cuts off, as far as a quick look shows: two arcs lead on that share no bottleneck.
 
     An arc into a safe node (or the root) is its own label; a node has the label that two of its arcs share. Arcs with
-    different labels share nothing. Rounds go on until nothing changes; what is left is looked at closely.
+    different labels share nothing. Rounds go on until nothing changes; what is left is looked at closely. Nodes that
+    are known to be safe, the root among them, stay so.
     """
-    safe = np.zeros(root + 1, dtype=bool)
-    safe[root] = True
+    root = len(safe) - 1
     label = np.full(root + 1, UNKNOWN, dtype=np.int64)
     left = np.arange(len(tails))
     while True:
@@ -142,8 +187,7 @@ class CutSets:
 
     def bounds(self) -> dict[int, tuple[int, int]]:
         """By edge: the value, and the node that cannot do without it."""
-        ends = self.side.dag.tails if self.side.name == "out" else self.side.dag.heads
-        return {edge: (value, int(ends[edge]) - 1) for edge, value in self.value.items()}
+        return {edge: (value, self.side.node_of(edge)) for edge, value in self.value.items()}
 
     def set_of(self, edge: int) -> list[int]:
         """The set T that belongs to an edge, its own node first."""
@@ -152,15 +196,14 @@ class CutSets:
 
 def cut_sets(side: CutSide, balance: Sequence[int]) -> CutSets:
     """Find the heaviest sets: a closure for each edge, one node where no other depends on it."""
-    edges, tails, heads = side.arcs
     value: dict[int, int] = {}
     choice: dict[int, list[int]] = {}
     inner = np.zeros(side.root, dtype=bool)
     for members in side.behind.values():
         inner[members] = True
-    chosen = np.flatnonzero(inner[tails] & (heads != side.root))
+    edges, tails, heads = side.arcs_from(inner)
     leads: dict[int, set[tuple[int, int]]] = {}
-    for arc in chosen.tolist():
+    for arc in np.flatnonzero(heads != side.root).tolist():
         leads.setdefault(int(tails[arc]), set()).add((int(heads[arc]), int(edges[arc])))
     weight = [-side.sign * unit for unit in balance]
     for edge, members in side.behind.items():

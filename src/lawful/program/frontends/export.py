@@ -246,12 +246,20 @@ def _held(program: Any, name: str) -> torch.Tensor:
 
 def twin_of(module: nn.Module) -> nn.Module:
     """A copy in float64."""
-    return copied(module).double()
+    parameters: dict[int, Any] = {
+        id(each): nn.Parameter(each.detach().to(torch.float64, copy=True), each.requires_grad)
+        for each in module.parameters()
+        if type(each) is nn.Parameter and each.is_floating_point()
+    }  # converted as they are copied: a large model is not held a third time
+    return copied(module, parameters).double()
 
 
-def copied(module: nn.Module, *, shared: bool = False) -> nn.Module:
-    """A copy, with the same tensors if `shared`; what hooks compute (pruning masks) is copied as values."""
+def copied(module: nn.Module, instead: Mapping[int, Any] | None = None, *, shared: bool = False) -> nn.Module:
+    """A copy, with the same tensors if `shared`, with others `instead` of those of an id; what hooks compute (pruning
+    masks) is copied as values.
+    """
     memo: dict[int, Any] = {id(each): each for each in (*module.parameters(), *module.buffers()) if shared}
+    memo |= instead or {}
     for part in module.modules():
         for value in vars(part).values():
             if isinstance(value, torch.Tensor) and not value.is_leaf:
