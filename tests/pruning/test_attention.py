@@ -355,26 +355,26 @@ def attends(proof: Proof) -> dict[str, Any]:
     return next(step for step in proof["program"] if step["kind"] == "attend")
 
 
-def dependents(proof: Proof) -> list[Any]:
-    return next(sweep for sweep in proof["sweeps"] if sweep[0][1] == "dependent")
+def taking(proof: Proof) -> list[Any]:
+    return next(move for move in proof["moves"] if len(move) == 4 and len(move[3]) > 1)
 
 
 def swap_side(proof: Proof) -> None:
-    for item in dependents(proof):
-        item[2] = {"readers": "writers", "writers": "readers", "queries": "keys", "keys": "queries"}[item[2]]
+    move = taking(proof)
+    move[0] = {"row": "column", "column": "row"}[move[0]]
 
 
 FORGERIES: list[tuple[str, Callable[[Proof], object]]] = [
-    ("another factor", lambda proof: dependents(proof)[0][3][0].__setitem__(1, "7/3")),
-    ("a leader less", lambda proof: dependents(proof)[0][3].pop()),
+    ("another factor", lambda proof: taking(proof)[3][0].__setitem__(1, "7/3")),
+    ("a leader less", lambda proof: taking(proof)[3].pop()),
     ("another side", swap_side),
     ("mixed channels", lambda proof: attends(proof)["heads"].update(rotary=True, fixed=True)),
     ("a fixed size", lambda proof: attends(proof)["heads"].update(fixed=True)),
     ("a key twice", lambda proof: attends(proof)["heads"]["keys"][0].__setitem__(0, 1)),
     ("queries that meet other keys", lambda proof: attends(proof)["heads"]["queries"][0][0].reverse()),
     ("values elsewhere", lambda proof: attends(proof)["heads"]["values"].append([0, 1, 2, 3])),
-    ("a sweep less", lambda proof: proof["sweeps"].pop()),
-    ("one channel less", lambda proof: dependents(proof).pop()),
+    ("a move less", lambda proof: proof["moves"].pop()),
+    ("one channel more that stays", lambda proof: proof["gone"].pop()),
     ("turned", lambda proof: next(s for s in proof["program"] if s["kind"] == "layer").update(transposed=True)),
 ]
 

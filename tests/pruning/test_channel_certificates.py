@@ -102,15 +102,17 @@ def kind_of(given: Proof, kind: str) -> int:
         (edited("head.weight", 0, 1.001), "not what follows|has changed"),
         (edited("head.bias", 0, 1.001), "not what follows|has changed"),
         (edited("stem.weight", 0, 1.001), "has changed"),
-        (edited("norm.weight", 1, 1.5, "before"), "not constant|heard|has changed"),
-        (edited("norm.bias", 1, -1.5, "before"), "not constant|heard|has changed"),
-        (edited("stem.weight", 60, 1.001, "before"), "multiple|has changed"),
-        (edited("norm.running_var", 3, 1.001, "before"), "multiple|has changed"),
-        (edited("depth.weight", 27, 1.001, "before"), "multiple|has changed"),
-        (edited("gate.weight", 9, 1.001, "before"), "multiple|has changed"),
-        (put("sweeps", []), "other sizes"),
-        (put("sweeps", 0, 0, 1, "silent"), "heard"),
-        (put("sweeps", 0, 0, 0, [0, 0]), "must stay"),
+        (edited("norm.weight", 1, 1.5, "before"), "not constant|another function|has changed"),
+        (edited("norm.bias", 1, -1.5, "before"), "not constant|another function|has changed"),
+        (edited("stem.weight", 60, 1.001, "before"), "another function|has changed"),
+        (edited("norm.running_var", 3, 1.001, "before"), "another function|has changed"),
+        (edited("depth.weight", 27, 1.001, "before"), "another function|has changed"),
+        (edited("gate.weight", 9, 1.001, "before"), "another function|has changed"),
+        (put("gone", []), "a channel that stays"),
+        (put("gone", 0, [0, 0]), "must stay"),
+        (put("moves", []), "another function"),
+        (put("moves", 0, 1, 99), "out of range"),
+        (put("moves", 0, 2, 0), "a channel that stays"),
         (put("results", [1]), "lead to none of the results"),
         (put("others", {"x": "y"}), "digests"),
         (put("added", []), "lacks the bias"),
@@ -130,7 +132,7 @@ def test_forgeries(edit: Callable[[Proof], None], words: str) -> None:
 def test_operations_that_change_the_meaning() -> None:
     """Another function, a border of zeros, a sum that is a product: each breaks a step."""
     for where, words in (
-        (("relu", "function", "neg"), "constant|multiple|follows"),
+        (("relu", "function", "neg"), "constant|another function|follows"),
         (("add", "kind", "sub"), "."),
     ):
         given = proof()

@@ -224,7 +224,7 @@ def test_a_constant_of_two_uses_must_be_the_same() -> None:
         state["two.bias"][0] = 0.25
         found.original.load_state_dict(state)
         forged |= {key: certificate(found)[key] for key in ("before", "about")}
-        with pytest.raises(CertificateError, match="another constant"):
+        with pytest.raises(CertificateError, match="another function"):
             lawful.verify(forged)
 
 

@@ -111,8 +111,8 @@ def forged(found: ChannelPruning) -> list[tuple[str, Callable[[dict[str, Any]], 
     return [
         ("groups", lambda proof: proof["program"][at].update(groups=2)),
         ("groups", lambda proof: proof["program"][at].pop("groups")),
-        ("sweep", lambda proof: proof["sweeps"][0].pop()),
-        ("sweep", lambda proof: proof["sweeps"].clear()),
+        ("gone", lambda proof: proof["gone"].pop()),
+        ("gone", lambda proof: proof["gone"].clear()),
     ]
 
 

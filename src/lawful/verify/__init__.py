@@ -30,7 +30,7 @@ class CertificateKind(NamedTuple):
 
 KINDS: Mapping[str, CertificateKind] = MappingProxyType(
     {
-        "channel-pruning": CertificateKind("channels.pruning", 2, by_digest=True),
+        "channel-pruning": CertificateKind("channels.pruning", 3, by_digest=True),
         "components": CertificateKind("invariant_set.components", 2),
         "distance": CertificateKind("bounds.distance"),
         "flow": CertificateKind("training.flow"),

@@ -1,4 +1,4 @@
-"""A pruning of channels as one JSON object: the operations, all weights before and after, and why each cell left."""
+"""A pruning of channels as one JSON object: operations, weights before and after, what is gone and what takes over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lawful.pruning.channels import ChannelPruning
 from lawful.pruning.channels.cut import bias_beside
 from lawful.pruning.channels.fold_and_drop import Tidying
 from lawful.pruning.channels.program import ChannelProgram, Heads
-from lawful.pruning.channels.weights import Reason, refuse_large
+from lawful.pruning.channels.weights import Move, refuse_large
 
 if TYPE_CHECKING:
     from lawful.pruning.files.onnx_channels import OnnxPruning
@@ -26,15 +26,15 @@ TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def certificate(pruning: ChannelPruning | OnnxPruning) -> dict[str, Any]:
-    """The operations on channels, both sets of weights, and the sweeps.
+    """The operations on channels, both sets of weights, what is gone, and what takes over.
 
     >>> from torch import nn
     >>> from lawful.pruning.channels import prune_channels
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.GELU(), nn.Linear(3, 1))
     >>> with torch.no_grad():
     ...     _ = model[0].weight[1].zero_()
-    >>> certificate(prune_channels(model, [(2, 2)]))["sweeps"]
-    [[[[1, 1], 'constant']]]
+    >>> certificate(prune_channels(model, [(2, 2)]))["gone"]
+    [[1, 1]]
     """
     if isinstance(pruning, ChannelPruning):
         states = pruning.original.state_dict(), pruning.module.state_dict()
@@ -42,12 +42,13 @@ def certificate(pruning: ChannelPruning | OnnxPruning) -> dict[str, Any]:
         before, after = ({name: torch.as_tensor(array) for name, array in each.items()}
                          for each in (pruning.before, pruning.after))  # fmt: skip
         states = before, after
-    return written(pruning.program, pruning.sweeps, *states, pruning.tidied)
+    return written(pruning.program, pruning.moves, pruning.gone, *states, pruning.tidied)
 
 
 def written(
     program: ChannelProgram,
-    sweeps: Sequence[Mapping[int, Reason]],
+    moves: Sequence[Move],
+    gone: Sequence[int],
     before: Mapping[str, torch.Tensor],
     after: Mapping[str, torch.Tensor],
     tidied: Tidying | None = None,
@@ -92,7 +93,7 @@ def written(
     others = {name: _line(tensor) for name, tensor in before.items() if name not in used}
     return {
         "kind": "channel-pruning",
-        "version": 2,
+        "version": 3,
         "about": [weights_digest(before), weights_digest(after)],
         "program": steps,
         "results": [numbers[name] for name in program.results],
@@ -103,14 +104,12 @@ def written(
         "folded": [numbers[norm.name] for _, norm in (tidied.folded if tidied else ())],
         "dropped": [numbers[layer.name] for layer in (tidied.dropped if tidied else ())],
         "lost": [name for name in others if name not in after],
-        "sweeps": [[[list(homes[cell]), *_reason(why, homes)] for cell, why in sweep.items()] for sweep in sweeps],
+        "gone": [list(homes[cell]) for cell in gone],
+        "moves": [
+            [kind, layers[weight], place, *([[[other, str(factor)] for other, factor in terms]] if terms else [])]
+            for kind, weight, place, terms in moves
+        ],
     }
-
-
-def _reason(why: Reason, homes: Mapping[int, tuple[int, int]]) -> list[Any]:
-    if why[0] == "dependent":
-        return ["dependent", why[1], [[list(homes[leader]), str(factor)] for leader, factor in why[2]]]
-    return [why[0], *(list(homes[leader]) for leader in why[1:])]
 
 
 def _heads(heads: Heads) -> dict[str, Any]:

@@ -9,7 +9,7 @@ left, node by node, and its outputs are compared as well.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -29,7 +29,7 @@ from lawful.pruning.channels.fold_and_drop import Tidying, tidy, tidy_notes, tid
 from lawful.pruning.channels.program import ChannelProgram, notes_of
 from lawful.pruning.channels.remainder import cut_program, same_program
 from lawful.pruning.channels.shrink import FixedSizes, compared, differences, shrink
-from lawful.pruning.channels.weights import ChannelWeights, Reason, RemovedChannel, read_arrays, refuse_large
+from lawful.pruning.channels.weights import ChannelWeights, Move, RemovedChannel, read_arrays, refuse_large
 from lawful.pruning.files.hugging_face_config import how_to_load, with_caches, without_caches
 from lawful.pruning.files.onnx_sizes import stated_sizes
 from lawful.pruning.files.plain_weights import permanent
@@ -44,8 +44,8 @@ class ChannelPruning(Shown):
     `rounded` is the same after the folded weights were rounded to the module's own types.
 
     `parameters_after` counts what is left. The module has the class, the names and the types that it had; where a class
-    with attention cannot hold the new sizes it is a graph, which `notes` say. `sweeps` are the cells of `program` that
-    left together, each with its reason: what a certificate replays.
+    with attention cannot hold the new sizes it is a graph, which `notes` say. `gone` are the cells of `program` that
+    left, and `moves` what rows and columns of layers took over: what a certificate lists.
     """
 
     original: nn.Module
@@ -58,7 +58,8 @@ class ChannelPruning(Shown):
     rounded: float
     notes: tuple[str, ...] = ()
     program: ChannelProgram = field(default_factory=ChannelProgram)
-    sweeps: tuple[Mapping[int, Reason], ...] = ()
+    moves: tuple[Move, ...] = ()
+    gone: tuple[int, ...] = ()
     tidied: Tidying = field(default_factory=Tidying)
 
     @property
@@ -179,7 +180,7 @@ def _pruned(case: _Case, reading: ChannelReading, as_program: str = "") -> Chann
     sizes = [sum(tensor.numel() for tensor in each.parameters()) for each in (double, small)]
     return ChannelPruning(
         case.plain, small, tuple(state.removed), state.channels, sizes[0], sizes[1], difference,
-        rounded, tuple(said), program, tuple(state.sweeps), tidied or Tidying(),
+        rounded, tuple(said), program, tuple(state.moves), state.gone, tidied or Tidying(),
     )  # fmt: skip
 
 

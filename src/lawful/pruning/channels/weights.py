@@ -26,6 +26,8 @@ from lawful.pruning.channels.linear_dependence import dependent_sweeps
 from lawful.pruning.channels.program import ChannelProgram, Operation
 from lawful.types import Floats
 
+# What rows or columns of a layer take over: ("column" or "row" or "constant", weight of the layer, place, terms)
+Move = tuple[str, str, int, tuple[tuple[int, Fraction], ...]]
 # ("silent",), ("constant",), ("unscored",), ("duplicate", cell), or ("dependent", side that takes over, terms)
 Reason = tuple[Any, ...]
 LARGEST = 250_000_000  # parameters: the check compares them one by one, and large tensors are held by their digests
@@ -80,7 +82,7 @@ class ChannelWeights:
         }
         self.grids = HeadGrids(program)
         self.removed: list[RemovedChannel] = []
-        self.sweeps: list[dict[int, Reason]] = []
+        self.moves: list[Move] = []  # what a certificate lists
         self.readers = self._readers()
         self.pinned |= self.grids.scoring.keys() & self.readers.keys()  # read in two ways
         self.pinned |= repeated_cells(program)
@@ -95,6 +97,11 @@ class ChannelWeights:
         self.channels = sum(
             int(cell) not in self.pinned for layer in self.layers for cell in program.spots[layer.name].cells
         )
+
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """The cells that left."""
+        return tuple(cell for cell, alive in self.alive.items() if not alive)
 
     def weight(self, operation: Operation) -> Floats:
         """The weight of a layer."""
@@ -141,8 +148,6 @@ class ChannelWeights:
             gone[cell] = reason
         for cell in gone:
             self.alive[cell] = False
-        if gone:
-            self.sweeps.append(gone)
         return bool(gone) or self._sweep_dependent()
 
     def _sweep_dependent(self) -> bool:
@@ -154,22 +159,28 @@ class ChannelWeights:
                 self._count_out(cell, "dependent")
             for cell in gone:
                 self.alive[cell] = False
-            self.sweeps.append({cell: ("dependent", side, terms) for cell, terms in gone.items()})
         return bool(found)
 
     def _take_over(self, side: str, cell: int, terms: Sequence[tuple[int, Fraction]]) -> None:
         if side == "readers":
             for operation, places in self.readers.get(cell, []):
                 cells = self.program.spots[operation.sources[0]].cells
-                for leader, factor in terms:
-                    for mine, theirs in zip(places, np.flatnonzero(cells == leader).tolist(), strict=True):
-                        inexact = _add_multiple(self.weight(operation), mine, theirs, factor)
-                        self.rounded(operation)[inexact] = True
+                leaders = [(np.flatnonzero(cells == leader).tolist(), factor) for leader, factor in terms]
+                for number, mine in enumerate(places):
+                    self._add_column(operation, mine, [(theirs[number], factor) for theirs, factor in leaders])
                 self.weight(operation)[:, places] = 0.0
             return
         for layer, mine, others in self.grids.rows(side, cell, dict(terms), self.layers):
+            self.moves.append(("row", str(layer.tensors["weight"]), mine, tuple(others.items())))
             for theirs, factor in others.items():
                 self._add_row(layer, mine, theirs, factor)
+
+    def _add_column(self, layer: Operation, mine: int, terms: Sequence[tuple[int, Fraction]]) -> None:
+        """Columns of a layer take over multiples of another."""
+        self.moves.append(("column", str(layer.tensors["weight"]), mine, tuple(terms)))
+        for theirs, factor in terms:
+            inexact = _add_multiple(self.weight(layer), mine, theirs, factor)
+            self.rounded(layer)[inexact] = True
 
     def _add_row(self, layer: Operation, mine: int, theirs: int, factor: Fraction) -> None:
         """A row of a layer, with its bias, takes over a multiple of another."""
@@ -272,8 +283,7 @@ class ChannelWeights:
                 twins = np.flatnonzero(self.program.spots[source].cells == reason[1]).tolist()
                 for mine, theirs in zip(places, twins, strict=True):
                     ratio = facts.factors[source][mine] / facts.factors[source][theirs]
-                    inexact = _add_multiple(weight, mine, theirs, ratio)
-                    self.rounded(operation)[inexact] = True
+                    self._add_column(operation, mine, [(theirs, ratio)])
             weight[:, places] = 0.0
 
     def _fold(self, operation: Operation, places: Sequence[int], values: Sequence[Value | None]) -> None:
@@ -281,6 +291,8 @@ class ChannelWeights:
         flat = weight.reshape(len(weight), weight.shape[1], -1)
         bias = self.bias(operation).copy()
         pairs = [(place, value) for place, value in zip(places, values, strict=True) if value is not None]
+        name = str(operation.tensors["weight"])
+        self.moves += [("constant", name, place, ()) for place, value in pairs if value != 0]
         for row in np.flatnonzero(flat[:, [place for place, _ in pairs]].any(axis=(1, 2))).tolist():
             terms = ((tap, value) for place, value in pairs for tap in flat[row, place].tolist())
             total = combined(terms, self.exact_bias(operation, row))

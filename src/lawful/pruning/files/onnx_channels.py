@@ -26,7 +26,7 @@ from lawful.pruning.channels.domain import read_channels
 from lawful.pruning.channels.fold_and_drop import Tidying, foldable, tidy_notes, with_norm
 from lawful.pruning.channels.groups import groups_left
 from lawful.pruning.channels.program import ChannelProgram, Operation, notes_of
-from lawful.pruning.channels.weights import ChannelWeights, Reason, RemovedChannel, read_arrays, refuse_large
+from lawful.pruning.channels.weights import ChannelWeights, Move, RemovedChannel, read_arrays, refuse_large
 from lawful.result import Shown
 from lawful.types import Floats
 
@@ -47,7 +47,8 @@ class OnnxPruning(Shown):
     parameters_after: int
     compared: float
     program: ChannelProgram
-    sweeps: tuple[Mapping[int, Reason], ...]
+    moves: tuple[Move, ...]
+    gone: tuple[int, ...]
     before: Mapping[str, Floats]
     after: Mapping[str, Floats]
     notes: tuple[str, ...] = ()
@@ -99,7 +100,7 @@ def prune_onnx(
         _restate(model, small, sizes)
     return OnnxPruning(
         small, tuple(weights.removed), weights.channels, _parameters(model), _parameters(small),
-        _difference(model, small, seed, sizes) if changed else 0.0, reading, tuple(weights.sweeps),
+        _difference(model, small, seed, sizes) if changed else 0.0, reading, tuple(weights.moves), weights.gone,
         weights_of(model), weights_of(small),
         (*notes_of(reading), *tidy_notes(reading, tidied if fold else None)), tidied,
     )  # fmt: skip

@@ -1,53 +1,152 @@
-"""The smaller network beside what must follow: every number is the exact one, rounded, and nothing else is there."""
+"""The numbers of the smaller network: each is the one that follows from the moves, rounded; nothing else is there.
+
+Weights stay the doubles they are; entries that changed are rationals (biases also balls) in a table beside them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import prod
-from typing import Protocol
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from lawful.verify.channels.constants import ZERO, Value, exact, is_zero, plus, size_of, times
 from lawful.verify.channels.heads import check_grid
-from lawful.verify.channels.program import ChangedWeights, ChannelStep
-from lawful.verify.channels.values import ZERO, Value, exact, plus, size_of, times
+from lawful.verify.channels.program import ChannelStep, Move
 from lawful.verify.core.balls import ball
 from lawful.verify.core.schema import integer, integers, items, require
 from lawful.verify.core.tensors import Tensor
 
-ROOM = {  # of the sum of the sizes of what was added
+# Of the number itself: four units of its type, one for storing it and three for factors γ/sqrt(variance + ε) that a
+# framework computes in that type. In float64, 32 units: sums of a few terms are rounded at each.
+ROOM = {
     "float16": Fraction(1, 2**9), "bfloat16": Fraction(1, 2**6),
     "float32": Fraction(1, 2**22), "float64": Fraction(1, 2**48),
 }  # fmt: skip
 STEP = {"float16": Fraction(1, 2**24)}  # between the smallest numbers of a type, where that is no tiny one
-Cell = tuple[int, int]
-Wanted = tuple[Value, Fraction]  # a number, and the sum of the sizes of what it was added from
+ONE = Fraction(1)
 
 
-class ReplayedPruning(Protocol):
-    """A pruning after all its sweeps."""
+class Entry(NamedTuple):
+    """A number that follows, and the sum of the sizes of what it was added from."""
 
-    steps: list[ChannelStep]
-    weights: ChangedWeights
-    cells: list[list[Cell]]
-    alive: set[Cell]
+    value: Value
+    size: Fraction
+
+
+@dataclass
+class ChangedWeights:
+    """The weights of a program as they change, and which of its channels are left."""
+
+    steps: Sequence[ChannelStep]
+    tensors: Mapping[str, Tensor]
+    alive: Sequence[Any]
+    changed: dict[tuple[str, int], Entry] = field(default_factory=dict)  # by tensor and place
+    added: dict[tuple[int, int], Entry] = field(default_factory=dict)  # biases that were not there, by layer and row
+    lending: dict[int, list[int]] = field(default_factory=dict)  # rows that leave, and that others take over
 
     def rows(self, at: int) -> list[int]:
-        """The channels of a step that are left."""
+        """The channels of an operation that are left."""
+        found: list[int] = self.alive[at].nonzero()[0].tolist()
+        return found
+
+    def entry(self, name: str, place: int) -> Entry:
+        """One number, exactly."""
+        if (name, place) in self.changed:
+            return self.changed[name, place]
+        value = Fraction(self.tensors[name].values[place])
+        return Entry(value, abs(value))
+
+    def bias(self, at: int, row: int) -> Entry:
+        """The bias of a row."""
+        name = self.steps[at].tensors["bias"]
+        return self.added.get((at, row), Entry(ZERO, ZERO)) if name is None else self.entry(name, row)
+
+    def columns(self, at: int, row: int) -> range:
+        """The channels that a row reads: all, or those of its group."""
+        step = self.steps[at]
+        width = self.tensors[str(step.tensors["weight"])].shape[1]
+        start = step.group(row) * width if step.groups > 1 else 0
+        return range(start, start + width)
+
+    def places(self, at: int, row: int, column: int) -> range:
+        """Where the taps from one channel to another are stored: nowhere between two groups."""
+        mine, taps = self.columns(at, row), prod(self.tensors[str(self.steps[at].tensors["weight"])].shape[2:])
+        if column not in mine:
+            return range(0)
+        start = (row * len(mine) + column - mine.start) * taps
+        return range(start, start + taps)
+
+    def of_norm(self, at: int, place: int) -> tuple[Fraction, Fraction, Fraction, Fraction]:
+        """Mean, variance with epsilon, gain and shift."""
+        names = self.steps[at].tensors
+        pairs = zip(("mean", "variance", "weight", "bias"), (ZERO, ZERO, ONE, ZERO), strict=True)
+        mean, variance, gain, shift = (
+            default if (name := names[role]) is None else self.entry(name, place).value for role, default in pairs
+        )
+        return mean, variance + Fraction(self.steps[at].arguments[0]), gain, shift
+
+    def apply_all(self, moves: Sequence[Move], folded: Mapping[tuple[int, int], Value]) -> None:
+        """Carry out all moves, in their order."""
+        for move in moves:
+            if move.kind == "row" and move.place not in self.lending.setdefault(move.step, []):
+                self.lending[move.step].append(move.place)
+        for move in moves:
+            self._apply(move, folded)
+
+    def _apply(self, move: Move, folded: Mapping[tuple[int, int], Value]) -> None:
+        """Rows or columns of a layer take over what one that leaves has."""
+        at, name = move.step, str(self.steps[move.step].tensors["weight"])
+        if move.kind == "row":
+            for other, factor in move.terms:
+                for column in self.columns(at, move.place):
+                    pairs = zip(self.places(at, move.place, column), self.places(at, other, column), strict=True)
+                    for mine, yours in pairs:
+                        term = self.entry(name, mine).value
+                        self._add(self.changed, (name, yours), self.entry(name, yours), factor, term)
+                self._add_bias(at, other, factor, self.bias(at, move.place).value)
+            return
+        for row in [*self.rows(at), *self.lending.get(at, ())]:
+            taps = [self.entry(name, place).value for place in self.places(at, row, move.place)]
+            if not any(taps):
+                continue
+            if move.kind == "constant":
+                for tap in taps:
+                    self._add_bias(at, row, tap, folded[at, move.place])
+            for other, factor in move.terms:
+                places = self.places(at, row, other)
+                require(len(places) == len(taps), "a weight lies between two groups")
+                for place, tap in zip(places, taps, strict=True):
+                    self._add(self.changed, (name, place), self.entry(name, place), factor, tap)
+
+    def _add_bias(self, at: int, row: int, factor: Fraction, value: Value) -> None:
+        name = self.steps[at].tensors["bias"]
+        if name is not None:
+            self._add(self.changed, (name, row), self.bias(at, row), factor, value)
+        else:
+            self._add(self.added, (at, row), self.bias(at, row), factor, value)
+
+    @staticmethod
+    def _add(table: dict[Any, Entry], key: tuple[Any, int], old: Entry, factor: Fraction, value: Value) -> None:
+        if factor and not is_zero(value):
+            table[key] = Entry(plus([(factor, value)], old.value), old.size + abs(factor) * size_of(value))
 
 
 @dataclass(frozen=True)
-class Tidied:
+class Tidying:
     """Tensors that the smaller network has more or less: biases gained, by layer; norms folded; biases nobody sees."""
 
     gained: Mapping[int, str] = field(default_factory=dict)
     folded: Mapping[int, int] = field(default_factory=dict)  # layers, with the normalisation that went into each
-    dropped: Collection[int] = ()
+    dropped: Sequence[int] = ()
 
 
-def read_tidied(
+def read_tidying(
     gained: object, folded: object, dropped: object, steps: list[ChannelStep], results: list[int]
-) -> Tidied:
+) -> Tidying:
     """What is gained, folded and dropped, where that is allowed."""
     into: dict[int, int] = {}
     again = {at for at, step in enumerate(steps) if step.first is not None}
@@ -76,183 +175,129 @@ def read_tidied(
     for at in unseen:
         require(steps[at].kind == "layer" and steps[at].tensors["bias"] is not None, "no layer's bias is dropped")
         require(at not in again, "a bias is dropped that another use has")
-        require(at not in results and at not in into and _is_unseen(at, steps), "a bias is dropped that somebody sees")
-    return Tidied(names, into, unseen)
+        require(at not in into, "a bias is dropped that a normalisation needs")
+    return Tidying(names, into, unseen)
 
 
-def _is_unseen(at: int, steps: list[ChannelStep]) -> bool:
-    """Whether all that reads a layer takes it as keys, or takes the mean of each channel away.
-
-    What is added to all keys of a head adds the same to the scores of a query, which a softmax does not see.
-    """
-    users = [step for step in steps if at in step.sources]
-    return bool(users) and all(
-        (step.kind in ("other", "instance") and step.function == "instance_norm" and step.sources == (at,))
-        or (step.heads is not None and not step.heads.rotary and step.sources.count(at) == 1 and step.sources[1] == at)
-        for step in users
-    )
-
-
-def compare(replay: ReplayedPruning, after: Mapping[str, Tensor], tidied: Tidied) -> None:
+def compare(weights: ChangedWeights, after: Mapping[str, Tensor], tidying: Tidying) -> None:
     """Every number of the smaller network is the one that follows, rounded."""
-    for at, step in enumerate(replay.steps):
+    steps, left = weights.steps, set(after)
+    gone = set(tidying.folded.values())
+    for at, step in enumerate(steps):
         if step.heads is not None:
-            check_grid(step.heads, replay.cells[step.sources[1]], replay.cells[step.sources[2]], replay.alive)
+            check_grid(step.heads, weights.alive[step.sources[1]], weights.alive[step.sources[2]])
         if step.groups > 1:
-            _check_groups(replay, at)
-    left = set(after)
-    gone = set(tidied.folded.values())
-    for at, step in enumerate(replay.steps):
-        rows = replay.rows(at)
+            _check_groups(weights, at)
+        if step.first is not None or at in gone:
+            continue
+        rows = weights.rows(at)
+        bias = step.tensors.get("bias") or tidying.gained.get(at)
         for role, name in step.tensors.items():
-            if name is None or step.first is not None or at in gone or (role == "bias" and at in tidied.dropped):
+            if name is None or (role == "bias" and at in tidying.dropped):
                 continue
             require(name in left, "a tensor is missing")
             left.discard(name)
-            if at in tidied.folded:
-                _compare_folded(replay, at, role, after[name], tidied.folded[at])
-            elif role == "weight" and step.kind in ("layer", "depthwise"):
-                _compare_kernels(replay, at, after[name])
+            if at in tidying.folded:
+                _compare_folded(weights, at, role, after[name], tidying.folded[at])
             else:
-                _compare_entries(replay.weights, name, after[name], rows)
-        grown = {row: value for (place, row), value in replay.weights.added.items() if place == at and row in rows}
-        if grown or at in tidied.gained or (at in tidied.folded and step.tensors["bias"] is None):
-            require(at in tidied.gained and tidied.gained[at] in left, "a layer lacks the bias that it gains")
-            left.discard(tidied.gained[at])
-            tensor = after[tidied.gained[at]]
-            require(tensor.shape == (len(rows),), "a bias has another size")
-            if at in tidied.folded:
-                _compare_folded(replay, at, "bias", tensor, tidied.folded[at])
+                _compare_entries(weights, at, role, after[name])
+        grown = {row: entry for (place, row), entry in weights.added.items() if place == at and weights.alive[at][row]}
+        if grown or at in tidying.gained or (at in tidying.folded and step.tensors["bias"] is None):
+            require(bias in left, "a layer lacks the bias that it gains")
+            left.discard(str(bias))
+            new = after[str(bias)]
+            require(new.shape == (len(rows),), "a bias has another size")
+            if at in tidying.folded:
+                _compare_folded(weights, at, "bias", new, tidying.folded[at])
                 continue
             for place, row in enumerate(rows):
-                _near(tensor.values[place], grown.get(row, (ZERO, ZERO)), tensor.dtype)
+                _require_near(new.values[place], grown.get(row, Entry(ZERO, ZERO)), new.dtype)
     require(not left, "a tensor comes from nowhere")
 
 
-def _check_groups(replay: ReplayedPruning, at: int) -> None:
+def _check_groups(weights: ChangedWeights, at: int) -> None:
     """Groups of a layer leave with all their channels on both sides; the others keep equally many."""
-    step = replay.steps[at]
-    below = replay.cells[step.sources[0]]
-    wide = len(below) // step.groups, step.channels // step.groups
-    left = {
-        tuple(
-            sum(cell in replay.alive for cell in cells[group * width : (group + 1) * width])
-            for cells, width in zip((below, replay.cells[at]), wide, strict=True)
-        )
-        for group in range(step.groups)
-    } - {(0, 0)}
+    step = weights.steps[at]
+    both = (weights.alive[each].reshape(step.groups, -1).sum(1).tolist() for each in (step.sources[0], at))
+    left = set(zip(*both, strict=True)) - {(0, 0)}
     require(len(left) == 1 and min(left.pop()) > 0, "what is left of the groups has other sizes")
 
 
-def _kept(replay: ReplayedPruning, at: int) -> list[tuple[int, list[int]]]:
-    """The rows of a layer that are left, each with the channels it reads that are."""
-    step, weights = replay.steps[at], replay.weights
-    below = replay.cells[step.sources[0]]
-    return [
-        (
-            row,
-            [0] if step.kind == "depthwise"
-            else [column for column in weights.columns(at, row) if below[column] in replay.alive],
-        )
-        for row in replay.rows(at)
-    ]  # fmt: skip
-
-
-def _shaped(old: Tensor, new: Tensor, sizes: Sequence[int]) -> None:
-    shape = (*sizes, *old.shape[len(sizes) :])
-    require(new.dtype == old.dtype and new.shape == shape, "a tensor has another type or other sizes than what is left")
-
-
-def _compare_kernels(replay: ReplayedPruning, at: int, new: Tensor) -> None:
-    weights, name = replay.weights, str(replay.steps[at].tensors["weight"])
-    if _is_untouched(replay, at, new):
+def _places(weights: ChangedWeights, at: int, role: str) -> Iterator[tuple[int, Any]]:
+    """The rows of a tensor that are left, each with the places of its numbers that are."""
+    step = weights.steps[at]
+    shape = weights.tensors[str(step.tensors[role])].shape
+    each = prod(shape[1:])
+    if role != "weight" or step.kind != "layer":
+        yield from ((row, np.arange(row * each, (row + 1) * each)) for row in weights.rows(at))
         return
-    kept = _kept(replay, at)
-    _shaped(weights.tensors[name], new, (len(kept), *({len(columns) for _, columns in kept} or {0})))
-    each = prod(weights.tensors[name].shape[1:])
-    touched = {place // each for tensor, place in weights.changed if tensor == name}
-    place = 0
-    for row, columns in kept:
-        for first, last in _runs(columns):
-            start, stop = weights.places(at, row, first).start, weights.places(at, row, last).stop
-            if row in touched:
-                for offset, old in enumerate(range(start, stop)):
-                    _compare_entry(weights, name, old, new, place + offset)
-            else:
-                same = new.values[place : place + stop - start] == weights.tensors[name].values[start:stop]
-                require(same, "a weight that nothing was added to has changed")
-            place += stop - start
+    taps, below = np.arange(prod(shape[2:])), weights.alive[step.sources[0]]
+    for row in weights.rows(at):
+        columns = weights.columns(at, row)
+        left = np.flatnonzero(below[columns.start : columns.stop])
+        yield row, (row * each + left[:, None] * len(taps) + taps).reshape(-1)
 
 
-def _is_untouched(replay: ReplayedPruning, at: int, new: Tensor) -> bool:
-    """Whether a tensor stayed as it is, by its digest: nothing left its rows and columns, and nothing was added."""
-    step, weights = replay.steps[at], replay.weights
-    name = str(step.tensors["weight"])
-    complete = all(cell in replay.alive for place in (at, step.sources[0]) for cell in replay.cells[place])
+def _require_sizes(weights: ChangedWeights, at: int, role: str, new: Tensor) -> None:
+    step = weights.steps[at]
+    old = weights.tensors[str(step.tensors[role])]
+    sizes = [len(weights.rows(at)), *old.shape[1:]]
+    if role == "weight" and step.kind == "layer":
+        counts = weights.alive[step.sources[0]].reshape(step.groups, -1).sum(1)
+        sizes[1] = int(counts.max())
+    fits = new.dtype == old.dtype and new.shape == tuple(sizes)
+    require(fits, "a tensor has another type or other sizes than what is left")
+
+
+def _compare_entries(weights: ChangedWeights, at: int, role: str, new: Tensor) -> None:
+    name = str(weights.steps[at].tensors[role])
     old = weights.tensors[name]
-    changed = any(tensor == name for tensor, _ in weights.changed)
-    return complete and not changed and new.line == old.line and new.shape == old.shape
+    changed = {place for tensor, place in weights.changed if tensor == name}
+    if not changed and new.line == old.line and new.shape == old.shape:
+        complete = all(weights.alive[each].all() for each in (at, *weights.steps[at].sources))
+        if complete:
+            return
+    _require_sizes(weights, at, role, new)
+    stored, before = np.asarray(new.values), np.asarray(old.values)
+    start = 0
+    for _, places in _places(weights, at, role):
+        own = stored[start : start + len(places)]
+        same = own == before[places]
+        if changed and (moved := changed.intersection(places.tolist())):
+            for offset in np.flatnonzero(np.isin(places, list(moved))).tolist():
+                _require_near(float(own[offset]), weights.changed[name, int(places[offset])], new.dtype)
+                same[offset] = True
+        require(bool(same.all()), "a weight that nothing was added to has changed")
+        start += len(places)
 
 
-def _runs(columns: Sequence[int]) -> list[tuple[int, int]]:
-    """Consecutive numbers, as first and last of each run."""
-    found: list[tuple[int, int]] = []
-    for column in columns:
-        if found and found[-1][1] == column - 1:
-            found[-1] = found[-1][0], column
-        else:
-            found.append((column, column))
-    return found
-
-
-def _compare_entries(weights: ChangedWeights, name: str, new: Tensor, rows: list[int]) -> None:
-    old = weights.tensors[name]
-    _shaped(old, new, (len(rows),))
-    each = prod(old.shape[1:])
-    for number, row in enumerate(rows):
-        for at in range(each):
-            _compare_entry(weights, name, row * each + at, new, number * each + at)
-
-
-def _compare_entry(weights: ChangedWeights, name: str, old: int, new: Tensor, place: int) -> None:
-    changed = weights.changed.get((name, old))
-    if changed is None:
-        same = new.values[place] == weights.tensors[name].values[old]
-        require(same, "a weight that nothing was added to has changed")
-    else:
-        _near(new.values[place], changed, new.dtype)
-
-
-def _compare_folded(replay: ReplayedPruning, at: int, role: str, new: Tensor, norm: int) -> None:
+def _compare_folded(weights: ChangedWeights, at: int, role: str, new: Tensor, norm: int) -> None:
     """A layer with the normalisation behind it inside: rows times gain over root, biases less the mean and shifted."""
-    weights, step = replay.weights, replay.steps[at]
-    kept = _kept(replay, at)
-    old = weights.tensors[str(step.tensors["weight"])]
+    name = str(weights.steps[at].tensors["weight"])
     if role == "weight":
-        _shaped(old, new, (len(kept), *({len(columns) for _, columns in kept} or {0})))
+        _require_sizes(weights, at, role, new)
     else:
-        require(new.dtype == old.dtype and new.shape == (len(kept),), "a bias has another type or another size")
-    place = 0
-    for row, columns in kept:
+        fits = new.dtype == weights.tensors[name].dtype and new.shape == (len(weights.rows(at)),)
+        require(fits, "a bias has another type or another size")
+    start = 0
+    for row, places in _places(weights, at, "weight"):
         mean, variance, gain, shift = weights.of_norm(norm, row)
         factor = ball(gain) / ball(variance).sqrt() if gain else ZERO
         if role == "weight":
-            for column in columns:
-                for entry in weights.places(at, row, column):
-                    value, size = weights.sized(str(step.tensors["weight"]), entry)
-                    _near(new.values[place], (times(factor, value), size_of(factor) * size), new.dtype)
-                    place += 1
+            for place in places.tolist():
+                value, size = weights.entry(name, place)
+                _require_near(new.values[start], Entry(times(factor, value), size_of(factor) * size), new.dtype)
+                start += 1
             continue
-        value, size = weights.sized_bias(at, row)
-        moved = plus([(Fraction(-1), mean)], value)
-        wanted = plus([(Fraction(1), times(factor, moved))], shift)
-        _near(new.values[place], (wanted, size_of(factor) * (size + abs(mean)) + abs(shift)), new.dtype)
-        place += 1
+        value, size = weights.bias(at, row)
+        wanted = plus([(ONE, times(factor, plus([(-ONE, mean)], value)))], shift)
+        _require_near(new.values[start], Entry(wanted, size_of(factor) * (size + abs(mean)) + abs(shift)), new.dtype)
+        start += 1
 
 
-def _near(stored: float, wanted: Wanted, dtype: str) -> None:
+def _require_near(stored: float, wanted: Entry, dtype: str) -> None:
+    """Of the number itself: terms that cancel would make room for any. Whoever added them up did so in doubles."""
     value, size = wanted
-    # Of the number itself: terms that cancel would make room for any. Whoever added them up did so in doubles.
     room = max(ROOM[dtype] * size_of(value), ROOM["float64"] * size, STEP.get(dtype, ZERO))
     if exact(value):
         require(abs(Fraction(stored) - value) <= room, "a folded weight is not what follows")

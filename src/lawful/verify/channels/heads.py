@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 from lawful.verify.core.schema import integers, items, object_with_keys, require, truth
 
-Cell = tuple[int, int]
 FLAGS = ("rotary", "fixed", "alike", "whole")
 
 
@@ -38,14 +40,6 @@ class HeadTables:
         """The value's channel behind every channel of the result."""
         return [place for group in self.values for _ in range(self.heads) for place in group]
 
-    def home(self, place: int) -> tuple[int, int]:
-        """The group and the head of a channel of the result."""
-        return divmod(place // len(self.values[0]), self.heads)
-
-    def products(self, group: int) -> list[tuple[int, int]]:
-        """All pairs (query, key) that scores of a group multiply."""
-        return [(query, key) for head in self.queries[group] for query, key in zip(head, self.keys[group], strict=True)]
-
 
 def read_heads(value: object, channels: Sequence[int], made: int) -> HeadTables:
     """Tables that fit the channels of the three sources and of the result."""
@@ -73,24 +67,11 @@ def read_heads(value: object, channels: Sequence[int], made: int) -> HeadTables:
     return HeadTables(queries, keys, values, *flags)
 
 
-def joined(
-    heads: HeadTables, queries: Sequence[Cell], keys: Sequence[Cell], join: Callable[[Cell, Cell], None]
-) -> None:
-    """A key's channel and the queries that it meets are one cell; all of a group, where something mixes them."""
-    for group, row in enumerate(heads.keys):
-        for place, key in enumerate(row):
-            if heads.rotary:
-                join(keys[row[0]], keys[key])
-            for head in heads.queries[group]:
-                join(keys[key], queries[head[place]])
-
-
-def check_grid(heads: HeadTables, keys: Sequence[Cell], values: Sequence[Cell], alive: Collection[Cell]) -> None:
+def check_grid(heads: HeadTables, keys: Any, values: Any) -> None:
     """What is left of an attention is one: groups leave with all their channels, the others keep equally many."""
-    left = [
-        (sum(keys[key] in alive for key in heads.keys[group]), sum(values[place] in alive for place in row))
-        for group, row in enumerate(heads.values)
-    ]
+    left = list(
+        zip(keys[np.array(heads.keys)].sum(1).tolist(), values[np.array(heads.values)].sum(1).tolist(), strict=True)
+    )
     staying = {both for both in left if both != (0, 0)}
     require(len(staying) == 1 and all(min(both) > 0 for both in staying), "what is left of the heads has other sizes")
     require(heads.alike or (0, 0) not in left, "a head leaves, and others see another mask")

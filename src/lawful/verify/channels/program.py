@@ -1,18 +1,15 @@
-"""Operations on channels with their weights, as a certificate writes them.
-
-Weights stay the doubles they are; entries that changed are rationals (biases also balls) in a table beside them.
-"""
+"""Operations on channels with their weights, as a certificate writes them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
+from typing import NamedTuple
 
 from lawful.errors import Unsupported
 from lawful.verify.channels.heads import HeadTables, read_heads
-from lawful.verify.channels.values import ZERO, Value
 from lawful.verify.core.schema import integer, integers, items, number, object_with_keys, require, truth, word
 from lawful.verify.core.tensors import Tensor
 
@@ -24,8 +21,21 @@ ROLES = {
 TWO = ("add", "sub", "mul")
 KINDS = ("input", "other", *ROLES, "same", "bend", "pool", "flat", "cat", "part", "copy", "attend", *TWO)
 SAME = ("relu", "leaky_relu", "abs", "neg", "mul number", "div number")  # commute with positive factors
-ONE = Fraction(1)
-MOST_CHANNELS = 2_000_000  # of all operations: each is a cell, about 200 bytes
+MOST_CHANNELS = 2_000_000  # of all operations
+MOST_AT_ONCE = 200_000  # of one operation: 256 bytes each, in both networks and twice that while it is computed
+
+
+class Move(NamedTuple):
+    """What rows or columns of a layer take over from one that leaves.
+
+    `column`: W[:, k] += r W[:, place] for the terms (k, r). `constant`: b += W[:, place] c with the number c that the
+    channel is. `row`: W[k] += r W[place], b[k] += r b[place].
+    """
+
+    kind: str
+    step: int
+    place: int
+    terms: tuple[tuple[int, Fraction], ...]
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,8 @@ def read_program(value: object, tensors: dict[str, Tensor]) -> list[ChannelStep]
             turned.add(len(found))
             tensors[str(names["weight"])] = tensors[str(names["weight"])].turned()
         channels, heads = integer(given["channels"], "channels", 1, 10**7), None
+        if channels > MOST_AT_ONCE:
+            raise Unsupported(f"an operation has more than {MOST_AT_ONCE:,} channels")
         total += channels
         if total > MOST_CHANNELS:
             raise Unsupported(f"the operations have more than {MOST_CHANNELS:,} channels together")
@@ -148,6 +160,7 @@ def _check_fit(step: ChannelStep, before: list[ChannelStep], tensors: Mapping[st
         elif step.kind == "scale":
             require(bool(shapes), "a scale has neither weights nor biases")
         else:
+            require(step.function == "instance_norm", "a normalisation of each channel is called something else")
             given = step.arguments[0] if len(step.arguments) == 1 else ""
             require(isinstance(given, Fraction) and given > 0, "a normalisation lacks its epsilon")
     elif step.kind == "cat":
@@ -160,78 +173,3 @@ def _check_fit(step: ChannelStep, before: list[ChannelStep], tensors: Mapping[st
     elif step.kind not in ("input", "other", "attend"):
         require(all(step.channels == each * step.width for each in below), f"a {step.kind} does not fit what it reads")
         require(step.width == 1 or step.kind == "flat", "only a flattening widens")
-
-
-@dataclass
-class ChangedWeights:
-    """The weights of a program as they change: `changed` maps (tensor, place) to its exact value and size of terms."""
-
-    steps: list[ChannelStep]
-    tensors: Mapping[str, Tensor]
-    changed: dict[tuple[str, int], tuple[Value, Fraction]] = field(default_factory=dict)
-    added: dict[tuple[int, int], tuple[Value, Fraction]] = field(default_factory=dict)  # biases that were not there
-
-    def taps(self, at: int) -> int:
-        """How many numbers a kernel has."""
-        return prod(self.tensors[str(self.steps[at].tensors["weight"])].shape[2:])
-
-    def entry(self, name: str, place: int) -> Value:
-        """One number, exactly."""
-        found = self.changed.get((name, place))
-        return Fraction(self.tensors[name].values[place]) if found is None else found[0]
-
-    def columns(self, at: int, row: int) -> range:
-        """The channels that a row reads: all, or those of its group."""
-        step = self.steps[at]
-        width = self.tensors[str(step.tensors["weight"])].shape[1]
-        start = step.group(row) * width if step.groups > 1 else 0
-        return range(start, start + width)
-
-    def places(self, at: int, row: int, column: int) -> range:
-        """Where the taps from one channel to another are stored: nowhere between two groups."""
-        mine, taps = self.columns(at, row), self.taps(at)
-        if column not in mine:
-            return range(0)
-        start = (row * len(mine) + column - mine.start) * taps
-        return range(start, start + taps)
-
-    def kernel(self, at: int, row: int, column: int) -> list[Fraction]:
-        """The taps from one channel to another."""
-        name, places = str(self.steps[at].tensors["weight"]), self.places(at, row, column)
-        return [self.entry(name, place) for place in places] or [ZERO] * self.taps(at)
-
-    def hears(self, at: int, row: int, column: int) -> bool:
-        """Whether any tap is not 0."""
-        places, name = self.places(at, row, column), str(self.steps[at].tensors["weight"])
-        if not any((name, place) in self.changed for place in places):
-            return any(self.tensors[str(self.steps[at].tensors["weight"])].values[places.start : places.stop])
-        return any(self.kernel(at, row, column))
-
-    def sized(self, name: str, place: int) -> tuple[Value, Fraction]:
-        """One number with the sum of the sizes of what it was added from."""
-        value = self.entry(name, place)
-        return self.changed.get((name, place), (value, abs(value) if isinstance(value, Fraction) else ZERO))
-
-    def sized_bias(self, at: int, row: int) -> tuple[Value, Fraction]:
-        """The bias of a row, with its size."""
-        step = self.steps[at]
-        name, at = step.tensors["bias"], at if step.first is None else step.first
-        return self.added.get((at, row), (ZERO, ZERO)) if name is None else self.sized(name, row)
-
-    def bias(self, at: int, row: int) -> Value:
-        """The bias of a row."""
-        return self.sized_bias(at, row)[0]
-
-    def gains(self, at: int, place: int) -> list[Value]:
-        """Gain and shift of a normalisation."""
-        names = self.steps[at].tensors
-        pairs = zip((names["weight"], names["bias"]), (ONE, ZERO), strict=True)
-        return [default if name is None else self.entry(name, place) for name, default in pairs]
-
-    def of_norm(self, at: int, place: int) -> tuple[Fraction, Fraction, Fraction, Fraction]:
-        """Mean, variance with epsilon, gain and shift."""
-        names = self.steps[at].tensors
-        mean, variance = (self.entry(str(names[role]), place) for role in ("mean", "variance"))
-        gain = ONE if names["weight"] is None else self.entry(str(names["weight"]), place)
-        shift = ZERO if names["bias"] is None else self.entry(str(names["bias"]), place)
-        return mean, variance + self.steps[at].arguments[0], gain, shift

@@ -20,12 +20,9 @@ import numpy as np
 
 from lawful.verify.checkpoints.element import Form, ListedFrame, Rotation
 from lawful.verify.core.schema import require
-from lawful.verify.relational.program import ListedNode, ListedProgram, NotCovered
-from lawful.verify.relational.residues import LANES, PRIMES
+from lawful.verify.relational.program import ListedNode, ListedProgram
+from lawful.verify.relational.residues import LANES, LOG_PRIMES, PRIMES, SIGN_BITS, NotCovered
 
-LEAST_BITS = 20  # of the chance of an error: whatever is less sure is left open
-SIGN_BITS = 62  # a factor looks like a small number, whose sign counts, once in so many bits
-LOG_PRIMES = 25.5  # of the 5·10^7 primes between 2^30 and 2^31
 WORD = 64  # bits of height are counted in words
 MOST_DEGREE = 2.0**64  # of numbers that are still counted: larger ones are as bad
 MOST_DENOMINATORS = 20_000_000  # entries of all tables of them
@@ -77,8 +74,9 @@ def bits_of_chance(
         values.append(made)
         signed += prod(node.shape) if node.op in SIGNED else 0
         most = max(most, prod(node.shape) if node.op != "parameter" else 1)
-    by_points = LANES * (30 - log2(2 * degree)) - 2 * log2(sides * most)
-    by_primes = PRIMES * (LOG_PRIMES - log2(max(2 * height * WORD / 30, 1)))
+    pairs = 2 * log2(sides * most)  # that are compared at a node: any of them may be the one that only looks equal
+    by_points = LANES * (30 - log2(2 * degree)) - pairs
+    by_primes = PRIMES * (LOG_PRIMES - log2(max(2 * height * WORD / 30, 1))) - pairs
     by_signs = SIGN_BITS - log2(sides * signed)
     return int(max(0, min(by_points, by_primes, by_signs) - 2))  # the chances are added
 

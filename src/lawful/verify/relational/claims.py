@@ -16,8 +16,7 @@ from lawful.errors import NotACertificate
 from lawful.verify.checkpoints.element import Form, ListedFrame, Rotation
 from lawful.verify.core.schema import integer, integers, items, number, object_with_keys, require, truth, word
 from lawful.verify.relational.degree import Degree
-from lawful.verify.relational.program import NotCovered
-from lawful.verify.relational.residues import LANES, PRIMES, Lanes, Residues
+from lawful.verify.relational.residues import LANES, PRIMES, Lanes, NotCovered, Residues
 from lawful.verify.relational.variables import Leaf
 from lawful.verify.relational.weights import ExactFrame, Weight, draw_weight
 

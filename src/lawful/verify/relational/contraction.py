@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from lawful.verify.core.schema import require
-from lawful.verify.relational.program import ListedNode, NotCovered
-from lawful.verify.relational.residues import LANES, Residues
-from lawful.verify.relational.variables import SideValues, Variables
+from lawful.verify.relational.functions import SideValues
+from lawful.verify.relational.program import ListedNode
+from lawful.verify.relational.residues import LANES, NotCovered, Residues
+from lawful.verify.relational.variables import Variables
 from lawful.verify.relational.weights import Weight
 
 MOST_COEFFICIENTS = 20_000_000  # of the combinations that stand for entries of one table

@@ -24,9 +24,9 @@ import numpy as np
 
 from lawful.verify.core.schema import require
 from lawful.verify.relational.contraction import Contractions
-from lawful.verify.relational.program import ListedNode, NotCovered
-from lawful.verify.relational.residues import LANES, Residues
-from lawful.verify.relational.variables import SideValues
+from lawful.verify.relational.functions import SideValues
+from lawful.verify.relational.program import ListedNode
+from lawful.verify.relational.residues import LANES, NotCovered, Residues
 from lawful.verify.relational.weights import Weight
 
 ODD = {"tanh", "erf", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "round", "trunc", "sign"}

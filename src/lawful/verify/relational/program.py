@@ -30,6 +30,7 @@ from lawful.verify.core.schema import (
     truth,
     word,
 )
+from lawful.verify.relational.residues import NotCovered
 
 MOST_NODES = 200_000
 MOST_ENTRIES = 60_000_000  # of all values together
@@ -42,10 +43,6 @@ TWO = {"add", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "
 ALONG = {"sum", "amax", "amin", "prod", "any", "all"}
 LEAVES = {"input", "parameter", "constant"}
 TRUTHS = {"eq", "ne", "lt", "le", "gt", "ge", "not", "and", "or", "xor", "any", "all", "isnan", "isinf"}
-
-
-class NotCovered(Exception):
-    """What no rule follows: the function is left open, nothing is wrong."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,12 +11,12 @@ import numpy as np
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify.checkpoints.element import Form, ListedFrame
 from lawful.verify.core.schema import printable, require
-from lawful.verify.relational.chance import LEAST_BITS, bits_of_chance, grown, words_of
+from lawful.verify.relational.chance import bits_of_chance, grown, words_of
 from lawful.verify.relational.claims import draw_assignment, exact_frames
 from lawful.verify.relational.degree import MOST, count_degree
 from lawful.verify.relational.operators import Runs
-from lawful.verify.relational.program import ListedProgram, NotCovered, read_program
-from lawful.verify.relational.residues import Collision, Lanes
+from lawful.verify.relational.program import ListedProgram, read_program
+from lawful.verify.relational.residues import LEAST_BITS, Collision, Lanes, NotCovered
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from lawful.verify.relational.program import NotCovered
-
 Residues = np.ndarray[Any, np.dtype[np.int64]]
 
 PRIMES = 4  # of 31 bits: a product of two residues fits 62 bits; together 124 bits to name a ratio of numbers
 LANES = 2 * PRIMES
 HALF = 16  # bits that one factor of a matrix product is cut at: sums of 2^21 terms are exact in float64
 TERMS = 2**21
+LEAST_BITS = 20  # of the chance of an error: whatever is less sure is left open
+SIGN_BITS = 62  # a factor looks like a small number, whose sign counts, once in so many bits
+LOG_PRIMES = 25.5  # of the 5·10^7 primes between 2^30 and 2^31
 SMALL = 2**30  # numerators and denominators that are recognised without having been listed
+
+
+class NotCovered(Exception):
+    """What no rule follows: the function is left open, nothing is wrong."""
 
 
 class Collision(Exception):
@@ -90,13 +95,13 @@ class Lanes:
             [value.numerator % int(p) * pow(value.denominator, -1, int(p)) % int(p) for p in self.p], dtype=np.int64
         )
 
-    def floats(self, values: np.ndarray[Any, Any]) -> Residues:
+    def floats(self, values: np.ndarray[Any, Any], lanes: int = LANES) -> Residues:
         """Floating-point numbers, exactly: an integer of 53 bits times a power of two each."""
         share, exponent = np.frexp(np.asarray(values, dtype=np.float64))
         whole = np.ldexp(share, 53).astype(np.int64)
         kinds, which = np.unique(exponent - 53, return_inverse=True)
-        found = np.empty((LANES, *np.shape(values)), dtype=np.int64)
-        for lane, p in enumerate(self.p.tolist()):
+        found = np.empty((lanes, *np.shape(values)), dtype=np.int64)
+        for lane, p in enumerate(self.p[:lanes].tolist()):
             powers = np.array([pow(2, int(e), p) for e in kinds], dtype=np.int64)
             found[lane] = (whole % p) * powers[which].reshape(np.shape(values)) % p
         return found

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lawful.verify.relational.program import NotCovered
-from lawful.verify.relational.residues import LANES, Lanes, Residues
+from lawful.verify.relational.residues import LANES, Lanes, NotCovered, Residues
 
 WRITTEN_OUT = 4_000_000  # entries that a parameter may have where it has to be written out
 

@@ -13,24 +13,8 @@ from lawful.verify.core.schema import require
 
 ZERO = Fraction(0)
 Value = Any  # a Fraction or a ball
-NOUGHT = (
-    "tanh",
-    "erf",
-    "gelu",
-    "silu",
-    "mish",
-    "elu",
-    "celu",
-    "selu",
-    "sin",
-    "sinh",
-    "atan",
-    "expm1",
-    "log1p",
-    "sqrt",
-    "softshrink",
-    "hardshrink",
-)  # fmt: skip  (0 at 0)
+ZERO_AT_ZERO = ("tanh", "erf", "gelu", "silu", "mish", "elu", "celu", "selu", "sin", "sinh", "atan", "expm1", "log1p",
+                "sqrt", "softshrink", "hardshrink")  # fmt: skip
 ODD = ("tanh", "erf", "sin", "atan", "sinh", "softshrink", "hardshrink")
 EVEN = ("cos", "cosh")
 CLIPS = {"relu6": (Fraction(0), Fraction(6))}
@@ -72,7 +56,7 @@ def times(one: Value, two: Value) -> Value:
     return one * two if exact(one) and exact(two) else _ball(one) * _ball(two)
 
 
-def standardised(value: Value, mean: Fraction, variance: Fraction, gain: Fraction, shift: Fraction) -> Value:
+def standardise(value: Value, mean: Fraction, variance: Fraction, gain: Fraction, shift: Fraction) -> Value:
     """`(value − mean)/√variance · gain + shift`."""
     away = plus([(Fraction(-1), mean)], value)
     if not gain or is_zero(away):
@@ -81,7 +65,7 @@ def standardised(value: Value, mean: Fraction, variance: Fraction, gain: Fractio
     return _ball(away) * ball(gain) / ball(variance).sqrt() + ball(shift)
 
 
-def bent(function: str, given: Sequence[Fraction | str], value: Value) -> Value | None:
+def evaluate(function: str, given: Sequence[Fraction | str], value: Value) -> Value | None:
     """A function of a constant; None if it is not known here."""
     numbers = [item for item in given if isinstance(item, Fraction)]
     if function in ("relu", "leaky_relu"):
@@ -123,10 +107,10 @@ def bent(function: str, given: Sequence[Fraction | str], value: Value) -> Value 
             return None
         case "threshold" if exact(value):
             return value if value > numbers[0] else numbers[1]
-    return ZERO if function in NOUGHT and is_zero(value) else _smooth(function, given, _ball(value))
+    return ZERO if function in ZERO_AT_ZERO and is_zero(value) else _smooth(function, given, _ball(value))
 
 
-def mirrored(function: str, given: Sequence[Fraction | str]) -> int:
+def parity(function: str, given: Sequence[Fraction | str]) -> int:
     """−1 where `f(−x) = −f(x)`, 1 where `f(−x) = f(x)`, 0 where neither is known."""
     if function == "power" and isinstance(given[0], Fraction) and given[0].denominator == 1:
         return -1 if given[0] % 2 else 1

@@ -1,0 +1,519 @@
+"""The two networks of a pruning, run side by side at random points: what each channel carries for every input.
+
+**Idea.** The signal of a channel is a sum of terms: a number, times linear maps of positions that were applied one
+after the other (a tap of a kernel, a head of attention), times a signal that some function made, or the signal 1.
+Numbers are taken modulo random primes, and maps and signals are random variables: equal sums are equal signals, but
+for a small chance (Schwartz and Zippel). A function of a signal is a new variable, the same one for the same signal,
+in both networks.
+
+**Invariant.** Each map belongs to one operation, and operations are applied in their order, so a product of maps says
+in which order they came. Every term has exactly one signal: a product of two signals is a new one. The signal 1 is
+kept apart (`still`), since a map leaves it as it is unless a border of zeros is read. A channel without any other is
+a constant, and its number is known in a table by its residues: as a fraction, or as a ball.
+
+**Laws of functions** that are used: f(s x) = s f(x) for numbers s > 0 (relu, pools), f(-x) = -f(x) or f(x); a softmax
+does not see what is added to all keys, so only what moves of a key counts, and scores are told by Σ q(x) k(x') at two
+points.
+
+Nothing is inferred about channels: the smaller network is run with the numbers that follow from what the certificate
+lists, and its outputs have to be the same. Cost: every weight once, modulo four primes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import log2, prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lawful.errors import CertificateError, Unsupported
+from lawful.verify.channels.constants import ZERO, Value, evaluate, exact, parity, plus, standardise, times
+from lawful.verify.channels.program import ChannelStep, Move
+from lawful.verify.core.schema import require
+from lawful.verify.core.tensors import Tensor
+from lawful.verify.relational.functions import FunctionVariables
+from lawful.verify.relational.residues import LANES, LEAST_BITS, LOG_PRIMES, PRIMES, SIGN_BITS, Lanes, Residues
+
+AT_ONCE = 2**19  # weights that are taken modulo the primes together: 70 MB with what a product needs
+# From the largest number of a type to the last bit of its smallest, so that all are integers of so many bits.
+TYPE_BITS = {"float16": 41.0, "bfloat16": 262.0, "float32": 278.0, "float64": 2099.0}
+FACTORS = ("neg", "mul number", "div number")
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class Signals(NamedTuple):
+    """Channels `(LANES, 2, channels)`, before and after: what moves with the input, and multiples of the signal 1."""
+
+    moving: Residues
+    still: Residues
+    degree: float  # of the polynomials in random variables
+    bits: float  # of their numbers
+
+    @property
+    def constant(self) -> Mask:
+        """Which channels are numbers, in each network."""
+        found: Mask = np.logical_not(self.moving.any(0))
+        return found
+
+
+class ChannelRun(FunctionVariables):
+    """One pass over the operations, in both networks at once."""
+
+    def __init__(
+        self,
+        steps: Sequence[ChannelStep],
+        tensors: dict[str, Tensor],
+        alive: Sequence[Mask],
+        moves: Sequence[Move],
+        dropped: Sequence[int],
+    ) -> None:
+        super().__init__(Lanes())  # primes and points are drawn here, when all has been read
+        self.steps, self.tensors, self.alive, self.dropped = steps, tensors, alive, set(dropped)
+        self.moves: dict[int, list[Move]] = {}
+        self.factor_bits = 60.0  # of factors that come out of functions: small ones, and those that are listed
+        for move in moves:
+            self.moves.setdefault(move.step, []).append(move)
+            for _, factor in move.terms:
+                self.know(factor)
+        self.one = self.field.draw(())  # the signal 1 where all of a signal is told by one residue
+        self.drawn: dict[object, Residues] = {}
+        self.numbers: dict[bytes, Value] = {self.field.zeros(()).tobytes(): ZERO}
+        self.folded: dict[tuple[int, int], Value] = {}  # the constants that readers take over, by layer and column
+        self._folded: dict[tuple[int, int], Residues] = {}
+        self.pairs = self.told = 1.0
+        self.most_degree = self.most_bits = 1.0
+
+    def know(self, factor: Fraction) -> None:
+        """A factor whose sign is recognised."""
+        if factor:
+            for each in (factor, -factor, 1 / factor, -1 / factor):
+                self.field.know(each)
+            self.factor_bits = max(self.factor_bits, 2.0 * _bits(factor))
+
+    def same_results(self, results: Sequence[int]) -> bool:
+        """Run both; whether all results are the same signals."""
+        last = {source: at for at, step in enumerate(self.steps) for source in step.sources}
+        values: dict[int, Signals] = {}
+        for at, step in enumerate(self.steps):
+            require(True, "")  # asks how late it is
+            self.node = at
+            found = self.value(at, step, [values[source] for source in step.sources])
+            for part in (found.moving, found.still):
+                part[:, 1, ~self.alive[at]] = 0
+            self.most_degree = max(self.most_degree, found.degree)
+            self.most_bits = max(self.most_bits, found.bits)
+            values[at] = found
+            for source in {*step.sources, at} - set(results):
+                if last.get(source, at) == at:
+                    del values[source]
+        return all(np.array_equal(part[:, 0], part[:, 1]) for at in results for part in values[at][:2])
+
+    def check_chance(self) -> int:
+        """A number k so that other signals are taken for the same with a chance below 2^-k, if it is large enough.
+
+        Keys are compared in four lanes at least (quotients of two points, products of two points): each has a chance of
+        2d/p. A number of h bits is 0 modulo one of at most h/30 primes. Both count for each pair that is compared.
+        """
+        by_points = PRIMES * (30 - log2(4 * self.most_degree)) - log2(self.pairs)
+        by_primes = PRIMES * (LOG_PRIMES - log2(max(4 * self.most_bits / 30, 1))) - log2(self.pairs)
+        k = int(min(by_points, by_primes, SIGN_BITS - log2(self.told)) - 2)
+        if k < LEAST_BITS:
+            raise Unsupported("a chance of an error that is too large: operations that multiply so many numbers")
+        return k
+
+    # Parts
+
+    def variable(self, *key: object) -> Residues:
+        """The variable that stands for something."""
+        if key not in self.drawn:
+            self.drawn[key] = self.field.draw(())
+        return self.drawn[key]
+
+    def entries(self, name: str | None, count: int, default: int = 0) -> Residues:
+        """A vector of weights."""
+        if name is None:
+            return np.full((LANES, count), default, dtype=np.int64)
+        return self.field.floats(np.asarray(self.tensors[name].values).reshape(-1))
+
+    def number(self, x: Signals, side: int, channel: int) -> Value | None:
+        """The number that a constant channel is, if it is known."""
+        if x.moving[:, side, channel].any():
+            return None
+        return self.numbers.get(x.still[:, side, channel].tobytes())
+
+    def note(self, found: Signals, value_of: Callable[[int, int], Value | None]) -> Signals:
+        """Put the numbers of constant channels into the table."""
+        for side, channel in np.argwhere(found.constant & found.still.any(0)).tolist():
+            key = found.still[:, side, channel].tobytes()
+            if key not in self.numbers and (value := value_of(side, channel)) is not None:
+                self.numbers[key] = value
+        return found
+
+    def affine(self, x: Signals, factor: Residues, shift: Residues, bits: float) -> Signals:
+        """Each channel times a number, plus a number."""
+        by, to = factor[:, None], shift[:, None]
+        still = self.field.reduce(self.field.times(x.still, by) + to)
+        return Signals(self.field.times(x.moving, by), still, x.degree + 1, x.bits + bits)
+
+    def know_ratios(self, found: Signals, numbers: np.ndarray[Any, Any]) -> None:
+        """Rows whose signals are multiples of each other: their factor is that of their first number that is not 0."""
+        line = self.whole(found)[:, 0]
+        ratio = self.field.times(line[PRIMES:], self.field.inverse(line[:PRIMES]))
+        first, kinds = self.field.groups(ratio)
+        for row in np.flatnonzero(first[kinds] != np.arange(len(kinds))).tolist():
+            leader = numbers[first[kinds[row]]]
+            place = int(np.argmax(leader != 0))
+            mine, other = float(numbers[row][place]), float(leader[place])
+            if mine and other and mine != other:
+                self.know(Fraction(mine) / Fraction(other))
+
+    def whole(self, x: Signals) -> Residues:
+        """All of each signal as one residue."""
+        return self.field.reduce(x.moving + self.field.times(x.still, self.one[:, None, None]))
+
+    # Operations
+
+    def value(self, at: int, step: ChannelStep, x: list[Signals]) -> Signals:
+        """What the channels of an operation carry."""
+        match step.kind:
+            case "input":
+                drawn = self.field.draw((step.channels,))
+                return self.made(drawn, drawn)
+            case "other" if step.function != "instance_norm" or step.channels != x[0].moving.shape[2]:
+                return self.opaque(step, x)
+            case "other" | "instance":
+                return self.instance(step, x[0])
+            case "layer" | "depthwise":
+                return self.layer(at, step, x[0])
+            case "norm":
+                return self.norm(step, x[0])
+            case "scale":
+                return self.scale(step, x[0])
+            case "add" | "sub" | "mul":
+                return self.combine(step.kind, *x)
+            case "attend":
+                return self.attend(at, step, *x)
+            case "cat":
+                return _joined([np.arange(each.moving.shape[2]) for each in x], x)
+            case "part":
+                return _joined([np.arange(step.start, step.start + step.channels)], x)
+            case "copy":
+                return _joined([np.arange(step.channels)], x)
+            case "flat":
+                return self.flat(at, step, x[0])
+        return self.bend(step, x[0])
+
+    def made(self, before: Residues, after: Residues, bits: float = 1.0) -> Signals:
+        """New variables."""
+        moving = np.stack([before, after], axis=1)
+        return Signals(moving, np.zeros_like(moving), 1.0, bits)
+
+    def opaque(self, step: ChannelStep, x: list[Signals]) -> Signals:
+        """Anything: the same operands have the same result."""
+        same = all(np.array_equal(part[:, 0], part[:, 1]) for each in x for part in each[:2])
+        if not same:
+            raise CertificateError("an operation that is not followed reads something else in the smaller network")
+        drawn = self.field.draw((step.channels,))
+        return self.made(drawn, drawn)
+
+    def instance(self, step: ChannelStep, x: Signals) -> Signals:
+        """A channel without its mean, which takes the signal 1 with it, over its deviation."""
+        made = self.each_signal(x.moving)
+        made[:, x.constant] = 0
+        gain, shift = (self.entries(step.tensors.get(r), step.channels, d) for r, d in (("weight", 1), ("bias", 0)))
+        found = self.affine(Signals(made, np.zeros_like(made), 1.0, 1.0), gain, shift, self.tensor_bits(step))
+        if step.tensors.get("weight") is not None:
+            self.know_ratios(found, self.vector(step, "weight", 1.0)[:, None])
+        values = self.vector(step, "bias", 0.0)
+        return self.note(found, lambda _, c: Fraction(float(values[c])))
+
+    def vector(self, step: ChannelStep, role: str, default: float) -> np.ndarray[Any, Any]:
+        """A vector of weights as floats."""
+        name = step.tensors.get(role)
+        return np.full(step.channels, default) if name is None else np.asarray(self.tensors[name].values).reshape(-1)
+
+    def tensor_bits(self, step: ChannelStep) -> float:
+        """Of numbers that are sums of products with the weights of an operation."""
+        names = [name for name in step.tensors.values() if name is not None]
+        size = max((prod(self.tensors[name].shape) for name in names), default=1)
+        return sum(TYPE_BITS[self.tensors[name].dtype] for name in names) + log2(size + 1)
+
+    def norm(self, step: ChannelStep, x: Signals) -> Signals:
+        """Minus the mean, times γ/sqrt(variance + ε), plus β, all of them numbers."""
+        epsilon = Fraction(step.arguments[0])
+        mean, spread = (self.vector(step, role, 0.0).tolist() for role in ("mean", "variance"))
+        gain, shift = self.vector(step, "weight", 1.0), self.vector(step, "bias", 0.0)
+        inside = [Fraction(value) + epsilon for value in spread]
+        root = np.stack([self.variable("1/sqrt", each) for each in inside], axis=1)
+        factor = self.field.times(self.field.floats(gain), root)
+        back = self.field.times(self.field.floats(np.array(mean)), factor)
+        to = self.field.reduce(self.field.floats(shift) - back)
+        found = self.affine(x, factor, to, self.tensor_bits(step) + 64)
+        self.know_ratios(found, gain[:, None])
+
+        def number(side: int, c: int) -> Value | None:
+            gained, added = Fraction(float(gain[c])), Fraction(float(shift[c]))
+            value = self.number(x, side, c) if gained else ZERO
+            return None if value is None else standardise(value, Fraction(mean[c]), inside[c], gained, added)
+
+        return self.note(found, number)
+
+    def scale(self, step: ChannelStep, x: Signals) -> Signals:
+        """Times γ, plus β."""
+        gain, shift = self.vector(step, "weight", 1.0), self.vector(step, "bias", 0.0)
+        found = self.affine(x, self.field.floats(gain), self.field.floats(shift), self.tensor_bits(step))
+        self.know_ratios(found, gain[:, None])
+
+        def number(side: int, c: int) -> Value | None:
+            value = self.number(x, side, c) if gain[c] else ZERO
+            return None if value is None else plus([(Fraction(float(gain[c])), value)], Fraction(float(shift[c])))
+
+        return self.note(found, number)
+
+    def combine(self, kind: str, x: Signals, y: Signals) -> Signals:
+        """x + y, x - y, or x y: of a product, the part in which both move is a new signal."""
+        field = self.field
+        if kind != "mul":
+            sign = 1 if kind == "add" else -1
+            moving, still = (field.reduce(a + sign * b) for a, b in zip(x[:2], y[:2], strict=True))
+            found = Signals(moving, still, max(x.degree, y.degree), max(x.bits, y.bits) + 1)
+
+            def total(side: int, c: int) -> Value | None:
+                one, two = self.number(x, side, c), self.number(y, side, c)
+                return None if one is None or two is None else plus([(Fraction(sign), two)], one)
+
+            return self.note(found, total)
+        moving = field.reduce(field.times(x.moving, y.still) + field.times(y.moving, x.still) + self.product(x, y))
+        still = field.times(x.still, y.still)
+
+        def value(side: int, c: int) -> Value | None:
+            one, two = self.number(x, side, c), self.number(y, side, c)
+            return None if one is None or two is None else times(one, two)
+
+        return self.note(Signals(moving, still, x.degree + y.degree + 1, 2 * (x.bits + y.bits) + 2), value)
+
+    def product(self, x: Signals, y: Signals) -> Residues:
+        """Of the parts that move: numbers come out of it, whatever their sign.
+
+        The quotient of the two points of a prime is the same for all multiples of a signal.
+        """
+        field, shape = self.field, x.moving.shape
+        one, two = (each.moving.reshape(LANES, -1) for each in (x, y))
+        moved: Mask = np.logical_and(one.any(0), two.any(0))
+        keys = [field.times(each[PRIMES:], field.inverse(each[:PRIMES])) for each in (one, two)]
+        first, kinds = field.groups(np.concatenate([*keys, moved[None].astype(np.int64)]))
+        self.count(kinds)
+        made = field.draw((len(first),))[:, kinds]
+        for each in (one, two):
+            scale = field.times(each[:PRIMES], field.inverse(each[:PRIMES, first[kinds]]))
+            made = field.times(made, np.concatenate([scale, scale]))
+        made[:, ~moved] = 0
+        return made.reshape(shape)
+
+    def flat(self, at: int, step: ChannelStep, x: Signals) -> Signals:
+        """Every place of a channel is a channel of its own: a map for each place."""
+        places = np.stack([self.variable("place", at, k) for k in range(step.width)], axis=1)
+        moving = self.field.times(x.moving[..., None], places[:, None, None]).reshape(LANES, 2, -1)
+        return Signals(moving, np.repeat(x.still, step.width, axis=2), x.degree + 1, x.bits)
+
+    def layer(self, at: int, step: ChannelStep, x: Signals) -> Signals:
+        """Sums over channels and taps; after the moves of the certificate in the smaller network."""
+        field, owner = self.field, at if step.first is None else step.first
+        moves = self.moves.get(owner, [])
+        name = str(step.tensors["weight"])
+        shape = self.tensors[name].shape
+        taps = prod(shape[2:])
+        maps, edges = (np.stack([self.variable(kind, at, k) for k in range(taps)], 1) for kind in ("tap", "edge"))
+        moving, still, folded = x.moving.copy(), x.still.copy(), np.zeros_like(x.still)
+        for move in reversed([move for move in moves if move.kind != "row"]):  # W M1 M2 x: the last move comes first
+            place = move.place
+            if move.kind == "constant":
+                moving[:, 1, place] = still[:, 1, place] = 0
+                folded[:, 1, place] = self.fold_constant(owner, place, x)
+                continue
+            for part in (moving, still, folded):
+                part[:, 1, place] = 0
+                for other, factor in move.terms:
+                    term = field.times(part[:, 1, other], field.rational(factor))
+                    part[:, 1, place] = field.reduce(part[:, 1, place] + term)
+        # A border of zeros is not what the signal 1 is read as; a bias that took over a constant is.
+        met = field.times(moving[..., None], maps[:, None, None])
+        if step.padded:
+            met, still = field.reduce(met + field.times(still[..., None], edges[:, None, None])), folded
+        else:
+            still = field.reduce(still + folded)
+        wide = np.broadcast_to(still[..., None], met.shape)
+        made, rest = self.through(step, name, np.stack([met, wide]))
+        if step.tensors["bias"] is not None:
+            bias = np.repeat(self.entries(step.tensors["bias"], step.channels)[:, None], 2, axis=1)
+            if owner in self.dropped:
+                bias[:, 1] = 0
+            rest = field.reduce(rest + bias)
+        for move in (move for move in moves if move.kind == "row"):
+            for other, factor in move.terms:
+                for part in (made, rest):
+                    term = field.times(part[:, 1, move.place], field.rational(factor))
+                    part[:, 1, other] = field.reduce(part[:, 1, other] + term)
+        bits = self.tensor_bits(step) + self.factor_bits * (len(moves) > 0)
+        found = Signals(made, rest, x.degree + 1, x.bits + bits)
+        if step.kind == "layer":
+            self.know_ratios(found, np.asarray(self.tensors[name].values).reshape(shape[0], -1))
+        return self.note(found, lambda side, row: self.row_number(step, x, side, row))
+
+    def through(self, step: ChannelStep, name: str, inside: Residues) -> tuple[Residues, Residues]:
+        """The weights of a layer times `(2, LANES, 2, channels, taps)`, a few rows at a time."""
+        values = np.asarray(self.tensors[name].values).reshape(self.tensors[name].shape[0], -1)
+        count = step.channels
+        if step.kind == "depthwise":
+            weights = self.field.floats(values)[:, None]
+            made, rest = (self.field.reduce(self.field.times(part, weights).sum(-1)) for part in inside)
+            return made, rest
+        # (parts, points, primes, networks, groups, columns) -> (groups, primes, columns, parts x points x networks)
+        laid = inside.reshape(2, 2, PRIMES, 2, step.groups, -1)
+        right = laid.transpose(4, 2, 5, 0, 1, 3).reshape(step.groups, PRIMES, -1, 8)
+        found = np.empty((PRIMES, count, 8), dtype=np.int64)
+        rows, chunk = count // step.groups, max(1, AT_ONCE // max(1, values.shape[1]))
+        for group in range(step.groups):
+            for start in range(group * rows, (group + 1) * rows, chunk):
+                stop = min(start + chunk, (group + 1) * rows)
+                require(True, "")
+                found[:, start:stop] = self.field.matmul(self.field.floats(values[start:stop], PRIMES), right[group])
+        made = found.reshape(PRIMES, count, 2, 2, 2).transpose(2, 3, 0, 4, 1).reshape(2, LANES, 2, count)
+        return made[0], made[1]
+
+    def fold_constant(self, owner: int, column: int, x: Signals) -> Residues:
+        """The constant that a reader takes over: the one that the layer meets where it is used first."""
+        key = owner, column
+        if key not in self._folded:
+            value = self.number(x, 0, column)
+            if value is None:
+                raise CertificateError("a channel is not constant wherever it is read, or its number is not known")
+            self._folded[key], self.folded[key] = x.still[:, 0, column], value
+        return self._folded[key]
+
+    def row_number(self, step: ChannelStep, x: Signals, side: int, row: int) -> Value | None:
+        """The number of a row of weights that meets constants only, or what cancels."""
+        name = str(step.tensors["weight"])
+        taps = np.asarray(self.tensors[name].values).reshape(*self.tensors[name].shape[:2], -1)[row]
+        start = step.group(row) * len(taps) if step.kind == "layer" else row
+        here = slice(start, start + len(taps))
+        met = x.still[:, side, here].any(0) & taps.any(1)
+        if side or (met & ~x.constant[side, here]).any() or (step.padded and met.any()):
+            return None
+        total: Value = Fraction(float(self.vector(step, "bias", 0.0)[row]))
+        for column in np.flatnonzero(met).tolist():
+            value = self.number(x, side, start + column)
+            if value is None:
+                return None
+            total = plus(((Fraction(float(tap)), value) for tap in taps[column]), total)
+        return total
+
+    def bend(self, step: ChannelStep, x: Signals) -> Signals:
+        """A function of each channel; of constants the numbers themselves."""
+        if step.function in FACTORS and step.kind == "same":
+            number = Fraction(step.arguments[0]) if step.arguments else Fraction(-1)
+            require(number != 0, "a channel is multiplied with zero, or divided by it")
+            by = self.field.rational(1 / number if step.function == "div number" else number)[:, None]
+            found = self.affine(x, by, np.zeros_like(by), float(_bits(number)))
+
+            def product(side: int, c: int) -> Value | None:
+                value = self.number(x, side, c)
+                return None if value is None else evaluate(step.function, step.arguments, value)
+
+            return self.note(found, product)
+        kept = x.constant & ~(x.still.any(0) if step.padded else np.zeros_like(x.constant))
+        slopes = self.vector(step, "weight", 0.0) if step.kind == "slopes" else None
+        line = self.whole(x)
+        if step.kind in ("same", "pool", "slopes"):
+            made = self.commuting(step, line, slopes)
+        else:
+            even = parity(step.function, step.arguments)
+            flip = 2 * line[0] > int(self.field.p[0])
+            upright = np.where(flip, self.field.reduce(-line), line) if even else line
+            made = self.each_signal(upright)
+            made = np.where(flip, self.field.reduce(-made), made) if even < 0 else made
+            if even < 0:
+                made[:, ~line.any(0)] = 0
+        made[:, kept] = 0
+        still, bits = np.zeros_like(made), self.factor_bits
+        for side, channel in np.argwhere(kept).tolist():
+            still[:, side, channel], size = self.constant(step, slopes, x.still[:, side, channel], channel)
+            bits = max(bits, size)
+        return Signals(made, still, 1.0, bits)
+
+    def constant(self, step: ChannelStep, slopes: Any, given: Residues, channel: int) -> tuple[Residues, float]:
+        """A function of a number: its residues, and the bits of a fraction."""
+        if step.kind == "pool":
+            return given, 1.0
+        name, arguments = (step.function, step.arguments) if slopes is None else (
+            "leaky_relu", (Fraction(float(slopes[channel])),)
+        )  # fmt: skip
+        value = self.numbers.get(given.tobytes())
+        made = None if value is None else evaluate(name, arguments, value)
+        if made is not None and exact(made):
+            residue, size = self.field.rational(made), float(_bits(made))
+        else:
+            residue, size = self.variable(name, arguments, given.tobytes()), 1.0
+        if made is not None:
+            self.numbers[residue.tobytes()] = made
+        return residue, size
+
+    def commuting(self, step: ChannelStep, line: Residues, slopes: Any) -> Residues:
+        """Functions that commute with positive factors."""
+        extra = None if slopes is None else [self.field.floats(slopes)[:PRIMES]] * 2
+        sides = [np.ascontiguousarray(line[:, side]) for side in (0, 1)]
+        self.count(line[0])
+        return np.stack(self.homogeneous(sides, extra, 1, even=step.function == "abs").sides, axis=1)
+
+    def each_signal(self, line: Residues) -> Residues:
+        """A variable for each different signal."""
+        self.count(line[0])
+        sides = [np.ascontiguousarray(line[:, side]) for side in (0, 1)]
+        return np.stack(self.variables(sides, sides[0].shape[1:]).sides, axis=1)
+
+    def count(self, *compared: np.ndarray[Any, Any]) -> None:
+        """All pairs of signals that are compared."""
+        size = float(sum(each.size for each in compared))
+        self.pairs += size * size
+        self.told += size
+
+    def attend(self, at: int, step: ChannelStep, queries: Signals, keys: Signals, values: Signals) -> Signals:
+        """For each head a map that is known by its scores; constants stay where every query sees some key."""
+        heads, field = step.heads, self.field
+        if heads is None:
+            raise AssertionError("an attention has heads")
+        groups = len(heads.keys)
+        query = self.whole(queries)[:, :, np.array(heads.queries)]  # (LANES, 2, groups, heads, inner)
+        place = np.array(heads.keys)
+        if heads.rotary:
+            key = np.broadcast_to(self.whole(keys)[:, :, place][:, :, :, None], query.shape)
+            told = np.concatenate([query, key]).transpose(0, 4, 1, 2, 3).reshape(-1, 2, groups * heads.heads)
+        else:
+            key = np.roll(keys.moving, PRIMES, axis=0)[:, :, place]
+            told = field.reduce(field.times(query, key[:, :, :, None]).sum(-1)).reshape(LANES, 2, -1)
+        if not heads.alike:
+            number = np.broadcast_to(np.arange(told.shape[2]), (1, *told.shape[1:]))
+            told = np.concatenate([told, number])
+        maps = self.each_signal(told)
+        written, which = np.array(heads.written), np.repeat(np.arange(told.shape[2]), len(heads.values[0]))
+        moving = field.times(values.moving[:, :, written], maps[:, :, which])
+        still = values.still[:, :, written]
+        if not heads.whole:
+            moving = field.reduce(moving + field.times(still, self.each_signal(told)[:, :, which]))
+            still = np.zeros_like(still)
+        self.most_degree = max(self.most_degree, queries.degree + keys.degree)
+        self.most_bits = max(self.most_bits, queries.bits + keys.bits + log2(len(place[0]) + 1))
+        return Signals(moving, still, values.degree + 1, values.bits)
+
+
+def _joined(places: Sequence[np.ndarray[Any, Any]], x: Sequence[Signals]) -> Signals:
+    """Some channels of each operand, one after the other."""
+    parts = [(each.moving[:, :, at], each.still[:, :, at]) for at, each in zip(places, x, strict=True)]
+    moving, still = (np.concatenate(each, axis=2) for each in zip(*parts, strict=True))
+    return Signals(moving, still, max(each.degree for each in x), max(each.bits for each in x))
+
+
+def _bits(value: Fraction) -> int:
+    return value.numerator.bit_length() + value.denominator.bit_length()
