@@ -30,7 +30,7 @@ STEP = {"float16": Fraction(1, 2**24)}  # between the smallest numbers of a type
 ONE = Fraction(1)
 
 
-class Entry(NamedTuple):
+class ExpectedNumber(NamedTuple):
     """A number that follows, and the sum of the sizes of what it was added from."""
 
     value: Value
@@ -44,8 +44,10 @@ class ChangedWeights:
     steps: Sequence[ChannelStep]
     tensors: Mapping[str, Tensor]
     alive: Sequence[Any]
-    changed: dict[tuple[str, int], Entry] = field(default_factory=dict)  # by tensor and place
-    added: dict[tuple[int, int], Entry] = field(default_factory=dict)  # biases that were not there, by layer and row
+    changed: dict[tuple[str, int], ExpectedNumber] = field(default_factory=dict)  # by tensor and place
+    added: dict[tuple[int, int], ExpectedNumber] = field(
+        default_factory=dict
+    )  # biases that were not there, by layer and row
     lending: dict[int, list[int]] = field(default_factory=dict)  # rows that leave, and that others take over
 
     def rows(self, at: int) -> list[int]:
@@ -53,17 +55,17 @@ class ChangedWeights:
         found: list[int] = self.alive[at].nonzero()[0].tolist()
         return found
 
-    def entry(self, name: str, place: int) -> Entry:
+    def entry(self, name: str, place: int) -> ExpectedNumber:
         """One number, exactly."""
         if (name, place) in self.changed:
             return self.changed[name, place]
         value = Fraction(self.tensors[name].values[place])
-        return Entry(value, abs(value))
+        return ExpectedNumber(value, abs(value))
 
-    def bias(self, at: int, row: int) -> Entry:
+    def bias(self, at: int, row: int) -> ExpectedNumber:
         """The bias of a row."""
         name = self.steps[at].tensors["bias"]
-        return self.added.get((at, row), Entry(ZERO, ZERO)) if name is None else self.entry(name, row)
+        return self.added.get((at, row), ExpectedNumber(ZERO, ZERO)) if name is None else self.entry(name, row)
 
     def columns(self, at: int, row: int) -> range:
         """The channels that a row reads: all, or those of its group."""
@@ -130,13 +132,15 @@ class ChangedWeights:
             self._add(self.added, (at, row), self.bias(at, row), factor, value)
 
     @staticmethod
-    def _add(table: dict[Any, Entry], key: tuple[Any, int], old: Entry, factor: Fraction, value: Value) -> None:
+    def _add(
+        table: dict[Any, ExpectedNumber], key: tuple[Any, int], old: ExpectedNumber, factor: Fraction, value: Value
+    ) -> None:
         if factor and not is_zero(value):
-            table[key] = Entry(plus([(factor, value)], old.value), old.size + abs(factor) * size_of(value))
+            table[key] = ExpectedNumber(plus([(factor, value)], old.value), old.size + abs(factor) * size_of(value))
 
 
 @dataclass(frozen=True)
-class Tidying:
+class ListedTidying:
     """Tensors that the smaller network has more or less: biases gained, by layer; norms folded; biases nobody sees."""
 
     gained: Mapping[int, str] = field(default_factory=dict)
@@ -146,7 +150,7 @@ class Tidying:
 
 def read_tidying(
     gained: object, folded: object, dropped: object, steps: list[ChannelStep], results: list[int]
-) -> Tidying:
+) -> ListedTidying:
     """What is gained, folded and dropped, where that is allowed."""
     into: dict[int, int] = {}
     again = {at for at, step in enumerate(steps) if step.first is not None}
@@ -176,10 +180,10 @@ def read_tidying(
         require(steps[at].kind == "layer" and steps[at].tensors["bias"] is not None, "no layer's bias is dropped")
         require(at not in again, "a bias is dropped that another use has")
         require(at not in into, "a bias is dropped that a normalisation needs")
-    return Tidying(names, into, unseen)
+    return ListedTidying(names, into, unseen)
 
 
-def compare(weights: ChangedWeights, after: Mapping[str, Tensor], tidying: Tidying) -> None:
+def compare(weights: ChangedWeights, after: Mapping[str, Tensor], tidying: ListedTidying) -> None:
     """Every number of the smaller network is the one that follows, rounded."""
     steps, left = weights.steps, set(after)
     gone = set(tidying.folded.values())
@@ -211,7 +215,7 @@ def compare(weights: ChangedWeights, after: Mapping[str, Tensor], tidying: Tidyi
                 _compare_folded(weights, at, "bias", new, tidying.folded[at])
                 continue
             for place, row in enumerate(rows):
-                _require_near(new.values[place], grown.get(row, Entry(ZERO, ZERO)), new.dtype)
+                _require_near(new.values[place], grown.get(row, ExpectedNumber(ZERO, ZERO)), new.dtype)
     require(not left, "a tensor comes from nowhere")
 
 
@@ -286,16 +290,20 @@ def _compare_folded(weights: ChangedWeights, at: int, role: str, new: Tensor, no
         if role == "weight":
             for place in places.tolist():
                 value, size = weights.entry(name, place)
-                _require_near(new.values[start], Entry(times(factor, value), size_of(factor) * size), new.dtype)
+                _require_near(
+                    new.values[start], ExpectedNumber(times(factor, value), size_of(factor) * size), new.dtype
+                )
                 start += 1
             continue
         value, size = weights.bias(at, row)
         wanted = plus([(ONE, times(factor, plus([(-ONE, mean)], value)))], shift)
-        _require_near(new.values[start], Entry(wanted, size_of(factor) * (size + abs(mean)) + abs(shift)), new.dtype)
+        _require_near(
+            new.values[start], ExpectedNumber(wanted, size_of(factor) * (size + abs(mean)) + abs(shift)), new.dtype
+        )
         start += 1
 
 
-def _require_near(stored: float, wanted: Entry, dtype: str) -> None:
+def _require_near(stored: float, wanted: ExpectedNumber, dtype: str) -> None:
     """Of the number itself: terms that cancel would make room for any. Whoever added them up did so in doubles."""
     value, size = wanted
     room = max(ROOM[dtype] * size_of(value), ROOM["float64"] * size, STEP.get(dtype, ZERO))
