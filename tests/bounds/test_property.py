@@ -13,13 +13,15 @@ import pytest
 from effort import trials
 
 from lawful import CertificateError, LawfulError, Mlp, write
-from lawful.bounds.certificate import certificate_of_property
+from lawful.api.verification.checks import certificate_of_check
 from lawful.bounds.exact import exact_outputs
 from lawful.bounds.layers import layers_of
-from lawful.bounds.property import Forbidden, check_property
+from lawful.bounds.property import check_regions
+from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.formats.queries.vnnlib_outputs import equivalence
 from lawful.formats.specification import read_specification
 from lawful.formats.vnnlib_formula import Condition
+from lawful.types import Floats
 from lawful.verify import verify
 
 BOX = "".join(f"(declare-const X_{i} Real)(assert (<= X_{i} 1))(assert (>= X_{i} -1))\n" for i in range(2))
@@ -90,19 +92,32 @@ def test_certificates(lawful: Callable[..., Any], absolute: Path) -> None:
     assert not absolute.with_name("none.json").exists()
 
 
+def ask(
+    network: Mlp, box: tuple[Floats, Floats], forbidden: list[list[ForbiddenHalfSpace]], seconds: float = 20.0
+) -> Any:
+    """One box of doubles, and what is forbidden on it."""
+    low, high = (tuple(Fraction(float(end)) for end in ends) for ends in box)
+    return check_regions(network, [ForbiddenRegion(low, high, tuple(map(tuple, forbidden)))], seconds=seconds)
+
+
 @pytest.mark.parametrize("slope", [0.0, 0.25])
-def test_trees_of_boxes_are_checked_leaf_by_leaf(slope: float) -> None:
+def test_trees_of_boxes_are_checked_node_by_node(slope: float) -> None:
     rng = np.random.default_rng(3)
     network = Mlp([rng.normal(size=(8, 2)), rng.normal(size=(8, 8)) / 2, rng.normal(size=(1, 8))], slopes=slope)
     points = rng.uniform(-1, 1, (20_000, 2))
     below = Fraction(float(network.evaluate(points).min())) - Fraction(1, 50)
-    found = check_property(network, (-np.ones(2), np.ones(2)), [[Forbidden((Fraction(1),), below, strict=False)]])
+    found = ask(network, (-np.ones(2), np.ones(2)), [[ForbiddenHalfSpace((Fraction(1),), (), below, strict=False)]])
     assert found.status == "holds"
-    proof = certificate_of_property(found, network)
-    assert verify(proof, network).facts["leaves"] == found.tree.count(0) > 4
-    for tree in ([0], [*found.tree, 0], list(found.tree[:-1])):
-        with pytest.raises(CertificateError):
-            verify(proof | {"tree": tree})
+    proof = certificate_of_check(found, network)
+    splits, middles = proof["proofs"][0]["splits"], proof["proofs"][0]["middles"]
+    assert verify(proof, network).facts["nodes"] >= len(splits) > 4
+    for changed in ({"splits": [*splits, 1]}, {"splits": splits[:-1]}, {"middles": middles[:-1]}):
+        with pytest.raises(LawfulError):
+            verify(proof | {"proofs": [proof["proofs"][0] | changed]})
+    region = proof["regions"][0]
+    reached = region["forbidden"][0][0] | {"bound": str(below + Fraction(1, 25))}  # an output that was seen
+    with pytest.raises(CertificateError, match="may lead to what is forbidden"):
+        verify(proof | {"regions": [region | {"forbidden": [[reached]]}]})
 
 
 @pytest.mark.parametrize("seed", range(trials(3, 6)))
@@ -114,9 +129,9 @@ def test_random_networks_against_samples(seed: int) -> None:
     box = -np.ones(3), np.ones(3)
     row = (Fraction(1), Fraction(-1))
     low = Fraction(float(gaps.min()))
-    holds = check_property(network, box, [[Forbidden(row, low - abs(low), strict=False)]], seconds=20.0)
+    holds = ask(network, box, [[ForbiddenHalfSpace(row, (), low - abs(low), strict=False)]])
     assert holds.status != "violated"
-    violated = check_property(network, box, [[Forbidden(row, low, strict=False)]], seconds=20.0)
+    violated = ask(network, box, [[ForbiddenHalfSpace(row, (), low, strict=False)]])
     if violated.status == "violated":
         assert violated.input is not None
         outputs = exact_outputs(layers_of(network), violated.input)
@@ -129,17 +144,18 @@ def test_overflow_holds_nothing() -> None:
     big = 1.7e308
     network = Mlp([[[big, 0], [0, big], [0, big]], [[1.0, -1.0, -1.0]]])
     box = np.array([1.1, 1.0]), np.array([1.1, 1.0])
-    negative = Forbidden((Fraction(1),), Fraction(0), strict=False)
+    negative = ForbiddenHalfSpace((Fraction(1),), (), Fraction(0), strict=False)
     assert exact_outputs(layers_of(network), box[0])[0] < 0
-    assert check_property(network, box, [[negative]], seconds=1.0).status != "holds"
+    assert ask(network, box, [[negative]], seconds=1.0).status != "holds"
 
 
 def test_nothing_forbidden_and_everything_forbidden() -> None:
     network, box = Mlp([[[1.0]]]), (np.zeros(1), np.ones(1))
-    assert check_property(network, box, []).status == "holds"
-    assert check_property(network, box, [[]]).status == "violated"
+    nothing = check_regions(network, [])
+    assert (nothing.status, "vacuous" in nothing.why) == ("holds", True)
+    assert ask(network, box, [[]]).status == "violated"
     with pytest.raises(LawfulError, match="not about 1 outputs"):
-        check_property(network, box, [[Forbidden((Fraction(1), Fraction(0)), Fraction(0), strict=False)]])
+        ask(network, box, [[ForbiddenHalfSpace((Fraction(1), Fraction(0)), (), Fraction(0), strict=False)]])
 
 
 def test_conditions_are_linear_and_exact(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ import numpy as np
 from falsification import Trial
 
 from lawful.bounds.distance import distance
-from lawful.bounds.property import Forbidden, check_property
+from lawful.bounds.property import check_regions
 from lawful.bounds.slopes import Growth
+from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.fibers.monotone import check_monotone
 from lawful.network import Mlp
 from lawful.outward import at_most
@@ -99,7 +100,9 @@ def ask_properties() -> Iterator[tuple[str, bool]]:
         lowest = min(value for (value,) in values_at_breakpoints(network))
         for bound in (lowest - Fraction(1, 64), lowest, lowest + Fraction(1, 64)):
             for strict in (False, True):
-                found = check_property(network, BOX, [[Forbidden((Fraction(1),), bound, strict)]], seconds=0.2)
+                low, high = (tuple(Fraction(float(end)) for end in np.atleast_1d(ends)) for ends in BOX)
+                region = ForbiddenRegion(low, high, ((ForbiddenHalfSpace((Fraction(1),), (), bound, strict),),))
+                found = check_regions(network, [region], seconds=0.2)
                 yield property_text(found), (lowest < bound if strict else lowest <= bound)
 
 

@@ -52,7 +52,7 @@ def signed(proof: Proof) -> Proof:
                 ]
             case "specification":
                 about = [read_dense(proof["network"]).digest]
-            case "property" | "monotone":
+            case "monotone":
                 network = proof["network"]
                 about = [(read_dag(network) if "roles" in network else read_mlp(network).to_dag()).digest()]
             case "identifiable" | "regions" | "removable":

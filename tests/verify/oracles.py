@@ -189,24 +189,6 @@ def _monotone(proof: Proof, found: Verified) -> bool:
     return True
 
 
-def _property(proof: Proof, found: Verified) -> bool:
-    network = mlp_of(proof["network"])
-    low, high = np.array([[float(Fraction(end)) for end in side] for side in proof["box"]]).T
-    points = np.random.default_rng(0).uniform(low, high, (500, len(low)))
-    if proof["input"] is not None:
-        points = np.array([proof["input"]])
-    outputs = network.evaluate(points)
-    room = SLACK * (1 + np.abs(outputs).max()) * (1 if proof["input"] is not None else -1)
-    inside = np.zeros(len(points), dtype=bool)
-    for case in proof["forbidden"]:
-        held = np.ones(len(points), dtype=bool)
-        for space in case:
-            row = np.array([float(Fraction(a)) for a in space["coefficients"]])
-            held &= outputs @ row <= float(Fraction(space["bound"])) + room * (1 + np.abs(row).sum())
-        inside |= held
-    return bool(inside.all()) if proof["input"] is not None else not inside.any()
-
-
 def _specification(proof: Proof, found: Verified) -> bool:
     network = unpacked(proof["network"])
     for region in proof["regions"]:
@@ -371,7 +353,6 @@ ORACLES: dict[str, Callable[[Proof, Verified], bool]] = {
     "channel-pruning": _channels,
     "same": _same,
     "distance": _distance,
-    "property": _property,
     "specification": _specification,
     "monotone": _monotone,
     "singular": _singular,

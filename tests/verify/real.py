@@ -12,14 +12,12 @@ import torch
 from forging import Proof, saved
 
 from lawful.bounds.certificate import certificate as of_distance
-from lawful.bounds.certificate import certificate_of_property as of_property
 from lawful.bounds.distance import distance
 from lawful.bounds.layers import layers_of
-from lawful.bounds.property import Forbidden, check_property
 from lawful.bounds.slopes import Growth
-from lawful.bounds.split.certificate import ForbiddenRegion, certificate_of_specification
-from lawful.bounds.split.question import BoxQuestion, ForbiddenHalfSpace, cases_of
-from lawful.bounds.split.search import search
+from lawful.bounds.split.certificate import certificate_of_specification
+from lawful.bounds.split.question import BoxQuestion, ForbiddenHalfSpace, ForbiddenRegion, cases_of
+from lawful.bounds.split.search import HalvingSearch, PhaseSearch
 from lawful.conservation import HeavyBall, Metric, count_laws
 from lawful.conservation.certificate import certificate as of_laws
 from lawful.fibers.canonical_certificate import certificate as of_canonical
@@ -167,12 +165,6 @@ def _monotone(*directions: Growth) -> Proof:
     return of_monotone(check_monotone(network, (-np.ones(2), np.ones(2)), directions, seconds=5.0), network)
 
 
-def _property(bound: int) -> Proof:
-    network = random_network(2, 3, 2, seed=1)
-    forbidden = Forbidden((Fraction(1), Fraction(-1, 3)), Fraction(bound, 10), strict=False)
-    return of_property(check_property(network, (-np.ones(2), np.ones(2)), [[forbidden]], seconds=5.0), network)
-
-
 def _specification(bound: int, *, halves: bool = False) -> Proof:
     """A union of two boxes; on the second the condition is about inputs too."""
     network = random_network(2, 4, 3, 2, seed=1)
@@ -183,11 +175,14 @@ def _specification(bound: int, *, halves: bool = False) -> Proof:
     regions = [ForbiddenRegion(low, high, (tuple(spaces),)), ForbiddenRegion(low, high, (tuple(mixed),))]
     box = -np.ones(2), np.ones(2)
     if halves:
-        forbidden = [[Forbidden(each.outputs, each.bound, each.strict) for each in spaces]]
-        tree = check_property(network, box, forbidden, seconds=5.0).tree
+        question = BoxQuestion(layers, *box, cases_of(regions[0].forbidden, 2, 2))
+        tree = HalvingSearch(question, lambda point: None, 5.0, 0).run().tree
+        assert tree is not None
         return certificate_of_specification(network, regions[:1], point=None, proofs=[tree])
     outcomes = [
-        search(BoxQuestion(layers, *box, cases_of(region.forbidden, 2, 2)), lambda point: point, seconds=5.0, full=full)
+        PhaseSearch(
+            BoxQuestion(layers, *box, cases_of(region.forbidden, 2, 2)), lambda point: point, 5.0, 0, full
+        ).run()
         for region, full in zip(regions, (True, False), strict=True)
     ]
     proofs = [each.tree for each in outcomes if each.tree is not None]
@@ -324,8 +319,6 @@ MAKERS: dict[str, Callable[[], Proof]] = {
     )[1],
     "monotone": lambda: _monotone(Growth(0, rising=True), Growth(1, rising=False)),
     "not monotone": lambda: _monotone(Growth(0, rising=False)),
-    "property holds": lambda: _property(-100),
-    "property violated": lambda: _property(100),
     "specification holds": lambda: _specification(-25),
     "specification holds by halves": lambda: _specification(-25, halves=True),
     "specification violated": lambda: _specification(100),

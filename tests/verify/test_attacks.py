@@ -59,15 +59,16 @@ def test_regions_of_a_graph_with_a_skip() -> None:
         verify(json.dumps(proof))
 
 
-def test_a_property_says_what_is_forbidden() -> None:
-    proof = saved(real("property holds"))
+def test_a_specification_says_what_is_forbidden() -> None:
+    proof = saved(real("specification holds by halves"))
     statement = verify(proof).statement
     assert "Y_0" in statement
-    case = json.loads(json.dumps(proof["forbidden"][0][0]))
-    easier = saved(proof, forbidden=[[case | {"bound": "-1000000"}]])
+    region = proof["regions"][0]
+    case = json.loads(json.dumps(region["forbidden"][0][0]))
+    easier = saved(proof, regions=[region | {"forbidden": [[case | {"bound": "-1000000"}]]}])
     assert verify(easier).statement != statement, "another question gets another sentence"
-    refuse(saved(proof, forbidden=[]), match="nothing is forbidden")
-    refuse(saved(proof, forbidden=[[]]), match="nothing is forbidden")
+    refuse(saved(proof, regions=[region | {"forbidden": []}]), match="nothing is forbidden")
+    refuse(saved(proof, regions=[region | {"forbidden": [[]]}]), match="every input")
 
 
 def copy_of(first: dict[str, Any], second: dict[str, Any], **parts: Any) -> str:
@@ -247,13 +248,13 @@ def test_skips_past_many_levels_are_not_unrolled() -> None:
         "within": {"kind": "exactly", "value": 0}, "counterexample": None,
         "witness": {"first": [], "second": [], "ending": "weights"},
     }  # fmt: skip
-    forbidden = [[{"coefficients": ["1"], "bound": "-1", "strict": False}]]
+    condition = {"outputs": [[0, "1"]], "inputs": [], "bound": "-1", "strict": False}
     box = {
-        "kind": "property", "version": 1, "about": [], "network": chain(600), "box": [["0", "1"]],
-        "forbidden": forbidden, "input": None, "tree": [0],
+        "kind": "specification", "version": 2, "about": [], "network": chain(600),
+        "regions": [{"box": [["0", "1"]], "forbidden": [[condition]]}], "input": None, "proofs": [{}],
     }  # fmt: skip
     for proof in (pair, box):
-        with pytest.raises(Unsupported, match=r"would take about|entries"):
+        with pytest.raises(Unsupported, match=r"would take about|entries|numbers"):
             verify(json.dumps(proof))
 
 
@@ -287,7 +288,7 @@ def test_a_huge_box_under_tiny_weights_does_not_underflow() -> None:
     condition = {"outputs": [[0, "-1"]], "inputs": [], "bound": f"-1/{10**31}", "strict": False}
     tree = {"splits": [0], "middles": [], "slopes": _table([0], "u1"), "pushes": _table([0], "<f4"),
             "weights": _table([1], "<f4"), "rounds": 0, "tuned": []}  # fmt: skip
-    proof = {"kind": "specification", "version": 1, "about": [read_dense(network).digest], "network": network,
+    proof = {"kind": "specification", "version": 2, "about": [read_dense(network).digest], "network": network,
              "regions": [{"box": [["0", str(10**300)]], "forbidden": [[condition]]}], "input": None,
              "proofs": [tree]}  # fmt: skip
     with pytest.raises(CertificateError, match="the box is too large"):
@@ -305,7 +306,7 @@ def test_layers_of_zeros_are_counted_together() -> None:
 
 def test_a_case_without_conditions_is_no_question() -> None:
     network = {"layers": [{"shape": [1, 1], "weights": _table([1.0], "<f8"), "bias": None}], "slopes": []}
-    proof = {"kind": "specification", "version": 1, "about": [read_dense(network).digest], "network": network,
+    proof = {"kind": "specification", "version": 2, "about": [read_dense(network).digest], "network": network,
              "regions": [{"box": [["0", "1"]], "forbidden": [[]]}], "input": [0.5], "proofs": None}  # fmt: skip
     with pytest.raises(CertificateError, match="every input"):
         verify(json.dumps(proof))

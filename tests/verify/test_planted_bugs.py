@@ -17,14 +17,12 @@ from real import folded, redundant
 
 from lawful import verify
 from lawful.bounds.certificate import certificate as of_distance
-from lawful.bounds.certificate import certificate_of_property as of_property
 from lawful.bounds.distance import distance
 from lawful.bounds.layers import layers_of
-from lawful.bounds.property import Forbidden, check_property
 from lawful.bounds.slopes import Growth
-from lawful.bounds.split.certificate import ForbiddenRegion, certificate_of_specification
-from lawful.bounds.split.question import BoxQuestion, ForbiddenHalfSpace, cases_of
-from lawful.bounds.split.search import search
+from lawful.bounds.split.certificate import certificate_of_specification
+from lawful.bounds.split.question import BoxQuestion, ForbiddenHalfSpace, ForbiddenRegion, cases_of
+from lawful.bounds.split.search import HalvingSearch, PhaseSearch
 from lawful.conservation import count_laws
 from lawful.conservation.certificate import certificate as of_laws
 from lawful.fibers.monotone import certificate_of_monotone as of_monotone
@@ -130,16 +128,23 @@ def distances(plant: Plant) -> Proof:
 
 
 def properties(plant: Plant) -> Proof:
-    """Bounds of the boxes are too high."""
+    """Every box seems to be empty."""
     network = Architecture.parse("2-3-1 relu bias").initialise(seed=0)
     assert isinstance(network, Mlp)
-    true = part("bounds.workers").bound
-    wrong = lambda *given: (found := true(*given))._replace(low=found.low + 100)  # noqa: E731
-    plant.setattr(part("bounds.workers"), "bound", wrong)
-    everything = Forbidden((Fraction(1),), Fraction(50), strict=False)
-    found = check_property(network, (-np.ones(2), np.ones(2)), [[everything]])
-    assert found.status == "holds"
-    return of_property(found, network)
+    true = part("bounds.split.halving").propagate
+    wrong = lambda *given: (found := true(*given))._replace(empty=np.ones(len(found.empty), bool))  # noqa: E731
+    plant.setattr(part("bounds.split.halving"), "propagate", wrong)
+    return everything_forbidden(network, HalvingSearch)
+
+
+def everything_forbidden(network: Mlp, search: type[HalvingSearch] | type[PhaseSearch]) -> Proof:
+    """What a search without truth says of a question whose answer is no."""
+    everything = ((ForbiddenHalfSpace((Fraction(1),), (), Fraction(50), strict=False),),)
+    question = BoxQuestion(layers_of(network), -np.ones(2), np.ones(2), cases_of(everything, 2, 1))
+    found = search(question, lambda point: None, 5.0, 0).run()
+    assert found.tree is not None
+    box = (Fraction(-1),) * 2, (Fraction(1),) * 2
+    return certificate_of_specification(network, [ForbiddenRegion(*box, everything)], point=None, proofs=[found.tree])
 
 
 def phases(plant: Plant) -> Proof:
@@ -148,15 +153,11 @@ def phases(plant: Plant) -> Proof:
     true = part("bounds.split.multipliers").bound_case
     wrong = lambda *given: (found := true(*given))._replace(value=found.value + 1e6)  # noqa: E731
     plant.setattr(part("bounds.split.multipliers"), "bound_case", wrong)
-    plant.setattr(
-        part("bounds.split.search"), "propagate", lambda layers, cases, nodes, rounds: np.zeros(len(nodes), bool)
-    )
-    everything = ((ForbiddenHalfSpace((Fraction(1),), (), Fraction(50), strict=False),),)
-    question = BoxQuestion(layers_of(network), -np.ones(2), np.ones(2), cases_of(everything, 2, 1))
-    found = search(question, lambda point: None, seconds=5.0)
-    assert found.tree is not None
-    box = (Fraction(-1),) * 2, (Fraction(1),) * 2
-    return certificate_of_specification(network, [ForbiddenRegion(*box, everything)], point=None, proofs=[found.tree])
+    true_cut = part("bounds.split.search").propagate
+    never = lambda *given: (cut := true_cut(*given))._replace(empty=np.zeros(len(cut.empty), bool))  # noqa: E731
+    plant.setattr(part("bounds.split.search"), "propagate", never)
+    assert isinstance(network, Mlp)
+    return everything_forbidden(network, PhaseSearch)
 
 
 def slopes(plant: Plant) -> Proof:

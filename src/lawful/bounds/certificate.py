@@ -1,4 +1,4 @@
-"""The evidence for a distance or for a property as one JSON object: networks, box, and where boxes were halved."""
+"""The evidence for a distance as one JSON object: networks, box, and where boxes were halved."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from lawful.bounds.layers import evaluate
-from lawful.bounds.property import PropertyCheck
 from lawful.bounds.result import Distance
 from lawful.errors import Unsupported
 from lawful.network import Dag, Mlp
@@ -51,28 +50,6 @@ def certificate(found: Distance, first: Mlp | Dag, second: Mlp | Dag) -> dict[st
         "spectral": None
         if upper is None or found.spectral is None
         else {"rows": found.spectral.rows.tolist(), "columns": found.spectral.columns.tolist()},
-    }
-
-
-def certificate_of_property(found: PropertyCheck, network: Mlp | Dag) -> dict[str, Any]:
-    """What `lawful verify` needs to see that nothing forbidden occurs, or that it does."""
-    if found.status == "undecided":
-        raise Unsupported("nothing is known of this property that a certificate could state")
-    return {
-        "kind": "property",
-        "version": 1,
-        "about": [digest(network)],
-        "network": with_layers(network),
-        "box": _sides(*found.box),
-        "forbidden": [
-            [
-                {"coefficients": list(map(str, each.coefficients)), "bound": str(each.bound), "strict": each.strict}
-                for each in case
-            ]
-            for case in found.forbidden
-        ],
-        "input": None if found.input is None else found.input.tolist(),
-        "tree": None if found.input is not None else list(found.tree),
     }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.bounds.attack import Candidates
-from lawful.bounds.box_bounds import boxes_together
+from lawful.bounds.box_bounds import bound, boxes_together
 from lawful.bounds.branch_and_bound import Measure, Splitting, corners, norm_above, run
 from lawful.bounds.exact import exact_difference
 from lawful.bounds.layers import Layer, evaluate, gradients, layers_of
@@ -73,7 +73,7 @@ def distance(
     replays = _Replays(pair, outputs, norm)
     replays.look(candidates.points[-1])
     interrupted, spectral, ended = False, None, ""
-    with workers(pair, scheduler, threads) as bounder:
+    with workers(pair, bound, scheduler, threads) as bounder:
         measure = Measure(
             lambda found: np.maximum(np.maximum(found.high, -found.low)[:, outputs], 0.0),
             lambda gaps: norm_above(gaps, norm),

@@ -6,36 +6,33 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from lawful.bounds.box_bounds import BoxBounds, bound
-from lawful.bounds.branch_and_bound import Bounder
-from lawful.bounds.pair import NetworkPair
 from lawful.errors import LawfulError
-from lawful.types import Floats
 
-Chunk = tuple[Floats, Floats]
-Way = Callable[[NetworkPair, Floats, Floats], BoxBounds]
+Chunk = tuple[Any, ...]
+Shared = TypeVar("Shared")
+Bounds = TypeVar("Bounds")
 
 
 @contextmanager
 def workers(
-    pair: NetworkPair, scheduler: str | None = None, threads: int | None = None, way: Way | None = None
-) -> Iterator[Bounder]:
-    """A function that bounds chunks of boxes, in their order: the difference of the pair, if no other way is given."""
-    way = way or bound
+    shared: Shared, bound: Callable[..., Bounds], scheduler: str | None = None, threads: int | None = None
+) -> Iterator[Callable[[Sequence[Chunk]], list[Bounds]]]:
+    """A function that maps chunks of boxes to `bound(shared, *chunk)`, in their order."""
     if scheduler is not None:
-        with _cluster(pair, scheduler, way) as bounder:
+        with _cluster(shared, scheduler, bound) as bounder:
             yield bounder
         return
-    count = threads or _cores()
+    count = threads or cores()
     with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(count) as pool:
 
-        def bounder(chunks: Sequence[Chunk]) -> list[BoxBounds]:
-            if len(chunks) == 1:
-                return [way(pair, *chunks[0])]
-            return list(pool.map(lambda chunk: way(pair, *chunk), chunks))
+        def bounder(chunks: Sequence[Chunk]) -> list[Bounds]:
+            if len(chunks) == 1 or count == 1:
+                return [bound(shared, *chunk) for chunk in chunks]
+            return list(pool.map(lambda chunk: bound(shared, *chunk), chunks))
 
         try:
             yield bounder
@@ -43,13 +40,15 @@ def workers(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _cores() -> int:
+def cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
-def _cluster(pair: NetworkPair, address: str, way: Way) -> Iterator[Bounder]:
+def _cluster(
+    shared: Shared, address: str, bound: Callable[..., Bounds]
+) -> Iterator[Callable[[Sequence[Chunk]], list[Bounds]]]:
     try:
         from distributed import Client
     except ImportError:
@@ -59,15 +58,15 @@ def _cluster(pair: NetworkPair, address: str, way: Way) -> Iterator[Bounder]:
     except (OSError, ValueError) as error:
         raise LawfulError(f"no Dask scheduler answers at {address[:80]}: {error}") from None
     with client:
-        shared = client.scatter(pair, broadcast=True)
+        sent = client.scatter(shared, broadcast=True)
 
-        def bounder(chunks: Sequence[Chunk]) -> list[BoxBounds]:
-            futures = [client.submit(_remote, way, shared, chunk, pure=False) for chunk in chunks]
+        def bounder(chunks: Sequence[Chunk]) -> list[Bounds]:
+            futures = [client.submit(_remote, bound, sent, chunk, pure=False) for chunk in chunks]
             return list(client.gather(futures))
 
         yield bounder
 
 
-def _remote(way: Way, pair: NetworkPair, chunk: Chunk) -> BoxBounds:
+def _remote(bound: Callable[..., Bounds], shared: Shared, chunk: Chunk) -> Bounds:
     with threadpool_limits(limits=1, user_api="blas"):
-        return way(pair, *chunk)
+        return bound(shared, *chunk)

@@ -110,7 +110,7 @@ def check_monotone(
     candidates = Candidates(low, high, asked.score)
     pair = align(silent(layers), layers)
     way = partial(slope_bounds, directions=asked.directions, outputs=asked.outputs)
-    with workers(pair, scheduler, threads, way) as bounder:
+    with workers(pair, way, scheduler, threads) as bounder:
         measure = Measure(lambda found: np.maximum(-found.low, 0.0), lambda gaps: np.asarray(gaps.max(axis=1)))
         splitting = Splitting(low, high, measure, bounder, boxes_together(pair))
         splitting.settle(0.0)

@@ -16,7 +16,7 @@ def verified_text(found: Verified, names: Sequence[str], questions: Sequence[str
         given = [name for name, where in zip(names, found.given, strict=True) if where == place]
         lines.append(f"  {digest}" + (f" is {given[0]}" if given else ""))
     # Of other kinds only the box was compared: what a file says of outputs is another question.
-    answers = "it answers" if found.kind in ("property", "specification") else "its box is that of"
+    answers = "it answers" if found.kind == "specification" else "its box is that of"
     lines += [f"  {answers} {question}" for question in questions]
     if found.networks and not names:
         lines.append("  (give the networks and data after the file to see whether it is about them)")

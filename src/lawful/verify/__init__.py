@@ -41,14 +41,13 @@ KINDS: Mapping[str, CertificateKind] = MappingProxyType(
         "laws-of-module": CertificateKind("conservation.module"),
         "monotone": CertificateKind("bounds.monotone"),
         "path": CertificateKind("invariant_set.path", 2),
-        "property": CertificateKind("bounds.property"),
         "pruning": CertificateKind("pruning.neurons", 2),
         "rebalance": CertificateKind("invariant_set.rebalance"),
         "regions": CertificateKind("fibers.region_count"),
         "removable": CertificateKind("fibers.removable"),
         "same": CertificateKind("fibers.same", 2),
         "singular": CertificateKind("invariant_set.singular"),
-        "specification": CertificateKind("bounds.specification"),
+        "specification": CertificateKind("bounds.specification", 2),
         "truncation-separation": CertificateKind("papers.separation"),
     }
 )

@@ -25,39 +25,9 @@ def need_specification(kind: str, facts: Facts, file: Path) -> None:
     if kind == "specification":
         _need_regions(facts, file)
         return
-    if kind != "property":
-        box = _box(facts, str(file))
-        low, high = input_bounds(file, len(box))
-        _need_same_box(box, [(float(a), float(b)) for a, b in zip(low, high, strict=True)], str(file))
-        return
-    specification = read_specification(file)
-    outputs = len(facts["forbidden"][0][0].coefficients)
-    try:
-        asked = regions(specification, len(facts["box"]), outputs)
-    except LawfulError as error:
-        raise CertificateError(f"the certificate is not about {file}: {error}") from None
-    if "input" in facts:
-        _need_described(specification, facts, file)
-        return
-    if len(asked) != 1:
-        raise CertificateError(f"the certificate is not about {file}: that has {len(asked)} boxes, and this is one")
-    sides = list(zip(asked[0].low, asked[0].high, strict=True))
-    inside = all(low <= least and most <= high for (low, high), (least, most) in zip(facts["box"], sides, strict=True))
-    if not inside:
-        raise CertificateError(f"the certificate is not about {file}: its box does not hold the one of the file")
-    Y = specification.text.of("output")[0].name
-    order = [Variable(Y, place) for place in range(outputs)]
-    if any(variable not in order for case in asked[0].cases for row in case for variable in row.terms):
-        raise CertificateError(f"the certificate is not about {file}, which has conditions on inputs and outputs")
-    theirs = {
-        frozenset(
-            _primitive([row.terms.get(each, Fraction(0)) for each in order], row.bound, row.strict) for row in case
-        )
-        for case in asked[0].cases
-    }
-    mine = {frozenset(_primitive(*each) for each in case) for case in facts["forbidden"]}
-    if mine != theirs:
-        raise CertificateError(f"the certificate is not about {file}: other outputs are forbidden there")
+    box = _box(facts, str(file))
+    low, high = input_bounds(file, len(box))
+    _need_same_box(box, [(float(a), float(b)) for a, b in zip(low, high, strict=True)], str(file))
 
 
 def _need_regions(facts: Facts, file: Path) -> None:

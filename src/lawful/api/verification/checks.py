@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
+from collections.abc import Sequence
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from lawful.bounds.decide import decide
-from lawful.bounds.exact import exact_outputs
-from lawful.bounds.layers import Layer, layers_of
-from lawful.bounds.property import PropertyCheck
-from lawful.bounds.split.certificate import ForbiddenRegion, Proof, certificate_of_specification
-from lawful.bounds.split.question import ForbiddenHalfSpace
+from lawful.bounds.property import PropertyCheck, check_regions
+from lawful.bounds.split.certificate import certificate_of_specification
+from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.errors import LawfulError, Unsupported
 from lawful.fibers.monotone import MonotoneCheck, certificate_of_monotone, check_monotone, read_directions
 from lawful.formats.queries.box import read_box
@@ -24,7 +17,6 @@ from lawful.formats.queries.vnnlib import Variable
 from lawful.formats.specification import ForbiddenBox, Specification, read_specification, regions
 from lawful.formats.vnnlib_formula import Condition
 from lawful.network import Dag, Mlp
-from lawful.types import Floats
 
 
 def check_network(
@@ -70,61 +62,29 @@ def check_specification(
     threads: int | None = None,
     seed: int = 0,
 ) -> PropertyCheck:
-    """Ask box after box; what is left of the time is shared among the boxes that are left.
+    """Whether what a file describes occurs."""
+    dag = network.to_dag()
+    inputs, outputs = len(dag.inputs), len(dag.outputs)
+    X, Y = (specification.text.of(side)[0].name for side in ("input", "output"))
 
-    Boxes are searched rounded outward, so that *holds* covers the exact ones; an input that shows the contrary has to
-    be what the file describes in exact rationals, else nothing is decided there.
-    """
-    started = time.monotonic()
-    layers = layers_of(network)
-    asked = regions(specification, layers[0].weight.shape[1], len(layers[-1].weight))
-    every = tuple(
-        ForbiddenRegion(region.low, region.high, half_spaces(region, specification, layers)) for region in asked
+    def described(x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
+        values = {Variable(X, place): value for place, value in enumerate(x)}
+        return specification.holds(values | {Variable(Y, place): value for place, value in enumerate(y)})
+
+    asked = [
+        ForbiddenRegion(region.low, region.high, half_spaces(region, specification, inputs, outputs))
+        for region in regions(specification, inputs, outputs)
+    ]
+    return check_regions(
+        network, asked, described=described, seconds=seconds, scheduler=scheduler, threads=threads, seed=seed
     )
-    nothing = np.zeros(0)
-    total = PropertyCheck("holds", None, None, 0, 0.0, False, (nothing, nothing), (), regions=every)
-    if not asked:
-        return replace(total, why="vacuous: the conditions of the file contradict each other")
-    proofs: list[Proof] = []
-    for number, region in enumerate(every):
-        left = max(0.0, seconds - (time.monotonic() - started)) / (len(asked) - number)
-        replay = partial(_replay, layers=layers, region=asked[number], specification=specification)
-        found = decide(
-            network, layers, region, asked[number].outward(), replay,
-            seconds=left, scheduler=scheduler, threads=threads, seed=seed,
-        )  # fmt: skip
-        total = replace(
-            total, boxes=total.boxes + found.boxes, interrupted=found.interrupted, box=asked[number].outward()
-        )
-        if found.input is not None:
-            outputs = tuple(exact_outputs(layers, found.input))
-            return replace(
-                total, status="violated", input=found.input, outputs=outputs, seconds=time.monotonic() - started
-            )
-        if found.proof is None:
-            total = replace(total, status="undecided", why=total.why or found.why)
-        else:
-            proofs.append(found.proof)
-        if found.interrupted:
-            break
-    shown = tuple(proofs) if total.status == "holds" else ()
-    return replace(total, proofs=shown, seconds=time.monotonic() - started)
-
-
-def _replay(
-    point: Floats, *, layers: tuple[Layer, ...], region: ForbiddenBox, specification: Specification
-) -> Floats | None:
-    """The input, moved inside the exact box, if it is what the file describes in exact rationals."""
-    inside = _inside(point, region)
-    return inside if inside is not None and _described(layers, inside, specification) else None
 
 
 def half_spaces(
-    region: ForbiddenBox, specification: Specification, layers: tuple[Layer, ...]
+    region: ForbiddenBox, specification: Specification, inputs: int, outputs: int
 ) -> tuple[tuple[ForbiddenHalfSpace, ...], ...]:
     """The conditions of a region on outputs, and on inputs where there are any."""
     Y, X = specification.text.of("output")[0].name, specification.text.of("input")[0].name
-    inputs, outputs = layers[0].weight.shape[1], len(layers[-1].weight)
     zero = Fraction(0)
 
     def written(condition: Condition) -> ForbiddenHalfSpace:
@@ -136,31 +96,6 @@ def half_spaces(
         )
 
     return tuple(tuple(written(condition) for condition in case) for case in region.cases)
-
-
-def _inside(point: Floats, region: ForbiddenBox) -> Floats | None:
-    """The input moved by a last digit where rounding outward let it leave the box; None if no double is inside."""
-    low, high = region.outward()
-    low = np.array(
-        [
-            near if Fraction(near) >= end else np.nextafter(near, np.inf)
-            for near, end in zip(low, region.low, strict=True)
-        ]
-    )
-    high = np.array(
-        [
-            near if Fraction(near) <= end else np.nextafter(near, -np.inf)
-            for near, end in zip(high, region.high, strict=True)
-        ]
-    )
-    return np.minimum(np.maximum(point, low), high) if (low <= high).all() else None
-
-
-def _described(layers: tuple[Layer, ...], point: Floats, specification: Specification) -> bool:
-    Y, X = specification.text.of("output")[0].name, specification.text.of("input")[0].name
-    values = {Variable(X, place): Fraction(float(x)) for place, x in enumerate(point)}
-    values |= {Variable(Y, place): y for place, y in enumerate(exact_outputs(layers, point))}
-    return specification.holds(values)
 
 
 def certificate_of_check(found: PropertyCheck | MonotoneCheck, network: Mlp | Dag) -> dict[str, Any]:

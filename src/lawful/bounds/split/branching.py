@@ -30,6 +30,11 @@ class ChosenSplit:
     neuron: Mask
     possible: Mask
 
+    @staticmethod
+    def none() -> ChosenSplit:
+        """Of no nodes."""
+        return ChosenSplit(np.zeros(0, np.intp), np.zeros(0, bool), np.zeros(0, bool))
+
 
 @dataclass(frozen=True)
 class CandidateSplit:
@@ -53,10 +58,8 @@ class Brancher:
     def __post_init__(self) -> None:
         self.gained, self.tried = np.zeros(self.layers.count), np.zeros(self.layers.count)
 
-    def choose(self, nodes: SearchNodes, bound: Floats) -> ChosenSplit:
-        """For every node the split whose two children gain most."""
-        lines = [lines_of(self.layers, nodes, layer) for layer in range(self.layers.depth)]
-        found = bound_case(self.layers, self.cases, nodes, lines, nodes.slope, nodes.push, nodes.weight)
+    def choose(self, nodes: SearchNodes, bound: Floats, found: CaseBound) -> ChosenSplit:
+        """For every node the split whose two children gain most; `found` are the passes behind the bounds."""
         candidates = self._candidates(nodes, found)
         gains = np.stack([self._gain(nodes, bound, each) for each in candidates], axis=1)
         best = gains.argmax(axis=1)
@@ -112,7 +115,7 @@ class Brancher:
         both = join(sides)
         empty = np.zeros(len(both), dtype=bool)
         if self.full:
-            empty = propagate(self.layers, self.cases, both, 1)
+            empty = propagate(self.layers, self.cases, both, 1).empty
         elif not candidate.neuron:
             bound_by_intervals(self.layers, both, 0)
             both.most = np.maximum(both.least, both.most)

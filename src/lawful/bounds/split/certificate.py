@@ -5,35 +5,24 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Sequence
-from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from numpy.typing import NDArray
 
-from lawful.bounds.split.question import ForbiddenHalfSpace
+from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.bounds.split.tree import SplitTree
 from lawful.network import Dag, Mlp
 from lawful.network.digest import digest, written
 from lawful.types import Floats
 
-Proof = tuple[int, ...] | SplitTree  # halves of inputs in preorder, or phases and halves
-
-
-class ForbiddenRegion(NamedTuple):
-    """A box, exactly, and the cases that are forbidden on it."""
-
-    low: tuple[Fraction, ...]
-    high: tuple[Fraction, ...]
-    forbidden: tuple[tuple[ForbiddenHalfSpace, ...], ...]
-
 
 def certificate_of_specification(
-    network: Mlp | Dag, regions: Sequence[ForbiddenRegion], *, point: Floats | None, proofs: Sequence[Proof] | None
+    network: Mlp | Dag, regions: Sequence[ForbiddenRegion], *, point: Floats | None, proofs: Sequence[SplitTree] | None
 ) -> dict[str, Any]:
     """What `lawful verify` needs to see that nothing forbidden occurs, or that it does at a point."""
     return {
         "kind": "specification",
-        "version": 1,
+        "version": 2,
         "about": [digest(network)],
         "network": packed_network(network),
         "regions": [
@@ -74,9 +63,7 @@ def _condition(space: ForbiddenHalfSpace) -> dict[str, Any]:
     }
 
 
-def _proof(proof: Proof) -> dict[str, Any]:
-    if not isinstance(proof, SplitTree):
-        return {"halves": list(proof)}
+def _proof(proof: SplitTree) -> dict[str, Any]:
     return {
         "splits": list(proof.splits),
         "middles": list(proof.middles),

@@ -5,30 +5,48 @@ The order of these steps is part of the certificate: the checker repeats it. All
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from lawful.bounds.split.layers import TINY, ULP, MergedLayers
 from lawful.bounds.split.nodes import SearchNodes
 from lawful.bounds.split.question import ForbiddenCases
-from lawful.bounds.split.relaxation import InputRows, NeuronLines, condition_rows, lines_of, substitute
+from lawful.bounds.split.relaxation import InputRows, NeuronLines, PassStep, condition_rows, lines_of, substitute
 from lawful.types import Floats, Indices, Mask
 
 # The checker rounds in another order: what is empty here by less than this, relatively, may not be empty there.
 EMPTY = 1e-7
 
 
-def propagate(layers: MergedLayers, cases: ForbiddenCases, nodes: SearchNodes, rounds: int) -> Mask:
-    """Cut and bound, in place, so many times; says which nodes are empty."""
+class Propagation(NamedTuple):
+    """Which nodes are empty, and what the last cut knew: every condition as a row on the inputs of its node."""
+
+    empty: Mask
+    conditions: InputRows
+    at: Indices
+    steps: list[PassStep]  # of the conditions, the first layer first
+
+
+def propagate(
+    layers: MergedLayers, cases: ForbiddenCases, nodes: SearchNodes, rounds: int, moves: Floats | None = None
+) -> Propagation:
+    """Cut and bound, in place, so many times, and cut once more; `moves` gets the loose neurons' rows on inputs.
+
+    A cut costs one row for each condition, a bound one for each loose neuron: the last cut is nearly free, and closes
+    most of the nodes that are closed at all.
+    """
     empty = np.zeros(len(nodes), dtype=bool)
     for _ in range(rounds):
         if layers.depth:
             bound_by_intervals(layers, nodes, 0)
         np.maximum(nodes.least, nodes.most, out=nodes.most)
-        empty |= contract(layers, cases, nodes)
-        bound_neurons(layers, nodes)
+        empty |= contract(layers, cases, nodes).empty
+        bound_neurons(layers, nodes, moves=moves)
         empty |= (nodes.least - nodes.most > 10 * EMPTY * layers.scale).any(axis=1)
         np.maximum(nodes.least, nodes.most, out=nodes.most)
-    return empty
+    last = contract(layers, cases, nodes)
+    return last._replace(empty=empty | last.empty)
 
 
 def bound_by_intervals(layers: MergedLayers, nodes: SearchNodes, layer: int, *, first: bool = False) -> None:
@@ -51,31 +69,41 @@ def bound_by_intervals(layers: MergedLayers, nodes: SearchNodes, layer: int, *, 
     )
 
 
-def bound_neurons(layers: MergedLayers, nodes: SearchNodes, *, first: bool = False) -> list[NeuronLines]:
-    """Intervals for every layer, and a pass backwards for neurons that are loose or split; in place."""
+def bound_neurons(
+    layers: MergedLayers, nodes: SearchNodes, *, first: bool = False, moves: Floats | None = None
+) -> list[NeuronLines]:
+    """Intervals for every layer, and a pass backwards for neurons that are loose or split; in place.
+
+    `moves`, if given, gets how much each input moves each neuron, (nodes, neurons, inputs).
+    """
     lines: list[NeuronLines] = []
     for layer in range(layers.depth):
         bound_by_intervals(layers, nodes, layer, first=first)
+        if moves is not None and not layer:
+            moves[:, : layers.sizes[0]] = np.abs(layers.weights[0])
         if layer:
             least, most, phase = (layers.part(each, layer) for each in (nodes.least, nodes.most, nodes.phase))
             needed = (((least < 0) & (most > 0)) | (phase != 0)) & (layers.slopes[layer] < 1)
             at, neuron = np.nonzero(needed)
             if len(at):
-                below, above = bound_sums(layers, nodes, lines, layer, at, neuron)
+                below, above, rows = bound_sums(layers, nodes, lines, layer, at, neuron)
                 meet(layers, nodes, layer, at, neuron, below, above)
+                if moves is not None:
+                    moves[at, layers.cuts[layer] + neuron] = np.abs(rows)
         lines.append(lines_of(layers, nodes, layer))
     return lines
 
 
 def bound_sums(
     layers: MergedLayers, nodes: SearchNodes, lines: list[NeuronLines], layer: int, at: Indices, neuron: Indices
-) -> tuple[Floats, Floats]:
-    """Bounds of some sums of a layer by the usual slopes, each on one node."""
+) -> tuple[Floats, Floats, Floats]:
+    """Bounds of some sums of a layer by the usual slopes, each on one node, and the rows below them."""
     weight, bias, twice = layers.weights[layer][neuron], layers.biases[layer][neuron], np.tile(at, 2)
     own = np.tile(layers.rough[layer][neuron], 2)  # of the matrix, if it was merged
     start = InputRows(np.concatenate([weight, -weight]), np.concatenate([bias, -bias]), own)
-    low = substitute(layers, start, lines, twice).least(layers, nodes.low[twice], nodes.high[twice])
-    return low[: len(at)], -low[len(at) :]
+    found = substitute(layers, start, lines, twice)
+    low = found.least(layers, nodes.low[twice], nodes.high[twice])
+    return low[: len(at)], -low[len(at) :], found.rows[: len(at)]
 
 
 def meet(
@@ -89,21 +117,22 @@ def meet(
     most[place] = np.where(phase[place] < 0, np.minimum(above, 0), above)
 
 
-def contract(layers: MergedLayers, cases: ForbiddenCases, nodes: SearchNodes) -> Mask:
+def contract(layers: MergedLayers, cases: ForbiddenCases, nodes: SearchNodes) -> Propagation:
     """Cut the boxes, in place, to where every condition and every phase of a first-layer neuron may hold.
 
     A condition is at least `row · x + constant`, which therefore is at most 0 at every forbidden input: its least
     value leaves some room, and no coordinate can use up more than that.
     """
     lines = [lines_of(layers, nodes, layer) for layer in range(layers.depth)]
-    empty = _cut(layers, nodes, *condition_rows(layers, cases, nodes, lines))
+    conditions, owners, steps = condition_rows(layers, cases, nodes, lines)
+    empty = _cut(layers, nodes, conditions, owners)
     if layers.depth:
         at, neuron = np.nonzero(layers.part(nodes.phase, 0))
         if len(at):
             sign = -nodes.phase[at, neuron].astype(np.float64)
             rows, constant = sign[:, None] * layers.weights[0][neuron], sign * layers.biases[0][neuron]
             empty |= _cut(layers, nodes, InputRows(rows, constant, layers.rough[0][neuron]), at)
-    return empty
+    return Propagation(empty, conditions, owners, steps)
 
 
 def _cut(layers: MergedLayers, nodes: SearchNodes, rows: InputRows, at: Indices) -> Mask:

@@ -44,6 +44,28 @@ class ForbiddenHalfSpace(NamedTuple):
         )
 
 
+class ForbiddenRegion(NamedTuple):
+    """A box, exactly, and the cases that are forbidden on it."""
+
+    low: tuple[Fraction, ...]
+    high: tuple[Fraction, ...]
+    forbidden: tuple[tuple[ForbiddenHalfSpace, ...], ...]
+
+    def outward(self) -> tuple[Floats, Floats]:
+        """The least box of doubles that contains it."""
+        return -np.array([above(-end) for end in self.low]), np.array([above(end) for end in self.high])
+
+    def move_inside(self, point: Floats) -> Floats | None:
+        """The input moved by a last digit where rounding outward let it leave the box; None if no double is inside."""
+        low, high = np.array([above(end) for end in self.low]), -np.array([above(-end) for end in self.high])
+        return np.minimum(np.maximum(point, low), high) if (low <= high).all() else None
+
+    def holds(self, x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
+        """Whether an input is in it and leads into one of its cases, exactly."""
+        inside = all(low <= value <= high for low, value, high in zip(self.low, x, self.high, strict=True))
+        return inside and any(all(space.holds(x, y) for space in case) for case in self.forbidden)
+
+
 class ForbiddenCases(NamedTuple):
     """All cases padded to the longest: (cases, rows, outputs), (cases, rows, inputs), (cases, rows) twice."""
 

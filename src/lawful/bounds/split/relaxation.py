@@ -141,10 +141,11 @@ def _on_outputs(layers: MergedLayers, cases: ForbiddenCases, case: Indices, weig
 
 def condition_rows(
     layers: MergedLayers, cases: ForbiddenCases, nodes: SearchNodes, lines: list[NeuronLines]
-) -> tuple[InputRows, Indices]:
-    """Every condition of a node's case alone, at most 0 at every forbidden input, and whose it is."""
+) -> tuple[InputRows, Indices, list[PassStep]]:
+    """Every condition of a node's case alone, at most 0 at every forbidden input, whose it is, and its steps."""
     at, which = np.nonzero(cases.used[nodes.case])
     case = nodes.case[at]
     one = (np.arange(cases.used.shape[1]) == which[:, None]).astype(np.float64)
-    found = substitute(layers, _on_outputs(layers, cases, case, one), lines, at)
-    return found._replace(rows=found.rows + cases.inputs[case, which]), at
+    steps: list[PassStep] = []
+    found = substitute(layers, _on_outputs(layers, cases, case, one), lines, at, steps=steps)
+    return found._replace(rows=found.rows + cases.inputs[case, which]), at, steps[::-1]

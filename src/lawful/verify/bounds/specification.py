@@ -1,8 +1,8 @@
 """A specification: nothing that it forbids occurs on any of its boxes, or this input shows that something does.
 
 What is forbidden on a box is a union of cases, each an intersection of half-spaces `a · y + c · x <= bound` (without
-its boundary if strict). The proof for a box is a tree of halves of inputs (`halves`), as for a property, or one of
-phases and halves with multipliers (`split_tree`). An input is evaluated in rationals. The statement repeats the
+its boundary if strict). The proof for a box is a tree of phases of neurons and halves of inputs, with multipliers
+where bounds alone are not enough (`split_tree`). An input is evaluated in rationals. The statement repeats the
 question, all of it: a certificate about another box or another threshold says so.
 """
 
@@ -16,7 +16,6 @@ import numpy as np
 
 from lawful.verify.bounds.boxes import Sides, evaluated, read_box
 from lawful.verify.bounds.dense import DenseNetwork, read_dense
-from lawful.verify.bounds.exclusion import HalfSpace, excluded
 from lawful.verify.bounds.layers import Floats
 from lawful.verify.bounds.split_layers import SizedTower
 from lawful.verify.bounds.split_tree import CaseRows, exclude
@@ -122,12 +121,6 @@ def _reached(
 
 def _excluded(region: SpecifiedRegion, network: DenseNetwork, proof: object) -> int:
     """Check the proof for one box; how many boxes were bounded."""
-    if isinstance(proof, dict) and "halves" in proof:
-        given = object_with_keys(proof, "proof", "halves")
-        rows = [condition for case in region.cases for condition in case]
-        require(not any(a for row in rows for a in row.inputs), "halves alone are for conditions on outputs")
-        spaces = [[HalfSpace(row.outputs, row.bound, row.strict) for row in case] for case in region.cases]
-        return excluded(given["halves"], region.box, network.plain(), spaces)
     low = np.array([_below(end) for end, _ in region.box])
     high = np.array([-_below(-end) for _, end in region.box])
     cases = [_rows(case) for case in region.cases]
