@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import chdir
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -120,10 +123,61 @@ def truncation(folder: Path) -> Path:
     return folder / "page.html"
 
 
+def wasteful(folder: Path) -> Path:
+    """A network with a constant neuron, a duplicate, and one that nothing reads."""
+    network = lawful.Architecture.parse("3-6-5-2 relu bias").initialise(seed=0)
+    (first, second, last), (below, *biases) = network.weights, network.biases
+    first, second = first.copy(), second.copy()
+    below = np.asarray(below).copy()
+    first[1], second[:, 4] = 0, 0
+    first[3], below[3] = 2 * first[2], 2 * below[2]
+    write(lawful.Mlp([first, second, last], [below, *biases]), folder / "a.safetensors")
+    return folder / "a.safetensors"
+
+
+def prune(folder: Path) -> Path:
+    in_process("prune", wasteful(folder), "--html", folder / "page.html")
+    return folder / "page.html"
+
+
+def prune_nearly(folder: Path) -> Path:
+    words = ("--tolerance", "0.5", "--box", "-1,1", "--html", folder / "page.html")
+    in_process("prune", "3-8-4-2 relu bias", *words)
+    return folder / "page.html"
+
+
+def same_function(folder: Path) -> Path:
+    one = wasteful(folder)
+    in_process("rebalance", one, "--out", folder / "b.safetensors")
+    assert in_process("same", one, folder / "b.safetensors", "--html", folder / "page.html").returncode == 0
+    return folder / "page.html"
+
+
+def two_functions(folder: Path) -> Path:
+    words = ("--html", folder / "page.html")
+    assert in_process("same", wasteful(folder), "3-6-5-2 relu bias", *words).returncode == 1
+    return folder / "page.html"
+
+
+def rounded_module(folder: Path) -> Path:
+    """Two checkpoints of a module, one of them edited."""
+    (folder / "small_convolutions_same.py").write_text(CONVOLUTIONS, encoding="utf-8")
+    with chdir(folder):
+        sys.path.insert(0, "")
+        state = importlib.import_module("small_convolutions_same").make().state_dict()
+        save_file(state, "a.safetensors")
+        save_file(state | {"0.weight": 1.01 * state["0.weight"] + 0.001}, "b.safetensors")
+        words = ("--model", "small_convolutions_same:make", "--input", "1,8,8", "--html", "page.html")
+        in_process("same", "a.safetensors", "b.safetensors", *words)
+        sys.path.remove("")
+    return folder / "page.html"
+
+
 KINDS: dict[str, Callable[[Path], Path]] = {
     "module-audit": module_audit, "laws": laws, "compare": compare, "truncation": truncation,
     "audit": locked_audit, "wide-audit": wide_audit, "drift": drift, "sweep": sweep, "explorer": explorer,
-    "symmetries": symmetries, "diff": diff, "kin": kin,
+    "symmetries": symmetries, "diff": diff, "kin": kin, "prune": prune, "prune-nearly": prune_nearly,
+    "same": same_function, "different": two_functions, "different-module": rounded_module,
 }  # fmt: skip
 
 
@@ -150,6 +204,25 @@ def test_a_page_meets_the_checklist_at_every_width(
         if folder := os.environ.get("LAWFUL_SCREENSHOTS"):  # to look at them
             name = f"{kind}-{'dark' if dark else 'light'}-{width}.png"
             page.screenshot(path=str(Path(folder) / name), full_page=True)
+
+
+def commands(page: Path) -> list[str]:
+    """What a page offers to copy, in order."""
+    found = re.findall(r'<div class="cmd"><code>(.*?)</code>', page.read_text(encoding="utf-8"))
+    return [unescape(command) for command in dict.fromkeys(found)]
+
+
+@pytest.mark.parametrize("kind", ["prune", "prune-nearly", "same", "different", "different-module", "laws"])
+def test_every_command_on_a_page_works_as_printed(pages: dict[str, Path], kind: str) -> None:
+    folder = pages[kind].parent
+    listed = commands(pages[kind])
+    assert listed
+    with chdir(folder):
+        sys.path.insert(0, "")
+        for command in listed:
+            run = in_process(*shlex.split(command)[1:])
+            assert run.returncode in ((0, 1) if " same " in command else (0,)), (command, run.stderr)
+        sys.path.remove("")
 
 
 @pytest.mark.parametrize("kind", ["audit", "wide-audit", "drift", "sweep"])

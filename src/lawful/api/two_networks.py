@@ -97,6 +97,13 @@ class TwoNetworks:
         self._refuse_other_settings(one, two)
         return open_graph(self.first, model=one, **options), open_graph(self.second, model=two, **options)
 
+    def scalar_weights(self, *, seed: int = 0) -> tuple[list[float], list[float]] | None:
+        """The weights of both, if both are graphs of scalar weights and no checkpoints."""
+        if self.are_checkpoints():
+            return None
+        one, two = self.graphs(seed=seed, drop_useless=True)
+        return one.theta.tolist(), two.theta.tolist()
+
     def _refuse_other_settings(self, one: Any, two: Any) -> None:
         """Graphs are unrolled at one size of inputs, and by the class of `transformers`: settings are to be alike."""
         given = zip((self.first, self.second), (one, two), strict=True)

@@ -214,10 +214,17 @@ def write_json(path: Path, result: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(plain(result), allow_nan=False) + "\n")
 
 
-def write_certificate(path: Path, certificate: Mapping[str, Any]) -> None:
-    """A certificate in a file; people are told how it is re-checked."""
+def write_certificate(path: Path, certificate: Mapping[str, Any], beside: Iterable[str] = ()) -> None:
+    """A certificate in a file; people are told how it is re-checked, `beside` which files it may be about."""
     write_json(path, certificate)
-    print(f"certificate: {path} (`lawful verify {shlex.quote(str(path))}` re-checks it)", file=sys.stderr)
+    command = shlex.join(["lawful", "verify", str(path), *files_only(beside)])
+    print(f"certificate: {path} (`{command}` re-checks it)", file=sys.stderr)
+
+
+def files_only(names: Iterable[str]) -> list[str]:
+    """The names, if all of them are files: an architecture or a factory has none that a verifier could read."""
+    listed = list(names)
+    return listed if all(Path(name).is_file() for name in listed) else []
 
 
 def write_text(path: Path, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,11 +12,21 @@ import typer
 from lawful.cli.checkpoints.find import make_index
 from lawful.cli.checkpoints.representatives import represent
 from lawful.cli.evidence import save_evidence
-from lawful.cli.output import note_readings, print_json, say_rounding, stored_json, will_write, write_certificate
+from lawful.cli.output import (
+    files_only,
+    note_readings,
+    print_json,
+    say_rounding,
+    stored_json,
+    will_write,
+    write_certificate,
+    write_text,
+)
 from lawful.cli.progress import counter
 from lawful.cli.source import (
     ActivationOption,
     BoxOption,
+    HtmlOption,
     InputOption,
     JsonOption,
     ModelBOption,
@@ -67,21 +78,35 @@ def same(
     input_size: InputOption = None,
     activation: ActivationOption = None,
     seed: SeedOption = 0,
+    html: HtmlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Are two networks the same function? Exit 0 equal, 1 different or a rounded copy, 3 undecided (or no evidence to
     save)."""
     from lawful.api.same import same_with_evidence
     from lawful.api.two_networks import TwoNetworks
+    from lawful.fibers.verdict import Different, Equal
     from lawful.report.views import text, to_dict
 
-    will_write(certificate)
+    will_write(certificate, html)
     networks = TwoNetworks(first, second, model, model_b, input_size, activation, order)
     question = {"box": box, "exact": exact, "tolerance": tolerance, "within": within}
     found, evidence = same_with_evidence(networks, seconds=time, seed=seed, **question)
     note_readings(found.readings)
+    # A certificate holds graphs whole, and large checkpoints by their digests: then the checker asks for the files.
+    about = () if isinstance(found, (Equal, Different)) else (first, second)
     if certificate is not None and evidence is not None:
-        write_certificate(certificate, evidence())
+        write_certificate(certificate, evidence(), about)
+    if html is not None:
+        from lawful.report.structure.same_page import same_page
+
+        options = {"--model": model, "--model-b": model_b, "--order": order, "--input": input_size,
+                   "--activation": activation, "--box": box, "--within": within, "--tolerance": tolerance}  # fmt: skip
+        reading = "".join(f" {name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None)
+        weights = networks.scalar_weights(seed=seed)
+        reading += " --exact" * exact
+        words, verify = text(found), shlex.join(["lawful", "verify", "same.json", *files_only(about)])
+        write_text(html, same_page(to_dict(found), words, (first, second), verify, reading, weights))
     if as_json:
         print_json(to_dict(found))
     else:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
+from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate, write_text
 from lawful.cli.progress import told
-from lawful.cli.source import JsonOption, Named, takes_network
+from lawful.cli.source import HtmlOption, JsonOption, Named, takes_network
 from lawful.cli.structure.prune_channels import prune_by_channels
 from lawful.errors import LawfulError, Unsupported
 
@@ -120,6 +121,7 @@ def prune(
         typer.Option(help="File for the proof that neurons which are left are needed, for `lawful verify`."),
     ] = None,
     certify: Annotated[bool, typer.Option("--verify", help="Replay the pruning in rational arithmetic.")] = False,
+    html: HtmlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Remove neurons: by default only what changes nothing for any input, with a certified bound otherwise."""
@@ -130,7 +132,7 @@ def prune(
             raise LawfulError("--target and --keep both say how small: give one")
         unused = {
             "--curve": curve, "--box": box, "--around": around, "--fold": fold, "--smallest": smallest,
-            "--needed": needed, "--plot": plot, "--tolerance": tolerance if tolerance != "0" else None,
+            "--needed": needed, "--plot": plot, "--html": html, "--tolerance": tolerance if tolerance != "0" else None,
         }  # fmt: skip
         if wrong := [name for name, value in unused.items() if value]:
             raise LawfulError(f"{', '.join(wrong)}: not with --target")
@@ -147,7 +149,7 @@ def prune(
     from lawful.pruning.removable.decide import MOST_NEURONS
     from lawful.report.structure.pruning import pruning_json, pruning_text
 
-    will_write(out, certificate, needed, plot)
+    will_write(out, certificate, needed, plot, html)
     if plot is not None and (not curve or plot.suffix.lower() not in (".svg", ".png", ".pdf")):
         raise LawfulError("--plot draws a --curve to a .svg, .png or .pdf file")
     approximate = curve or any(option is not None for option in (keep, box, data, around)) or tolerance != "0"
@@ -156,12 +158,12 @@ def prune(
         if approximate:
             from lawful.cli.structure.prune_job import run_bounded
 
-            if curve or keep is not None or fold:
-                raise LawfulError("--curve, --keep and --fold: not with a tolerance on channels")
+            if curve or keep is not None or fold or html is not None:
+                raise LawfulError("--curve, --keep, --fold and --html: not with a tolerance on channels")
             number, relative = read_tolerance(tolerance)
             run_bounded(named, number, relative, data, box, around, out, certificate, certify, as_json)
             return
-        prune_by_channels(parts, named, out, certificate, certify, as_json, fold=fold)
+        prune_by_channels(parts, named, out, certificate, certify, as_json, fold=fold, html=html)
         return
     if fold:
         raise LawfulError(CHANNELS_ONLY)
@@ -196,11 +198,19 @@ def prune(
     stored = None
     if out is not None:
         stored = write(pruning.network, out, like=found.reading)
+    measured = measure(pruning, batch, named.seed)
+    facts, words = pruning_json(pruning, measured, certify, out, fewest), pruning_text(pruning, measured, out, fewest)
+    if html is not None:
+        from lawful.report.structure.pruning_page import hidden_layers, pruning_page
+
+        said = {"--tolerance": tolerance if tolerance != "0" else None, "--keep": keep, "--box": box, "--data": data,
+                "--around": around}  # fmt: skip
+        how = "".join(f" {name} {shlex.quote(str(value))}" for name, value in said.items() if value is not None)
+        write_text(html, pruning_page(facts, words, named.asked, named.text, hidden_layers(pruning), how))
     if as_json:
-        measured = measure(pruning, batch, named.seed)
-        print_json(pruning_json(pruning, measured, certify, out, fewest) | stored_json(stored))
+        print_json(facts | stored_json(stored))
     else:
-        typer.echo(pruning_text(pruning, measure(pruning, batch, named.seed), out, fewest))
+        typer.echo(words)
         say_rounding(stored, certificate)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lawful.cli.output import print_json, write_certificate
+from lawful.cli.output import print_json, write_certificate, write_text
 from lawful.cli.progress import working
 from lawful.cli.source import Named
 from lawful.errors import LawfulError
@@ -27,6 +27,7 @@ def prune_by_channels(
     as_json: bool,
     *,
     fold: bool = False,
+    html: Path | None = None,
 ) -> None:
     """Prune a module or an ONNX file, and write the smaller one."""
     from lawful.report.structure.pruning import channels_json, channels_text
@@ -39,10 +40,16 @@ def prune_by_channels(
         _write(found, parts, Path(named.text), out)
     if certificate is not None or certify:
         _prove(found, certificate, certify)
+    facts = channels_json(found, out, certify)
+    words = channels_text(found, out, certify or certificate is not None, certify)
+    if html is not None:
+        from lawful.report.structure.pruning_page import pruning_page
+
+        write_text(html, pruning_page(facts, words, named.asked, named.text, {}))
     if as_json:
-        print_json(channels_json(found, out, certify))
+        print_json(facts)
     else:
-        typer.echo(channels_text(found, out, certify or certificate is not None, certify))
+        typer.echo(words)
 
 
 def _prove(found: ChannelPruning | OnnxPruning, path: Path | None, certify: bool) -> None:

@@ -252,7 +252,37 @@ const Pictures = (() => {
     show();
   }
 
-  const KINDS = { pairs, squares, graph, bars, twins, rows, tiles };
+  // Two values a row, one under the other on one signed scale: what A gives and what B gives.
+  function versus(box, { rows, names, note }) {
+    const wide = width(box), label = 30, numbers = 76, room = wide - label - numbers, under = lines(note, wide);
+    const all = rows.flatMap((row) => row.slice(1)), low = Math.min(0, ...all), high = Math.max(0, ...all), unit = room / ((high - low) || 1), zero = label - low * unit;
+    const svg = canvas(box, wide, 24 + 42 * rows.length + 20 * under.length);
+    names.forEach((name, k) => { draw("rect", { x: label + 60 * k, y: 4, width: 10, height: 10, rx: 2, fill: k ? "var(--minus)" : "var(--plus)" }, svg); draw("text", { x: label + 60 * k + 16, y: 14 }, svg, name); });
+    draw("line", { class: "axis", x1: zero, x2: zero, y1: 22, y2: 22 + 42 * rows.length }, svg);
+    rows.forEach(([name, ...pair], r) => {
+      draw("text", { x: label - 8, y: 24 + 42 * r + 22, "text-anchor": "end", class: "v" }, svg, name);
+      pair.forEach((value, k) => {
+        const y = 26 + 42 * r + 17 * k;
+        draw("rect", { x: Math.min(zero, zero + value * unit), y, width: Math.max(1, Math.abs(value * unit)), height: 14, rx: 2, fill: k ? "var(--minus)" : "var(--plus)" }, svg);
+        draw("text", { x: wide, y: y + 11, "text-anchor": "end" }, svg, short(value));
+      });
+    });
+    under.forEach((line, k) => draw("text", { x: 0, y: 24 + 42 * rows.length + 14 + 20 * k }, svg, line));
+  }
+
+  // All weights of two networks, one above the other on one scale: what looks unrelated may be one function.
+  function weights(box, { sides }) {
+    const largest = Math.max(...sides.flatMap((side) => side.weights.map(Math.abs)));
+    const holder = html("div", { role: "img", "aria-label": box.dataset.label });
+    box.append(holder);
+    for (const side of sides) {
+      const cell = html("canvas", { "aria-hidden": "true", style: "width:100%;image-rendering:pixelated;display:block;border-radius:4px;outline:1px solid var(--line);margin-bottom:.8rem" });
+      holder.append(html("div", { class: "k" }, `${side.name}: ${side.weights.length.toLocaleString("en")} weights`), cell);
+      cells(cell, side.weights, Math.min(side.weights.length, Math.max(24, Math.ceil(Math.sqrt(6 * side.weights.length)))), largest);
+    }
+  }
+
+  const KINDS = { versus, weights, pairs, squares, graph, bars, twins, rows, tiles };
   function all() {
     for (const box of document.querySelectorAll("[data-picture]")) {
       if (!box.clientWidth) continue;  // inside a closed fold: drawn when it opens
