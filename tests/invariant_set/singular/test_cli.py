@@ -83,9 +83,9 @@ def test_a_saved_certificate_is_checked_again(file: Path) -> None:
     assert checked.stdout.startswith("verified: ")
     claim = json.loads(proof.read_text())
     wrong = [{"max_output_change_bound": 0.0}, {"neurons_after": 0}, {"box": None}, {"stages": claim["stages"][:1]}]
-    moved = json.loads(proof.read_text())["result"]
-    moved["weights"][0] += 1e-3
-    for change in (*wrong, {"result": moved}, {"stages": 3}):
+    moved = json.loads(proof.read_text())["stages"]
+    moved[-1]["after"]["weights"][0] += 1e-3
+    for change in (*wrong, {"stages": moved}, {"stages": 3}):
         with pytest.raises((CertificateError, NotACertificate)):
             verify(claim | change)
     proof.write_text(json.dumps(claim | wrong[0]))

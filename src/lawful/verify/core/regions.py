@@ -44,8 +44,11 @@ def walk_regions(
 
     Together they cover the box up to their walls; some may be empty.
     """
-    stated = iter(items(decisions, "decisions"))
-    inputs = nets[0].inputs
+    listed = items(decisions, "decisions")
+    inputs, neurons = nets[0].inputs, sum(sum(net.widths[1:-1]) for net in nets)
+    # memory: walls and identity are inputs², and every side that waits holds its half-spaces and its sides
+    limit_cost(100.0 * inputs**2 + 40.0 * neurons * min(neurons, listed.count("both")))
+    stated = iter(listed)
     walls: list[Row] = []
     for k, (low, high) in enumerate(box):
         for sign, end in ((ONE, low), (-ONE, high)):
@@ -53,7 +56,7 @@ def walk_regions(
                 walls.append([*(sign if place == k else ZERO for place in range(inputs)), -sign * end])
     identity = [[ONE if place == k else ZERO for place in range(inputs + 1)] for k in range(inputs)]
     start = _Place(0, 0, identity, [], walls)
-    waiting: list[tuple[_Place, list[Row], list[bool]]] = [(start, _entered(nets, start), [])]
+    waiting: list[tuple[_Place, list[Row], list[bool]]] = [(start, _layer_sums(nets, start), [])]
     steps = 0.0
     size = sum(len(layer) * (len(layer[0]) if layer else 0) for net in nets for layer in net.layers) * (inputs + 1)
     while waiting:
@@ -64,28 +67,28 @@ def walk_regions(
                 yield place.rows, maps
             else:
                 after = _Place(place.network + 1, 0, identity, maps, place.rows)
-                waiting.append((after, _entered(nets, after), []))
+                waiting.append((after, _layer_sums(nets, after), []))
             continue
         if nets[place.network].slopes[place.layer] == ONE:  # neurons that do not bend have no sides
             active = [True] * len(affine)
         if len(active) == len(affine):
             steps += size
             limit_cost(steps)
-            after = _left(nets, place, affine, active)
-            waiting.append((after, _entered(nets, after), []))
+            after = _next_layer(nets, place, affine, active)
+            waiting.append((after, _layer_sums(nets, after), []))
             continue
         row = affine[len(active)]
         if not any(row[:-1]):
             waiting.append((place, affine, [*active, row[-1] > 0]))
             continue
-        sides = _sides(stated, place.rows, row)
+        sides = _read_sides(stated, place.rows, row)
         for on in reversed(sides):  # the active side is walked first
             rows = [*place.rows, row if on else [-entry for entry in row]] if len(sides) == 2 else place.rows
             waiting.append((replace(place, rows=rows), affine, [*active, on]))
     require(next(stated, None) is None, "the proof goes on after all regions were seen")
 
 
-def _sides(stated: Iterator[Any], rows: list[Row], row: Row) -> list[bool]:
+def _read_sides(stated: Iterator[Any], rows: list[Row], row: Row) -> list[bool]:
     """The sides of a neuron that must be walked."""
     decision: Any = next(stated, None)
     if decision == "both":
@@ -95,11 +98,12 @@ def _sides(stated: Iterator[Any], rows: list[Row], row: Row) -> list[bool]:
     require(side in ("on", "off"), "a decision is both, on or off")
     outside = [-entry for entry in row] if side == "on" else row
     chosen = integers(support, "decisions", 0, len(rows), most=len(row))  # a minimal one is no longer
+    limit_cost(float(len(chosen)) ** 2 * len(row))
     require(_empty([*rows, outside], chosen), "a side that the proof calls empty is not shown to be")
     return [side == "on"]
 
 
-def _entered(nets: Sequence[CheckedStack], place: _Place) -> list[Row]:
+def _layer_sums(nets: Sequence[CheckedStack], place: _Place) -> list[Row]:
     """The sums of a layer as affine functions of the input."""
     found = []
     width = nets[0].inputs + 1
@@ -113,7 +117,7 @@ def _entered(nets: Sequence[CheckedStack], place: _Place) -> list[Row]:
     return found
 
 
-def _left(nets: Sequence[CheckedStack], place: _Place, affine: list[Row], active: list[bool]) -> _Place:
+def _next_layer(nets: Sequence[CheckedStack], place: _Place, affine: list[Row], active: list[bool]) -> _Place:
     """The next layer, given which neurons are active."""
     slope = nets[place.network].slopes[place.layer]
     values = [row if on else [slope * entry for entry in row] for row, on in zip(affine, active, strict=True)]

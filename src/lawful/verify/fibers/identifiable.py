@@ -19,7 +19,7 @@ from lawful.verify.core.dag import CheckedMlp, read_mlp
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.layers import CheckedStack, Row, mlp_as_layers
 from lawful.verify.core.numbers import ONE, ZERO, fraction
-from lawful.verify.core.schema import integer, items, limit_cost, object_with_keys, require, truth
+from lawful.verify.core.schema import integer, items, limit_cost, limit_sums, object_with_keys, require, truth
 from lawful.verify.fibers.agreement import agreement
 from lawful.verify.fibers.roles import count_parameters
 from lawful.verify.fibers.steps import hides
@@ -142,6 +142,7 @@ def _other(value: object, net: CheckedStack) -> CheckedStack:
         [[fraction(entry, "other") for entry in items(row, "other", length=len(own[0]))] for row in items(one, "other")]
         for one, own in zip(rows, net.layers, strict=True)
     )
+    limit_sums((entry for layer in layers for row in layer for entry in row), 20.0 * net.size)
     found = CheckedStack(net.inputs, layers, net.slopes)
     require(found.widths == net.widths, "the other parameters have another shape")
     return found
@@ -246,6 +247,7 @@ def _check_bottleneck(net: CheckedStack, value: object) -> None:
         neuron = integer(given["first"], "ridges.first", 0, len(first) - 1)
         bent = integer(given["second"], "ridges.second", 0, len(second) - 1)
         point = [fraction(entry, "other") for entry in items(given["values"], "ridges.values", length=len(first))]
+        limit_sums(point, 20.0 * net.size)
         require(_is_ridge(second, heads, neuron, bent, point), f"a ridge does not fix first-layer neuron {neuron}")
         fixed.add(neuron)
     require(len(fixed) == len(first), "some first-layer neuron is fixed by no ridge")

@@ -13,7 +13,7 @@ from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.layers import CheckedStack, Row, box_sides, read_box, read_network
 from lawful.verify.core.numbers import ZERO, Rational, fraction
 from lawful.verify.core.regions import walk_regions
-from lawful.verify.core.schema import integer, items, limit_cost, object_with_keys, require
+from lawful.verify.core.schema import integer, items, limit_sums, object_with_keys, require
 
 
 def check(body: dict[str, Any]) -> Finding:
@@ -26,8 +26,8 @@ def check(body: dict[str, Any]) -> Finding:
     regions, work = 0, 0.0
     for rows, _ in walk_regions(given["decisions"], (net,), box):
         point = [fraction(value, "points") for value in items(next(points, []), "points", length=net.inputs)]
-        work += 10.0 * len(rows) * net.inputs * (1 + max(value.height_bits() for value in point) / 64)
-        limit_cost(work)
+        work += 10.0 * len(rows) * net.inputs
+        limit_sums(point, work)
         require(all(_value(row, point) > 0 for row in rows), f"point {regions} does not lie inside its region")
         regions += 1
     require(next(points, None) is None, "there are more points than regions")

@@ -20,7 +20,7 @@ from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.layers import CheckedStack, Row, mlp_as_layers
 from lawful.verify.core.numbers import ONE, ZERO, Rational, fraction
 from lawful.verify.core.regions import check_regions
-from lawful.verify.core.schema import integer, items, limit_cost, object_with_keys, require, word
+from lawful.verify.core.schema import integer, items, limit_cost, limit_sums, object_with_keys, require, word
 
 Span = tuple[Rational | None, Rational | None]  # None is endless
 Line = tuple[Rational, Rational]  # p + q t
@@ -102,7 +102,9 @@ def _check_need(given: dict[str, Any], net: CheckedStack, layer: int, neuron: in
 
 
 def _point(value: object, inputs: int) -> list[Rational]:
-    return [fraction(item, "neurons") for item in items(value, "neurons.points", length=inputs)]
+    point = [fraction(item, "neurons") for item in items(value, "neurons.points", length=inputs)]
+    limit_sums(point, 100.0 * inputs)
+    return point
 
 
 def _contradict(constraints: list[Constraint], numbers: object) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from lawful.verify.core.finding import Finding
 from lawful.verify.core.layers import Box, CheckedStack, box_sides, evaluate, read_box, read_network
 from lawful.verify.core.numbers import as_fraction, exact, quotient
-from lawful.verify.core.schema import items, limit_cost, number, object_with_keys, require, word
+from lawful.verify.core.schema import items, limit_sums, number, object_with_keys, require, word
 from lawful.verify.fibers.agreement import agreement
 from lawful.verify.sentences import say_same
 
@@ -61,7 +61,7 @@ def _different(value: object, first: CheckedStack, second: CheckedStack, box: Bo
     given = object_with_keys(value, "counterexample", "input")
     point = items(given["input"], "counterexample.input", length=first.inputs)
     place = [quotient(value, "counterexample.input") for value in point]
-    limit_cost(sum(4.0 * net.size * (1 + len(net.layers) / 2) for net in (first, second)))
+    limit_sums(place, sum(4.0 * net.size * (1 + len(net.layers) / 2) for net in (first, second)))
     inside = all(
         (low is None or low <= x) and (high is None or x <= high) for x, (low, high) in zip(place, box, strict=True)
     )

@@ -14,7 +14,16 @@ from typing import Any
 from lawful.errors import CertificateError
 from lawful.verify.core.dag import CheckedDag
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.schema import integer, integers, items, limit_cost, object_with_keys, rational, require
+from lawful.verify.core.schema import (
+    integer,
+    integers,
+    items,
+    limit_cost,
+    limit_sums,
+    object_with_keys,
+    rational,
+    require,
+)
 from lawful.verify.invariant_set.entries import EntryWiring, read_graph
 from lawful.verify.invariant_set.locks import check_locks
 from lawful.verify.sentences import say_path
@@ -61,6 +70,7 @@ def _joined(given: dict[str, Any], start: CheckedDag, stop: CheckedDag) -> tuple
     between = items(given["waypoints"], "waypoints", length=len(signs) - 1)
     limit_cost(20.0 * (len(signs) + 1) * len(edges))
     points = [_squares(start), *(_waypoint(point, len(edges)) for point in between), _squares(stop)]
+    limit_sums((square for point in points[1:-1] for square in point.values()), 4.0 * len(points) * len(edges))
     for piece, dag in ((signs[0], start), (signs[-1], stop)):
         require(all(piece[edge] * dag.exact[edge] >= 0 for edge in edges), "an end of the path has other signs")
     for place, (before, after) in enumerate(pairwise(signs)):

@@ -14,7 +14,17 @@ from typing import Any
 from lawful.errors import Unsupported
 from lawful.verify.core.dag import HIDDEN, CheckedDag, read_dag
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.schema import integer, integers, items, limit_cost, object_with_keys, rational, require, truth
+from lawful.verify.core.schema import (
+    integer,
+    integers,
+    items,
+    limit_cost,
+    limit_sums,
+    object_with_keys,
+    rational,
+    require,
+    truth,
+)
 from lawful.verify.sentences import say_singular
 
 MOST_LISTED = 40  # neurons among which zero-sum sets are listed: 2^20 sums on each side
@@ -47,7 +57,9 @@ def _hidden_set(value: object, where: str, dag: CheckedDag) -> set[int]:
 
 def _prescribed(value: object, dag: CheckedDag) -> Balances:
     given = items(value, "balance", length=len(dag.hidden))
-    return {node: rational(item, "balance") for node, item in zip(dag.hidden, given, strict=True)}
+    found = {node: rational(item, "balance") for node, item in zip(dag.hidden, given, strict=True)}
+    limit_sums(found.values(), float(len(found)))
+    return found
 
 
 def _witness(given: dict[str, Any], dag: CheckedDag, balance: Balances) -> set[int]:
@@ -55,12 +67,14 @@ def _witness(given: dict[str, Any], dag: CheckedDag, balance: Balances) -> set[i
     inside = _hidden_set(given["cut_off"], "cut_off", dag)
     require(bool(inside), "no neurons are cut off")
     total = dict.fromkeys(dag.hidden, Fraction(0))
-    seen: set[int] = set()
+    squares: dict[int, Fraction] = {}
     for item in items(given["squares"], "squares", most=len(dag.tails)):
         number, square = items(item, "squares", length=2)
         edge, amount = integer(number, "squares", 0, len(dag.tails) - 1), rational(square, "squares")
-        require(edge not in seen and amount >= 0, f"edge {edge} appears twice or has a negative square")
-        seen.add(edge)
+        require(edge not in squares and amount >= 0, f"edge {edge} appears twice or has a negative square")
+        squares[edge] = amount
+    limit_sums(squares.values(), 4.0 * len(squares))
+    for edge, amount in squares.items():
         tail, head = dag.tails[edge], dag.heads[edge]
         require(not amount or (tail in inside) == (head in inside), f"edge {edge} joins the cut-off neurons to others")
         if head in total:
@@ -83,7 +97,9 @@ def _none(value: object, dag: CheckedDag, balance: Balances) -> int:
     for part in _possible(inner, balance):
         if len(part) > MOST_LISTED:
             raise Unsupported(f"{len(part)} neurons could take part, more than the {MOST_LISTED} that can be listed")
-        steps += 40.0 * 2 ** (len(part) / 2)
+        longest = lcm(*(balance[node].denominator for node in part)).bit_length()  # of a sum as an integer
+        longest += max(balance[node].numerator.bit_length() for node in part)
+        steps += 40.0 * 2 ** (len(part) / 2) * (1 + longest / 64)  # memory too: all sums of one half are kept
         limit_cost(steps)
         for chosen in _zero_sums(sorted(part), balance):
             steps += 1000.0 + 50.0 * len(inner)

@@ -17,6 +17,7 @@ from lawful.verify.core.schema import (
     integers,
     items,
     limit_cost,
+    limit_sums,
     matrix,
     object_with_keys,
     rational,
@@ -69,6 +70,7 @@ def _parts(normal: Vector, inside: Points, outside: Points) -> bool:
 def _hyperplane(answer: dict[str, Any], where: str, inside: Points, outside: Points) -> None:
     given = items(answer["normal"], "answers.normal", length=len(inside[0]))
     normal = [rational(value, "answers.normal") for value in given]
+    limit_sums(normal, 2.0 * len(normal) * (len(inside) + len(outside)))
     require(_parts(normal, inside, outside), f"{where}: the hyperplane does not part it from the rest")
 
 
@@ -76,6 +78,7 @@ def _common(answer: dict[str, Any], where: str, inside: Points, outside: Points)
     combined = []
     for key, rows in (("inside", inside), ("outside", outside)):
         shares = [rational(v, f"answers.{key}") for v in items(answer[key], f"answers.{key}", length=len(rows))]
+        limit_sums(shares, 2.0 * len(shares) * (1 + len(rows[0])))
         require(min(shares) >= 0 and sum(shares) == 1, f"{where}: not the coefficients of a convex combination")
         combined.append([_dot(shares, column) for column in zip(*rows, strict=True)])
     require(combined[0] == combined[1], f"{where}: the two convex combinations are different points")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from lawful.errors import CertificateError
 from lawful.verify.core.dag import CONSTANT, HIDDEN, CheckedDag
 from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, activation_range, exact
+from lawful.verify.core.schema import limit_cost
 
 BIAS = -1  # the label of the signal that is always 1
 Sum = dict[int, Rational]  # weights by the label of the tail, none of them 0
@@ -40,8 +41,11 @@ def label_nodes(dag: CheckedDag, labels: Sequence[int]) -> LabelledDag:
 def value_ranges(net: LabelledDag, region: Mapping[int, Span]) -> Ranges:
     """Bounds on the value of every signal, by interval arithmetic from those of the inputs."""
     values: Ranges = {**region, BIAS: (ONE, ONE)}
+    bits = 0  # numbers grow with depth, and all are kept: an eighth of the limit in bytes
     for label in net.order:
         values[label] = activation_range(*sum_range(net.into[label], values), net.hidden.get(label, ONE))
+        bits += sum(end.height_bits() for end in values[label] if end is not None)
+        limit_cost(bits)
     return values
 
 

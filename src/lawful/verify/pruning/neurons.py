@@ -87,6 +87,7 @@ def _check_stage(
     given = object_with_keys(item, "stages", "after labels evidence carriers")
     dag = read_dag(given["after"], "stages.after")
     require(dag.weights is not None, f"{where}: a network without weights")
+    limit_cost(40.0 * dag.growth * len(dag.tails))
     labels = integers(given["labels"], "stages.labels", 0, length=len(dag.roles))
     require(len(set(labels)) == len(labels), f"{where}: two nodes have one label")
     after = label_nodes(dag, labels)
@@ -192,6 +193,8 @@ class StageForms:
             for source, factor in form.items():
                 total[source] = total.get(source, ZERO) + weight * factor
             error += abs(weight) * off
+        self.work += sum(weight.height_bits() for weight in total.values())  # forms of linear neurons grow with depth
+        limit_cost(self.work)
         return {tail: weight for tail, weight in total.items() if weight}, error
 
     def _form(self, label: int, reason: Any) -> Form:
