@@ -454,7 +454,7 @@ def whole_module(path: Path) -> str:
     import torch
 
     torch.save(torch.nn.Linear(2, 2), path)
-    return "its pickle asks for 'torch.nn.modules.linear Linear'"
+    return "holds a whole object of torch.nn.modules.linear.Linear, not a state dict: where you trust it, save"
 
 
 @hostile("truncated.pt")

@@ -6,11 +6,14 @@ Files from before PyTorch 1.6 are five pickles and raw numbers instead of an arc
 from __future__ import annotations
 
 import io
+import pickle
 import pickletools
+import sys
 import tempfile
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from zipfile import ZIP_STORED, BadZipFile
 
@@ -27,23 +30,33 @@ if TYPE_CHECKING:
 
 MAX_PICKLE = 8 * 2**20
 NUMBERS = ("Double", "Float", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
+BUILTIN = ("set", "frozenset", "list", "dict", "tuple", "int", "long", "float", "complex", "str", "bool", "object")
+PLAIN = ("device", "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
 ALLOWED = {
     "collections OrderedDict",
     "torch._utils _rebuild_tensor",
     "torch._utils _rebuild_tensor_v2",
     "torch._utils _rebuild_parameter",
     "torch Size",
+    *(f"torch {name}" for name in PLAIN),
     *(f"torch {kind}Storage" for kind in NUMBERS),
 }
-INERT = {  # settings that trainers store beside the weights: read as objects without any behaviour, then ignored
+# Settings that trainers store beside the weights are read as objects without any behaviour, and then ignored: those of
+# other people's classes, and these of the standard library. Any other name of the library is an attack, or as good as.
+INERT = {
     "argparse Namespace",
-    "lightning_fabric.utilities.data AttributeDict",
-    "lightning.fabric.utilities.data AttributeDict",
-    "pytorch_lightning.utilities.parsing AttributeDict",
     "pathlib PosixPath",
     "pathlib WindowsPath",
     "collections defaultdict",
+    "functools partial",
+    "types SimpleNamespace",
+    "datetime datetime",
+    "uuid UUID",
+    "_codecs encode",
+    "typing Any",
+    *(f"{home} {name}" for home in ("__builtin__", "builtins") for name in BUILTIN),
 }
+MODULES = ("torch.nn.", "torch.optim.")  # of PyTorch's own classes that may be among the settings
 WRAPPERS = ("state_dict", "model_state_dict", "model")  # the usual keys of checkpoints
 MAX_WRAPPERS = 4  # dicts around the state dict
 MAGIC = 0x1950A86A20F9469CFC6C  # the number that the older format begins with
@@ -52,7 +65,10 @@ WAY_OUT = "save its weights with torch.save(module.state_dict(), 'weights.pt')"
 
 
 class Inert(dict[Any, Any]):
-    """Stands for an object of someone else's class: it keeps what it is given and does nothing."""
+    """Stands for an object of someone else's class, which is never imported: it keeps what it is given.
+
+    Each name gets a class of its own below this one, so that a refusal can say what a file holds.
+    """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__()
@@ -60,6 +76,51 @@ class Inert(dict[Any, Any]):
 
     def __setstate__(self, state: Any) -> None:
         self.arguments = (state,)
+
+    def append(self, value: Any) -> None:
+        """Lists of others get entries."""
+
+    def extend(self, values: Any) -> None:
+        """Lists of others get entries."""
+
+
+class _Call:
+    """A function that a pickle may call and not change: pickles can set attributes of whatever they hold."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._function(*arguments)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Knows how tensors are made, and nothing else: any other name is a new class without behaviour.
+
+    PyTorch's own reader of weights alone refuses whatever settings lie beside them. This one imports no more than it
+    does: a name leads to a function of PyTorch only if it stands in `ALLOWED`.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        if f"{module} {name}" in ALLOWED or (module, name) == ("torch.storage", "UntypedStorage"):
+            found = super().find_class(module, name)
+            return _Call(found) if isinstance(found, FunctionType) else found
+        if not _is_inert(f"{module} {name}"):  # the pickle was checked before; this is the second lock
+            raise pickle.UnpicklingError(f"asks for {module} {name}")
+        return type(f"{module}.{name}", (Inert,), {})
+
+
+class _Reader:
+    """What `torch.load` needs of a module for pickles."""
+
+    Unpickler = _Unpickler
+
+    @staticmethod
+    def load(file: Any, **settings: Any) -> Any:
+        """One object of a file of the older format."""
+        return _Unpickler(file, **settings).load()
 
 
 def load(path: Path) -> StoredArrays:
@@ -77,11 +138,10 @@ def load_tensors(path: Path, limit: int = MAX_BYTES) -> tuple[dict[str, torch.Te
     import torch
 
     try:
-        with torch.serialization.safe_globals([(Inert, name) for name in inert]):
-            loaded = torch.load(path, map_location="cpu", weights_only=True)
+        loaded = torch.load(path, map_location="cpu", weights_only=not inert, pickle_module=_Reader if inert else None)
     except Exception as error:  # whatever a broken pickle makes of PyTorch
-        first = str(error).strip().splitlines() or [type(error).__name__]
-        raise InvalidNetwork(f"PyTorch cannot load it as weights: {first[0][:160]}") from None
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise InvalidNetwork(f"PyTorch cannot load it as weights: {lines[0][:160]}; {WAY_OUT}") from None
     state, others = _find_state(loaded)
     check_entries(len(state))
     for name, tensor in state.items():
@@ -100,7 +160,7 @@ def _find_state(loaded: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     others: dict[str, Any] = {}
     for _ in range(MAX_WRAPPERS):
         if not isinstance(loaded, dict) or isinstance(loaded, Inert):
-            raise Unsupported(f"holds a {type(loaded).__name__}, not a state dict: {WAY_OUT}")
+            raise Unsupported(f"holds {_what(loaded)}, not a state dict: where you trust it, {WAY_OUT}")
         if any(isinstance(each, torch.Tensor) for each in loaded.values()):
             break
         held = {key: each for key, each in loaded.items() if isinstance(each, dict) and not isinstance(each, Inert)}
@@ -108,12 +168,28 @@ def _find_state(loaded: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         key = next((key for key in WRAPPERS if key in held), states[0] if len(states) == 1 else None)
         if key is None:
             if not states:
+                objects = [each for each in loaded.values() if isinstance(each, Inert)]
+                if objects:
+                    raise Unsupported(f"holds {_what(objects[0])} and no state dict: where you trust it, {WAY_OUT}")
                 break
             names = ", ".join(str(each)[:40] for each in states[:4])
             raise Unsupported(f"holds several state dicts ({names}), and does not say which is meant: save that one")
         others |= {str(name): each for name, each in loaded.items() if name != key}
         loaded = loaded[key]
     return loaded, others
+
+
+def _what(held: Any) -> str:
+    """An object of a pickle, in words."""
+    return f"a whole object of {type(held).__name__[:80]}" if isinstance(held, Inert) else f"a {type(held).__name__}"
+
+
+def _is_inert(name: str) -> bool:
+    """Whether a name that a pickle asks for may be an object of which nothing is wanted."""
+    module = name.partition(" ")[0]
+    known = module.partition(".")[0]
+    own = known == "torch" and (f"{module}.".startswith(MODULES) or name == "torch.torch_version TorchVersion")
+    return name in INERT or own or (known not in sys.stdlib_module_names and known not in ("torch", "__builtin__"))
 
 
 def _holds_tensors(held: Mapping[Any, Any]) -> bool:
@@ -200,9 +276,10 @@ def _check_operations(operations: list[Any]) -> list[str]:
     """Every name that the pickle would import must be a tensor's or a dict's; the inert ones it also names."""
     inert = set()
     for operation, argument, _ in operations:
-        if operation.name == "GLOBAL" and argument in INERT:
-            inert.add(str(argument).replace(" ", "."))
-        elif operation.name == "GLOBAL" and argument not in ALLOWED:
+        if operation.name == "GLOBAL" and argument not in ALLOWED:
+            if _is_inert(str(argument)):
+                inert.add(str(argument).replace(" ", "."))
+                continue
             raise InvalidNetwork(
                 f"its pickle asks for {str(argument)[:80]!r}: only tensors are read. Where you trust it, {WAY_OUT}"
             )
