@@ -41,7 +41,7 @@ def _kind(tensor: torch.Tensor) -> tuple[Hashable, ...]:
 
 def exported_once(export: Callable[..., ExportedModule]) -> Callable[..., ExportedModule]:
     """The function, which is asked once for modules that are written alike; each gets a graph of its own."""
-    known: dict[Hashable, tuple[ExportedModule, Any]] = {}
+    known: dict[Hashable, ExportedModule] = {}
 
     def exported(
         module: nn.Module, examples: tuple[torch.Tensor, ...], keywords: Any, **options: Any
@@ -49,14 +49,13 @@ def exported_once(export: Callable[..., ExportedModule]) -> Callable[..., Export
         own, words = written(module), repr(keywords)
         if own is None or " at 0x" in words or "..." in words:
             return export(module, examples, keywords, **options)
-        names = options.pop("known")  # one of a few constants
         modes = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.get_default_dtype()
-        key = own, tuple(map(_kind, examples)), words, repr(options), id(names), modes
+        key = own, tuple(map(_kind, examples)), words, repr(options), modes
         if key not in known:
-            known[key] = export(module, examples, keywords, known=names, **options), names
-        first, _ = known[key]
+            known[key] = export(module, examples, keywords, **options)
+        first = known[key]
         if any(node.op == "get_attr" for node in first.graph.nodes):  # parts of the graph belong to the module
-            return known.pop(key)[0]
+            return known.pop(key)
         tensors = dict(module.named_parameters(remove_duplicate=False)) | dict(
             module.named_buffers(remove_duplicate=False)
         )

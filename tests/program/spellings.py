@@ -1,4 +1,4 @@
-"""One function in 25 spellings: two linear layers, a ReLU, and a call between them that does nothing."""
+"""One function in many spellings: two linear layers, a ReLU, and a call between them that does nothing."""
 
 from __future__ import annotations
 
@@ -50,8 +50,55 @@ class Spelled(nn.Module):
         return self.b(NOTHING[self.name](h if self.name == "clamp_min" else torch.relu(h)))
 
 
+def _assign(h: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(h)
+    out[:, :2] = h[:, :2]
+    out[:, 2:] = h[:, 2:]
+    return out
+
+
+FIRST: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "matmul": lambda x, w, b: x @ w.T + b,
+    "matmul from the left": lambda x, w, b: (w @ x.T).T + b,
+    "einsum": lambda x, w, b: b + torch.einsum("oi,ni->no", w, x),
+    "einsum of a transpose": lambda x, w, b: torch.einsum("io,ni->on", w.t(), x).t() + b,
+    "einsum with an ellipsis": lambda x, w, b: torch.einsum("...i,oi->...o", x, w) + b,
+    "addmm": lambda x, w, b: torch.addmm(b, x, w.t()),
+    "stacks of one": lambda x, w, b: torch.bmm(x[None], w.T[None])[0] + b,
+    "sum of products": lambda x, w, b: (x[:, None, :] * w).sum(-1) + b,
+    "tensordot": lambda x, w, b: torch.tensordot(x, w, dims=([1], [1])) + b,
+    "inner": lambda x, w, b: torch.inner(x, w) + b,
+    "chain of products": lambda x, w, b: torch.linalg.multi_dot([x, w.T]) + b,
+    "one sample at a time": lambda x, w, b: torch.vmap(lambda row: functional.linear(row, w, b))(x),
+    "minus minus": lambda x, w, b: functional.linear(x, w) - (-b),
+    "einsum with an expanded weight": lambda x, w, b: torch.einsum("ni,noi->no", x, w.expand(len(x), 6, 5)) + b,
+}
+RELU: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "maximum": lambda h: torch.maximum(h, torch.zeros(())),
+    "minus the minimum": lambda h: -torch.minimum(torch.zeros_like(h), -h),
+    "less its minimum": lambda h: h - h.clamp(max=0),
+    "where": lambda h: torch.where(h > 0, h, torch.zeros_like(h)),
+    "where not below": lambda h: torch.where(~(h < 0), h, h * 0),
+    "masked": lambda h: h * (h > 0),
+    "masked as reals": lambda h: h - h * (h < 0).float(),
+    "filled": lambda h: h.masked_fill(h <= 0, 0.0),
+    "written at": lambda h: torch.index_put(h, [h < 0], torch.tensor(0.0)),
+    "half of a sum": lambda h: (h + h.abs()) / 2,
+    "sign": lambda h: h * (torch.sign(h) + 1) / 2,
+    "leaky with slope 0": lambda h: functional.leaky_relu(h, 0.0),
+    "clamped below infinity": lambda h: h.clamp(0.0, float("inf")),
+    "twice": lambda h: torch.relu(torch.relu(h)),
+    "in place": lambda h: h.relu_(),
+    "in parts": lambda h: torch.cat([torch.relu(part) for part in h.split([1, 5], 1)], 1),
+    "by columns": lambda h: torch.stack([torch.relu(part) for part in h.unbind(1)], 1),
+    "in another shape": lambda h: torch.relu(h.view(-1, 2, 3)).reshape(-1, 6),
+    "assigned in parts": lambda h: _assign(torch.relu(h)),
+}
+WAYS = (*FIRST, *RELU)
+
+
 class Written(nn.Module):
-    """The same function of the same parameters, with the layers written out in other ways."""
+    """The same function of the same parameters, with the layers or the ReLU written out in other ways."""
 
     def __init__(self, way: str) -> None:
         super().__init__()
@@ -59,37 +106,9 @@ class Written(nn.Module):
         self.a, self.b, self.way = nn.Linear(5, 6), nn.Linear(6, 3), way
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        w, v = self.a.weight, self.b.weight
-        if self.way == "matmul":
-            h = x @ w.T + self.a.bias
-        elif self.way == "matmul from the left":
-            h = (w @ x.T).T + self.a.bias
-        elif self.way == "einsum":
-            h = self.a.bias + torch.einsum("oi,ni->no", w, x)
-        elif self.way == "addmm":
-            h = torch.addmm(self.a.bias, x, w.t())
-        elif self.way == "einsum with an expanded weight":
-            h = torch.einsum("ni,noi->no", x, w.expand(len(x), 6, 5)) + self.a.bias
-        else:
-            h = functional.linear(x, w, self.a.bias)
-        if self.way == "maximum":
-            h = torch.maximum(h, torch.zeros(()))
-        elif self.way == "minus the minimum":
-            h = -torch.minimum(torch.zeros_like(h), -h)
-        else:
-            h = h.clamp(min=0)
-        return functional.linear(h, v) + self.b.bias
-
-
-WAYS = (
-    "matmul",
-    "matmul from the left",
-    "einsum",
-    "addmm",
-    "maximum",
-    "minus the minimum",
-    "einsum with an expanded weight",
-)
+        h = FIRST.get(self.way, functional.linear)(x, self.a.weight, self.a.bias)
+        h = RELU.get(self.way, lambda h: h.clamp(min=0))(h)
+        return functional.linear(h, self.b.weight) + self.b.bias
 
 
 def degenerate(module: Spelled | Written) -> nn.Module:

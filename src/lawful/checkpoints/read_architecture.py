@@ -15,10 +15,9 @@ from lawful.checkpoints.rewrite.folds import DropFold, Fold, LinearReader, Value
 from lawful.errors import LawfulError
 from lawful.program.domains.dependence import read_entries
 from lawful.program.frontends.export import copied, export_module
-from lawful.program.frontends.torch_export import KNOWN_CALLS, padded_tables
+from lawful.program.frontends.torch_export import padded_tables
 from lawful.program.passes.fold import LayerReader, factors, substitute
 from lawful.program.program import Program
-from lawful.symmetry.check import casts
 from lawful.symmetry.demands.reading import read_demands, trained_names
 from lawful.symmetry.inputs import Input, examples
 
@@ -39,11 +38,11 @@ def read_architecture(
     inputs = tuple(examples(module, input))
     if any(tensor.is_meta for tensor in module.parameters()):
         raise LawfulError("a module on the meta device has no weights to compare")
-    exported = export_module(module, list(inputs), known=KNOWN_CALLS)
+    exported = export_module(module, list(inputs))
     program = read_program(module, exported)
     if program is None:  # nothing to read a group from: tensors are compared as they are
         shapes = {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
-        tolerance = AGREE_SINGLE if casts(exported) else AGREE
+        tolerance = AGREE_SINGLE if exported.rounds else AGREE
         return CheckpointArchitecture(
             module, exported, None, inputs, (), OrbitGroup((), (), shapes, 0), tolerance, (NO_PROGRAM,)
         )

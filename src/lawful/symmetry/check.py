@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import fx, nn
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lawful.errors import Unsupported
-from lawful.program.frontends.export import ExportedModule, operator_name, twin_of
+from lawful.program.frontends.export import ExportedModule, twin_of
+from lawful.program.frontends.torch_export import padded_tables
 from lawful.sources.modules.trained_field import follows_gradient
 from lawful.symmetry.laws.families import MatrixLaws, Parameters
 from lawful.symmetry.result import Space, Symmetries, SymmetryCheck
@@ -58,7 +59,7 @@ def check_symmetries(
     One backward pass serves all generators: the pairing is bilinear in gradient and parameters. `low` is for modules
     that compute in lower precision whatever they are given.
     """
-    low = low or casts(exported)
+    low = low or exported.rounds
     tolerance, floor = (LOOSE, LOOSE_FLOOR) if low else (TOLERANCE, FLOOR)
     worst, where, points, overflown, silenced = 0.0, None, 0, 0, 0
     silent = {number for number, space in enumerate(found.spaces) if space.group != "shifts"}
@@ -104,13 +105,9 @@ def refuse_other_training(module: nn.Module, inputs: Sequence[torch.Tensor], exp
 
     What is detached, and rows of an embedding that padding keeps still, the graph shows.
     """
-    if any(operator_name(call.target) == "detach" for call in exported.calls):
+    if exported.detaches:
         return
-    padded = {
-        exported.names.get(call.args[0].name, "")
-        for call in exported.calls
-        if operator_name(call.target) == "embedding" and isinstance(call.args[0], fx.Node) and call.args[2:3] != (-1,)
-    }
+    padded = padded_tables(exported)
     twin, generator = twin_of(module).cpu().eval(), torch.Generator().manual_seed(0)
     for _ in range(MOST_POINTS):
         if not follows_gradient(twin, *random_inputs(inputs, exported, generator), without=padded):
@@ -228,32 +225,4 @@ def _random_input(
         return torch.randn(example.shape, generator=generator, dtype=torch.float64)
     if example.dtype == torch.bool:
         return example.cpu()
-    return torch.randint(vocabulary(exported, place), example.shape, generator=generator, dtype=example.dtype)
-
-
-def vocabulary(exported: ExportedModule, place: int) -> int:
-    """How many ids an integer input may take: the rows of the smallest embedding that reads it."""
-    nodes = {node.name: node for node in exported.graph.nodes}
-    sizes, waiting, seen = [], [nodes[exported.inputs[place]]], set()
-    while waiting:
-        node = waiting.pop()
-        for user in node.users:
-            if user.op != "call_function" or user in seen:
-                continue
-            seen.add(user)
-            if operator_name(user.target) == "embedding":
-                if user.args[1] is node:
-                    sizes.append(int(user.args[0].meta["val"].shape[0]))
-            elif not getattr(user.meta.get("val"), "is_floating_point", lambda: True)():
-                waiting.append(user)
-    return min(sizes, default=2)
-
-
-def casts(exported: ExportedModule) -> bool:
-    """Whether the module itself asks for single or half precision somewhere."""
-    low = {torch.float32, torch.float16, torch.bfloat16}
-    for call in exported.calls:
-        kinds = {each for each in (*call.args, *call.kwargs.values()) if isinstance(each, torch.dtype)}
-        if operator_name(call.target) in ("to", "_to_copy") and low & kinds:
-            return True
-    return False
+    return torch.randint(exported.count_ids(place), example.shape, generator=generator, dtype=example.dtype)

@@ -13,7 +13,7 @@ from torch import nn
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Architecture, Mlp
 from lawful.program.frontends.export import ExportedModule, export_module
-from lawful.program.frontends.torch_export import KNOWN_CALLS, read_exported
+from lawful.program.frontends.torch_export import read_exported
 from lawful.program.program import Program
 from lawful.sources.modules.convert import to_module
 from lawful.sources.modules.module_network import ModuleNetwork
@@ -78,12 +78,12 @@ def exported_for(
 ) -> tuple[ExportedModule, Mode, str]:
     """The graph in the mode asked for; in eval mode, and said so, where only train mode branches on random numbers."""
     try:
-        return export_module(module, inputs, keywords, training=mode == "train", known=KNOWN_CALLS), mode, ""
+        return export_module(module, inputs, keywords, training=mode == "train"), mode, ""
     except Unsupported as refusal:
         if mode == "eval":
             raise
         try:
-            exported = export_module(module, inputs, keywords, known=KNOWN_CALLS)
+            exported = export_module(module, inputs, keywords)
         except Unsupported:
             raise refusal from None
         return exported, "eval", f"; train mode cannot be read: {refusal}"

@@ -30,7 +30,6 @@ from lawful.symmetry.check import (
     POINTS,
     TOLERANCE,
     FalseSymmetry,
-    casts,
     largest_of,
     random_point,
     refuse_other_training,
@@ -316,7 +315,7 @@ def _check(
     graph: ScalingGraph, module: nn.Module, inputs: Sequence[torch.Tensor], exported: ExportedModule, mode: str
 ) -> None:
     """`FalseSymmetry` unless each node's scale leaves the function alone: `Σ ± θ_e ∂_e⟨w, f⟩ = 0` at random points."""
-    if casts(exported) or sum(tensor.numel() for tensor in module.parameters()) > CHECKED_SIZE:
+    if exported.rounds or sum(tensor.numel() for tensor in module.parameters()) > CHECKED_SIZE:
         return
     silent = np.ones(len(graph.nodes), dtype=bool)
     for seed in range(MOST_POINTS):

@@ -8,14 +8,13 @@ steps on the numbers of its file (the programs that proofs of laws use), which
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from flint import arb
-from torch import fx
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.compare.certificate import digest
@@ -23,17 +22,18 @@ from lawful.checkpoints.compare.decide import OutputReplay
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, OpenCheckpoint
 from lawful.conservation.certificate import program_json
 from lawful.conservation.closure.program_brackets import Sampled
-from lawful.conservation.programs.lowering import lower_function
 from lawful.errors import Unsupported
+from lawful.program.builder import Builder
 from lawful.program.core.straight_line import StraightLineProgram
-from lawful.program.frontends.export import ExportedModule, operator_name
-from lawful.symmetry.check import tensors_in
+from lawful.program.domains.straighten import straighten
+from lawful.program.frontends.torch_export import read_exported
+from lawful.program.passes.rebuild import rebuild
+from lawful.program.program import Node, Program
 from lawful.types import Floats
 
 KIND, VERSION = "outputs-differ", 2
 MOST_NUMBERS = 1_000_000  # of a checkpoint that are used: every one of them is a ball in the check
 MOST_ENTRIES = 4_000_000  # of all arrays together
-FLOATS = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 AGREE = 1e-6  # of the gap, how far the steps may be from what was replayed
 
 
@@ -90,40 +90,40 @@ def _retrace_output(
     architecture: CheckpointArchitecture, checkpoint: OpenCheckpoint, replay: OutputReplay
 ) -> RetracedOutput:
     exported, state = architecture.exported, checkpoint.state
-    kinds = {node.op for node in exported.graph.nodes}
-    if not kinds <= {"placeholder", "call_function", "output"} or architecture.virtual:
+    if architecture.virtual:
         raise Unsupported("the module's graph is not made of calls alone")
-    used = {given for node in exported.graph.nodes for given in node.all_input_nodes if given.op == "placeholder"}
-    own = {node: exported.names.get(node.name, "") for node in used if node.name not in exported.inputs}
-    in_file = (name for name in own.values() if name in checkpoint.keys and state[name].is_floating_point())
-    names = tuple(dict.fromkeys(in_file))
+    program = read_exported(exported, held=state, exact=True)
+    leaves = {**program.parameters, **program.buffers}
+    names = tuple(name for name, leaf in leaves.items() if name in checkpoint.keys and leaf.kind == "f")
     if sum(state[name].numel() for name in names) > MOST_NUMBERS:
         raise Unsupported(f"more than {MOST_NUMBERS:,} numbers make the output")
-
-    def output(parts: list[torch.Tensor]) -> torch.Tensor:
-        given = dict(zip(names, parts, strict=True))
-        values: dict[fx.Node, Any] = {}
-        for node in exported.graph.nodes:
-            if node in own:
-                held = given.get(own[node])
-                values[node] = (
-                    _to_float64(_stored_tensor(exported, state, node), torch.float64) if held is None else held
-                )
-            elif node.op == "placeholder" and node in used:
-                values[node] = _to_float64(replay.inputs[exported.inputs.index(node.name)], torch.float64)
-            elif node.op == "call_function":
-                # a view of what attention returns may need a copy where attention is carried out in another way
-                target = torch.ops.aten.reshape.default if operator_name(node.target) == "view" else node.target
-                values[node] = target(*_substitute(node.args, values), **_substitute(node.kwargs, values))
-            elif node.op == "output":
-                every = [tensor.double().reshape(-1) for tensor in tensors_in(_substitute(node.args[0], values))]
-                return torch.cat(every)[replay.place : replay.place + 1]
-        raise AssertionError("a graph without an output")
-
-    with torch.no_grad():
-        program = lower_function(output, [state[name].shape for name in names], MOST_ENTRIES)
+    known = {name: _numbers(state.get(name, program.tensors[name])) for name in leaves if name not in names}
+    inputs = {name: _numbers(tensor) for name, tensor in zip(exported.inputs, replay.inputs, strict=True)}
+    shapes = {name: leaves[name].shape for name in names}
+    steps = straighten(_one_output(program, names, known | inputs, replay.place), shapes, most=MOST_ENTRIES)
     theta = np.concatenate([np.zeros(0), *(state[name].double().reshape(-1).numpy() for name in names)])
-    return RetracedOutput(checkpoint, program, names, _value(program, theta))
+    return RetracedOutput(checkpoint, steps, names, _value(steps, theta))
+
+
+def _one_output(program: Program, names: Collection[str], known: Mapping[str, Floats], place: int) -> Program:
+    """One entry of all outputs laid end to end, of the tensors of these names; every other leaf is a constant."""
+
+    def rule(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
+        if node.op not in ("input", "buffer", "parameter"):
+            return None
+        name = node["name"]
+        return b.parameter(name, program.tensors[name]) if name in names else b.constant(known[name], node.kind)
+
+    def choose(b: Builder, outputs: Sequence[Node]) -> list[Node]:
+        reals = [b.reshape(each, (each.size,)) for each in outputs if each.kind == "f"]
+        return [b.slice(b.concatenate(reals, 0), 0, slice(place, place + 1))]
+
+    return rebuild(program, rule, exact=True, outputs=choose)
+
+
+def _numbers(tensor: torch.Tensor) -> Floats:
+    """The numbers of a tensor, in float64 where they are real."""
+    return (tensor.detach().double() if tensor.is_floating_point() else tensor.detach()).cpu().numpy()
 
 
 def _value(program: StraightLineProgram, theta: Floats) -> float:
@@ -140,24 +140,3 @@ def _value(program: StraightLineProgram, theta: Floats) -> float:
     except (ValueError, ArithmeticError):  # a sign that its ball does not tell
         return math.nan
     return float(found[0].ravel()[0].mid()) if 0 in found else 0.0
-
-
-def _stored_tensor(exported: ExportedModule, tensors: Mapping[str, torch.Tensor], node: fx.Node) -> torch.Tensor:
-    """A parameter or buffer; buffers that no checkpoint holds are the module's own."""
-    name = exported.names.get(node.name)
-    own = name is None or (node.name not in exported.trained and name not in tensors)
-    return exported.tensors[node.name] if own else tensors[str(name)]
-
-
-def _to_float64(tensor: torch.Tensor, kind: torch.dtype = torch.float64) -> torch.Tensor:
-    """A tensor in the type that is used, unless it holds whole numbers or truth values."""
-    return tensor.detach().to(kind) if tensor.dtype in FLOATS else tensor.detach()
-
-
-def _substitute(given: Any, values: Mapping[fx.Node, Any], kind: torch.dtype = torch.float64) -> Any:
-    """Arguments with nodes replaced by values, and floating types by the one that is used."""
-
-    def as_used(each: Any) -> Any:
-        return kind if isinstance(each, torch.dtype) and each in FLOATS else each
-
-    return fx.node.map_aggregate(fx.node.map_arg(given, lambda node: values[node]), as_used)

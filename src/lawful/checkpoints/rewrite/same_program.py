@@ -12,7 +12,7 @@ from torch import Tensor, as_tensor, nn
 
 from lawful.checkpoints.architecture import CheckpointArchitecture, read_program
 from lawful.program.frontends.export import export_module, written_calls
-from lawful.program.frontends.torch_export import KNOWN_CALLS, WRAPS
+from lawful.program.frontends.torch_export import WRAPS
 from lawful.program.program import Program, attribute_key
 from lawful.program.table import OperatorFamily
 
@@ -28,7 +28,7 @@ def written_alike(found: CheckpointArchitecture, other: nn.Module) -> Literal["c
     own = found.module
     if {n: t.shape for n, t in own.named_parameters()} != {n: t.shape for n, t in other.named_parameters()}:
         return None
-    exported = export_module(other, list(found.inputs), known=KNOWN_CALLS)
+    exported = export_module(other, list(found.inputs))
     theirs = read_program(other, exported)
     if found.program is None or theirs is None or signature(found.program) != signature(theirs):
         return None

@@ -73,20 +73,23 @@ class AlgebraBuilder(MovementBuilder):
         return self.elementwise("power", a, exponent=float(exponent))
 
     def maximum(self, x: Operand, y: Operand) -> Node:
-        """max(x, y); with 0 it is relu, however it is written. NaN passes both."""
+        """max(x, y); with 0 it is relu, however it is written, with -∞ it is x. NaN passes both."""
         a, b = self._pair(x, y)
         for one, other in ((a, b), (b, a)):
-            if self.number(one) == 0 and other.kind == "f":
-                return self.expand(self.elementwise("relu", other), np.broadcast_shapes(a.shape, b.shape))
+            number = self.number(one) if other.kind == "f" else None
+            if number == 0 or number == -math.inf:
+                value = self.elementwise("relu", other) if number == 0 else other
+                return self.expand(value, np.broadcast_shapes(a.shape, b.shape))
         return self.elementwise("maximum", a, b, commutes=True)
 
     def minimum(self, x: Operand, y: Operand) -> Node:
-        """min(x, y); with 0 it is -relu(-x)."""
+        """min(x, y); with 0 it is -relu(-x), with ∞ it is x."""
         a, b = self._pair(x, y)
         for one, other in ((a, b), (b, a)):
-            if self.number(one) == 0 and other.kind == "f":
-                negative = self.neg(self.elementwise("relu", self.neg(other)))
-                return self.expand(negative, np.broadcast_shapes(a.shape, b.shape))
+            number = self.number(one) if other.kind == "f" else None
+            if number == 0 or number == math.inf:
+                value = self.neg(self.elementwise("relu", self.neg(other))) if number == 0 else other
+                return self.expand(value, np.broadcast_shapes(a.shape, b.shape))
         return self.elementwise("minimum", a, b, commutes=True)
 
     def where(self, condition: Node, x: Operand, y: Operand) -> Node:

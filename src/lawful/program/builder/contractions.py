@@ -30,12 +30,16 @@ class Builder(AlgebraBuilder):
     True
     """
 
+    def adopt(self, node: Node) -> Node:
+        """A node of another builder whose operands are this one's; the one that is spelled like it, if there is one."""
+        return self._known.setdefault(node.identity, node)
+
     def remake(self, node: Node, operands: Sequence[Node]) -> Node:
         """A node with other operands, brought to normal form again: what passes are made of."""
         if node.family is OperatorFamily.LEAF:
             if node.op == "input" and node not in self.inputs:
                 self.inputs.append(node)
-            return self._known.setdefault(node.identity, node)
+            return self.adopt(node)
         if node.family is OperatorFamily.OPAQUE:
             return self._emit(node.op, tuple(operands), node.attributes, node.shape, node.kind)
         if node.op == "take":
@@ -44,6 +48,8 @@ class Builder(AlgebraBuilder):
             return getattr(self, node.op)(*operands)  # type: ignore[no-any-return]
         if node.op == "contract":
             return self.contract(node["spec"], *operands)
+        if node.op == "lookup":
+            return self.lookup(operands[0], operands[1], node["axis"])
         if node.op == "power":
             return self.power(operands[0], node["exponent"])
         if node.family is OperatorFamily.ELEMENTWISE or node.family is OperatorFamily.COMPARISON:
@@ -61,6 +67,13 @@ class Builder(AlgebraBuilder):
         tensors = {name: tensor for name, tensor in self.tensors.items() if name in used}
         places = {node: self.places[node] for node in program.nodes if node in self.places}
         return replace(program, tensors=tensors, notes=notes, places=places, parts=self.parts)
+
+    def lookup(self, x: Node, index: Node, axis: int) -> Node:
+        """The slices of x at positions along an axis, negative ones from its end; known positions are a movement."""
+        at, size = self.value(index), x.shape[axis]
+        if at is None:
+            return self.apply("lookup", (x, self.as_kind(index, "i")), x.kind, axis=axis)
+        return self.pick(x, axis, np.where(at < 0, at + size, at))
 
     # Reductions and contractions
 
@@ -100,8 +113,29 @@ class Builder(AlgebraBuilder):
         return result if keep else self.reshape(result, [n for axis, n in enumerate(x.shape) if axis not in over])
 
     def sum(self, x: Node, axes: int | Sequence[int] | None = None, keep: bool = False) -> Node:
-        """The sum along axes."""
-        return self.reduce("sum", x, axes, keep)
+        """The sum along axes. Of a product of two values that both vary along them it is an Einstein sum."""
+        over = self.axes(x, axes)
+        active = [axis for axis in over if x.shape[axis] != 1]
+        factors = x.inputs if x.op == "mul" and x.kind == "f" and active else ()
+        if not factors or any(
+            each.op == "constant" or any(each.shape[axis] == 1 for axis in active) for each in factors
+        ):
+            return self.reduce("sum", x, over, keep)
+        letters = [chr(ord("a") + axis) for axis in range(x.rank)]
+        # an axis of size 1 of both, a batch of one sample, is that of the factor which is no parameter
+        data = 1 if _is_parameter(factors[0]) else 0
+        own = [
+            [axis for axis, n in enumerate(each.shape) if n != 1 or (k == data and x.shape[axis] == 1)]
+            for k, each in enumerate(factors)
+        ]
+        bare = [
+            self.reshape(each, [each.shape[axis] for axis in axes]) for each, axes in zip(factors, own, strict=True)
+        ]
+        inside = ",".join("".join(letters[axis] for axis in axes) for axes in own)
+        out = "".join(letters[axis] for axis in range(x.rank) if axis not in over)
+        total = self.contract(f"{inside}->{out}", *bare)
+        kept = [1 if axis in over else n for axis, n in enumerate(x.shape)]
+        return self.reshape(total, kept if keep else [n for axis, n in enumerate(x.shape) if axis not in over])
 
     def mean(self, x: Node, axes: int | Sequence[int] | None = None, keep: bool = False) -> Node:
         """The mean along axes: their sum, divided by how many entries it has."""
@@ -114,8 +148,8 @@ class Builder(AlgebraBuilder):
         """An Einstein sum: of two operands, or of more from the left.
 
         Normal form: permutations of operands are in the letters; an axis along which an operand only repeats is not
-        among its letters if the other operand has it; operands stand in the order of what they compute, and letters
-        are named in the order in which they appear.
+        among its letters if the other operand has it, nor an axis of size 1 that it was given for this sum; operands
+        stand in the order of what they compute, and letters are named in the order in which they appear.
         """
         given, out = spec.split("->")
         letters = given.split(",")
@@ -129,13 +163,15 @@ class Builder(AlgebraBuilder):
         letters = ["".join(dict.fromkeys(own)) for own in letters]
         if len(nodes) == 1:
             return self._contract_one(nodes[0], letters[0], out)
-        for k in (0, 1):
+        for k in (0, 1, 0):  # what leaves the second operand may leave the first with an axis of its own
             nodes[k], letters[k] = self._plain_operand(nodes[k], letters[k], letters[1 - k], out)
+        sizes = dict(zip(letters[0] + letters[1], nodes[0].shape + nodes[1].shape, strict=True))
+        shape, out = [sizes.get(c, 1) for c in out], "".join(c for c in out if c in sizes)
         if nodes[0].order > nodes[1].order:
             nodes, letters = nodes[::-1], letters[::-1]
         names = {c: chr(ord("a") + k) for k, c in enumerate(dict.fromkeys(letters[0] + letters[1]))}
         final = ",".join("".join(names[c] for c in own) for own in letters) + "->" + "".join(names[c] for c in out)
-        return self.apply("contract", nodes, kind, spec=final)
+        return self.reshape(self.apply("contract", nodes, kind, spec=final), shape)
 
     def _diagonal(self, x: Node, own: str) -> Node:
         unique = "".join(dict.fromkeys(own))
@@ -162,6 +198,10 @@ class Builder(AlgebraBuilder):
             own = "".join(c for k, c in enumerate(own) if k not in repeated)
             x = self.reshape(first, [n for k, n in enumerate(first.shape) if k not in repeated])
         if x.op == "take" and len(x.inputs) == 1 and x.inputs[0].size == x.size:
+            new = _new_axes(x, own, other)
+            own = "".join(c for k, c in enumerate(own) if k not in new)
+            x = self.reshape(x, [n for k, n in enumerate(x.shape) if k not in new]) if new else x
+        if x.op == "take" and len(x.inputs) == 1 and x.inputs[0].size == x.size:
             order = x["map"].permutation_of(x.inputs[0].shape)
             if order is not None:
                 own = "".join(own[order.index(axis)] for axis in range(len(order)))
@@ -169,23 +209,19 @@ class Builder(AlgebraBuilder):
         return x, own
 
     def matmul(self, x: Node, y: Node) -> Node:
-        """The matrix product; axes before the last two broadcast."""
-        if x.rank == 1 or y.rank == 1:
-            a = self.reshape(x, (1, *x.shape)) if x.rank == 1 else x
-            b = self.reshape(y, (*y.shape, 1)) if y.rank == 1 else y
-            whole = self.matmul(a, b)
-            gone = ({whole.rank - 2} if x.rank == 1 else set()) | ({whole.rank - 1} if y.rank == 1 else set())
-            return self.reshape(whole, [n for k, n in enumerate(whole.shape) if k not in gone])
-        batch = "ABCDEFGHIJKLMNOPQRSTUVW"[: max(x.rank, y.rank) - 2]
+        """The matrix product; axes before the last two broadcast, and a vector has no axis of its own."""
+        inner = ["mk" if x.rank > 1 else "k", "kn" if y.rank > 1 else "k"]
+        batch = "ABCDEFGHIJKLMNOPQRSTUVW"[: max(x.rank, y.rank, 2) - 2]
         # an operand that repeats along a batch axis has no letter for it; where both have size 1, both have
-        own = [batch[len(batch) - each.rank + 2 :] for each in (x, y)]
+        own = [batch[len(batch) - max(each.rank - 2, 0) :] for each in (x, y)]
         sizes = [dict(zip(letters, each.shape, strict=False)) for letters, each in zip(own, (x, y), strict=True)]
         kept = ["".join(c for c in own[k] if sizes[k][c] != 1 or sizes[1 - k].get(c, 1) == 1) for k in (0, 1)]
         a, b = (
             self.reshape(each, [*(size[c] for c in letters), *each.shape[-2:]])
             for each, size, letters in zip((x, y), sizes, kept, strict=True)
         )
-        return self.contract(f"{kept[0]}mk,{kept[1]}kn->{batch}mn", a, b)
+        out = batch + "".join(c for c in "mn" if c in inner[0] + inner[1])
+        return self.contract(f"{kept[0]}{inner[0]},{kept[1]}{inner[1]}->{out}", a, b)
 
     def linear(self, x: Node, weight: Node, bias: Node | None = None) -> Node:
         """x Wᵀ + b along the last axis."""
@@ -200,3 +236,25 @@ class Builder(AlgebraBuilder):
         letters = "abcdefghijklmnopqrstuvw"[: x.rank]
         at = letters[axis % x.rank]
         return self.contract(f"{letters},z{at}->{letters.replace(at, 'z')}", x, self.constant(matrix, x.kind))
+
+
+def _is_parameter(x: Node) -> bool:
+    """Whether a value is a parameter, perhaps in another shape."""
+    return x.op == "parameter" or (x.op == "take" and len(x.inputs) == 1 and x.inputs[0].op == "parameter")
+
+
+def _new_axes(x: Node, own: str, other: str) -> list[int]:
+    """The axes of size 1 that a movement gave an operand; none where it is not clear which ones are new.
+
+    A source without such axes leaves no doubt. One that has some, a batch of one sample, loses the first of those that
+    the other operand does not have: along them the sum is the same whichever is taken for the new one.
+    """
+    source, single = x.inputs[0], [k for k, n in enumerate(x.shape) if n == 1]
+    surplus = x.rank - source.rank
+    if surplus <= 0 or len(single) < surplus:
+        return []
+    if 1 not in source.shape:
+        return single if len(single) == surplus else []
+    free = [k for k in single if own[k] not in other][:surplus]
+    rest = tuple(n for k, n in enumerate(x.shape) if k not in free)
+    return free if len(free) == surplus and rest == source.shape and x["map"].keeps_order else []

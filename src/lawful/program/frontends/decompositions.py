@@ -1,13 +1,19 @@
-"""Calls of an exported program in terms of simpler ones: parts under `no_grad`, and operations without a rule."""
+"""Calls of an exported program in terms of simpler ones: parts under `no_grad`, and calls that the table lacks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 import torch
 from torch import fx
+
+from lawful.program.frontends.complex_pairs import COMPLEX_CALLS
+from lawful.program.table import ATEN, ATEN_CASTS, ATEN_FACTORIES, ATEN_MOVEMENTS
+
+# Calls that compute nothing.
+SILENT = frozenset({"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size"})
 
 
 def operator_name(target: Any) -> str:
@@ -62,17 +68,27 @@ def core_decompositions() -> Mapping[Any, Callable[..., Any]]:
     return dict(_core_aten_decompositions_post_autograd())
 
 
-def broken_down(program: Any, known: Container[str]) -> dict[Any, Callable[..., Any]]:
-    """How PyTorch itself computes the operations of a program that have no name among the `known` ones."""
+def break_down(program: Any) -> Any:
+    """The exported program with new values for changes in place, and without calls that the table does not know.
+
+    Those are written as PyTorch itself computes them, where it says how.
+    """
     from torch._export.utils import _get_decomp_for_cia
 
-    core, found = core_decompositions(), {}
+    known = (
+        {each.split(".")[0] for each in ATEN} | ATEN_MOVEMENTS | ATEN_FACTORIES | ATEN_CASTS | SILENT | COMPLEX_CALLS
+    )
+    core, smaller, again = core_decompositions(), {}, False
     for node in program.graph.nodes:
         target = node.target
-        if not isinstance(target, torch._ops.OpOverload) or operator_name(target) in known:
-            continue
-        if target._can_decompose():
-            found[target] = _get_decomp_for_cia(target)
-        elif target in core:
-            found[target] = core[target]
-    return found
+        if isinstance(target, torch._ops.OpOverload):
+            again |= target._schema.is_mutable
+            if operator_name(target) in known:
+                continue
+            if target._can_decompose():
+                smaller[target] = _get_decomp_for_cia(target)
+            elif target in core:
+                smaller[target] = core[target]
+        else:  # `torch.vmap` leaves marks of its own around the calls of one sample
+            again |= "functorch" in str(getattr(target, "__module__", ""))
+    return program.run_decompositions(smaller) if smaller or again else program

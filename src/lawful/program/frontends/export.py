@@ -8,7 +8,7 @@ import logging
 import traceback
 import warnings
 from collections import OrderedDict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +19,9 @@ from torch import fx, nn
 from torch.fx import config as tracing
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.program.frontends.decompositions import broken_down, detach_regions
-from lawful.program.frontends.decompositions import operator_name as operator_name
+from lawful.program.frontends.decompositions import SILENT, break_down, detach_regions, operator_name
 
-NOTES = ("_assert_tensor_metadata", "_assert_scalar")  # calls that compute nothing
+ROUNDS = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +52,34 @@ class ExportedModule:
         last = next(node for node in reversed(self.graph.nodes) if node.op == "output")
         return tuple(last.args[0])
 
+    @property
+    def detaches(self) -> bool:
+        """Whether values are detached from training."""
+        return any(operator_name(call.target) == "detach" for call in self.calls)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the module itself asks for single or half precision somewhere."""
+        casts = (call for call in self.calls if operator_name(call.target) in ("to", "_to_copy"))
+        return any(each in ROUNDS for call in casts for each in (*call.args, *call.kwargs.values()))
+
+    def count_ids(self, place: int) -> int:
+        """How many ids an integer input may take: the rows of the smallest embedding that reads it."""
+        nodes = {node.name: node for node in self.graph.nodes}
+        sizes, waiting, seen = [], [nodes[self.inputs[place]]], set()
+        while waiting:
+            node = waiting.pop()
+            for user in node.users:
+                if user.op != "call_function" or user in seen:
+                    continue
+                seen.add(user)
+                if operator_name(user.target) == "embedding":
+                    if user.args[1] is node:
+                        sizes.append(int(user.args[0].meta["val"].shape[0]))
+                elif not getattr(user.meta.get("val"), "is_floating_point", lambda: True)():
+                    waiting.append(user)
+        return min(sizes, default=2)
+
 
 def export_module(
     module: nn.Module,
@@ -60,15 +87,13 @@ def export_module(
     keywords: Mapping[str, Any] | None = None,
     *,
     training: bool = False,
-    decompose: bool = False,
-    known: Container[str] | None = None,
 ) -> ExportedModule:
     """Trace a module with `torch.export` (non-strict), on stand-in tensors that take no memory.
 
     An input is an example tensor, or its size with the batch (of at least 2): then it has the module's own type. A
-    module on the meta device is read without weights. Changes in place are replaced by new values; `decompose` breaks
-    calls down to ATen's core, `known` only those of other names, where PyTorch knows how. In training, what a module
-    computes under `torch.no_grad()` ends in calls of `detach`. Nothing of the module is changed.
+    module on the meta device is read without weights. Changes in place are replaced by new values, and calls that the
+    table of operators lacks by simpler ones, where PyTorch knows how. In training, what a module computes under
+    `torch.no_grad()` ends in calls of `detach`. Nothing of the module is changed.
 
     >>> tied = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
     >>> tied[2].weight = tied[0].weight
@@ -80,7 +105,7 @@ def export_module(
     if packed is not None:
         raise Unsupported(f"{packed or type(module).__name__} is quantised: its packed weights do not train")
     examples = tuple(_example(module, entry) for entry in inputs)
-    return _exported(module, examples, keywords, training=training, decompose=decompose, known=known)
+    return _exported(module, examples, keywords, training=training)
 
 
 def _exported(
@@ -89,8 +114,6 @@ def _exported(
     keywords: Mapping[str, Any] | None,
     *,
     training: bool,
-    decompose: bool,
-    known: Container[str] | None,
 ) -> ExportedModule:
     with (
         in_mode(module, training),
@@ -105,12 +128,8 @@ def _exported(
             if _open_sizes(program):
                 _refuse_open_sizes(module, _traced(module, examples, keywords, lines=True))
             detach_regions(program)
-            smaller = {} if known is None else broken_down(program, known)
-            if decompose:
-                program = program.run_decompositions()
-            elif smaller or any(_changes(node) for node in program.graph.nodes):
-                program = program.run_decompositions(smaller)
-                _join_batch_norms(program.graph)
+            program = break_down(program)
+            _join_batch_norms(program.graph)
         except LawfulError:
             raise
         except Exception as error:  # the module's own code runs, and may raise anything
@@ -186,11 +205,6 @@ def _example(module: nn.Module, entry: torch.Tensor | tuple[int, ...]) -> torch.
     return torch.zeros(tuple(entry), dtype=own.dtype, device=own.device)
 
 
-def _changes(node: fx.Node) -> bool:
-    """Whether a call changes one of its arguments in place."""
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-
-
 def _join_batch_norms(graph: fx.Graph) -> None:
     """BatchNorm in evaluation is one call again, as it is where nothing changes in place."""
     for node in list(graph.nodes):
@@ -228,7 +242,7 @@ def _tidied(module: nn.Module, program: Any) -> ExportedModule:
             twin = seen.setdefault(names[node.name], node)
             if twin is not node:
                 node.replace_all_uses_with(twin)
-        elif node.op == "call_function" and operator_name(node.target) in NOTES:
+        elif node.op == "call_function" and operator_name(node.target) in SILENT:
             graph.erase_node(node)
     graph.eliminate_dead_code()
     kept = {node.name for node in seen.values()}

@@ -52,7 +52,7 @@ def read_onnx(
     chosen = OnnxSettings(**settings)
     walk, results = _walk(model, sizes, values, chosen)
     program = walk.b.finish(results)
-    return program if chosen.exact else recognise(program)
+    return recognise(program, chosen.exact)
 
 
 def read_statements(

@@ -15,14 +15,14 @@ from torch import fx, nn
 
 from lawful.errors import Unsupported
 from lawful.program.builder import Builder
-from lawful.program.frontends.complex_pairs import COMPLEX_CALLS, as_complex, follow_pairs
-from lawful.program.frontends.export import ExportedModule, export_module
+from lawful.program.frontends.complex_pairs import as_complex, follow_pairs
+from lawful.program.frontends.decompositions import SILENT
+from lawful.program.frontends.export import ROUNDS, ExportedModule, export_module
 from lawful.program.index_map import IndexMap
 from lawful.program.passes.patterns import recognise
 from lawful.program.program import Node, Program
 from lawful.program.table import ATEN, ATEN_CASTS, ATEN_FACTORIES, ATEN_MOVEMENTS, Entry, Refused, ValueKind
 
-SILENT = frozenset({"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size"})
 # Arguments that change no value: where and how numbers are stored, how gradients are computed, training alone.
 WITHOUT_EFFECT = frozenset(
     """
@@ -30,7 +30,6 @@ WITHOUT_EFFECT = frozenset(
     sparse_grad scale_grad_by_freq padding_idx half_to_float path generator benchmark deterministic
     """.split()  # noqa: SIM905
 )
-ROUNDS = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 WRAPS = "does not wrap around"  # of integers: a note that a program is not its module where they are large
 NARROW = {torch.uint8: "uint8", torch.int8: "int8", torch.int16: "int16"}
 
@@ -74,20 +73,7 @@ def read_exported(
             values[place] = _leaf(b, place, exported, held)
     results = _Walk(b).graph(exported.graph, values)[exported.updates if trains else 0 :]
     program = b.finish(each for each in map(partial(as_complex, b), results) if isinstance(each, Node))
-    return program if exact else recognise(program)
-
-
-class _KnownCalls:
-    """The names of the calls that the table has an entry for."""
-
-    def __contains__(self, name: object) -> bool:
-        entries = {each.split(".")[0] for each in ATEN}
-        return any(
-            name in names for names in (ATEN_MOVEMENTS, ATEN_FACTORIES, ATEN_CASTS, SILENT, COMPLEX_CALLS, entries)
-        )
-
-
-KNOWN_CALLS = _KnownCalls()
+    return recognise(program, exact)
 
 
 def padded_tables(exported: ExportedModule) -> frozenset[str]:

@@ -409,4 +409,4 @@ def grouped_mm(b: Builder, x: Node, weight: Node, offs: Node | None = None, bias
     rows = b.constant(list(range(x.shape[0])))
     before = b.elementwise("le", b.reshape(offs, (1, offs.shape[0])), b.reshape(rows, (x.shape[0], 1)))
     group = b.minimum(b.sum(before, 1), weight.shape[0] - 1)
-    return b.contract("nk,nkm->nm", x, b.apply("lookup", (weight, group), axis=0))
+    return b.contract("nk,nkm->nm", x, b.lookup(weight, group, 0))

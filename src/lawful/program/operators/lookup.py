@@ -57,9 +57,7 @@ def index_select(b: Builder, x: Node, dim: int, index: Node) -> Node:
     """Slices at positions along an axis."""
     if not x.rank:
         return b.reshape(index_select(b, b.reshape(x, (1,)), 0, index), ())
-    axis = dim % x.rank
-    at = _known(b, index, x.shape[axis])
-    return b.pick(x, axis, at) if at is not None else b.apply("lookup", (x, b.as_kind(index, "i")), x.kind, axis=axis)
+    return b.lookup(x, index, dim % x.rank)
 
 
 @aten("embedding")

@@ -10,18 +10,46 @@ from __future__ import annotations
 import math
 
 from lawful.program.builder import Builder
+from lawful.program.passes.activations import WrittenActivations
 from lawful.program.passes.rebuild import rebuild
 from lawful.program.program import Node, Program
+from lawful.program.table import OperatorFamily
 
 ROOT_HALF = math.sqrt(0.5)
 
 
-def recognise(program: Program) -> Program:
-    """The program with written-out normalisations as nodes of their own."""
-    return rebuild(program, _rule)
+def recognise(program: Program, exact: bool = False) -> Program:
+    """The program with written-out activations and normalisations as nodes of their own.
+
+    An `exact` one keeps its normalisations: floats round the quotients in them.
+    """
+    written = WrittenActivations()
+
+    def rule(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
+        made = _function_of_parts(b, node, operands)
+        if made is None and not exact:
+            made = _normalisation(b, node, operands)
+        return written(b, node, operands) if made is None else made
+
+    return rebuild(program, rule, exact)
 
 
-def _rule(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
+def _function_of_parts(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
+    """The parts of a value, each through one function and put together again: the function of the value."""
+    first = operands[0] if node.op == "take" else None
+    if first is None or first.family is not OperatorFamily.ELEMENTWISE or first.kind != "f" or len(first.inputs) != 1:
+        return None
+    if any(each.op != first.op or each.attributes != first.attributes for each in operands):
+        return None
+    sources = [each.inputs[0] for each in operands]
+    moved = b.take(sources, node["map"])
+    simpler = moved.op != "take" or len(moved.inputs) < len(operands)
+    if not simpler or moved.kind != "f" or moved.size > sum(each.size for each in sources):
+        return None
+    return b.elementwise(first.op, moved, **first.attributes)
+
+
+def _normalisation(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
     if node.op != "mul" or node.kind != "f":
         return None
     for x, root in (operands, operands[::-1]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lawful.program.builder import Builder
 from lawful.program.program import Node, Program
@@ -11,8 +11,16 @@ from lawful.program.table import Refused
 Rule = Callable[[Builder, Node, tuple[Node, ...]], Node | None]
 
 
-def rebuild(program: Program, rule: Rule, exact: bool = False) -> Program:
-    """The program with `rule(builder, node, new operands)` in place of nodes, and others as they are (None)."""
+def rebuild(
+    program: Program,
+    rule: Rule,
+    exact: bool = False,
+    outputs: Callable[[Builder, Sequence[Node]], Sequence[Node]] | None = None,
+) -> Program:
+    """The program with `rule(builder, node, new operands)` in place of nodes, and others as they are (None).
+
+    A rule may make an input a constant; `outputs` makes others of the outputs.
+    """
     b = Builder(program.source, program.tensors, exact=exact)
     b.notes.update(program.notes)
     b.parts.update(program.parts)
@@ -22,14 +30,18 @@ def rebuild(program: Program, rule: Rule, exact: bool = False) -> Program:
         b.step = node.step
         operands = tuple(new[each] for each in node.inputs)
         b.place = program.places.get(node, "")
+        unchanged = bool(node.inputs) and all(map(_same, operands, node.inputs))
+        if unchanged:
+            b.adopt(node)  # a rule that makes it again gets this very node
         made = rule(b, node, operands)
         if made is None:
-            made = node if all(map(_same, operands, node.inputs)) and node.inputs else b.remake(node, operands)
+            made = node if unchanged else b.remake(node, operands)
         if made.shape != node.shape:
             raise Refused(f"{node.op} became {list(made.shape)} instead of {list(node.shape)}")
         new[node] = made
-    b.inputs = [new[each] for each in program.inputs]
-    return b.finish(new[each] for each in program.outputs)
+    b.inputs = [new[each] for each in program.inputs if new[each].op == "input"]
+    results = [new[each] for each in program.outputs]
+    return b.finish(results if outputs is None else outputs(b, results))
 
 
 def _same(one: Node, other: Node) -> bool:

@@ -1,0 +1,243 @@
+"""Activations that are written out, recognised once: ReLU and its kin, sigmoid, softplus, softmax.
+
+`where(h > 0, h, 0)`, `h * (h > 0)`, `(h + |h|) / 2` and `h - min(h, 0)` are one function, and it has a slope `right`
+where h > 0 and a slope `left` where h < 0. Such *rays* of one h are closed under sums, factors, maxima,
+minima, |·|, relu and choices by the sign of h, so the pass carries a ray for every node, from its operands' rays alone,
+and writes a node in one way wherever that is simpler. Slopes are rationals: a factor that
+floats would round is left as it stands. Cost: one lookup a node.
+
+All of it holds for reals; NaN and infinities may come out differently, which a note says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from lawful.program.builder import Builder
+from lawful.program.program import Node
+
+FINITE = "values are taken to be finite where activations are written out"
+_BY_SIGN = {"gt": True, "ge": True, "lt": False, "le": False}
+
+
+@dataclass(frozen=True)
+class Ray:
+    """`right h` where h > 0, `left h` where h < 0."""
+
+    h: Node
+    right: Fraction
+    left: Fraction
+
+    def times(self, factor: Fraction) -> Ray:
+        """The ray of factor × the value."""
+        return Ray(self.h, factor * self.right, factor * self.left)
+
+
+class WrittenActivations:
+    """The rule of a pass: written-out activations as nodes of their own."""
+
+    def __init__(self) -> None:
+        self._rays: dict[Node, Ray] = {}
+
+    def __call__(self, b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
+        """The node in one spelling; None where there is nothing to rewrite."""
+        if node.kind != "f":
+            return None
+        ray = self._join(b, node, operands)
+        made = _exponential(b, node, operands) if ray is None else None
+        if ray is not None:
+            made = _write(b, ray) if self._pays(b, node, operands, ray) else None
+            made = b.remake(node, operands) if made is None else made
+            self._rays[made] = ray
+        if made is None or made.shape != node.shape:
+            return None
+        if made.identity != node.identity and node.op not in ("relu", "abs", "maximum", "minimum"):
+            b.notes[FINITE] += 1
+        return made
+
+    def _ray(self, b: Builder, node: Node) -> Ray:
+        known = self._rays.get(node)
+        if known is None:
+            known = Ray(node, Fraction(1), Fraction(1))
+            factor, rest = _factor(b, node) if node.op == "mul" else (Fraction(0), None)
+            if rest is not None:
+                known = self._ray(b, rest).times(factor)
+            elif node.op in ("relu", "abs"):
+                known = self._kinked(b, node, node.inputs[0])
+            self._rays[node] = known
+        return known
+
+    def _kinked(self, b: Builder, node: Node, operand: Node) -> Ray:
+        ray = self._ray(b, operand)
+        if node.op == "relu":
+            return Ray(ray.h, max(ray.right, Fraction(0)), min(ray.left, Fraction(0)))
+        return Ray(ray.h, abs(ray.right), -abs(ray.left))
+
+    def _join(self, b: Builder, node: Node, operands: tuple[Node, ...]) -> Ray | None:
+        """The ray of a node whose operands are rays of one value; None where it is a value of its own."""
+        if node.op in ("relu", "abs"):
+            return self._kinked(b, node, operands[0])
+        if node.op == "where":
+            return self._choice(b, node, *operands)
+        if node.op == "mul":
+            return self._masked(b, *operands) or self._masked(b, *operands[::-1])
+        if node.op not in ("add", "maximum", "minimum"):
+            return None
+        one, two = (self._ray(b, each) for each in operands)
+        if one.h is not two.h or any(each.shape != node.shape for each in operands):
+            return None
+        if node.op == "add":
+            return Ray(one.h, one.right + two.right, one.left + two.left)
+        outer, inner = (max, min) if node.op == "maximum" else (min, max)  # where h < 0, larger slopes are lower
+        return Ray(one.h, outer(one.right, two.right), inner(one.left, two.left))
+
+    def _pays(self, b: Builder, node: Node, operands: tuple[Node, ...], ray: Ray) -> bool:
+        """Whether a ray says it better than the node: `x + relu(x)` and `relu(x / 2)` stay as they are written."""
+        if node.op in ("relu", "abs"):
+            inner = self._ray(b, operands[0])
+            return inner.right != inner.left
+        return node.op != "add" or not (ray.right and ray.left) or abs(ray.right) == abs(ray.left)
+
+    def _choice(self, b: Builder, node: Node, condition: Node, x: Node, y: Node) -> Ray | None:
+        tested = _sign_test(b, condition)
+        if tested is None:
+            return None
+        h, positive = self._ray(b, tested[0]), tested[1]
+        if h.right != h.left or not h.right or h.h.shape != node.shape:
+            return None
+        if h.right < 0:
+            positive = not positive
+        branches = []
+        for branch in (x, y):
+            ray = Ray(h.h, Fraction(0), Fraction(0)) if b.number(branch) == 0 else self._ray(b, branch)
+            if ray.h is not h.h:
+                return None
+            branches.append(ray)
+        above, below = branches if positive else branches[::-1]
+        return Ray(h.h, above.right, below.left)
+
+    def _masked(self, b: Builder, value: Node, mask: Node) -> Ray | None:
+        """h times a truth value of its sign, or times its sign, or times 1 plus its sign."""
+        shift = Fraction(0)
+        if mask.op == "add":
+            number, rest = _number_and_rest(b, mask)
+            if number is None or rest is None:
+                return None
+            shift, mask = number, rest
+        scale = Fraction(1)
+        if mask.op == "mul":
+            scale, inner = _factor(b, mask)
+            if inner is None:
+                return None
+            mask = inner
+        tested = _sign_test(b, mask.inputs[0]) if mask.op == "cast" else None
+        if tested is not None:
+            source, values = tested[0], (Fraction(tested[1]), Fraction(not tested[1]))
+        elif mask.op == "sign":
+            source, values = mask.inputs[0], (Fraction(1), Fraction(-1))
+        else:
+            return None
+        ray, h = self._ray(b, value), self._ray(b, source)
+        if ray.h is not h.h or h.right != h.left or not h.right or value.shape != mask.shape:
+            return None
+        above, below = values if h.right > 0 else values[::-1]
+        return Ray(ray.h, ray.right * (scale * above + shift), ray.left * (scale * below + shift))
+
+
+def _write(b: Builder, ray: Ray) -> Node | None:
+    """The one spelling of a ray; None where floats cannot say its slopes, or it is constant zero."""
+    right, left = float(ray.right), float(ray.left)
+    if Fraction(right) != ray.right or Fraction(left) != ray.left or (not right and not left):
+        return None
+    h = ray.h
+    if right == left:
+        return b.mul(h, right)
+    if right == -left:
+        return b.mul(b.function("abs", h), right)
+    above = b.mul(b.function("relu", h), right) if right else None
+    below = b.mul(b.function("relu", b.neg(h)), -left) if left else None
+    if above is None or below is None:
+        return below if above is None else above
+    return b.add(above, below)
+
+
+def _number(b: Builder, node: Node) -> Fraction | None:
+    """The number that a real constant is everywhere."""
+    number = b.number(node) if node.kind == "f" else None
+    return Fraction(number) if number is not None and abs(number) < float("inf") else None
+
+
+def _number_and_rest(b: Builder, node: Node) -> tuple[Fraction | None, Node | None]:
+    for one, other in (node.inputs, node.inputs[::-1]):
+        number = _number(b, one)
+        if number is not None and other.shape == node.shape:
+            return number, other
+    return None, None
+
+
+def _factor(b: Builder, node: Node) -> tuple[Fraction, Node | None]:
+    """(c, x) of c x."""
+    number, rest = _number_and_rest(b, node)
+    return (Fraction(0), None) if number is None else (number, rest)
+
+
+def _sign_test(b: Builder, condition: Node) -> tuple[Node, bool] | None:
+    """(h, whether it holds for h > 0) of a comparison with 0; what it says of 0 itself makes no difference here."""
+    if condition.op == "not":
+        inner = _sign_test(b, condition.inputs[0])
+        return None if inner is None else (inner[0], not inner[1])
+    if condition.op not in _BY_SIGN:
+        return None
+    x, y = condition.inputs
+    if x.kind != "f":
+        return None
+    if b.number(y) == 0:
+        return x, _BY_SIGN[condition.op]
+    return (y, not _BY_SIGN[condition.op]) if b.number(x) == 0 else None
+
+
+# Functions of exponentials
+
+
+def _exponential(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
+    if b.exact:  # proofs take them apart again, and numbers there are exact however they are written
+        return None
+    if node.op == "power" and node["exponent"] == -1 and operands[0].op == "add":
+        z = _one_plus_exponential(b, operands[0])
+        return None if z is None else b.function("sigmoid", b.neg(z))
+    if node.op == "log1p" and operands[0].op == "exp":
+        return b.function("softplus", operands[0].inputs[0])
+    if node.op == "log" and operands[0].op == "add":
+        z = _one_plus_exponential(b, operands[0])
+        return None if z is None else b.function("softplus", z)
+    return _softmax(b, node, operands) if node.op == "mul" else None
+
+
+def _one_plus_exponential(b: Builder, node: Node) -> Node | None:
+    """The z of 1 + exp(z)."""
+    number, rest = _number_and_rest(b, node)
+    return rest.inputs[0] if number == 1 and rest is not None and rest.op == "exp" else None
+
+
+def _softmax(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
+    """exp(z) / Σ exp(z), whether or not z was shifted by its maximum."""
+    for weights, inverse in (operands, operands[::-1]):
+        if weights.op != "exp" or inverse.op != "power" or inverse["exponent"] != -1:
+            continue
+        total = inverse.inputs[0]
+        if total.op != "sum" or total.inputs[0] is not weights or len(total["axes"]) != 1:
+            continue
+        z, (axis,) = weights.inputs[0], total["axes"]
+        return b.apply("softmax", (_without_maximum(b, z, axis),), axis=axis)
+    return None
+
+
+def _without_maximum(b: Builder, z: Node, axis: int) -> Node:
+    """The x of x - max x along an axis; z itself where it is nothing like that."""
+    for x, shift in (z.inputs, z.inputs[::-1]) if z.op == "add" else ():
+        number, largest = _number_and_rest(b, shift) if shift.op == "mul" else (None, None)
+        is_maximum = number == -1 and largest is not None and largest.op == "amax"
+        if largest is not None and is_maximum and largest.inputs[0] is x and largest["axes"] == (axis,):
+            return x
+    return z
