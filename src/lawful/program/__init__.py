@@ -3,7 +3,7 @@
 What comes in: a PyTorch module, an ONNX file, layers or a line of text (`frontends`). What it becomes: a `Program`,
 nodes of the operators in `operators`, all sizes known, in one normal form (`builder`), so that what is spelled in two
 ways is the same program. What goes out: whatever a domain computes node by node (`domains`: values,
-dependences, intervals, derivatives), another program (`passes`), or a module or file again (`backends`).
+dependences, intervals), another program (`passes`), or a module or file again (`backends`).
 """
 
 from lawful.program import operators as operators

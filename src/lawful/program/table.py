@@ -105,7 +105,6 @@ class Operator:
     kind: ValueKind | None = None  # of the result; None: the widest of the operands
     shape: Callable[..., tuple[int, ...]] | None = None  # shape(attributes, *shapes); None: the operands broadcast
     attributes: tuple[str, ...] = ()
-    derivative: Callable[..., Any] | None = None  # derivative(builder, attributes, x, f(x)), of functions of one number
     elementary: Callable[..., Any] | None = None  # elementary(builder, *operands), in fewer functions
     onnx: str = ""  # ONNX's operator that computes the same of the same operands, if there is one
 
@@ -157,7 +156,6 @@ def define(
     kind: ValueKind | None = None,
     shape: Callable[..., tuple[int, ...]] | None = None,
     attributes: tuple[str, ...] = (),
-    derivative: Callable[..., Any] | None = None,
     elementary: Callable[..., Any] | None = None,
     onnx: str = "",
 ) -> Operator:
@@ -165,7 +163,7 @@ def define(
     if name in OPERATORS:
         raise ValueError(f"{name} stands in the table already")
     OPERATORS[name] = Operator(
-        name, family, formula, meaning, traits or Traits(), kind, shape, attributes, derivative, elementary, onnx
+        name, family, formula, meaning, traits or Traits(), kind, shape, attributes, elementary, onnx
     )
     return OPERATORS[name]
 

@@ -5,6 +5,7 @@ There is no difference, quotient, root or square: `x - y` is `x + (-1) y`, `x / 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,56 +30,6 @@ define(
     Traits(degree=2, even=True, zero=True, linear="in each"),
     onnx="Mul",
 )
-_PAIRS = {
-    "pow": "xʸ",
-    "atan2": "the angle of (y, x)",
-    "fmod": "the rest of x / y with the sign of x",
-    "remainder": "the rest of x / y with the sign of y",
-    "floor_divide": "⌊x / y⌋",
-    "trunc_divide": "x / y cut towards 0",
-}
-define(
-    "pow",
-    OperatorFamily.ELEMENTWISE,
-    _PAIRS["pow"],
-    lambda arrays, a, x, y: arrays.pow(x, y),
-    elementary=lambda b, x, y: b.function("exp", b.mul(b.function("log", x), y)) if x.kind == "f" else None,
-)
-define(
-    "atan2",
-    OperatorFamily.ELEMENTWISE,
-    _PAIRS["atan2"],
-    lambda arrays, a, x, y: arrays.arctan2(x, y),
-    Traits(degree=0, zero=True, range=(-3.15, 3.15)),
-)
-define(
-    "fmod",
-    OperatorFamily.ELEMENTWISE,
-    _PAIRS["fmod"],
-    lambda arrays, a, x, y: arrays.fmod(x, y),
-    Traits(degree=1, odd=True),
-)
-define(
-    "remainder",
-    OperatorFamily.ELEMENTWISE,
-    _PAIRS["remainder"],
-    lambda arrays, a, x, y: arrays.remainder(x, y),
-    Traits(degree=1, odd=True),
-)
-define(
-    "floor_divide",
-    OperatorFamily.ELEMENTWISE,
-    _PAIRS["floor_divide"],
-    lambda arrays, a, x, y: arrays.floor_divide(x, y),
-    Traits(degree=0, even=True),
-)
-define(
-    "trunc_divide",
-    OperatorFamily.ELEMENTWISE,
-    _PAIRS["trunc_divide"],
-    lambda arrays, a, x, y: _quotient_towards_zero(arrays, x, y),
-    Traits(degree=0, even=True),
-)
 
 
 def _quotient_towards_zero(arrays: Any, x: Any, y: Any) -> Any:
@@ -86,6 +37,35 @@ def _quotient_towards_zero(arrays: Any, x: Any, y: Any) -> Any:
     if "int" in str(x.dtype):
         return arrays.sign(x) * arrays.sign(y) * arrays.floor_divide(arrays.abs(x), arrays.abs(y))
     return arrays.trunc(x / y)
+
+
+_REST = Traits(degree=1, odd=True)
+_QUOTIENT = Traits(degree=0, even=True)
+_PAIRS: dict[str, tuple[str, Callable[..., Any], Traits]] = {
+    "pow": ("xʸ", lambda arrays, a, x, y: arrays.pow(x, y), Traits()),
+    "atan2": (
+        "the angle of (y, x)",
+        lambda arrays, a, x, y: arrays.arctan2(x, y),
+        Traits(degree=0, zero=True, range=(-3.15, 3.15)),
+    ),
+    "fmod": ("the rest of x / y with the sign of x", lambda arrays, a, x, y: arrays.fmod(x, y), _REST),
+    "remainder": ("the rest of x / y with the sign of y", lambda arrays, a, x, y: arrays.remainder(x, y), _REST),
+    "floor_divide": ("⌊x / y⌋", lambda arrays, a, x, y: arrays.floor_divide(x, y), _QUOTIENT),
+    "trunc_divide": (
+        "x / y cut towards 0",
+        lambda arrays, a, x, y: _quotient_towards_zero(arrays, x, y),
+        _QUOTIENT,
+    ),
+}
+
+
+def _power_by_logarithm(b: Builder, x: Node, y: Node) -> Node | None:
+    return b.function("exp", b.mul(b.function("log", x), y)) if x.kind == "f" else None
+
+
+for _name, (_formula, _meaning, _traits) in _PAIRS.items():
+    _elementary = _power_by_logarithm if _name == "pow" else None
+    define(_name, OperatorFamily.ELEMENTWISE, _formula, _meaning, _traits, elementary=_elementary)
 
 
 def pair(b: Builder, name: str, x: Operand, y: Operand) -> Node:
@@ -136,14 +116,10 @@ def rsub(b: Builder, x: Operand, other: Operand, alpha: Operand = 1) -> Node:
 
 
 @aten("mul", "multiply")
+@onnx("Mul", perhaps=(0, 1))
 def mul(b: Builder, x: Operand, other: Operand) -> Node:
     """x y."""
     return b.mul(x, other)
-
-
-@onnx("Mul", perhaps=(0, 1))
-def _mul(b: Builder, x: Node, y: Node) -> Node:
-    return b.mul(x, y)
 
 
 @aten("neg", "negative")
@@ -166,22 +142,14 @@ def _div(b: Builder, x: Node, y: Node) -> Node:
     return b.div(x, y) if "f" in (x.kind, y.kind) else pair(b, "trunc_divide", x, y)
 
 
-@aten("floor_divide")
-def floor_divide(b: Builder, x: Operand, other: Operand) -> Node:
-    """⌊x / y⌋."""
-    return pair(b, "floor_divide", x, other)
+def _register_pair(name: str) -> None:
+    @aten(name)
+    def build(b: Builder, x: Operand, other: Operand) -> Node:
+        return pair(b, name, x, other)
 
 
-@aten("remainder")
-def remainder(b: Builder, x: Operand, other: Operand) -> Node:
-    """The rest with the sign of y."""
-    return pair(b, "remainder", x, other)
-
-
-@aten("fmod")
-def fmod(b: Builder, x: Operand, other: Operand) -> Node:
-    """The rest with the sign of x."""
-    return pair(b, "fmod", x, other)
+for _name in ("floor_divide", "remainder", "fmod"):
+    _register_pair(_name)
 
 
 @onnx("Mod")
@@ -201,24 +169,18 @@ def square(b: Builder, x: Node) -> Node:
     return b.mul(x, x)
 
 
-@aten("sqrt")
-@onnx("Sqrt")
-def sqrt(b: Builder, x: Node) -> Node:
-    """x^½."""
-    return b.power(x, 0.5)
+def _register_power(exponent: float, name: str, onnx_name: str = "") -> None:
+    @aten(name)
+    def build(b: Builder, x: Node) -> Node:
+        return b.power(x, exponent)
+
+    if onnx_name:
+        onnx(onnx_name)(build)
 
 
-@aten("rsqrt")
-def rsqrt(b: Builder, x: Node) -> Node:
-    """x^-½."""
-    return b.power(x, -0.5)
-
-
-@aten("reciprocal")
-@onnx("Reciprocal")
-def reciprocal(b: Builder, x: Node) -> Node:
-    """x⁻¹."""
-    return b.power(x, -1.0)
+_register_power(0.5, "sqrt", "Sqrt")
+_register_power(-0.5, "rsqrt")
+_register_power(-1.0, "reciprocal", "Reciprocal")
 
 
 @aten("pow")

@@ -6,6 +6,7 @@ They commute with what all operands share: a positive factor, a common shift.
 from __future__ import annotations
 
 import math
+from functools import partial, reduce
 from typing import Any
 
 from lawful.program.builder import Builder, Operand
@@ -44,42 +45,26 @@ define(
 )
 
 
-@aten("maximum", "max.other")
-def maximum(b: Builder, x: Operand, other: Operand) -> Node:
-    """max(x, y)."""
-    return b.maximum(x, other)
+def _register_extreme(name: str, aten_name: str, onnx_name: str) -> None:
+    """max or min of two or, in ONNX, of many; `fmax` and `fmin` pass a NaN over."""
+
+    @aten(name, f"{aten_name}.other")
+    def of_two(b: Builder, x: Operand, other: Operand) -> Node:
+        return getattr(b, name)(x, other)  # type: ignore[no-any-return]
+
+    @aten(f"f{aten_name}")
+    def of_numbers(b: Builder, x: Node, other: Node) -> Node:
+        one, two = b._pair(x, other)
+        both = b.where(b.elementwise("isnan", two), one, of_two(b, one, two))
+        return b.where(b.elementwise("isnan", one), two, both)
+
+    @onnx(onnx_name)
+    def of_many(b: Builder, x: Node, *others: Node) -> Node:
+        return reduce(partial(of_two, b), others, x)
 
 
-@aten("minimum", "min.other")
-def minimum(b: Builder, x: Operand, other: Operand) -> Node:
-    """min(x, y)."""
-    return b.minimum(x, other)
-
-
-@aten("fmax")
-def _fmax(b: Builder, x: Node, other: Node) -> Node:
-    one, two = b._pair(x, other)
-    return b.where(b.elementwise("isnan", one), two, b.where(b.elementwise("isnan", two), one, b.maximum(one, two)))
-
-
-@aten("fmin")
-def _fmin(b: Builder, x: Node, other: Node) -> Node:
-    one, two = b._pair(x, other)
-    return b.where(b.elementwise("isnan", one), two, b.where(b.elementwise("isnan", two), one, b.minimum(one, two)))
-
-
-@onnx("Max")
-def _max(b: Builder, x: Node, *others: Node) -> Node:
-    for each in others:
-        x = b.maximum(x, each)
-    return x
-
-
-@onnx("Min")
-def _min(b: Builder, x: Node, *others: Node) -> Node:
-    for each in others:
-        x = b.minimum(x, each)
-    return x
+_register_extreme("maximum", "max", "Max")
+_register_extreme("minimum", "min", "Min")
 
 
 @aten("clamp", "clip")
@@ -117,14 +102,10 @@ def hardtanh(b: Builder, x: Node, min_val: Operand = -1, max_val: Operand = 1) -
 
 
 @aten("where")
+@onnx("Where")
 def where(b: Builder, condition: Node, x: Operand, other: Operand) -> Node:
     """x where the condition holds, else y."""
     return b.where(condition, x, other)
-
-
-@onnx("Where")
-def _where(b: Builder, condition: Node, x: Node, y: Node) -> Node:
-    return b.where(condition, x, y)
 
 
 @aten("masked_fill")

@@ -66,39 +66,26 @@ def linear(b: Builder, x: Node, weight: Node, bias: Node | None = None) -> Node:
     return b.linear(x, weight, bias)
 
 
-@aten("matmul", "linalg_matmul")
+@aten("matmul", "linalg_matmul", "vdot")
+@onnx("MatMul", weights=(0, 1))
 def matmul(b: Builder, x: Node, other: Node) -> Node:
-    """The matrix product."""
+    """The product of matrices, of stacks of them, and of vectors."""
     return b.matmul(x, other)
 
 
-@onnx("MatMul", weights=(0, 1))
-def _matmul(b: Builder, x: Node, y: Node) -> Node:
-    return b.matmul(x, y)
-
-
 @aten("mm", "bmm")
-def mm(b: Builder, x: Node, mat2: Node) -> Node:
-    """The product of matrices, or of stacks of them."""
+def _mm(b: Builder, x: Node, mat2: Node) -> Node:
     return b.matmul(x, mat2)
 
 
 @aten("mv")
-def mv(b: Builder, x: Node, vec: Node) -> Node:
-    """A matrix times a vector."""
+def _mv(b: Builder, x: Node, vec: Node) -> Node:
     return b.matmul(x, vec)
 
 
 @aten("dot")
-def dot(b: Builder, x: Node, tensor: Node) -> Node:
-    """The inner product of vectors."""
+def _dot(b: Builder, x: Node, tensor: Node) -> Node:
     return b.matmul(x, tensor)
-
-
-@aten("vdot")
-def vdot(b: Builder, x: Node, other: Node) -> Node:
-    """The inner product of vectors."""
-    return b.matmul(x, other)
 
 
 @aten("inner")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lawful.program.builder import Builder
-from lawful.program.operators.attention import attend
+from lawful.program.operators.attention import attend, join_heads, split_heads
 from lawful.program.operators.contraction import _conv as convolve
 from lawful.program.operators.contraction import _gemm as gemm
 from lawful.program.operators.elementwise import gelu
@@ -162,15 +162,6 @@ def _embed_layer_normalization(
     return [affine(b, normalise(b, total, (-1,), True, epsilon), scale, shift), count, total]
 
 
-def _split_heads(b: Builder, x: Node, heads: int) -> Node:
-    return b.permute(b.reshape(x, (*x.shape[:2], heads, x.shape[2] // heads)), (0, 2, 1, 3))
-
-
-def _join_heads(b: Builder, x: Node) -> Node:
-    turned = b.permute(x, (0, 2, 1, 3))
-    return b.reshape(turned, (*turned.shape[:2], turned.shape[2] * turned.shape[3]))
-
-
 def _added_mask(
     b: Builder, mask: Node | None, value: float, length: int, causal: bool, more: Node | None
 ) -> Node | None:
@@ -213,9 +204,9 @@ def _attention(
     sizes = list(qkv_hidden_sizes or [weight.shape[1] // 3] * 3)
     ends = np.cumsum([0, *sizes])
     parts = [b.slice(whole, 2, slice(int(low), int(high))) for low, high in pairwise(ends)]
-    query, key, value = (_split_heads(b, part, num_heads) for part in parts)
+    query, key, value = (split_heads(b, part, num_heads) for part in parts)
     bent = _added_mask(b, mask, mask_filter_value, x.shape[1], bool(unidirectional), added)
-    return _join_heads(b, attend(b, query, key, value, bent, False, scale or None))
+    return join_heads(b, attend(b, query, key, value, bent, False, scale or None))
 
 
 @onnx("com.microsoft:MultiHeadAttention", weights=(3,))
@@ -243,16 +234,16 @@ def _multi_head_attention(
     operands = []
     for part, low, high in zip((query, key, value), ends, ends[1:], strict=False):
         shifted = part if bias is None else b.add(part, b.slice(bias, 0, slice(int(low), int(high))))
-        operands.append(_split_heads(b, shifted, num_heads))
+        operands.append(split_heads(b, shifted, num_heads))
     bent = _added_mask(b, mask, mask_filter_value, query.shape[1], bool(unidirectional), added)
-    return _join_heads(b, attend(b, operands[0], operands[1], operands[2], bent, False, scale or None))
+    return join_heads(b, attend(b, operands[0], operands[1], operands[2], bent, False, scale or None))
 
 
 def _rotate(b: Builder, x: Node, cosine: Node, sine: Node, interleaved: bool, heads: int, width: int) -> Node:
     """Pairs of entries of each head, turned by the angle of their position; entries beyond `width` stay."""
     is_flat = x.rank == 3
     if is_flat:
-        x = _split_heads(b, x, heads or x.shape[2] // (width or 2 * cosine.shape[-1]))
+        x = split_heads(b, x, heads or x.shape[2] // (width or 2 * cosine.shape[-1]))
     size = width or x.shape[-1]
     cosine, sine = (
         b.reshape(b.slice(t, t.rank - 1, slice(0, size // 2)), (t.shape[0], 1, t.shape[1], size // 2))
@@ -271,7 +262,7 @@ def _rotate(b: Builder, x: Node, cosine: Node, sine: Node, interleaved: bool, he
         whole = b.concatenate(turned, -1)
     if size < x.shape[-1]:
         whole = b.concatenate([whole, b.slice(x, 3, slice(size, None))], -1)
-    return _join_heads(b, whole) if is_flat else whole
+    return join_heads(b, whole) if is_flat else whole
 
 
 @onnx("RotaryEmbedding")

@@ -26,39 +26,6 @@ from lawful.program.table import (
 )
 from lawful.program.table import aten as aten
 
-
-def _flat(b: Builder, a: Any, x: Node, y: Node) -> Node:
-    return b.expand(b.constant(0.0), x.shape)
-
-
-_HALF_WIDTH = 2 / math.sqrt(math.pi)
-_DERIVATIVES: dict[str, Callable[[Builder, Any, Node, Node], Node]] = {
-    "relu": lambda b, a, x, y: b.as_kind(b.elementwise("gt", x, 0.0), "f"),
-    "abs": lambda b, a, x, y: b.function("sign", x),
-    "sign": _flat,
-    "exp": lambda b, a, x, y: y,
-    "expm1": lambda b, a, x, y: b.function("exp", x),
-    "log": lambda b, a, x, y: b.power(x, -1.0),
-    "log1p": lambda b, a, x, y: b.power(b.add(x, 1.0), -1.0),
-    "erf": lambda b, a, x, y: b.mul(b.function("exp", b.neg(b.power(x, 2.0))), _HALF_WIDTH),
-    "erfc": lambda b, a, x, y: b.mul(b.function("exp", b.neg(b.power(x, 2.0))), -_HALF_WIDTH),
-    "tanh": lambda b, a, x, y: b.sub(1.0, b.power(y, 2.0)),
-    "sigmoid": lambda b, a, x, y: b.mul(y, b.sub(1.0, y)),
-    "softplus": lambda b, a, x, y: b.function("sigmoid", x),
-    "sin": lambda b, a, x, y: b.function("cos", x),
-    "cos": lambda b, a, x, y: b.neg(b.function("sin", x)),
-    "tan": lambda b, a, x, y: b.add(b.power(y, 2.0), 1.0),
-    "asin": lambda b, a, x, y: b.power(b.sub(1.0, b.power(x, 2.0)), -0.5),
-    "acos": lambda b, a, x, y: b.neg(b.power(b.sub(1.0, b.power(x, 2.0)), -0.5)),
-    "atan": lambda b, a, x, y: b.power(b.add(b.power(x, 2.0), 1.0), -1.0),
-    "sinh": lambda b, a, x, y: b.function("cosh", x),
-    "cosh": lambda b, a, x, y: b.function("sinh", x),
-    "asinh": lambda b, a, x, y: b.power(b.add(b.power(x, 2.0), 1.0), -0.5),
-    "acosh": lambda b, a, x, y: b.power(b.sub(b.power(x, 2.0), 1.0), -0.5),
-    "atanh": lambda b, a, x, y: b.power(b.sub(1.0, b.power(x, 2.0)), -1.0),
-    **dict.fromkeys(("floor", "ceil", "round", "trunc"), _flat),
-}
-
 # Functions in terms of exponentials, logarithms, the error function, sines, cosines, powers and choices.
 _ELEMENTARY: dict[str, Callable[[Builder, Node], Node]] = {
     "relu": lambda b, x: b.where(b.elementwise("gt", x, 0.0), x, 0.0),
@@ -89,7 +56,6 @@ def _define(
         formula,
         lambda arrays, a, x: getattr(arrays, name)(x),
         traits,
-        derivative=_DERIVATIVES.get(name),
         elementary=_ELEMENTARY.get(name),
         onnx=onnx_name,
     )
@@ -154,7 +120,6 @@ define(
     lambda arrays, a, x: arrays.power(x, a["exponent"]),
     power_traits,
     attributes=("exponent",),
-    derivative=lambda b, a, x, y: b.mul(b.power(x, a["exponent"] - 1), a["exponent"]),
 )
 define(
     "cast",

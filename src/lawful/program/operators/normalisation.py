@@ -204,64 +204,23 @@ def batch_norm(
     return affine(b, centred, _by_channel(b, x, scale), _by_channel(b, x, bias))
 
 
-@aten("_native_batch_norm_legit_no_training")
-def _native_batch_norm(
-    b: Builder,
-    x: Node,
-    weight: Node | None,
-    bias: Node | None,
-    running_mean: Node,
-    running_var: Node,
-    momentum: float,
-    eps: float,
-) -> list[Node]:
-    empty = b.constant([0.0][:0])
-    return [batch_norm(b, x, weight, bias, running_mean, running_var, False, momentum, eps), empty, empty]
+def _register_batch_norm(name: str, others: int, training: bool = False) -> None:
+    """The calls with statistics among their results, which hardly anybody reads; some say no mode."""
+    mode = training
+
+    @aten(name)
+    def build(b: Builder, x: Node, weight: Node | None = None, bias: Node | None = None,
+              running_mean: Node | None = None, running_var: Node | None = None, training: bool = mode,
+              momentum: float = 0.1, eps: float = 1e-5) -> list[Any]:  # fmt: skip
+        made = batch_norm(b, x, weight, bias, running_mean, running_var, training, momentum, eps)
+        return [made, *[None] * others]
 
 
-@aten("native_batch_norm", "_native_batch_norm_legit")
-def _native_batch_norm_legit(
-    b: Builder,
-    x: Node,
-    weight: Node | None,
-    bias: Node | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-    running_mean: Node | None = None,
-    running_var: Node | None = None,
-) -> list[Any]:
-    """With the statistics, which hardly anybody reads."""
-    return [batch_norm(b, x, weight, bias, running_mean, running_var, training, momentum, eps), None, None]
-
-
-@aten("_native_batch_norm_legit_functional")
-def _functional_batch_norm(
-    b: Builder,
-    x: Node,
-    weight: Node | None,
-    bias: Node | None,
-    running_mean: Node,
-    running_var: Node,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> list[Any]:
-    return [batch_norm(b, x, weight, bias, running_mean, running_var, training, momentum, eps), *[None] * 4]
-
-
-@aten("_batch_norm_with_update_functional")
-def _training_batch_norm(
-    b: Builder,
-    x: Node,
-    weight: Node | None,
-    bias: Node | None,
-    running_mean: Node | None,
-    running_var: Node | None,
-    momentum: float,
-    eps: float,
-) -> list[Any]:
-    return [batch_norm(b, x, weight, bias, running_mean, running_var, True, momentum, eps), *[None] * 5]
+_register_batch_norm("native_batch_norm", 2)
+_register_batch_norm("_native_batch_norm_legit", 2)
+_register_batch_norm("_native_batch_norm_legit_no_training", 2)
+_register_batch_norm("_native_batch_norm_legit_functional", 4)
+_register_batch_norm("_batch_norm_with_update_functional", 5, training=True)
 
 
 @onnx("BatchNormalization", weights=(1, 2), statistics=(3, 4))

@@ -13,6 +13,7 @@ from lawful.program.table import Refused, aten, onnx
 
 MOST_STEPS = 256  # beyond this a program has many thousands of nodes, and every domain pays for each
 Step = Callable[[Node, list[Node]], list[Node]]
+Make = Callable[[Builder, Node, Node | None], Step]
 
 
 def _run(
@@ -82,292 +83,105 @@ def _plain_step(b: Builder, weight: Node, bias: Node | None, activation: str) ->
     return lambda x, state: [b.function(activation, b.add(x, b.linear(state[0], weight, bias)))]
 
 
-def _layers(
-    b: Builder,
-    x: Node,
-    states: list[Node],
-    params: Sequence[Node],
-    has_biases: bool,
-    num_layers: int,
-    bidirectional: bool,
-    make: Callable[[Node, Node | None], Step],
-) -> tuple[Node, list[Node]]:
+def _register(name: str, make: Make) -> None:
     """PyTorch's stack of layers: parameters (W_ih, W_hh, b_ih, b_hh) for each layer and direction."""
-    ways, each = 2 if bidirectional else 1, 4 if has_biases else 2
-    finals: list[list[Node]] = []
-    for layer in range(num_layers):
-        outputs = []
-        for way in range(ways):
-            at = layer * ways + way
-            w_in, w_rec, *biases = params[at * each : (at + 1) * each]
-            b_in, b_rec = biases if biases else (None, None)
-            own = [b.reshape(b.slice(state, 0, slice(at, at + 1)), state.shape[1:]) for state in states]
-            out, final = _run(b, b.linear(x, w_in, b_in), own, make(w_rec, b_rec), way == 1)
-            outputs.append(out)
-            finals.append(final)
-        x = b.concatenate(outputs, -1) if ways == 2 else outputs[0]
-    return x, [b.move(lambda *parts: np.stack(parts), *(final[k] for final in finals)) for k in range(len(states))]
+
+    @aten(f"{name}.input")
+    def stack(b: Builder, x: Node, hx: Any, params: Sequence[Node], has_biases: bool, num_layers: int, dropout: float,
+              train: bool, bidirectional: bool, batch_first: bool) -> list[Node]:  # fmt: skip
+        if train and dropout:
+            raise Refused("a recurrent layer with dropout in training")
+        ways, count = 2 if bidirectional else 1, 4 if has_biases else 2
+        if len(params) != num_layers * ways * count:
+            raise Refused("a recurrent layer with projections")
+        starts: list[Node] = [hx] if isinstance(hx, Node) else list(hx)
+        x, finals = _steps_first(b, x, batch_first), []
+        for layer in range(num_layers):
+            outputs = []
+            for way in range(ways):
+                at = layer * ways + way
+                w_in, w_rec, *biases = params[at * count : (at + 1) * count]
+                b_in, b_rec = biases or (None, None)
+                state = [_pick(b, start, at) for start in starts]
+                out, final = _run(b, b.linear(x, w_in, b_in), state, make(b, w_rec, b_rec), way == 1)
+                outputs.append(out)
+                finals.append(final)
+            x = b.concatenate(outputs, -1)
+        return [_steps_first(b, x, batch_first), *_stack_states(b, finals)]
 
 
 def _steps_first(b: Builder, x: Node, batch_first: bool) -> Node:
     return b.permute(x, (1, 0, 2)) if batch_first and x.rank == 3 else x
 
 
-def _recurrent(
-    b: Builder,
-    x: Node,
-    states: list[Node],
-    params: Sequence[Node],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-    make: Callable[[Node, Node | None], Step],
-) -> list[Node]:
-    if train and dropout:
-        raise Refused("a recurrent layer with dropout in training")
-    if len(params) != num_layers * (2 if bidirectional else 1) * (4 if has_biases else 2):
-        raise Refused("a recurrent layer with projections")
-    out, finals = _layers(
-        b, _steps_first(b, x, batch_first), states, params, has_biases, num_layers, bidirectional, make
-    )
-    return [_steps_first(b, out, batch_first), *finals]
+def _pick(b: Builder, x: Node, at: int) -> Node:
+    """One slice along the first axis, which goes."""
+    return b.reshape(b.slice(x, 0, slice(at, at + 1)), x.shape[1:])
 
 
-@aten("lstm.input")
-def lstm(
-    b: Builder,
-    x: Node,
-    hx: Sequence[Node],
-    params: Sequence[Node],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> list[Node]:
-    """nn.LSTM."""
-    return _recurrent(
-        b,
-        x,
-        list(hx),
-        params,
-        has_biases,
-        num_layers,
-        dropout,
-        train,
-        bidirectional,
-        batch_first,
-        lambda w, bias: _lstm_step(b, w, bias, "ifgo"),
-    )
+def _stack_states(b: Builder, finals: Sequence[Sequence[Node]]) -> list[Node]:
+    return [b.move(lambda *parts: np.stack(parts), *states) for states in zip(*finals, strict=True)]
 
 
-@aten("gru.input")
-def gru(
-    b: Builder,
-    x: Node,
-    hx: Node,
-    params: Sequence[Node],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> list[Node]:
-    """nn.GRU."""
-    return _recurrent(
-        b,
-        x,
-        [hx],
-        params,
-        has_biases,
-        num_layers,
-        dropout,
-        train,
-        bidirectional,
-        batch_first,
-        lambda w, bias: _gru_step(b, w, bias, "rzn", True),
-    )
+_register("lstm", lambda b, weight, bias: _lstm_step(b, weight, bias, "ifgo"))
+_register("gru", lambda b, weight, bias: _gru_step(b, weight, bias, "rzn", True))
+_register("rnn_tanh", lambda b, weight, bias: _plain_step(b, weight, bias, "tanh"))
+_register("rnn_relu", lambda b, weight, bias: _plain_step(b, weight, bias, "relu"))
 
 
-def _register_plain(name: str, activation: str) -> None:
-    @aten(f"{name}.input")
-    def layer(
-        b: Builder,
-        x: Node,
-        hx: Node,
-        params: Sequence[Node],
-        has_biases: bool,
-        num_layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
-        batch_first: bool,
-    ) -> list[Node]:
-        return _recurrent(
-            b,
-            x,
-            [hx],
-            params,
-            has_biases,
-            num_layers,
-            dropout,
-            train,
-            bidirectional,
-            batch_first,
-            lambda w, bias: _plain_step(b, w, bias, activation),
-        )
+def _register_onnx(name: str, states: int, usual: tuple[str, ...], choose: Callable[[Any, int], Make]) -> None:
+    """ONNX's one layer, in one or two directions, all of them along a first axis of the weights."""
+
+    @onnx(name, weights=(1, 2, 3))
+    def layer(b: Builder, x: Node, w: Node, r: Node, bias: Node | None = None, lengths: Node | None = None,
+              h: Node | None = None, c: Node | None = None, peepholes: Node | None = None, activations: Any = None,
+              direction: str = "forward", hidden_size: int = 0, layout: int = 0, linear_before_reset: int = 0,
+              ) -> list[Node]:  # fmt: skip
+        named = list(activations or usual * w.shape[0])
+        if named != named[: len(usual)] * w.shape[0] or (name != "RNN" and tuple(named[: len(usual)]) != usual):
+            raise Refused(f"a recurrence with the activations {activations}")
+        if peepholes is not None:
+            raise Refused("LSTM with peepholes")
+        starts = [h, c][:states]
+        if layout:
+            x = b.permute(x, (1, 0, 2))
+            starts = [None if each is None else b.permute(each, (1, 0, 2)) for each in starts]
+        if lengths is not None and (known := b.value(lengths)) is not None and bool((known >= x.shape[0]).all()):
+            lengths = None
+        make, outputs, finals = choose(named[0], linear_before_reset), [], []
+        for way in range(w.shape[0]):
+            both = None if bias is None else _pick(b, bias, way)
+            half = slice(0, r.shape[1]), slice(r.shape[1], None)
+            b_in, b_rec = (None if both is None else b.slice(both, 0, part) for part in half)
+            zero = b.constant(np.zeros((x.shape[1], r.shape[2])))
+            state = [zero if each is None else _pick(b, each, way) for each in starts]
+            step = make(b, _pick(b, r, way), b_rec)
+            backwards = direction == "reverse" or way == 1
+            out, final = _run(b, b.linear(x, _pick(b, w, way), b_in), state, step, backwards, lengths)
+            outputs.append(out)
+            finals.append(final)
+        whole, ends = b.move(lambda *parts: np.stack(parts, 1), *outputs), _stack_states(b, finals)
+        if layout:
+            return [b.permute(whole, (2, 0, 1, 3)), *(b.permute(end, (1, 0, 2)) for end in ends)]
+        return [whole, *ends]
 
 
-_register_plain("rnn_tanh", "tanh")
-_register_plain("rnn_relu", "relu")
-
-# ONNX: one layer, one or two directions, all of them along a first axis of the weights
-
-
-def _onnx_recurrent(
-    b: Builder,
-    x: Node,
-    w: Node,
-    r: Node,
-    bias: Node | None,
-    lengths: Node | None,
-    starts: Sequence[Node | None],
-    hidden: int,
-    direction: str,
-    layout: int,
-    make: Callable[[Node, Node | None], Step],
-) -> list[Node]:
-    if layout:
-        x = b.permute(x, (1, 0, 2))
-        starts = [None if each is None else b.permute(each, (1, 0, 2)) for each in starts]
-    if lengths is not None and (known := b.value(lengths)) is not None and bool((known >= x.shape[0]).all()):
-        lengths = None
-
-    def pick(t: Node, way: int) -> Node:
-        return b.reshape(b.slice(t, 0, slice(way, way + 1)), t.shape[1:])
-
-    outputs, finals = [], []
-    for way in range(w.shape[0]):
-        own, half = (None, 0) if bias is None else (pick(bias, way), bias.shape[1] // 2)
-        b_in, b_rec = (
-            (None, None) if own is None else (b.slice(own, 0, slice(0, half)), b.slice(own, 0, slice(half, None)))
-        )
-        zero = b.constant(np.zeros((x.shape[1], hidden)))
-        state = [zero if each is None else pick(each, way) for each in starts]
-        backwards = direction == "reverse" or way == 1
-        out, final = _run(b, b.linear(x, pick(w, way), b_in), state, make(pick(r, way), b_rec), backwards, lengths)
-        outputs.append(out)
-        finals.append(final)
-    whole = b.move(lambda *parts: np.stack(parts, 1), *outputs)
-    ends = [b.move(lambda *parts: np.stack(parts), *(f[k] for f in finals)) for k in range(len(starts))]
-    if layout:
-        return [b.permute(whole, (2, 0, 1, 3)), *(b.permute(end, (1, 0, 2)) for end in ends)]
-    return [whole, *ends]
+def _choose_plain(activation: str, _: int) -> Make:
+    if activation not in ("Tanh", "Relu"):
+        raise Refused(f"a recurrence with the activation {activation}")
+    return lambda b, weight, bias: _plain_step(b, weight, bias, activation.lower())
 
 
-def _need_plain(activations: Any, usual: Sequence[str], ways: int) -> None:
-    if activations is not None and list(activations) != list(usual) * ways:
-        raise Refused(f"a recurrence with the activations {activations}")
-
-
-@onnx("LSTM", weights=(1, 2, 3))
-def _lstm(
-    b: Builder,
-    x: Node,
-    w: Node,
-    r: Node,
-    bias: Node | None = None,
-    lengths: Node | None = None,
-    h: Node | None = None,
-    c: Node | None = None,
-    peepholes: Node | None = None,
-    activations: Any = None,
-    direction: str = "forward",
-    hidden_size: int = 0,
-    layout: int = 0,
-) -> list[Node]:
-    _need_plain(activations, ("Sigmoid", "Tanh", "Tanh"), w.shape[0])
-    if peepholes is not None:
-        raise Refused("LSTM with peepholes")
-    return _onnx_recurrent(
-        b,
-        x,
-        w,
-        r,
-        bias,
-        lengths,
-        [h, c],
-        r.shape[2],
-        direction,
-        layout,
-        lambda weight, own: _lstm_step(b, weight, own, "iofg"),
-    )
-
-
-@onnx("GRU", weights=(1, 2, 3))
-def _gru(
-    b: Builder,
-    x: Node,
-    w: Node,
-    r: Node,
-    bias: Node | None = None,
-    lengths: Node | None = None,
-    h: Node | None = None,
-    activations: Any = None,
-    direction: str = "forward",
-    hidden_size: int = 0,
-    layout: int = 0,
-    linear_before_reset: int = 0,
-) -> list[Node]:
-    _need_plain(activations, ("Sigmoid", "Tanh"), w.shape[0])
-    return _onnx_recurrent(
-        b,
-        x,
-        w,
-        r,
-        bias,
-        lengths,
-        [h],
-        r.shape[2],
-        direction,
-        layout,
-        lambda weight, own: _gru_step(b, weight, own, "zrn", bool(linear_before_reset)),
-    )
-
-
-@onnx("RNN", weights=(1, 2, 3))
-def _rnn(
-    b: Builder,
-    x: Node,
-    w: Node,
-    r: Node,
-    bias: Node | None = None,
-    lengths: Node | None = None,
-    h: Node | None = None,
-    activations: Any = None,
-    direction: str = "forward",
-    hidden_size: int = 0,
-    layout: int = 0,
-) -> list[Node]:
-    names = set(activations or ["Tanh"])
-    if len(names) > 1 or not names <= {"Tanh", "Relu"}:
-        raise Refused(f"a recurrence with the activations {activations}")
-    function = names.pop().lower()
-    return _onnx_recurrent(
-        b,
-        x,
-        w,
-        r,
-        bias,
-        lengths,
-        [h],
-        r.shape[2],
-        direction,
-        layout,
-        lambda weight, own: _plain_step(b, weight, own, function),
-    )
+_register_onnx(
+    "LSTM",
+    2,
+    ("Sigmoid", "Tanh", "Tanh"),
+    lambda *_: lambda b, weight, bias: _lstm_step(b, weight, bias, "iofg"),
+)
+_register_onnx(
+    "GRU",
+    1,
+    ("Sigmoid", "Tanh"),
+    lambda _, after: lambda b, weight, bias: _gru_step(b, weight, bias, "zrn", bool(after)),
+)
+_register_onnx("RNN", 1, ("Tanh",), _choose_plain)

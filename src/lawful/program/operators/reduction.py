@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from lawful.program.builder import Builder, Operand
 from lawful.program.index_map import Shape
 from lawful.program.operators.movement import integers
 from lawful.program.program import Node, widest
-from lawful.program.table import OperatorFamily, Refused, Traits, aten, define, onnx
+from lawful.program.table import OperatorFamily, Refused, Traits, ValueKind, aten, define, onnx
 
 Axes = int | Sequence[int] | None
 
@@ -22,98 +22,33 @@ def _kept(a: Any, shape: Shape) -> Shape:
     return tuple(1 if axis in over else size for axis, size in enumerate(shape))
 
 
+def _define(
+    name: str,
+    formula: str,
+    meaning: Callable[..., Any],
+    traits: Traits | None = None,
+    along: str = "axes",
+    kind: ValueKind | None = None,
+) -> None:
+    define(name, OperatorFamily.REDUCTION, formula, meaning, traits, kind=kind, shape=_kept, attributes=(along,))
+
+
 _EXTREME = Traits(degree=1, monotone=1, zero=True, shift=1)
-define(
-    "sum",
-    OperatorFamily.REDUCTION,
-    "Σ x",
-    lambda arrays, a, x: arrays.sum(x, a["axes"]),
-    Traits(degree=1, odd=True, monotone=1, zero=True, linear="jointly"),
-    shape=_kept,
-    attributes=("axes",),
-)
-define(
-    "amax",
-    OperatorFamily.REDUCTION,
-    "max x",
-    lambda arrays, a, x: arrays.amax(x, a["axes"]),
-    _EXTREME,
-    shape=_kept,
-    attributes=("axes",),
-)
-define(
-    "amin",
-    OperatorFamily.REDUCTION,
-    "min x",
-    lambda arrays, a, x: arrays.amin(x, a["axes"]),
-    _EXTREME,
-    shape=_kept,
-    attributes=("axes",),
-)
-define(
-    "prod",
-    OperatorFamily.REDUCTION,
-    "Π x",
-    lambda arrays, a, x: arrays.prod(x, a["axes"]),
-    Traits(zero=True),
-    shape=_kept,
-    attributes=("axes",),
-)
-define(
-    "any",
-    OperatorFamily.REDUCTION,
-    "some entry is true",
-    lambda arrays, a, x: arrays.any(x, a["axes"], keepdims=True),
-    kind="b",
-    shape=_kept,
-    attributes=("axes",),
-)
-define(
-    "all",
-    OperatorFamily.REDUCTION,
-    "all entries are true",
-    lambda arrays, a, x: arrays.all(x, a["axes"], keepdims=True),
-    kind="b",
-    shape=_kept,
-    attributes=("axes",),
-)
-define(
-    "argmax",
-    OperatorFamily.REDUCTION,
-    "where the first maximum is",
-    lambda arrays, a, x: arrays.argmax(x, a["axis"]),
-    Traits(degree=0, shift=0),
-    kind="i",
-    shape=_kept,
-    attributes=("axis",),
-)
-define(
-    "argmin",
-    OperatorFamily.REDUCTION,
-    "where the first minimum is",
-    lambda arrays, a, x: arrays.argmin(x, a["axis"]),
-    Traits(degree=0, shift=0),
-    kind="i",
-    shape=_kept,
-    attributes=("axis",),
-)
+_PLACE = Traits(degree=0, shift=0)
+_SUM = Traits(degree=1, odd=True, monotone=1, zero=True, linear="jointly")
+_define("sum", "Σ x", lambda arrays, a, x: arrays.sum(x, a["axes"]), _SUM)
+_define("amax", "max x", lambda arrays, a, x: arrays.amax(x, a["axes"]), _EXTREME)
+_define("amin", "min x", lambda arrays, a, x: arrays.amin(x, a["axes"]), _EXTREME)
+_define("prod", "Π x", lambda arrays, a, x: arrays.prod(x, a["axes"]), Traits(zero=True))
+_define("any", "some entry is true", lambda arrays, a, x: arrays.any(x, a["axes"], keepdims=True), kind="b")
+_define("all", "all entries are true", lambda arrays, a, x: arrays.all(x, a["axes"], keepdims=True), kind="b")
+_define("argmax", "where the first maximum is", lambda arrays, a, x: arrays.argmax(x, a["axis"]), _PLACE, "axis", "i")
+_define("argmin", "where the first minimum is", lambda arrays, a, x: arrays.argmin(x, a["axis"]), _PLACE, "axis", "i")
 
 
 def _all_if_empty(dim: Axes) -> Axes:
     """PyTorch sums over all axes if none is named."""
     return None if isinstance(dim, (list, tuple)) and not dim else dim
-
-
-@aten("sum")
-def sum_(b: Builder, x: Node, dim: Axes = None, keepdim: bool = False) -> Node:
-    """Σ x along axes."""
-    return b.sum(x, _all_if_empty(dim), keepdim)
-
-
-@aten("mean")
-def mean(b: Builder, x: Node, dim: Axes = None, keepdim: bool = False) -> Node:
-    """The mean along axes."""
-    return b.mean(x, _all_if_empty(dim), keepdim)
 
 
 def variance(b: Builder, x: Node, axes: Axes, correction: float, keep: bool) -> Node:
@@ -130,144 +65,70 @@ def _correction(correction: float | None, unbiased: bool | None) -> float:
     return 1.0 if unbiased is None or unbiased else 0.0
 
 
-@aten("var")
-def var(
-    b: Builder,
-    x: Node,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> Node:
-    """The variance; overloads name its denominator in two ways."""
-    return variance(b, x, _all_if_empty(dim), _correction(correction, unbiased), keepdim)
+def _register_spread(name: str, root: bool, with_mean: bool) -> None:
+    """The variance or the standard deviation; overloads name the denominator in two ways."""
+
+    @aten(name)
+    def spread(b: Builder, x: Node, dim: Axes = None, unbiased: bool | None = None, correction: float | None = None,
+               keepdim: bool = False) -> Any:  # fmt: skip
+        over = _all_if_empty(dim)
+        made = variance(b, x, over, _correction(correction, unbiased), keepdim)
+        made = b.power(made, 0.5) if root else made
+        return [made, b.mean(x, over, keepdim)] if with_mean else made
 
 
-@aten("std")
-def std(
-    b: Builder,
-    x: Node,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> Node:
-    """The standard deviation."""
-    return b.power(var(b, x, dim, unbiased, correction, keepdim), 0.5)
+for _name, _root in (("var", False), ("std", True)):
+    _register_spread(_name, _root, with_mean=False)
+    _register_spread(f"{_name}_mean", _root, with_mean=True)
 
 
-@aten("var_mean")
-def var_mean(
-    b: Builder,
-    x: Node,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> list[Node]:
-    """Both."""
-    return [var(b, x, dim, unbiased, correction, keepdim), b.mean(x, _all_if_empty(dim), keepdim)]
+def _register_plain(name: str, reduce: Callable[[Builder, Node, Axes, bool], Node]) -> None:
+    @aten(name)
+    def reduction(b: Builder, x: Node, dim: Axes = None, keepdim: bool = False) -> Node:
+        return reduce(b, x, _all_if_empty(dim), keepdim)
 
 
-@aten("std_mean")
-def std_mean(
-    b: Builder,
-    x: Node,
-    dim: Any = None,
-    unbiased: bool | None = None,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> list[Node]:
-    """Both."""
-    return [std(b, x, dim, unbiased, correction, keepdim), b.mean(x, _all_if_empty(dim), keepdim)]
+_register_plain("sum", lambda b, x, axes, keep: b.sum(x, axes, keep))
+_register_plain("mean", lambda b, x, axes, keep: b.mean(x, axes, keep))
+_register_plain("amax", lambda b, x, axes, keep: b.reduce("amax", x, axes, keep))
+_register_plain("amin", lambda b, x, axes, keep: b.reduce("amin", x, axes, keep))
+_register_plain("prod", lambda b, x, axes, keep: b.reduce("prod", x, axes, keep))
+_register_plain("any", lambda b, x, axes, keep: b.reduce("any", b.as_kind(x, "b"), axes, keep))
+_register_plain("all", lambda b, x, axes, keep: b.reduce("all", b.as_kind(x, "b"), axes, keep))
 
 
-@aten("amax")
-def amax(b: Builder, x: Node, dim: Axes = None, keepdim: bool = False) -> Node:
-    """max x along axes."""
-    return b.reduce("amax", x, _all_if_empty(dim), keepdim)
+def _register_extreme(extreme: str, name: str) -> None:
+    """max or min along an axis, with where it is; ONNX may ask for the last of equal ones."""
+
+    @aten(name, f"{name}.dim")
+    def with_place(b: Builder, x: Node, dim: int | None = None, keepdim: bool = False) -> Any:
+        if dim is None:
+            return b.reduce(extreme, x)
+        return [b.reduce(extreme, x, dim, keepdim), b.reduce(f"arg{name}", x, dim, keepdim)]
+
+    @aten(f"arg{name}")
+    def place(b: Builder, x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
+        if dim is not None:
+            return b.reduce(f"arg{name}", x, dim, keepdim)
+        flat = b.reduce(f"arg{name}", b.reshape(x, (x.size,)), 0)
+        return b.reshape(flat, (1,) * x.rank) if keepdim else flat
+
+    @onnx(f"Arg{name.capitalize()}")
+    def onnx_place(b: Builder, x: Node, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Node:
+        if not select_last_index:
+            return b.reduce(f"arg{name}", x, axis, bool(keepdims))
+        turned = b.move(lambda t: np.flip(t, axis), x)
+        return b.sub(x.shape[axis] - 1, b.reduce(f"arg{name}", turned, axis, bool(keepdims)))
 
 
-@aten("amin")
-def amin(b: Builder, x: Node, dim: Axes = None, keepdim: bool = False) -> Node:
-    """min x along axes."""
-    return b.reduce("amin", x, _all_if_empty(dim), keepdim)
+_register_extreme("amax", "max")
+_register_extreme("amin", "min")
 
 
 @aten("aminmax")
 def aminmax(b: Builder, x: Node, dim: int | None = None, keepdim: bool = False) -> list[Node]:
     """Both."""
-    return [amin(b, x, dim, keepdim), amax(b, x, dim, keepdim)]
-
-
-@aten("max", "max.dim")
-def max_(b: Builder, x: Node, dim: int | None = None, keepdim: bool = False) -> Any:
-    """max x, along an axis with where it is."""
-    if dim is None:
-        return b.reduce("amax", x)
-    return [b.reduce("amax", x, dim, keepdim), b.reduce("argmax", x, dim, keepdim)]
-
-
-@aten("min", "min.dim")
-def min_(b: Builder, x: Node, dim: int | None = None, keepdim: bool = False) -> Any:
-    """min x, along an axis with where it is."""
-    if dim is None:
-        return b.reduce("amin", x)
-    return [b.reduce("amin", x, dim, keepdim), b.reduce("argmin", x, dim, keepdim)]
-
-
-def _position(b: Builder, name: str, x: Node, dim: int | None, keepdim: bool) -> Node:
-    if dim is not None:
-        return b.reduce(name, x, dim, keepdim)
-    flat = b.reduce(name, b.reshape(x, (x.size,)), 0)
-    return b.reshape(flat, (1,) * x.rank) if keepdim else flat
-
-
-@aten("argmax")
-def argmax(b: Builder, x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
-    """Where the first maximum is."""
-    return _position(b, "argmax", x, dim, keepdim)
-
-
-@aten("argmin")
-def argmin(b: Builder, x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
-    """Where the first minimum is."""
-    return _position(b, "argmin", x, dim, keepdim)
-
-
-def _last(b: Builder, name: str, x: Node, axis: int, keepdims: int, select_last_index: int) -> Node:
-    if not select_last_index:
-        return b.reduce(name, x, axis, bool(keepdims))
-    turned = b.move(lambda t: np.flip(t, axis), x)
-    return b.sub(x.shape[axis] - 1, b.reduce(name, turned, axis, bool(keepdims)))
-
-
-@onnx("ArgMax")
-def _argmax(b: Builder, x: Node, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Node:
-    return _last(b, "argmax", x, axis, keepdims, select_last_index)
-
-
-@onnx("ArgMin")
-def _argmin(b: Builder, x: Node, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Node:
-    return _last(b, "argmin", x, axis, keepdims, select_last_index)
-
-
-@aten("prod")
-def prod(b: Builder, x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
-    """Π x."""
-    return b.reduce("prod", x, dim, keepdim)
-
-
-@aten("any")
-def any_(b: Builder, x: Node, dim: Axes = None, keepdim: bool = False) -> Node:
-    """Whether some entry is true."""
-    return b.reduce("any", b.as_kind(x, "b"), dim, keepdim)
-
-
-@aten("all")
-def all_(b: Builder, x: Node, dim: Axes = None, keepdim: bool = False) -> Node:
-    """Whether all entries are true."""
-    return b.reduce("all", b.as_kind(x, "b"), dim, keepdim)
+    return [b.reduce(name, x, dim, keepdim) for name in ("amin", "amax")]
 
 
 @aten("count_nonzero")
@@ -304,6 +165,17 @@ def _cumsum(b: Builder, x: Node, axis: Node, exclusive: int = 0, reverse: int = 
     over = int(b.numbers(axis, "the axis of CumSum")[0])
     matrix = triangle(x.shape[over], bool(exclusive))
     return b.along(x, over, matrix.T if reverse else matrix)
+
+
+@onnx("CumProd")
+def _cumprod(b: Builder, x: Node, axis: Node, exclusive: int = 0, reverse: int = 0) -> Node:
+    over = int(b.numbers(axis, "the axis of CumProd")[0]) % x.rank
+    turned = b.move(lambda t: np.flip(t, over), x) if reverse else x
+    if exclusive:
+        ones = b.expand(b.operand(1, x), [1 if k == over else n for k, n in enumerate(x.shape)])
+        turned = b.concatenate([ones, b.slice(turned, over, slice(0, -1))], over)
+    made = cumprod(b, turned, over)
+    return b.move(lambda t: np.flip(t, over), made) if reverse else made
 
 
 @aten("norm", "linalg_vector_norm")

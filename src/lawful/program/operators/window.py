@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from lawful.program.program import Node
 from lawful.program.table import INFINITY, Refused, aten, onnx
 
 Pairs = Sequence[tuple[int, int]]
+Windows = tuple[Sequence[int], Sequence[int], Pairs, Sequence[int], bool]  # kernel, stride, padding, dilation, ceil
 
 
 def cut_windows(
@@ -85,45 +86,9 @@ def _pairs(padding: Any, rank: int) -> list[tuple[int, int]]:
     return [(p, p) for p in per_axis(padding, rank)]
 
 
-def _max_pool(
-    b: Builder, x: Node, rank: int, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
-) -> Node:
-    kernel = per_axis(kernel_size, rank)
-    return max_pool(
-        b,
-        x,
-        kernel,
-        per_axis(stride, rank) if stride else kernel,
-        _pairs(padding, rank),
-        per_axis(dilation, rank),
-        ceil,
-    )
-
-
 def _register_pools(rank: int) -> None:
-    @aten(f"max_pool{rank}d")
-    def pool(
-        b: Builder,
-        x: Node,
-        kernel_size: Any,
-        stride: Any = (),
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: bool = False,
-    ) -> Node:
-        return _max_pool(b, x, rank, kernel_size, stride, padding, dilation, ceil_mode)
-
-    @aten(f"max_pool{rank}d_with_indices")
-    def pool_with_indices(
-        b: Builder,
-        x: Node,
-        kernel_size: Any,
-        stride: Any = (),
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: bool = False,
-    ) -> list[Any]:
-        return [_max_pool(b, x, rank, kernel_size, stride, padding, dilation, ceil_mode), None]
+    for name, rest in ((f"max_pool{rank}d", None), (f"max_pool{rank}d_with_indices", [None])):
+        _register_max_pool(name, rank, rest)
 
     @aten(f"avg_pool{rank}d")
     def mean_pool(
@@ -163,6 +128,18 @@ def _register_pools(rank: int) -> None:
         return [x, None]
 
 
+def _register_max_pool(name: str, rank: int, rest: list[Any] | None) -> None:
+    """Maxima of windows; with where they are, which is left to PyTorch, if there is a rest."""
+
+    @aten(name)
+    def pool(b: Builder, x: Node, kernel_size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
+             ceil_mode: bool = False) -> Any:  # fmt: skip
+        kernel = per_axis(kernel_size, rank)
+        steps = per_axis(stride, rank) if stride else kernel
+        made = max_pool(b, x, kernel, steps, _pairs(padding, rank), per_axis(dilation, rank), ceil_mode)
+        return made if rest is None else [made, *rest]
+
+
 def _adaptive_sizes(x: Node, rank: int, output_size: Any) -> list[tuple[int, int]]:
     wanted = (output_size,) if isinstance(output_size, int) else tuple(output_size)
     wanted = wanted * rank if len(wanted) == 1 else wanted
@@ -188,62 +165,33 @@ for _rank in (1, 2, 3):
     _register_pools(_rank)
 
 
-@onnx("MaxPool")
-def _onnx_max_pool(
-    b: Builder,
-    x: Node,
-    kernel_shape: Any,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Any = None,
-    pads: Any = None,
-    strides: Any = None,
-    storage_order: int = 0,
-    outputs: int = 1,
-) -> Node:
-    if outputs > 1:
-        raise Refused("MaxPool with the positions of its maxima")
-    rank = len(kernel_shape)
-    stride, dilation = strides or [1] * rank, dilations or [1] * rank
-    pairs = onnx_padding(x, kernel_shape, stride, dilation, pads, auto_pad)
-    return max_pool(b, x, kernel_shape, stride, pairs, dilation, bool(ceil_mode))
+def _register_onnx_pool(name: str, pool: Callable[[Builder, Node, Windows, dict[str, int]], Node]) -> None:
+    """ONNX's pools, whose windows are stated alike."""
+
+    @onnx(name)
+    def build(b: Builder, x: Node, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0,
+              dilations: Any = None, pads: Any = None, strides: Any = None, storage_order: int = 0,
+              count_include_pad: int = 0, p: int = 2, outputs: int = 1) -> Node:  # fmt: skip
+        if outputs > 1:
+            raise Refused(f"{name} with the positions of its maxima")
+        stride, dilation = (given or [1] * len(kernel_shape) for given in (strides, dilations))
+        pairs = onnx_padding(x, kernel_shape, stride, dilation, pads, auto_pad)
+        windows = (kernel_shape, stride, pairs, dilation, bool(ceil_mode))
+        return pool(b, x, windows, {"count_padding": count_include_pad, "p": p})
 
 
-@onnx("AveragePool")
-def _onnx_average_pool(
-    b: Builder,
-    x: Node,
-    kernel_shape: Any,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    count_include_pad: int = 0,
-    dilations: Any = None,
-    pads: Any = None,
-    strides: Any = None,
-) -> Node:
-    rank = len(kernel_shape)
-    stride, dilation = strides or [1] * rank, dilations or [1] * rank
-    pairs = onnx_padding(x, kernel_shape, stride, dilation, pads, auto_pad)
-    return average_pool(b, x, kernel_shape, stride, pairs, dilation, bool(ceil_mode), bool(count_include_pad))
+def _lp_pool(b: Builder, x: Node, windows: Windows, settings: dict[str, int]) -> Node:
+    """(Σ |x|ᵖ)^(1/p) of each window."""
+    p = settings["p"]
+    parts = cut_windows(b, b.power(b.function("abs", x), p), *windows)
+    return b.power(b.sum(parts, range(parts.rank - len(windows[0]), parts.rank)), 1 / p)
 
 
-@onnx("LpPool")
-def _onnx_lp_pool(
-    b: Builder,
-    x: Node,
-    kernel_shape: Any,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    dilations: Any = None,
-    p: int = 2,
-    pads: Any = None,
-    strides: Any = None,
-) -> Node:
-    rank = len(kernel_shape)
-    stride, dilation = strides or [1] * rank, dilations or [1] * rank
-    pairs = onnx_padding(x, kernel_shape, stride, dilation, pads, auto_pad)
-    windows = cut_windows(b, b.power(b.function("abs", x), p), kernel_shape, stride, pairs, dilation, bool(ceil_mode))
-    return b.power(b.sum(windows, range(windows.rank - rank, windows.rank)), 1 / p)
+_register_onnx_pool("MaxPool", lambda b, x, windows, _: max_pool(b, x, *windows))
+_register_onnx_pool(
+    "AveragePool", lambda b, x, windows, settings: average_pool(b, x, *windows, bool(settings["count_padding"]))
+)
+_register_onnx_pool("LpPool", _lp_pool)
 
 
 @onnx("GlobalAveragePool")
