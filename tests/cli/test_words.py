@@ -49,6 +49,26 @@ def test_a_word_that_fits_one_option_only_goes_there(place: Path, verb: str, typ
     assert " ".join(understood(command(verb), typed.split())) == meant
 
 
+def test_what_writes_only_a_page_writes_it_with_o(lawful: Any, place: Path) -> None:
+    for verb in ("explore", "audit"):
+        lawful(verb, "2-3-1 relu bias", "-o", place / f"{verb}.html")
+        assert (place / f"{verb}.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("verb", "typed", "meant"),
+    [("same", "--atol", "--tolerance"), ("flow", "--epochs", "--until"), ("laws", "--proof", "--certificate")],
+)
+def test_what_others_call_an_option_is_understood(lawful: Any, verb: str, typed: str, meant: str) -> None:
+    run = lawful(verb, "2-3-1 relu", *["2-3-1 relu"] * (verb == "same"), typed, "1", code=2)
+    assert f"Did you mean {meant}?" in run.stderr
+
+
+def test_one_of_a_kind_is_singular_and_nothing_is_a_power_of_ten(lawful: Any, place: Path) -> None:
+    assert "1 law kept" in lawful("flow", "1-1-1 relu", "--until", "0.1").stdout
+    assert "0.0e+00" not in lawful("separate", "data.npz").stdout
+
+
 def test_old_names_work_and_are_told_once(lawful: Any) -> None:
     run = lawful("regions", "2-3-1 relu bias", "--time", 5)
     assert run.stderr.count("--time is now called --seconds") == 1
@@ -62,7 +82,7 @@ def test_short_forms_mean_one_thing_everywhere() -> None:
     for name in _command().commands:
         for spelling, option in options_of(command(name)).items():
             if len(spelling) == 2 and spelling != "-h":
-                assert SHORT[option.opts[0]] == spelling, (name, spelling)
+                assert (SHORT | {"--html": "-o"})[option.opts[0]] == spelling, (name, spelling)
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ def test_an_unreachable_balance_is_a_definite_no(lawful: Lawful, tmp_path: Path)
     write(graph, tmp_path / "dead.npz")
     got = lawful("rebalance", tmp_path / "dead.npz", "--json", code=1).json
     assert got["unreachable"] == ["h1.0"]
-    assert "out of reach for 1 neurons" in lawful("rebalance", tmp_path / "dead.npz", code=1).stdout
+    assert "out of reach for 1 neuron," in lawful("rebalance", tmp_path / "dead.npz", code=1).stdout
 
 
 @pytest.mark.parametrize(

@@ -272,7 +272,7 @@ def test_ctrl_c_saves_the_run(here: Lawful, tmp_path: Path, data: Path, monkeypa
     ("arguments", "words"),
     [
         (("flow", "4-5-2 relu", "--data", "DATA"), "3 columns, but the network takes 4"),
-        (("flow", "3-5-1 relu", "--data", "DATA"), "1 outputs, but the data have 2 targets"),
+        (("flow", "3-5-1 relu", "--data", "DATA"), "1 output, but the data have 2 targets"),
         (("flow", "3-5-2 relu", "--data", "DATA", "--loss", "bce"), "between 0 and 1"),
         (("flow", "3-5-2 relu", "--data", "DATA", "--loss", "ce"), "one class number per sample"),
         (("flow", "3-5-2 relu", "--data", "DATA", "--loss", "hinge"), "unknown loss"),

@@ -13,6 +13,7 @@ from lawful.cli.output import Out, harmless, print_json
 from lawful.cli.words import hint_for
 from lawful.errors import LawfulError
 from lawful.extras import missing
+from lawful.report.plain import tidy
 
 HERE = Path(__file__).parents[1]
 MEMORY = "not enough memory for a network of this size"
@@ -30,7 +31,7 @@ class Failure:
 
     def tell(self, out: Out) -> int:
         """Say it where it belongs; the exit code."""
-        line = harmless(" ".join(self.message.split()))
+        line = tidy(harmless(" ".join(self.message.split())))
         with suppress(OSError, AttributeError):  # stderr may be closed
             if self.usage is not None and not out.as_json:
                 sys.stderr.write(harmless(self.usage))

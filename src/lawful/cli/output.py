@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from lawful.report.plain import plain
+from lawful.report.plain import plain, tidy
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,7 +83,7 @@ class Out(io.TextIOBase):
         if not isinstance(text, str):
             raise TypeError("text is written here, not bytes")
         self.say_assumed()
-        (sys.stderr if self.as_json else self.stream).write(fit(harmless(text), self.width))
+        (sys.stderr if self.as_json else self.stream).write(fit(tidy(harmless(text)), self.width))
         return len(text)
 
     def say_assumed(self) -> None:

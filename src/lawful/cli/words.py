@@ -59,8 +59,9 @@ def options_of(command: Any) -> dict[str, Any]:
 def add_short_forms(command: Any) -> None:
     """`-o` beside `--out`, and so on, wherever the subcommand has the option and the letter is free."""
     taken = options_of(command)
+    short_forms = SHORT if "--out" in taken else SHORT | {"--html": "-o"}  # what writes only a page writes it with -o
     for each in command.params:
-        short = SHORT.get(each.opts[0]) if each.param_type_name == "option" else None
+        short = short_forms.get(each.opts[0]) if each.param_type_name == "option" else None
         if short is not None and short not in taken:
             each.opts.append(short)  # help sorts them: the short one stands first
 
@@ -140,10 +141,13 @@ def hint_for(message: str, command: Any) -> str:
             return f"For a box of inputs: --box={word}"
         return ""
     wrong = re.search(r"No such option: (--?[^\s(]+)", message)
-    if wrong is not None and "Possible option" not in message and "Did you mean" not in message:
+    if wrong is None:
+        return ""
+    meaning = MEANINGS.get(wrong[1].lstrip("-"), "")
+    if meaning in known:
+        return f"Did you mean {meaning}?"
+    if "Possible option" not in message and "Did you mean" not in message:
         near = difflib.get_close_matches(wrong[1], [each for each in known if each.startswith("--")], 2, 0.5)
-        meaning = MEANINGS.get(wrong[1].lstrip("-"), "")
-        near = [meaning] if meaning in known else near
         return f"Did you mean {' or '.join(near)}?" if near else ""
     return ""
 
@@ -159,4 +163,5 @@ MEANINGS = {
     "act": "--activation", "nonlinearity": "--activation", "factory": "--model", "class": "--model",
     "report": "--html", "page": "--html", "limit": "--seconds", "budget": "--seconds", "opt": "--optimizers",
     "optimizer": "--optimizers", "optimiser": "--optimizers", "lr": "--optimizers", "random-state": "--seed",
+    "steps": "--until", "epochs": "--until", "duration": "--until", "t-max": "--until", "verify": "--certificate",
 }  # fmt: skip

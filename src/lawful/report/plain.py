@@ -1,8 +1,9 @@
-"""Values made of JSON's own types."""
+"""Values made of JSON's own types, and text as people write it."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from enum import Enum
 from fractions import Fraction
@@ -29,3 +30,29 @@ def plain(value: Any) -> Any:
     if isinstance(value, Fraction):
         return str(value)
     return value
+
+
+_COUNTED = (
+    "balances|biases|blocks|boxes|channels|checkpoints|clusters|components|directions|edges|files|freedoms|gradients|"
+    "groups|heads|inputs|instances|kinks|laws|layers|networks|neurons|nodes|numbers|outputs|parameters|parts|pieces|"
+    "points|quantities|queries|regions|runs|samples|seconds|signs|spaces|steps|tensors|units|weights"
+)
+_KIND = "(?:hidden |independent |random |conserved |locked |other )?"
+_ONE = re.compile(rf"(?<![\w.,^·/:=-])(1 {_KIND})({_COUNTED})\b( are| were| have)?")
+_ZERO = re.compile(r"(?<![\w.])0(?:\.0+)?e[+-]?0+(?![\w.])")
+_VERBS = {" are": " is", " were": " was", " have": " has"}
+_SINGULAR = {"biases": "bias", "boxes": "box", "quantities": "quantity", "queries": "query"}
+
+
+def tidy(text: str) -> str:
+    """The text with `1 weights` and `0.0e+00` as people write them, wherever a count was filled in.
+
+    >>> tidy("1 hidden neurons are left, 11 weights, off by 0.0e+00, 1.0e+00")
+    '1 hidden neuron is left, 11 weights, off by 0, 1.0e+00'
+    """
+    return _ZERO.sub("0", _ONE.sub(_as_one, text))
+
+
+def _as_one(found: re.Match[str]) -> str:
+    noun = _SINGULAR.get(found[2], found[2].removesuffix("s"))
+    return f"{found[1]}{noun}{_VERBS.get(found[3] or '', '')}"

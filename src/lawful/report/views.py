@@ -18,7 +18,7 @@ from lawful.papers.truncation.flow.motion import TruncationRun
 from lawful.report.audit import audit, module_audit
 from lawful.report.checkpoints import diff, relatives, representatives
 from lawful.report.page import charts, explorer, notebook
-from lawful.report.plain import plain
+from lawful.report.plain import plain, tidy
 from lawful.report.reading import readings_json
 from lawful.report.structure import (
     components,
@@ -167,13 +167,13 @@ def to_dict(result: Any) -> dict[str, Any]:
 def text(result: Any) -> str:
     """The result as the command line prints it for people."""
     view = view_of(result)
-    return view.text(result) if view.text is not None else repr(result)
+    return tidy(view.text(result)) if view.text is not None else repr(result)
 
 
 def headline(result: Any) -> str:
     """The first line of the text: the answer."""
     view = view_of(result)
-    return " ".join(view.text(result).strip().split("\n", 1)[0].split()) if view.text is not None else ""
+    return " ".join(tidy(view.text(result)).strip().split("\n", 1)[0].split()) if view.text is not None else ""
 
 
 def rows_of(result: Any) -> list[dict[str, Any]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from html import escape
 
+from lawful.report.plain import tidy
+
 TERMS = {
     "balance": "Of a hidden neuron: the sum of its squared incoming weights minus that of its squared outgoing ones. "
     "Gradient flow keeps it.",
@@ -46,7 +48,7 @@ def as_prose(text: str) -> str:
     """
     if text.startswith("lawful "):
         return text
-    return _MINUS.sub("−", _POWER.sub(_raised, text))
+    return _MINUS.sub("−", _POWER.sub(_raised, tidy(text)))
 
 
 def _raised(found: re.Match[str]) -> str:
