@@ -10,12 +10,13 @@ from itertools import product
 import numpy as np
 from degenerate_networks import agree, describe, networks, rank, sums
 from falsification import Trial
+from fibers.small_networks import line_function, mlp
 
 from lawful.api.audit import Audit, audit
 from lawful.api.prune import prune
 from lawful.formats.queries.data import Data
 from lawful.network import Mlp
-from lawful.report.audit.audit import sentences
+from lawful.report.audit.audit import sentences, to_json
 from lawful.report.audit.audit_page import audit_page
 from lawful.sentences import audit as says
 
@@ -219,6 +220,17 @@ def fiber_dimension() -> Iterator[Trial]:
         words = dimension is not None and says.fiber_dimension(dimension) in said["the same function"]
         yield Trial(describe(network), words, dimension is not None and dimension <= max(free, 0))
     yield Trial("a larger one", False, False)
+    for bias, *above in product((1, 2), (1, 2), (-1, 2, 3), (-1, 1)):  # a first bend that the second layer may hide
+        layers = tuple(
+            tuple(tuple(map(Fraction, row)) for row in rows)
+            for rows in (((1, bias),), ((-1, above[0]), (-1, above[1])), ((1, above[2], 0),))
+        )
+        (inner,), second, outer = layers
+        step = Fraction(1, 4)
+        moved = ((inner[0], inner[1] + step),), tuple((w, b - step * w) for w, b in second), outer
+        free = line_function(moved) == line_function(layers)
+        written = to_json(audit(mlp(layers), effort="quick"))["same_function"]
+        yield Trial(str(layers), written["fiber_dimension"] == 0, not free)
 
 
 def flows(network: Mlp, moves: int, spread: float, inputs: np.ndarray | None = None) -> int:

@@ -14,11 +14,8 @@ from lawful import fibers
 from lawful.api.prune import depth_of, smallest_of
 from lawful.conservation import LawCount, count_laws
 from lawful.errors import LawfulError, Unsupported
-from lawful.fibers.deep.bottleneck import bottleneck_fiber
 from lawful.fibers.deep.identifiability import Identifiability, identifiable
-from lawful.fibers.reduce import Reduced, simplify
-from lawful.fibers.same import stack_of
-from lawful.fibers.shallow.fiber import layerwise_fiber
+from lawful.fibers.summary import describe_fiber
 from lawful.formats.queries.data import Data
 from lawful.invariant_set.locks.components import Components, components
 from lawful.invariant_set.locks.locked_outputs import OutputMeaning, locked_outputs
@@ -222,17 +219,9 @@ def _identifiable(network: Mlp | Dag, effort: str, asked: str, skipped: list[Ski
 
 
 def _fiber_dimension(network: Mlp) -> int | None:
-    """Continuous freedom of the parameters of this function, or None outside the theorems (generic and minimal)."""
-    given = stack_of(network).rational()
-    stack = simplify(Reduced(given), 0.0).stack
-    if stack.widths != given.widths:  # what can be left out has freedom of its own, which no theorem here counts
-        return None
-    try:
-        if stack.hidden == 1:
-            return layerwise_fiber(stack, fibers.Domain.space(stack.widths[0])).dimension
-        return bottleneck_fiber(stack).dimension
-    except LawfulError:
-        return None
+    """Continuous freedom of the parameters of this function, or None where its bounds do not meet."""
+    found = describe_fiber(network).summary
+    return None if found.removed else found.dimension  # what can be left out has freedom of its own, not counted here
 
 
 def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, ...]:
