@@ -35,7 +35,6 @@ ALLOWED = {
     "docs/files.md": 4,
     "docs/pruning.md": 5,
     "docs/singular.md": 1,
-    "docs/theorems.md": 2,
     "docs/verify.md": 7,
 }
 

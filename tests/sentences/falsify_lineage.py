@@ -13,8 +13,11 @@ from falsification import Trial
 from scipy.optimize import linear_sum_assignment
 
 from lawful import Mlp
+from lawful.api.checkpoints.diff import diff
 from lawful.checkpoints.relations.layers import trace_layers
 from lawful.checkpoints.relations.verdict import Lineage
+from lawful.fibers.verdict import Equal
+from lawful.sentences import lineage as sentences
 
 UNITS = 16
 
@@ -49,6 +52,21 @@ def permuted(network: Mlp, seed: int) -> Mlp:
     order, scale = rng.permutation(UNITS), np.exp(rng.normal(size=UNITS))
     into, out = network.weights[0][order] * scale[:, None], network.weights[1][:, order] / scale
     return Mlp([into, out], [network.biases[0][order] * scale, None])
+
+
+def copies() -> Iterator[Trial]:
+    """Rescaled by powers of two it is exact; one weight that is off in its last digits makes another function."""
+    network = start(3)
+    order, scale = np.random.default_rng(4).permutation(UNITS), np.exp2(np.arange(UNITS) % 5 - 2.0)
+    weights = [network.weights[0][order] * scale[:, None], network.weights[1][:, order] / scale]
+    for nudge in (0.0, 1e-13, 1e-2):
+        moved = weights[0].copy()
+        moved[0, 0] *= 1 + nudge
+        found = diff(network, Mlp([moved, weights[1]], [network.biases[0][order] * scale, None]))
+        yield Trial(f"exactly, off by {nudge}", found.reason == sentences.copy("exactly", 0.0), nudge == 0.0)
+        near = isinstance(found.verdict, Equal) and found.verdict.within.kind == "weights"
+        said = near and found.reason == sentences.copy("weights", found.verdict.within.value)
+        yield Trial(f"nearly, off by {nudge}", said, near and nudge <= 2 * found.verdict.within.value)
 
 
 @cache
@@ -116,6 +134,7 @@ def alike() -> Iterator[Trial]:
 
 
 FALSIFIERS = {
+    "lineage.copy": copies,
     "lineage.related": lambda: _trials("related", ("child", "new head")),
     "lineage.shared": lambda: _trials("shared", ("new head",)),
     "lineage.places": places,

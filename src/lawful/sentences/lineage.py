@@ -20,6 +20,14 @@ RELATION_WORDS: Mapping[Relation, str] = {
 }
 
 
+@sentence("lineage.copy", claims="the two are one function, or as close to each other as is said")
+def copy(within: Literal["exactly", "weights", "outputs"], size: float) -> str:
+    """A symmetric copy, by what equality means here."""
+    if within == "weights":
+        return f"after a symmetry each weight of B is within {at_most(size)} of that of A, relatively"
+    return "they are the same function" if within == "exactly" else f"no output differs by more than {at_most(size)}"
+
+
 @sentence("lineage.related", claims="one of the two was trained from the other, or both from one start")
 def related(in_place: int, units: int, p_value: float) -> str:
     """Units stand where those of the other stand, and the weights agree there."""

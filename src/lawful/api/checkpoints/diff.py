@@ -13,12 +13,13 @@ import numpy as np
 from lawful.api.two_networks import TwoNetworks
 from lawful.errors import LawfulError
 from lawful.fibers.same import same
-from lawful.fibers.verdict import Verdict
+from lawful.fibers.verdict import Equal, Verdict
 from lawful.formats.queries.data import Data, read_data
 from lawful.invariant_set.locks.components import components
 from lawful.network import Dag, Mlp, Role
 from lawful.network.bounds import classify
 from lawful.result import Shown
+from lawful.sentences import lineage
 from lawful.sentences.lineage import RELATION_WORDS, Relation
 from lawful.sources.activity import effective_dimension
 from lawful.sources.opening import Model, Source
@@ -73,8 +74,8 @@ class Diff(Shown):
     @property
     def reason(self) -> str:
         """What that rests on."""
-        if self.verdict.verdict == "equal":
-            return "they are the same function"
+        if isinstance(self.verdict, Equal):
+            return lineage.copy(self.verdict.within.kind, self.verdict.within.value)
         return self.untested if self.lineage is None else self.lineage.reason
 
 

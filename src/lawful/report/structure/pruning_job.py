@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from lawful.outward import at_most
+from lawful.sentences import pruning as says
 
 if TYPE_CHECKING:
     from lawful.pruning.job.bounded import BoundedPruning
@@ -103,14 +103,13 @@ def bounded_text(found: BoundedPruning, out: Path | None = None, verified: bool 
     before, after = found.pruned.parameters_before, found.pruned.parameters_after
     lines = [f"{before:,} -> {after:,} parameters ({_share(after, before)})"]
     if found.kind == "exact":
-        lines.append("exact: nothing left but what changes no output for any input")
+        lines.append(f"exact: {says.same_function(says.EVERYWHERE, 0.0, '')}")
     elif found.bounds is not None:
         where = "for every input of the box"
         if found.near is not None:
             where = f"for every input within {found.around:g} of one of {len(found.near):,} samples, entry by entry"
         lines.append(
-            f"certified: no output moves by more than {at_most(max(found.bounds), 4)} {where}"
-            + (" (re-checked)" if verified else "")
+            f"certified: {says.moves_at_most(max(found.bounds), where)}" + (" (re-checked)" if verified else "")
         )
     if found.held_out is not None and found.kind == "statistical":
         lines += ["statistical, no proof:", *_held_out(found.held_out)]
