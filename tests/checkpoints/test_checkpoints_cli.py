@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,15 @@ def test_a_disguise_is_made_aligned_found_equal_and_verified(
     assert seen["valid"]
     assert seen["given"] == [0, 1]
     lawful("verify", "c.json", a, a, code=1)
+    assert seen["facts"]["function"]
+    bound = lawful("verify", "c.json", a, b, *options).stdout
+    assert f"its program is the one that {options[1]} exports" in bound
+    proof = json.loads((folder / "c.json").read_text())
+    proof["program"]["outputs"] = proof["program"]["outputs"] * 2  # true of another program
+    (folder / "other.json").write_text(json.dumps(proof))
+    assert lawful("verify", "other.json", a, b).stdout.startswith("verified")
+    refused = lawful("verify", "other.json", a, b, *options, code=1).stdout
+    assert f"is not that of {options[1]}" in refused
 
 
 def test_different_checkpoints_are_told_with_an_input(lawful: Callable[..., Any], folder: Path) -> None:

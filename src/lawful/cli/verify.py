@@ -80,6 +80,11 @@ def verify(
     )
     try:
         found = check(content, *given)
+        bound = model if found.kind == "checkpoint-copy" else None
+        if bound is not None and len(things) == 2:
+            from lawful.api.verification.model_program import need_model
+
+            need_model(content, found.facts, (Path(things[0]), Path(things[1])), bound, input_size)
         for specification in asked:
             need_specification(found.kind, found.facts, specification)
         if box is not None:
@@ -93,7 +98,7 @@ def verify(
     except (NotACertificate, Unsupported) as error:
         raise type(error)(f"{file}: {error}") from None
     print_json(verified_json(found)) if as_json else typer.echo(
-        verified_text(found, things, [str(each) for each in asked])
+        verified_text(found, things, [str(each) for each in asked], model=bound)
     )
 
 

@@ -9,7 +9,9 @@ from lawful.errors import CertificateError
 from lawful.verify import Verified
 
 
-def verified_text(found: Verified, names: Sequence[str], questions: Sequence[str] = ()) -> str:
+def verified_text(
+    found: Verified, names: Sequence[str], questions: Sequence[str] = (), model: str | None = None
+) -> str:
     """The statement, and which networks it is about."""
     lines = [f"verified: {found.statement}"]
     for place, digest in enumerate(found.networks):
@@ -18,6 +20,8 @@ def verified_text(found: Verified, names: Sequence[str], questions: Sequence[str
     # Of other kinds only the box was compared: what a file says of outputs is another question.
     answers = "it answers" if found.kind == "specification" else "its box is that of"
     lines += [f"  {answers} {question}" for question in questions]
+    if model is not None:
+        lines.append(f"  its program is the one that {model} exports")
     if found.networks and not names:
         lines.append("  (give the networks and data after the file to see whether it is about them)")
     return "\n".join(lines)

@@ -86,15 +86,29 @@ def _claim(
     element = make_exact(architecture.group, found.alignment.moves, found.frames)
     if element is None:
         return None, None
-    held = {name: tensor for name, tensor in pair.first.state.items() if _is_shared(pair, name)}
     moved = (
         {name for name, _ in found.frames}
         | set(found.shifts)
         | {name for each in architecture.folds for name in names_in(each)}
     )
+    held = _shared_tensors(pair)
     still = {name for name in architecture.program.buffers if name in held and name not in moved}
     program = list_program(architecture.program, named, still, held)
     return (program, element) if program is not None else (None, None)
+
+
+def list_program_of_model(certificate: Mapping[str, Any], pair: CheckpointPair) -> dict[str, Any] | None:
+    """The program of two checkpoints' model, listed as in a certificate about them; None where it cannot be."""
+    if pair.architecture.program is None:
+        return None
+    named = [name for name, *_ in certificate["tensors"]]
+    still = {attributes["name"] for op, _, attributes, _ in certificate["program"]["nodes"] if op == "held"}
+    return list_program(pair.architecture.program, named, still, _shared_tensors(pair))
+
+
+def _shared_tensors(pair: CheckpointPair) -> dict[str, torch.Tensor]:
+    """Tensors that both have."""
+    return {name: tensor for name, tensor in pair.first.state.items() if _is_shared(pair, name)}
 
 
 def _is_shared(pair: CheckpointPair, name: str) -> bool:

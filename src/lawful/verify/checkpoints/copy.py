@@ -114,7 +114,8 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     facts = {"tensors": len(shapes), "numbers": found.total, "moved_only": found.exact, "entry": found.worst,
              "tensor": found.where, "relative": found.furthest, "folds": len(folds), "matrices": len(matrices),
              "inverse": off, "dropped": sum(found.dropped.values()), "means": found.means,
-             "own": sum(own.values()), "function": proof is not None and not proof.open}  # fmt: skip
+             "own": sum(own.values()), "function": proof is not None and not proof.open,
+             "program": None if proof is None else proof.digest}  # fmt: skip
     return Finding(statement, facts, digests)
 
 

@@ -89,8 +89,13 @@ def read_program(value: object, shapes: dict[str, tuple[int, ...]]) -> ListedPro
     outputs = tuple(integers(parts["outputs"], "program.outputs", 0, len(nodes) - 1, most=1_000))
     require(bool(outputs), "the program has no output")
     _need_room(nodes, outputs)
+    return ListedProgram(tuple(nodes), outputs, program_digest(value))
+
+
+def program_digest(value: object) -> str:
+    """Names a listed program: SHA-256 of its JSON with sorted keys and no spaces."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return ListedProgram(tuple(nodes), outputs, hashlib.sha256(text.encode()).hexdigest())
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _need_room(nodes: list[ListedNode], outputs: tuple[int, ...]) -> None:

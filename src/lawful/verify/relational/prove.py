@@ -15,7 +15,7 @@ from lawful.verify.relational.chance import bits_of_chance, grown, words_of
 from lawful.verify.relational.claims import draw_assignment, exact_frames
 from lawful.verify.relational.degree import MOST, count_degree
 from lawful.verify.relational.operators import Runs
-from lawful.verify.relational.program import ListedProgram, read_program
+from lawful.verify.relational.program import ListedProgram, program_digest, read_program
 from lawful.verify.relational.residues import LEAST_BITS, Collision, Lanes, NotCovered
 
 
@@ -55,8 +55,9 @@ def run(
     """
     digest, nodes, unread, bits = "", 0, tuple[str, ...](), 0
     try:
+        digest = program_digest(listed_program)
         program = read_program(listed_program, dict(shapes))
-        digest, nodes = program.digest, len(program.nodes)
+        nodes = len(program.nodes)
         unread = tuple(name for name in shapes if name not in _read(program))
         field = Lanes()  # primes and points are drawn here, when all has been read
         frames = exact_frames(field, listed_frames, forms)
