@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 import torch
+from command_line import in_process
 from torch import nn
 
-from lawful.invariant_set import EntryGraph, entry_graph
+from lawful.invariant_set import EntryGraph, entry_graph, module_certificate
 from lawful.invariant_set.balance import Balance, balance, rounding
 from lawful.invariant_set.rebalance import rebalance
 from lawful.symmetry.scaling import EdgeBlock
@@ -103,3 +107,24 @@ def test_edges_that_cancel_and_masks_are_counted() -> None:
         "w", (3, 4, 2), np.zeros((3, 1, 1), int), np.zeros((1, 4, 1), int), np.array([[[True], [False]] * 2])
     )
     assert block.count == 3 * 2 * 2 == len(block.positions)
+
+
+@pytest.mark.parametrize("subcommand", ["components", "rebalance"])
+def test_what_no_certificate_holds_is_refused_before_the_work(
+    subcommand: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nets.py").write_text(
+        "from torch import nn\nnet = nn.Sequential(nn.Conv1d(1, 2, 1), nn.ReLU(), nn.Conv1d(2, 1, 1))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(module_certificate, "LARGEST", 3)
+
+    def work(*_: object, **__: object) -> None:
+        raise AssertionError("the work was done")
+
+    for name in ("lawful.invariant_set.locks.components.decide", "lawful.invariant_set.rebalance._newton"):
+        monkeypatch.setattr(name, work)
+    done = in_process(subcommand, "nets:net", "--input", "1,4", "--certificate", "proof.json", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "certificate" in done.stderr or "scalar weights" in done.stderr
+    assert not (tmp_path / "proof.json").exists()

@@ -11,7 +11,8 @@ import numpy as np
 
 from lawful.errors import Unsupported
 from lawful.invariant_set.locks.components import Components
-from lawful.invariant_set.module_graph import EntryGraph
+from lawful.invariant_set.module_graph import Balanced, EntryGraph
+from lawful.network import Mlp
 
 if TYPE_CHECKING:
     import torch
@@ -19,10 +20,15 @@ if TYPE_CHECKING:
 LARGEST = 1_000_000  # edges: a certificate is text
 
 
+def refuse_large(graph: Balanced | Mlp) -> None:
+    """Refuse what no certificate holds: known before the work."""
+    if isinstance(graph, EntryGraph) and graph.parameters > LARGEST:
+        raise Unsupported(f"a certificate lists every entry: {graph.parameters:,} are more than {LARGEST:,}")
+
+
 def written_entries(graph: EntryGraph) -> dict[str, Any]:
     """The graph as `lawful verify` reads it; `nodes` are numbered from 1, between the two ends that do not scale."""
-    if graph.parameters > LARGEST:
-        raise Unsupported(f"a certificate lists every entry: {graph.parameters:,} are more than {LARGEST:,}")
+    refuse_large(graph)
     scaling, state = graph.scaling, graph.state()
     if not np.array_equal(scaling.edge_values(state), graph.weights):
         raise Unsupported("its tensors cannot hold these weights exactly: there is no certificate of them")

@@ -55,13 +55,17 @@ def components(
     from lawful.invariant_set import components as decide
     from lawful.invariant_set import locked_outputs
     from lawful.invariant_set.certificate import certificate as evidence
+    from lawful.invariant_set.module_certificate import refuse_large
     from lawful.network import Architecture
     from lawful.report.structure.components import components_json, components_text
 
+    will_write(certificate)
     source = named.balanced()
     if isinstance(source, Architecture):
         source = source.initialise(seed=named.seed) if balance is None else source.to_dag()
     given = None if balance is None else read_balance(balance)
+    if certificate is not None:
+        refuse_large(source)
     with working("looking for locked weights"):
         found = decide(source, given, tolerance=tolerance)
     if certificate is not None:
@@ -99,12 +103,15 @@ def path(
     from lawful.formats.io.writing import write_bytes
     from lawful.formats.tensors.npz import dump
     from lawful.invariant_set import Apart, Unsettled, WeightPath, find_path, path_certificate
+    from lawful.invariant_set.module_certificate import refuse_large
     from lawful.report.structure.components import path_json, path_text
 
     will_write(out, certificate)
     read = (Named(each, activation, False, input_shape(input_size), 0, model, order, input_size)
             for each in (start, stop))  # fmt: skip
     first, last = map(_graph, read)
+    if certificate is not None:
+        refuse_large(first)
     with working("looking for a path"):
         found = find_path(first, last, tolerance=tolerance)
     if out is not None and isinstance(found, WeightPath):
@@ -148,10 +155,14 @@ def rebalance(
         raise LawfulError("--data goes with --objective")
     from lawful.invariant_set import components as decide
     from lawful.invariant_set import rebalance_certificate, unlock
+    from lawful.invariant_set.module_graph import as_dag
     from lawful.invariant_set.rebalance import rebalance as balanced_at
     from lawful.report.structure.components import rebalance_json, rebalance_text
 
+    will_write(out, certificate)
     found = _graph(named)
+    if certificate is not None:
+        as_dag(found.to_dag())  # a certificate is about graphs of scalar weights: known before the work
     target = read_balance(Path(balance)) if balance not in ("zero", "unlock") else 0.0
     with working("rebalancing"):
         done = unlock(found) if balance == "unlock" else balanced_at(found, target)

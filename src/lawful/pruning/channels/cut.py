@@ -39,11 +39,12 @@ def cut_tensors(state: KeptChannels) -> dict[str, Floats]:
         rows, columns = state.alive_at(operation.name), state.alive_at(operation.sources[0])
         for role, name in operation.tensors.items():
             if name is not None:
-                array = state.arrays[name][rows]
+                array = state.arrays[name]
+                array = array if rows.all() else array[rows]  # most tensors of most networks stay as they are
                 if operation.groups > 1 and role == "weight":
                     array = cut_rows(state.arrays[name], operation.groups, rows, columns)
                 elif operation.kind == "layer" and role == "weight":
-                    array = array[:, columns]
+                    array = array if columns.all() else array[:, columns]
                 found[name] = np.swapaxes(array, 0, 1) if name in state.program.transposed else array
         weight = operation.tensors.get("weight")
         if weight in state.added:

@@ -8,7 +8,6 @@ left, node by node, and its outputs are compared as well.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from lawful.errors import Unsupported
 from lawful.program.backends.torch_module import ProgramModule
-from lawful.program.frontends.export import export_module
+from lawful.program.frontends.export import copied, export_module, twin_of
 from lawful.program.frontends.torch_export import read_exported
 from lawful.program.program import Program
 from lawful.pruning.channels.constant_values import BITS
@@ -35,6 +34,8 @@ from lawful.pruning.files.onnx_sizes import stated_sizes
 from lawful.pruning.files.plain_weights import permanent
 from lawful.result import Shown
 from lawful.sources.onnx.module import OnnxModule
+
+DOUBLED = 100_000_000  # parameters up to which there is a copy in float64, of 0.8 GB
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +95,13 @@ def prune_channels(
     """
     plain, notes = permanent(module)
     cached = without_caches(plain)
-    double = copy.deepcopy(plain).double()
+    # What is exact is read from the weights themselves; outputs are compared in float64 where a copy is no burden.
+    large = sum(tensor.numel() for tensor in module.parameters()) > DOUBLED
+    double = plain if large else twin_of(plain)
     examples = [_example(entry, seed + place) for place, entry in enumerate(inputs)]
+    if large:
+        kind = next((each.dtype for each in plain.parameters() if each.is_floating_point()), torch.float32)
+        examples = [each.to(kind) if each.is_floating_point() else each for each in examples]
     case = _Case(module, plain, double, read_program_of(double, examples), examples, notes, fold, certified)
     found = _first_that_fits(case)
     for each in (found.original, found.module):
@@ -115,6 +121,11 @@ class _Case:
     notes: tuple[str, ...]
     fold: bool
     certified: bool
+
+    @property
+    def kind(self) -> torch.dtype:
+        """The type in which outputs are compared."""
+        return next((each.dtype for each in self.double.parameters() if each.is_floating_point()), torch.float64)
 
 
 def read_program_of(module: nn.Module, examples: Sequence[torch.Tensor], held: Collection[str] = ()) -> Program:
@@ -156,9 +167,9 @@ def _pruned(case: _Case, reading: ChannelReading, as_program: str = "") -> Chann
     small: nn.Module
     tidied = None
     if as_program:
-        small = ProgramModule(cut_program(reading, state), torch.float64)
+        small = ProgramModule(cut_program(reading, state), case.kind)
     else:
-        small = copy.deepcopy(double)
+        small = _sharing(double)
         shrink(small, state)
         if isinstance(double, OnnxModule) and isinstance(small, OnnxModule):
             small.sizes = stated_sizes(double, state, case.examples)
@@ -169,7 +180,8 @@ def _pruned(case: _Case, reading: ChannelReading, as_program: str = "") -> Chann
     if not as_program and (state.removed or tidied is not None):
         _check_program(reading, state, small, case.examples, tidied)
     _typed(small, case.plain)
-    rounded = max((gap for gap, _ in differences(double, copy.deepcopy(small).double(), case.examples)), default=0.0)
+    typed = twin_of(small) if case.kind is torch.float64 else small
+    rounded = max((gap for gap, _ in differences(double, typed, case.examples)), default=0.0)
     modes = {name: part.training for name, part in case.module.named_modules()}
     for name, part in small.named_modules():
         part.training = modes.get(name, False)
@@ -200,6 +212,12 @@ def _check_program(
         raise FixedSizes(str(refusal)) from None
     if not same:
         raise FixedSizes(f"{type(small).__name__} computes something else than its graph shows once it is smaller")
+
+
+def _sharing(module: nn.Module) -> nn.Module:
+    """A copy whose tensors are others, in the same memory: those that are cut get memory of their own."""
+    parameters = {id(each): nn.Parameter(each.detach(), each.requires_grad) for each in module.parameters()}
+    return copied(module, parameters | {id(each): each.detach() for each in module.buffers()})
 
 
 def _closed(module: nn.Module, program: ChannelProgram) -> set[str]:

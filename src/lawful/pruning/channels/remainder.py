@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,30 +122,21 @@ def count_entries(marks: Marks, shape: Shape) -> Shape:
     return tuple(n * whole if have == 1 else n for n, have, whole in zip(sizes, marks.shape, shape, strict=True))
 
 
-class _Positions:
-    """The weights' own positions in place of their numbers."""
-
-    def __init__(self, state: KeptChannels) -> None:
-        self.program, self.alive_at = state.program, state.alive_at
-        self.arrays: dict[str, Any] = {
-            name: np.arange(array.size).reshape(array.shape) for name, array in state.arrays.items()
-        }
-        self.added: dict[str, Any] = {}
-
-
 def mark_weights(state: KeptChannels) -> dict[str, Marks]:
-    """For every entry of a weight whether it is left: its position is cut like its number."""
-    positions = _Positions(state)
-    grouped = {str(each.tensors["weight"]): each.groups for each in state.program.operations if each.groups > 1}
+    """For every entry of a weight whether it is left."""
     found: dict[str, Marks] = {}
-    for name, kept in cut_tensors(positions).items():
-        marks: Any = np.zeros(positions.arrays[name].size, dtype=bool)
-        marks[np.asarray(kept).ravel()] = True
-        marks = marks.reshape(positions.arrays[name].shape)
-        if name in grouped:  # written out as whole rows while channels leave
-            every = (np.ones(size, dtype=bool) for size in marks.shape[:2])
-            marks = cut_rows(marks, grouped[name], *every)
-        found[name] = np.swapaxes(marks, 0, 1) if name in state.program.transposed else marks
+    for operation in state.program.operations:
+        for role, name in operation.tensors.items():
+            if name is None:
+                continue
+            marks = np.ones(state.arrays[name].shape, dtype=bool)
+            marks[~state.alive_at(operation.name)] = False
+            if operation.kind == "layer" and role == "weight":
+                marks[:, ~state.alive_at(operation.sources[0])] = False
+            if operation.groups > 1 and role == "weight":  # written out as whole rows while channels leave
+                every = np.ones(len(marks), dtype=bool), np.ones(len(marks[0]), dtype=bool)
+                marks = cut_rows(marks, operation.groups, *every)
+            found[name] = np.swapaxes(marks, 0, 1) if name in state.program.transposed else marks
     return found
 
 

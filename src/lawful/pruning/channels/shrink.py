@@ -17,7 +17,7 @@ from lawful.pruning.channels.groups import groups_left
 from lawful.pruning.channels.program import Heads, Operation
 from lawful.types import Floats
 
-COMPARED = 1e-9  # relative difference of outputs in float64
+COMPARED, COMPARED_SINGLE = 1e-9, 1e-2  # relative difference of outputs, in float64 and in the types of a large model
 
 
 class FixedSizes(Unsupported):
@@ -28,7 +28,8 @@ class FixedSizes(Unsupported):
 def shrink(module: nn.Module, state: KeptChannels) -> None:
     """Cut every tensor to the cells that are left, and let the layers know their sizes."""
     for name, array in cut_tensors(state).items():
-        _put(module, name, array)
+        if not _same_memory(array, state.arrays.get(name)):  # neither cut nor changed: the module has it already
+            _put(module, name, array)
     groups = {
         str(each.tensors["weight"]): groups_left(each, state.alive_at(each.name))
         for each in state.program.operations if each.groups > 1
@@ -87,11 +88,17 @@ def _resize_heads(module: nn.Module, state: KeptChannels, operation: Operation, 
                 setattr(owner, each, new)
 
 
+def _same_memory(array: Floats, held: Floats | None) -> bool:
+    """Whether an array is one that the program holds, whole."""
+    return held is not None and array.size == held.size and not held.flags.writeable and np.shares_memory(array, held)
+
+
 def _put(module: nn.Module, name: str, array: Floats) -> None:
     where, _, last = name.rpartition(".")
     owner = module.get_submodule(where)
-    tensor = torch.as_tensor(np.ascontiguousarray(array))
     old = getattr(owner, last, None)
+    kind = next((each.dtype for each in module.parameters() if each.is_floating_point()), torch.float64)
+    tensor = torch.tensor(np.ascontiguousarray(array), dtype=kind if old is None else old.dtype)
     if last in owner._buffers:
         setattr(owner, last, tensor)
     else:
@@ -100,10 +107,11 @@ def _put(module: nn.Module, name: str, array: Floats) -> None:
 
 @torch.no_grad()
 def compared(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]) -> float:
-    """The largest difference of outputs; refused if it is more than rounding to float64."""
+    """The largest difference of outputs; refused if it is more than rounding."""
     worst = 0.0
+    double = all(each.dtype == torch.float64 for each in one.parameters() if each.is_floating_point())
     for gap, scale in differences(one, two, examples):
-        if not gap <= COMPARED * scale:
+        if not gap <= (COMPARED if double else COMPARED_SINGLE) * scale:
             raise FixedSizes(
                 f"{type(one).__name__} computes something else than its graph shows: outputs differ by {gap:.2g}"
             )

@@ -43,13 +43,17 @@ class RemovedChannel:
 
 
 def read_arrays(source: Program, program: ChannelProgram) -> dict[str, Floats]:
-    """The weights of all operations in float64, rows first."""
+    """The weights of all operations, rows first: those of the program, not to be changed."""
     found: dict[str, Floats] = {}
     for name in dict.fromkeys(name for each in program.operations for name in each.tensors.values()):
         if name is not None:
             held = source.tensors[name]
-            own = held.detach().cpu().double().numpy() if hasattr(held, "detach") else held
-            array = np.array(own, dtype=np.float64)
+            if hasattr(held, "detach"):
+                held = held.detach().cpu()
+                held = (held if str(held.dtype) in ("torch.float32", "torch.float64") else held.double()).numpy()
+            array = np.asarray(held)
+            array = (array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)).view()
+            array.flags.writeable = False  # a weight that changes is copied first: `ChannelWeights.own_weight`
             if not np.isfinite(array).all():
                 raise InvalidNetwork(f"a weight of {name[:60]} is not finite")
             found[name] = np.swapaxes(array, 0, 1) if name in program.transposed else array
@@ -104,14 +108,21 @@ class ChannelWeights:
         return tuple(cell for cell, alive in self.alive.items() if not alive)
 
     def weight(self, operation: Operation) -> Floats:
-        """The weight of a layer."""
-        return self.arrays[str(operation.tensors["weight"])]
+        """The weight of a layer, in float64."""
+        return self.arrays[str(operation.tensors["weight"])].astype(np.float64, copy=False)
+
+    def own_weight(self, operation: Operation) -> Floats:
+        """The weight of a layer, to be changed: large models are held once, and only what changes is copied."""
+        name = str(operation.tensors["weight"])
+        if not self.arrays[name].flags.writeable or self.arrays[name].dtype != np.float64:
+            self.arrays[name] = np.array(self.arrays[name], dtype=np.float64)
+        return self.arrays[name]
 
     def bias(self, operation: Operation) -> Floats:
         """The bias of a layer, zeros if it has none."""
         place = operation.tensors["bias"]
         if place is not None:
-            return self.arrays[place]
+            return self.arrays[place].astype(np.float64, copy=False)
         weight = str(operation.tensors["weight"])
         return self.added.get(weight, np.zeros(len(self.arrays[weight])))
 
@@ -168,7 +179,7 @@ class ChannelWeights:
                 leaders = [(np.flatnonzero(cells == leader).tolist(), factor) for leader, factor in terms]
                 for number, mine in enumerate(places):
                     self._add_column(operation, mine, [(theirs[number], factor) for theirs, factor in leaders])
-                self.weight(operation)[:, places] = 0.0
+                self.own_weight(operation)[:, places] = 0.0
             return
         for layer, mine, others in self.grids.rows(side, cell, dict(terms), self.layers):
             self.moves.append(("row", str(layer.tensors["weight"]), mine, tuple(others.items())))
@@ -179,12 +190,12 @@ class ChannelWeights:
         """Columns of a layer take over multiples of another."""
         self.moves.append(("column", str(layer.tensors["weight"]), mine, tuple(terms)))
         for theirs, factor in terms:
-            inexact = _add_multiple(self.weight(layer), mine, theirs, factor)
+            inexact = _add_multiple(self.own_weight(layer), mine, theirs, factor)
             self.rounded(layer)[inexact] = True
 
     def _add_row(self, layer: Operation, mine: int, theirs: int, factor: Fraction) -> None:
         """A row of a layer, with its bias, takes over a multiple of another."""
-        turned = np.swapaxes(self.weight(layer), 0, 1)
+        turned = np.swapaxes(self.own_weight(layer), 0, 1)
         inexact = _add_multiple(turned, mine, theirs, factor).any()
         total = combined([(factor, self.exact_bias(layer, mine))], self.exact_bias(layer, theirs))
         bias = self.bias(layer).copy()
@@ -276,7 +287,7 @@ class ChannelWeights:
     def _absorb(self, cell: int, reason: Reason, facts: Facts) -> None:
         """Readers take over what the cell said, and no longer hear it."""
         for operation, places in self.readers.get(cell, []):
-            weight, source = self.weight(operation), operation.sources[0]
+            weight, source = self.own_weight(operation), operation.sources[0]
             if reason[0] == "constant":
                 self._fold(operation, places, facts.values(source, places))
             elif reason[0] == "duplicate":

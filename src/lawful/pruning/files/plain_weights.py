@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import nn
 from torch.nn.utils import remove_spectral_norm, remove_weight_norm
@@ -14,11 +12,14 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from lawful.errors import InvalidNetwork, Unsupported
+from lawful.program.frontends.export import copied
 
 
 @torch.no_grad()
 def permanent(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
-    """The copy, in eval mode, and what was made permanent in it; refused if hooks are left or a weight is not finite.
+    """A copy, in eval mode, and what was made permanent in it; refused if hooks are left or a weight is not finite.
+
+    Tensors are shared with the module where nothing has to be made permanent.
 
     >>> from torch.nn.utils.prune import l1_unstructured
     >>> plain, notes = permanent(nn.Sequential(l1_unstructured(nn.Linear(2, 2), "weight", amount=1)))
@@ -30,7 +31,8 @@ def permanent(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
             name = _tensor_of(hook)
             if name in vars(part):
                 vars(part)[name] = vars(part)[name].detach()
-    plain = copy.deepcopy(module).eval()
+    altered = any(part._forward_pre_hooks or is_parametrized(part) for part in module.modules())
+    plain = copied(module, shared=not altered).eval()
     notes: list[str] = []
     for name, part in list(plain.named_modules()):
         where = name or type(module).__name__

@@ -28,7 +28,7 @@ def silence(state: ChannelWeights, sites: Sites, gone: Collection[int]) -> dict[
     for number in gone:
         for weight, places in sites.units[number].places.items():
             if weight not in found:
-                found[weight] = state.arrays[weight].copy()
+                found[weight] = np.array(state.arrays[weight], dtype=np.float64)
             found[weight][:, list(places)] = 0.0
     return found
 

@@ -119,7 +119,7 @@ class _Replaced(_Scores):
             # a layer that reads only zeros has nothing to tell apart: any positive number keeps G invertible
             G = G + torch.eye(len(G), dtype=G.dtype) * (ridge * scale if scale > 0 else 1.0)
             self.inverse[weight] = torch.linalg.inv(G)
-            W = torch.as_tensor(state.arrays[weight]).reshape(len(state.arrays[weight]), -1)
+            W = torch.tensor(state.arrays[weight], dtype=torch.float64).reshape(len(state.arrays[weight]), -1)
             W = torch.cat([W, W.new_zeros(len(W), 1)], 1)
             values, vectors = torch.linalg.eigh(known.minded)
             kept = values > 1e-12 * max(float(values[-1]), 1e-300)
@@ -166,7 +166,7 @@ def _dropped(sites: Sites, state: ChannelWeights, statistics: Mapping[str, Layer
         for weight, places in unit.places.items():
             taps = sites.readers[weight].taps
             at = (torch.tensor(places)[:, None] * taps + torch.arange(taps)).flatten()
-            W = torch.as_tensor(state.arrays[weight]).reshape(len(state.arrays[weight]), -1)[:, at]
+            W = torch.tensor(state.arrays[weight], dtype=torch.float64).reshape(len(state.arrays[weight]), -1)[:, at]
             known = statistics[weight]
             found[number] += float(((known.minded @ W) * (W @ known.moments[at][:, at])).sum())
     return found
