@@ -117,3 +117,18 @@ def test_positions_outside_of_a_value_are_refused() -> None:
     x = b.input("x", (4, 3))
     with pytest.raises(Refused, match="from outside"):
         b.move(lambda t: t[np.array([7, 0])], x)
+
+
+def test_a_mask_with_a_number_is_the_movement_that_it_was() -> None:
+    """Masks of attention have one index map for all layers; it is the one that a movement by labels has."""
+    rng = np.random.default_rng(0)
+    for shape in ((3, 4), (2, 1, 4), (4,), (2, 3, 4)):
+        mask = rng.random(shape) < 0.5
+        mask.flat[:2] = True, False
+        for known in (mask, ~mask):
+            b = Builder()
+            x = b.input("x", (2, 3, 4))
+            whole, zeros = np.broadcast_to(known, x.shape), b.expand(b.constant(-1.0), x.shape)
+            moved = b.move(lambda s, t, whole=whole: np.where(whole, s, t), x, zeros)
+            assert b.where(b.constant(known), x, -1.0) is moved
+            assert b.where(b.constant(~known), -1.0, x) is moved

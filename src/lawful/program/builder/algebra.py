@@ -9,9 +9,11 @@ import math
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lawful.program.builder.movements import MovementBuilder
 from lawful.program.builder.nodes import Operand
+from lawful.program.index_map import IndexMap
 from lawful.program.program import Node, widest
 from lawful.program.table import ValueKind
 
@@ -105,7 +107,21 @@ class AlgebraBuilder(MovementBuilder):
         if bool(mask.all()) or not bool(mask.any()):
             return self.expand(a if bool(mask.all()) else b, shape)
         one, two = self.expand(a, shape), self.expand(b, shape)
+        for value, fill, known in ((one, b, mask), (two, a, ~mask)):
+            if value.op not in ("take", "constant") and self.number(fill) is not None:
+                return self._fill(value, fill, condition, known)
         return self.move(lambda s, t: np.where(mask, s, t), one, two)
+
+    def _fill(self, x: Node, fill: Node, condition: Node, mask: NDArray[np.bool_]) -> Node:
+        """A number where a mask does not hold: what `move` would make of it, by one index map for all layers."""
+        open_first = bool(mask.flat[0])  # sources stand in the order of their first use
+        key = condition.identity, x.shape, open_first
+        if key not in self._masks:
+            at = np.arange(x.size).reshape(x.shape)
+            self._masks[key] = IndexMap.of(np.where(mask, at, x.size) if open_first else np.where(mask, at + 1, 0))
+        number = self.constant(np.asarray(self.value(fill)).ravel()[:1], x.kind)
+        sources = (x, number) if open_first else (number, x)
+        return self._emit("take", sources, {"map": self._masks[key]}, x.shape, x.kind)
 
     def _pair(self, x: Operand, y: Operand, least: ValueKind = "b") -> tuple[Node, Node]:
         """Two operands of one kind."""

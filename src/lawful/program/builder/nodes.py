@@ -53,6 +53,7 @@ class NodeBuilder:
         self.place = ""  # the call of the source that is being read
         self.places: dict[Node, str] = {}
         self._known: dict[bytes, Node] = {}
+        self._masks: dict[tuple[bytes, Shape, bool], Any] = {}  # index maps of masks, which layers share
         self._opaque_calls = 0
         self.step = 0  # of the source: whoever reads one counts its calls here
         self.parts: dict[int, str] = {}  # of the source, by step

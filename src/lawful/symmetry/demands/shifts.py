@@ -111,7 +111,8 @@ class Shifts:
         inside = [d for d in dims if shape[d] > 1]
         start, size = self._phase, int(np.prod([shape[d] for d in inside], dtype=int))
         self._phase += size
-        return on(inside, shape, torch.arange(start, start + size))
+        # NumPy's memory: PyTorch aligns its own, and the C library hardly ever finds room again where such a block was
+        return on(inside, shape, torch.from_numpy(np.arange(start, start + size)))
 
     def phase_of(self, source: tuple[object, ...], shape: Sequence[int], dims: Iterable[int]) -> torch.Tensor:
         """The phases of what the data do in a place that has a name: the same each time it is named."""
