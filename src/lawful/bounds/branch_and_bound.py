@@ -55,15 +55,19 @@ class Splitting:
 
     def __init__(self, low: Floats, high: Floats, measure: Measure, bounder: Bounder, together: int = 64) -> None:
         """Bound the whole box; later this many `together`."""
-        self.measure, self.bounder, self.together = measure, bounder, together
+        self.measure: Measure = measure
+        self.bounder: Bounder = bounder
+        self.together: int = together
         self.ceiling: Floats | float = np.inf  # what is known of the gaps of all boxes together
-        self.width = np.where(high > low, high - low, 1.0)
-        self.tree = [-1]  # per node: the coordinate that was halved (children follow each other), −1 at a leaf
-        self.children = [0]
-        self.bounded = 1
+        self.width: Floats = np.where(high > low, high - low, 1.0)
+        self.tree: list[int] = [
+            -1
+        ]  # per node: the coordinate that was halved (children follow each other), −1 at a leaf
+        self.children: list[int] = [0]
+        self.bounded: int = 1
         self.open, self.corners = self._bounded(low[None], high[None], np.inf, np.inf, np.zeros(1, dtype=np.intp))
-        self.values = [float(self.open.value[0])]  # per node
-        self.done_gaps = np.full(self.open.gaps.shape[1], -np.inf)
+        self.values: list[float] = [float(self.open.value[0])]  # per node
+        self.done_gaps: Floats = np.full(self.open.gaps.shape[1], -np.inf)
         self.done_value = -np.inf
         self.stuck = -np.inf  # the largest bound of a box that is too small to halve
 

@@ -37,7 +37,10 @@ class IndexMap:
         self, shape: Shape, strides: Shape | None, offset: int = 0, positions: NDArray[np.int64] | None = None
     ) -> None:
         """Use `affine`, `contiguous` or `of`: they bring a map to its one form."""
-        self.shape, self.strides, self.offset, self._positions = shape, strides, offset, positions
+        self.shape: Shape = shape
+        self.strides: Shape | None = strides
+        self.offset: int = offset
+        self._positions: NDArray[np.int64] | None = positions
 
     @classmethod
     def affine(cls, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> IndexMap:

@@ -49,20 +49,21 @@ class MergedLayers:
                 slopes.append(layer.slopes)
                 places += [np.arange(start, start + len(bias))] * (number < last)
             start += len(bias)
-        self.depth = len(self.weights) - 1  # hidden layers
-        self.slopes = slopes[:-1]
-        self.slope = np.concatenate([*self.slopes, np.zeros(0)])
-        self.sizes = [len(bias) for bias in self.biases[:-1]]
-        self.cuts = np.cumsum([0, *self.sizes])
-        self.count = int(self.cuts[-1])
-        self.inputs = self.weights[0].shape[1]
-        self.places = np.concatenate([*places, np.zeros(0, int)]).astype(np.intp)  # among the neurons as given
-        self.given = [len(layer.bias) for layer in given[:-1]]
-        self.xsize = np.maximum(np.abs(low), np.abs(high))
+        self.depth: int = len(self.weights) - 1  # hidden layers
+        self.slopes: list[Floats] = slopes[:-1]
+        self.slope: Floats = np.concatenate([*self.slopes, np.zeros(0)])
+        self.sizes: list[int] = [len(bias) for bias in self.biases[:-1]]
+        self.cuts: Indices = np.cumsum([0, *self.sizes])
+        self.count: int = int(self.cuts[-1])
+        self.inputs: int = self.weights[0].shape[1]
+        self.places: Indices = np.concatenate([*places, np.zeros(0, int)]).astype(np.intp)  # among the neurons as given
+        self.given: list[int] = [len(layer.bias) for layer in given[:-1]]
+        self.xsize: Floats = np.maximum(np.abs(low), np.abs(high))
         # A dot product of n terms errs by n ulp, two a layer, and a constant passes two additions a layer.
         most = max(longest, *(max(layer.weight.shape) for layer in given))
-        self.g = 2 * (most + 2 * len(given) + 16) * ULP
-        self.scale, self.width = np.ones(self.count), np.where(high > low, high - low, np.maximum(np.abs(low), 1.0))
+        self.g: float = 2 * (most + 2 * len(given) + 16) * ULP
+        self.scale: Floats = np.ones(self.count)
+        self.width: Floats = np.where(high > low, high - low, np.maximum(np.abs(low), 1.0))
         self.measure(np.full(self.count, np.inf))
 
     def measure(self, known: Floats) -> None:

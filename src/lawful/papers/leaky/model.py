@@ -64,14 +64,14 @@ class LeakyResNet(nn.Module):
         grid = _tensor(equidistant(len(stack)) if steps is None else steps)
         if grid.shape != stack.shape[:1] or not bool((grid > 0).all()):
             raise InvalidNetwork(f"{len(stack)} layers need as many positive steps, got shape {tuple(grid.shape)}")
-        self.effective_depth = float(effective_depth)
-        self.softness = float(softness)
+        self.effective_depth: float = float(effective_depth)
+        self.softness: float = float(softness)
         self.learns_maps = learn_maps
-        self.weights = nn.Parameter(stack)
+        self.weights: nn.Parameter = nn.Parameter(stack)
         self.register_buffer("steps", grid)
         width = stack.shape[1]
-        self.into = _linear_map(into, (width, None), learn_maps)
-        self.out = _linear_map(out, (None, width), learn_maps)
+        self.into: nn.Parameter | None = _linear_map(into, (width, None), learn_maps)
+        self.out: nn.Parameter | None = _linear_map(out, (None, width), learn_maps)
 
     @classmethod
     def random(

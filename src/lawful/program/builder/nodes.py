@@ -45,11 +45,13 @@ class NodeBuilder:
 
         If the program `trains`, it says where values are detached from training.
         """
-        self.source, self.exact, self.trains = source, exact, trains
+        self.source: str = source
+        self.exact: bool = exact
+        self.trains: bool = trains
         self.tensors: dict[str, Any] = dict(tensors or {})
         self.inputs: list[Node] = []
         self.notes: Counter[str] = Counter()
-        self.most = math.inf  # entries that a call may make: a few bytes of a file must not become gigabytes
+        self.most: float = math.inf  # entries that a call may make: a few bytes of a file must not become gigabytes
         self.place = ""  # the call of the source that is being read
         self.places: dict[Node, str] = {}
         self._known: dict[bytes, Node] = {}

@@ -37,7 +37,8 @@ class PruningRegion:
     """A box of inputs, and what sums can be on it: by intervals, or `relaxed` by lines as well."""
 
     def __init__(self, box: Box, *, relaxed: bool = False) -> None:
-        self.box, self.relaxed = box, relaxed
+        self.box: Box = box
+        self.relaxed: bool = relaxed
         self._last: tuple[Dag, tuple[Floats, Floats]] | None = None
 
     def sums(self, dag: Dag) -> tuple[Floats, Floats]:

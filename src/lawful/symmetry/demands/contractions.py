@@ -20,17 +20,22 @@ class SumLetters:
     """The axes of an Einstein sum: those of both factors and the result, of x alone, of y alone, and summed ones."""
 
     def __init__(self, spec: str, x: Shape, y: Shape) -> None:
-        given, self.out = spec.split("->")
-        self.x, self.y = given.split(",")
-        self.sizes = {**dict(zip(self.x, x, strict=True)), **dict(zip(self.y, y, strict=True))}
-        self.batch = [c for c in self.out if c in self.x and c in self.y]
-        self.own = [[c for c in self.out if c in each and c not in self.batch] for each in (self.x, self.y)]
-        self.inner = [c for c in self.x if c in self.y and c not in self.out]
-        self.order = [*self.batch, *self.own[0], *self.own[1], *self.inner]
-        self.rank = len(self.order) - len(self.inner)
-        self.whole = tuple(self.sizes[c] for c in self.order)
-        self.shape = self.whole[: self.rank]
-        self.line = list(range(self.rank, len(self.order)))
+        factors, out = spec.split("->")
+        one, two = factors.split(",")
+        self.x: str = one
+        self.y: str = two
+        self.out: str = out
+        self.sizes: dict[str, int] = {**dict(zip(self.x, x, strict=True)), **dict(zip(self.y, y, strict=True))}
+        self.batch: list[str] = [c for c in self.out if c in self.x and c in self.y]
+        self.own: list[list[str]] = [
+            [c for c in self.out if c in each and c not in self.batch] for each in (self.x, self.y)
+        ]
+        self.inner: list[str] = [c for c in self.x if c in self.y and c not in self.out]
+        self.order: list[str] = [*self.batch, *self.own[0], *self.own[1], *self.inner]
+        self.rank: int = len(self.order) - len(self.inner)
+        self.whole: Shape = tuple(self.sizes[c] for c in self.order)
+        self.shape: Shape = self.whole[: self.rank]
+        self.line: list[int] = list(range(self.rank, len(self.order)))
 
     def axes(self, letters: Sequence[str]) -> list[int]:
         """Where letters stand in the axes of the sum."""

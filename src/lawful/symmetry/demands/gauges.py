@@ -64,9 +64,9 @@ class Gauges:
 
     def __init__(self, *, means: bool = False) -> None:
         """If `means`, only generators `1 1ᵀ` are asked for, which act on the mean of a space's coordinates."""
-        self.means = means
+        self.means: bool = means
         self.centrings: list[Link] = []
-        self.count = 1
+        self.count: int = 1
         self.axes: list[tuple[int, int]] = [(0, 1)]
         self.links: list[Link] = []
         self.relations: list[Relation] = []

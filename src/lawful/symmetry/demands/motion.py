@@ -66,7 +66,8 @@ class Follower:
     """Where demands are collected while motions are followed."""
 
     def __init__(self, gauges: Gauges) -> None:
-        self.gauges, self.shifts = gauges, Shifts()
+        self.gauges: Gauges = gauges
+        self.shifts: Shifts = Shifts()
         self.shapes: dict[str, Shape] = {}
 
     def pin(self, operation: str, *values: Motion, permutes: bool = False) -> None:

@@ -40,19 +40,19 @@ class SizedTower:
 
     def __init__(self, layers: list[DenseLayer], xsize: Floats, longest: int) -> None:
         """`xsize` bounds the inputs; `longest` is the length of the longest case."""
-        self.weights = [layer.weight for layer in layers]
-        self.biases = [layer.bias for layer in layers]
-        self.slopes = [layer.slopes for layer in layers[:-1]]
+        self.weights: list[Floats] = [layer.weight for layer in layers]
+        self.biases: list[Floats] = [layer.bias for layer in layers]
+        self.slopes: list[Floats] = [layer.slopes for layer in layers[:-1]]
         require(bool((layers[-1].slopes == 1).all()), "the last layer is not linear")
-        self.depth = len(layers) - 1
-        self.cuts = np.cumsum([0, *(len(bias) for bias in self.biases[:-1])])
-        self.count = int(self.cuts[-1])
+        self.depth: int = len(layers) - 1
+        self.cuts: NDArray[np.intp] = np.cumsum([0, *(len(bias) for bias in self.biases[:-1])])
+        self.count: int = int(self.cuts[-1])
         self.xsize = xsize
         # Coefficients on inputs underflow as those on sums do: a weight may be tiny and what it acts on huge.
         require(bool((xsize <= LARGEST).all()), "the box is too large for this check")
         # A dot product of n terms errs by n ulp, twice a layer, and a constant passes two additions a layer: 2n + 4H.
         most = max(longest, *(max(weight.shape) for weight in self.weights))
-        self.g = 2 * (most + 2 * self.depth + 16) * ULP
+        self.g: float = 2 * (most + 2 * self.depth + 16) * ULP
         self.measure(np.full(self.count, np.inf))
 
     def part(self, flat: NDArray[Any], layer: int) -> NDArray[Any]:

@@ -65,9 +65,9 @@ class Lanes:
             if n not in found and _is_prime(n):
                 found.append(n)
         self.primes = found
-        self.modulus = prod(found)
+        self.modulus: int = prod(found)
         self.p: Residues = np.array([*found, *found], dtype=np.int64)
-        self.random = np.random.Generator(np.random.Philox(secrets.randbits(128)))
+        self.random: np.random.Generator = np.random.Generator(np.random.Philox(secrets.randbits(128)))
         self.mixing = self.random.integers(0, 2**63, LANES, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         self.signed: dict[bytes, Fraction | None] = {}  # ratios that were met, as the numbers that they are
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lawful.errors import LawfulError
 from lawful.papers.leaky.model import LeakyResNet
@@ -36,17 +37,19 @@ class Objective:
             )
         self.precision = precision
         self.out = self.out.astype(precision)
-        self.targets = np.ascontiguousarray(task.targets.T)
-        self.steps = network.steps.numpy().copy()
-        self.depth, self.ridge, self.softness = network.effective_depth, float(ridge), network.softness
+        self.targets: NDArray[Any] = np.ascontiguousarray(task.targets.T)
+        self.steps: NDArray[Any] = network.steps.numpy().copy()
+        self.depth: float = network.effective_depth
+        self.ridge: float = float(ridge)
+        self.softness: float = network.softness
         layers, width, samples = network.layers, network.width, len(task)
-        self.roots = np.sqrt(self.steps)[:, None, None]
-        self.states = np.empty((layers + 1, width, samples), precision)
+        self.roots: NDArray[Any] = np.sqrt(self.steps)[:, None, None]
+        self.states: NDArray[Any] = np.empty((layers + 1, width, samples), precision)
         self.states[0] = task.inputs.T if into is None else into.detach().numpy() @ task.inputs.T
-        self.lifted = np.ones((layers, width + 1, samples), precision)
-        self.slopes = np.empty((layers, width, samples), precision)
-        self.momenta = np.empty((layers, width, samples), precision)  # ∂C/∂A_ℓ, ℓ = 1..L
-        self.moves = np.empty((layers, width, width + 1), precision)  # ρ_ℓ W_ℓ
+        self.lifted: NDArray[Any] = np.ones((layers, width + 1, samples), precision)
+        self.slopes: NDArray[Any] = np.empty((layers, width, samples), precision)
+        self.momenta: NDArray[Any] = np.empty((layers, width, samples), precision)  # ∂C/∂A_ℓ, ℓ = 1..L
+        self.moves: NDArray[Any] = np.empty((layers, width, width + 1), precision)  # ρ_ℓ W_ℓ
         self._kept = np.empty((width, samples), precision)  # a layer's scratch: allocating costs as much as adding
         self.data_cost = np.nan
         self.evaluations = 0
