@@ -24,6 +24,7 @@ from lawful.checkpoints.read_architecture import read_architecture
 from lawful.errors import CertificateError, NotACertificate
 from lawful.verify import verify
 from lawful.verify.checkpoints.element import ListedFrame
+from lawful.verify.checkpoints.folds import ListedMove, read_folds
 from lawful.verify.relational.chance import grown, words_of
 from lawful.verify.relational.prove import Proof, prove
 from lawful.verify.relational.residues import Lanes
@@ -110,7 +111,8 @@ class Claim:
             value = self.found.state()[name].double().numpy()
             return value, value
 
-        return prove(self.program, self.shapes, self.folds, self.frames, self.shifts, self.forms, held)
+        folds = read_folds(self.folds, self.shapes)
+        return prove(self.program, self.shapes, folds, self.frames, self.shifts, self.forms, held)
 
     def proved(self) -> bool:
         proof = self.prove()
@@ -545,5 +547,5 @@ def test_the_chance_of_an_error_follows_degrees() -> None:
     assert words_of(np.array([3.0, 0.5])) == 3 / 64  # 6 halves and one
     assert words_of(np.array([2**62 + 1])) > 61 / 64
     shapes = {"c": (1,), "x": (1,)}
-    folds = [{"fold": "move", "source": "c", "target": "x"}]
+    folds = [ListedMove("c", "x")]
     assert grown(shapes, folds * 3, {}, {}, [])["x"].degree > grown(shapes, folds, {}, {}, [])["x"].degree > 2

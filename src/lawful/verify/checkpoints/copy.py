@@ -30,7 +30,7 @@ from lawful.verify.checkpoints.element import (
     terms_of,
 )
 from lawful.verify.checkpoints.files import FormTensors, need_one_reading, read_sources
-from lawful.verify.checkpoints.folds import KINDS, FoldedTensors, clusters, name_of
+from lawful.verify.checkpoints.folds import NAMES, Fold, FoldedTensors, clusters, name_of, read_folds
 from lawful.verify.checkpoints.own import need_partners, own_numbers
 from lawful.verify.checkpoints.settings import check_settings
 from lawful.verify.core.checkpoint import Array, survey
@@ -77,7 +77,7 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     )
     require(first.shapes == second.shapes, "tensors of A and B are of different sizes")
     shapes = second.shapes
-    folds = items(parts["folds"], "folds", most=100_000)
+    folds = read_folds(parts["folds"], shapes)
     matrices, partners, off, forms = read_matrices(parts["matrices"], numbers)
     frames = read_frames(parts["frames"], matrices, partners, shapes)
     shifts = read_shifts(parts["shifts"], shapes)
@@ -136,7 +136,7 @@ class _Comparison:
         entries that are off by half of their terms, however small these are beside others of their line."""
         return self.total - sum(self.dropped.values()) - self.means - sum(own.values()) - self.apart
 
-    def compare(self, one: dict[str, Array], two: dict[str, Array], folds: list[Any]) -> None:
+    def compare(self, one: dict[str, Array], two: dict[str, Array], folds: list[Fold]) -> None:
         """The tensors of one cluster, as they are stored in A and B."""
         first, second = FoldedTensors(one, folds), FoldedTensors(two, folds)
         for name in {*first.dropped, *second.dropped}:
@@ -274,12 +274,12 @@ def _cut(array: Array, along: int, where: slice) -> Array:
     return found
 
 
-def _statement(digests: tuple[str, ...], found: _Comparison, left: int, folds: list[Any], tensors: int) -> str:
+def _statement(digests: tuple[str, ...], found: _Comparison, left: int, folds: list[Fold], tensors: int) -> str:
     count = f"the {left:,}" if left == found.total else f"{left:,} of the {found.total:,}"
     words = f"{short(digests[1])} holds {count} floating-point numbers of {short(digests[0])} in {tensors} tensors, "
     words += "permuted, scaled and mixed as the certificate lists"
     if folds:
-        kinds = [(sum(each["fold"] == kind for each in folds), kind) for kind in KINDS]
+        kinds = [(sum(isinstance(fold, kind) for fold in folds), name) for kind, name in NAMES.items()]
         words += f" after {len(folds)} folds ({', '.join(f'{count} {kind}' for count, kind in kinds if count)})"
     if found.exact == found.total:
         return f"{words}: every number exactly"

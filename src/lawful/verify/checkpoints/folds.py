@@ -1,18 +1,92 @@
-"""Folds of a checkpoint, carried out again on its tensors: gains, statistics, biases, means."""
+"""Folds of a certificate, read once, and carried out on the tensors of a file: gains, statistics, biases, means."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
-from typing import Any, SupportsInt
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, SupportsInt
 
 import numpy as np
 
 from lawful.errors import NotACertificate
-from lawful.verify.core.checkpoint import Array
+from lawful.verify.core.checkpoint import Array, Shapes
 from lawful.verify.core.schema import integer, integers, items, number, object_with_keys, require, truth, word
 
 Tensors = dict[str, Array]
-KINDS = ("gain", "statistics", "value", "move", "drop", "centre")
+KEYS = {
+    "gain": "gain offset plus readers centred", "statistics": "gain offset mean variance epsilon writer",
+    "value": "bias rows columns reader", "move": "source target", "drop": "tensor", "centre": "tensor axis amount",
+}  # fmt: skip
+
+
+class ListedReader(NamedTuple):
+    """A layer: its inputs (or, of a writer, its outputs) lie along an axis of its weight."""
+
+    weight: str
+    axis: int
+    bias: str | None
+
+
+class ListedGain(NamedTuple):
+    """W diag(g + plus) for all readers; their biases take over W o, if all have one, else o is divided by the gain."""
+
+    gain: str | None
+    offset: str | None
+    plus: float
+    readers: list[ListedReader]
+    centred: bool
+
+    @property
+    def carried(self) -> bool:
+        """Whether all readers have a bias."""
+        return all(reader.bias is not None for reader in self.readers)
+
+
+class ListedStatistics(NamedTuple):
+    """γ (x - mean)/sqrt(variance + ε) + β becomes x times a gain plus an offset, the gain goes into the writer."""
+
+    gain: str
+    offset: str
+    mean: str
+    variance: str
+    epsilon: float
+    writer: ListedReader | None
+
+
+class ListedValue(NamedTuple):
+    """Rows of a bias of values go through the columns that read them into the bias of attention's output."""
+
+    bias: str
+    rows: Any
+    columns: list[Any]
+    weight: str
+    axis: int
+    target: str
+
+
+class ListedMove(NamedTuple):
+    """One vector is added to another."""
+
+    source: str
+    target: str
+
+
+class ListedDrop(NamedTuple):
+    """A tensor is 0."""
+
+    tensor: str
+
+
+class ListedCentre(NamedTuple):
+    """Means along an axis are taken off, as often as a number of the file says: once or not at all."""
+
+    tensor: str
+    axis: int
+    amount: str
+
+
+Fold = ListedGain | ListedStatistics | ListedValue | ListedMove | ListedDrop | ListedCentre
+NAMES = {ListedGain: "gain", ListedStatistics: "statistics", ListedValue: "value", ListedMove: "move",
+         ListedDrop: "drop", ListedCentre: "centre"}  # fmt: skip
 
 
 def name_of(value: object, tensors: Container[str], where: str) -> str:
@@ -22,31 +96,108 @@ def name_of(value: object, tensors: Container[str], where: str) -> str:
     return value
 
 
-def clusters(names: Iterable[str], folds: list[Any]) -> Iterator[tuple[list[str], list[Any]]]:
+def read_folds(value: object, shapes: Shapes) -> list[Fold]:
+    """The folds in order; each must fit the tensors that it names."""
+    folds = []
+    for item in items(value, "folds", most=100_000):
+        kind = word(item.get("fold") if isinstance(item, dict) else None, "folds", *KEYS)
+        folds.append(_fold(kind, object_with_keys(item, "folds", f"fold {KEYS[kind]}"), shapes))
+    return folds
+
+
+def _fold(kind: str, parts: dict[str, Any], shapes: Shapes) -> Fold:
+    def name(key: str) -> str:
+        return name_of(parts[key], shapes, "folds")
+
+    if kind == "gain":
+        gain, offset = (None if parts[key] is None else name(key) for key in ("gain", "offset"))
+        readers = [_reader(each, shapes) for each in items(parts["readers"], "folds", most=10_000)]
+        require(bool(readers), "a gain is folded into nothing")
+        vectors = [each for each in (gain, offset) if each is not None]
+        fits = all(shapes[each] == (shapes[r.weight][r.axis],) for each in vectors for r in readers)
+        require(fits, "a gain does not fit the layer that reads it")
+        fold = ListedGain(gain, offset, number(parts["plus"], "folds"), readers, truth(parts["centred"], "folds"))
+        require(offset is None or fold.carried or gain is not None, "an offset is folded into nothing")
+        for reader in readers if offset is not None and fold.carried else []:
+            _require_bias(reader, shapes)
+        return fold
+    if kind == "statistics":
+        gain, offset, mean, variance = four = [name(key) for key in ("gain", "offset", "mean", "variance")]
+        writer = None if parts["writer"] is None else _reader(parts["writer"], shapes)
+        count = shapes[four[0]]
+        require(len(count) == 1 and all(shapes[each] == count for each in four), "statistics do not fit each other")
+        if writer is not None:
+            own = (shapes[writer.weight][writer.axis],)
+            require(count == own, "statistics do not fit the layer before them")
+            require(writer.bias is None or shapes[writer.bias] == own, "a bias does not fit its layer")
+        return ListedStatistics(gain, offset, mean, variance, number(parts["epsilon"], "folds"), writer)
+    if kind == "value":
+        bias, reader = name("bias"), _reader(parts["reader"], shapes)
+        require(reader.bias is not None and reader.bias != bias, "the bias of values has no output to go to")
+        _require_bias(reader, shapes)
+        rows = integers(parts["rows"], "folds", 0, len_of(shapes[bias]) - 1)
+        last = shapes[reader.weight][reader.axis] - 1
+        copies = [
+            integers(each, "folds", 0, last, length=len(rows)) for each in items(parts["columns"], "folds", most=10_000)
+        ]
+        once = all(len(set(each)) == len(each) for each in (rows, *copies))
+        require(bool(copies) and once, "the bias of values goes nowhere, or twice")
+        return ListedValue(bias, np.array(rows, dtype=int), [np.array(each, dtype=int) for each in copies],
+                           reader.weight, reader.axis, str(reader.bias))  # fmt: skip
+    if kind == "move":
+        move = ListedMove(name("source"), name("target"))
+        fits = move.source != move.target and shapes[move.source] == shapes[move.target]
+        require(fits, "a vector does not fit where it is moved")
+        return move
+    if kind == "drop":
+        return ListedDrop(name("tensor"))
+    tensor = name("tensor")
+    return ListedCentre(tensor, integer(parts["axis"], "folds", 0, len(shapes[tensor]) - 1), name("amount"))
+
+
+def len_of(shape: tuple[int, ...]) -> int:
+    """The length of a vector."""
+    require(len(shape) == 1, "what is folded is no vector")
+    return shape[0]
+
+
+def _reader(value: object, shapes: Shapes) -> ListedReader:
+    parts = object_with_keys(value, "reader", "weight axis bias")
+    weight = name_of(parts["weight"], shapes, "reader")
+    axis = integer(parts["axis"], "reader", 0, len(shapes[weight]) - 1)
+    return ListedReader(weight, axis, None if parts["bias"] is None else name_of(parts["bias"], shapes, "reader"))
+
+
+def _require_bias(reader: ListedReader, shapes: Shapes) -> None:
+    shape = shapes[reader.weight]
+    fits = shapes[str(reader.bias)] == (*shape[: reader.axis], *shape[reader.axis + 1 :])
+    require(fits, "a bias does not fit its layer")
+
+
+def tensors_of(fold: Fold) -> list[str]:
+    """The tensors that a fold names."""
+    layers = (
+        fold.readers if isinstance(fold, ListedGain) else [fold.writer] if isinstance(fold, ListedStatistics) else []
+    )
+    inside = [part for layer in layers if layer is not None for part in layer]
+    return list(dict.fromkeys(part for part in (*fold, *inside) if isinstance(part, str)))
+
+
+def clusters(names: Iterable[str], folds: Sequence[Fold]) -> Iterator[tuple[list[str], list[Fold]]]:
     """Tensors that folds join, and these folds in order; a tensor that no fold names is alone."""
     of = {name: [name] for name in names}
-    folding: dict[int, list[Any]] = {}
-    for order, each in enumerate(folds):
-        joined = list({id(of[name]): of[name] for name in _named(each) if name in of}.values())
-        if not joined:
-            raise NotACertificate("folds: one names no tensor of the certificate")
+    folding: dict[int, list[tuple[int, Fold]]] = {}
+    for order, fold in enumerate(folds):
+        joined = list({id(of[name]): of[name] for name in tensors_of(fold)}.values())
         target = max(joined, key=len)
         own = sorted((entry for group in joined for entry in folding.pop(id(group), [])), key=lambda entry: entry[0])
         for group in joined:
             if group is not target:
                 target += group
                 of.update(dict.fromkeys(group, target))
-        folding[id(target)] = [*own, (order, each)]
+        folding[id(target)] = [*own, (order, fold)]
     for group in {id(group): group for group in of.values()}.values():
-        yield group, [each for _, each in folding.get(id(group), [])]
-
-
-def _named(value: object) -> Iterator[str]:
-    """All words in a fold."""
-    if isinstance(value, str):
-        yield value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _named(inner)
+        yield group, [fold for _, fold in folding.get(id(group), [])]
 
 
 class FoldedTensors:
@@ -56,43 +207,26 @@ class FoldedTensors:
     added to them; `means` how many means of lines were taken off; `epsilon` is the largest ε.
     """
 
-    def __init__(self, raw: Tensors, folds: list[Any]) -> None:
+    def __init__(self, raw: Tensors, folds: Sequence[Fold]) -> None:
         self.raw, self.state = raw, dict(raw)
         self.sizes, self.terms = {name: np.abs(array) for name, array in raw.items()}, dict.fromkeys(raw, 1)
         self.dropped: dict[str, int] = {}
         self.means, self.epsilon = 0, 0.0
-        for each in folds:
-            self._carry_out(each)
-
-    def _carry_out(self, each: Any) -> None:
-        if not isinstance(each, dict):
-            raise NotACertificate("folds: expected objects")
-        kind = word(each.get("fold"), "folds", *KINDS)
-        if kind == "gain":
-            self._gain(object_with_keys(each, "folds", "fold gain offset plus readers centred"))
-        elif kind == "statistics":
-            self._statistics(object_with_keys(each, "folds", "fold gain offset mean variance epsilon writer"))
-        elif kind == "value":
-            self._value(object_with_keys(each, "folds", "fold bias rows columns reader"))
-        elif kind == "move":
-            self._move(object_with_keys(each, "folds", "fold source target"))
-        elif kind == "centre":
-            self._centre(object_with_keys(each, "folds", "fold tensor axis amount"))
-        else:
-            name = self._name(object_with_keys(each, "folds", "fold tensor")["tensor"])
-            self._lost(name, np.count_nonzero(self.state[name]))
-            self._clear(name)
-
-    # Parts of them
-
-    def _name(self, value: object) -> str:
-        return name_of(value, self.raw, "folds")
-
-    def _reader(self, value: object) -> tuple[str, int, str | None]:
-        parts = object_with_keys(value, "reader", "weight axis bias")
-        weight = name_of(parts["weight"], self.raw, "reader")
-        axis = integer(parts["axis"], "reader", 0, self.raw[weight].ndim - 1)
-        return weight, axis, None if parts["bias"] is None else name_of(parts["bias"], self.raw, "reader")
+        for fold in folds:
+            match fold:
+                case ListedGain():
+                    self._gain(fold)
+                case ListedStatistics():
+                    self._statistics(fold)
+                case ListedValue():
+                    self._value(fold)
+                case ListedMove():
+                    self._move(fold)
+                case ListedCentre():
+                    self._centre(fold)
+                case ListedDrop(name):
+                    self._lost(name, np.count_nonzero(self.state[name]))
+                    self._clear(name)
 
     def _clear(self, name: str) -> None:
         self.state[name], self.sizes[name] = np.zeros_like(self.raw[name]), np.zeros_like(self.raw[name])
@@ -123,92 +257,71 @@ class FoldedTensors:
 
     # Kinds of folds
 
-    def _gain(self, each: dict[str, Any]) -> None:
-        gain, offset = (None if each[key] is None else self._name(each[key]) for key in ("gain", "offset"))
-        plus, centred = number(each["plus"], "folds"), truth(each["centred"], "folds")
-        readers = [self._reader(one) for one in items(each["readers"], "folds", most=10_000)]
-        require(bool(readers), "a gain is folded into nothing")
-        factor = None if gain is None else self.state[gain] + plus
-        carried = all(bias is not None for _, _, bias in readers)
-        for weight, axis, bias in readers:
-            fits = factor is None or factor.shape == (self.raw[weight].shape[axis],)
-            require(fits, "a gain does not fit the layer that reads it")
-            if offset is not None and carried and bias is not None:
+    def _gain(self, fold: ListedGain) -> None:
+        gain, offset = fold.gain, fold.offset
+        factor = None if gain is None else self.state[gain] + fold.plus
+        for weight, axis, bias in fold.readers:
+            if offset is not None and fold.carried and bias is not None:
                 self._add(bias, offset, weight, axis)
             if factor is not None:
                 self._multiply(weight, axis, factor, np.abs(factor))
-            if centred:
+            if fold.centred:
                 self._take_means(weight, axis)
-        if offset is not None:
-            require(carried or factor is not None, "an offset is folded into nothing")
-            if carried:
-                self._clear(offset)
-            elif factor is not None:
-                read = bool(((factor != 0) | (self.state[offset] == 0)).all())
-                require(read, "an offset is divided by a gain of zero")
-                divisor = np.where(factor != 0, factor, 1.0)  # nothing is read where gain and offset are zero
-                self.state[offset] = self.state[offset] / divisor
-                self.sizes[offset] = self.sizes[offset] / np.abs(divisor)
+        if offset is not None and fold.carried:
+            self._clear(offset)
+        elif offset is not None and factor is not None:
+            read = bool(((factor != 0) | (self.state[offset] == 0)).all())
+            require(read, "an offset is divided by a gain of zero")
+            divisor = np.where(factor != 0, factor, 1.0)  # nothing is read where gain and offset are zero
+            self.state[offset] = self.state[offset] / divisor
+            self.sizes[offset] = self.sizes[offset] / np.abs(divisor)
         if gain is not None:
-            self.state[gain] = np.full_like(self.state[gain], 1.0 - plus)
+            self.state[gain] = np.full_like(self.state[gain], 1.0 - fold.plus)
             self.sizes[gain] = np.abs(self.state[gain])
 
-    def _statistics(self, each: dict[str, Any]) -> None:
-        gain, offset, mean, variance = (self._name(each[key]) for key in ("gain", "offset", "mean", "variance"))
-        state, sizes, epsilon = self.state, self.sizes, number(each["epsilon"], "folds")
+    def _statistics(self, fold: ListedStatistics) -> None:
+        gain, offset, mean, variance, epsilon, writer = fold
+        state, sizes = self.state, self.sizes
         self.epsilon = max(self.epsilon, epsilon)
         require(bool((state[variance] + epsilon > 0).all()), "a variance is negative")
         self._lost(variance, np.count_nonzero(np.where(np.abs(state[variance]) < epsilon, state[variance], 0.0)))
         deviation = np.sqrt(state[variance] + epsilon)
         factor, size = state[gain] / deviation, np.abs(state[gain]) / deviation
         centre, spread = -state[mean], np.abs(state[mean])
-        if each["writer"] is not None:
-            weight, axis, bias = self._reader(each["writer"])
-            require(factor.shape == (self.raw[weight].shape[axis],), "statistics do not fit the layer before them")
-            if bias is not None:
-                centre, spread = centre + state[bias], spread + sizes[bias]
-                self._clear(bias)
-            self._multiply(weight, axis, factor, size)
+        if writer is not None:
+            if writer.bias is not None:
+                centre, spread = centre + state[writer.bias], spread + sizes[writer.bias]
+                self._clear(writer.bias)
+            self._multiply(writer.weight, writer.axis, factor, size)
         self._lost(mean, np.count_nonzero(centre[factor == 0]))
         state[offset], sizes[offset] = state[offset] + factor * centre, sizes[offset] + size * spread
         self.terms[offset] += 3
-        state[gain] = np.ones_like(factor) if each["writer"] is not None else factor
+        state[gain] = np.ones_like(factor) if writer is not None else factor
         sizes[gain] = np.abs(state[gain])
         self._clear(mean)
         state[variance] = np.full_like(centre, 1.0 - epsilon)
         sizes[variance] = np.abs(state[variance])
 
-    def _value(self, each: dict[str, Any]) -> None:
-        bias = self._name(each["bias"])
-        rows = np.array(integers(each["rows"], "folds", 0, len(self.raw[bias]) - 1))
-        weight, axis, target = self._reader(each["reader"])
-        require(target is not None and target != bias, "the bias of values has no output to go to")
-        copies = items(each["columns"], "folds", most=10_000)
-        require(bool(copies) and len(np.unique(rows)) == len(rows), "the bias of values goes nowhere, or twice")
-        for columns in copies:
-            picked = np.array(integers(columns, "folds", 0, self.raw[weight].shape[axis] - 1, length=len(rows)))
+    def _value(self, fold: ListedValue) -> None:
+        bias, target = fold.bias, fold.target
+        for columns in fold.columns:
             for tensors in (self.state, self.sizes):
-                part = np.moveaxis(tensors[weight], axis, 0)[picked]
-                tensors[str(target)] = tensors[str(target)] + np.tensordot(tensors[bias][rows], part, axes=([0], [0]))
-            self.terms[str(target)] += len(rows)
+                part = np.moveaxis(tensors[fold.weight], fold.axis, 0)[columns]
+                tensors[target] = tensors[target] + np.tensordot(tensors[bias][fold.rows], part, axes=([0], [0]))
+            self.terms[target] += len(fold.rows)
         for tensors in (self.state, self.sizes):
             tensors[bias] = tensors[bias].copy()
-            tensors[bias][rows] = 0
+            tensors[bias][fold.rows] = 0
 
-    def _move(self, each: dict[str, Any]) -> None:
-        source, target = (self._name(each[key]) for key in ("source", "target"))
-        fits = source != target and self.raw[source].shape == self.raw[target].shape
-        require(fits, "a vector does not fit where it is moved")
+    def _move(self, fold: ListedMove) -> None:
         for tensors in (self.state, self.sizes):
-            tensors[target] = tensors[target] + tensors[source]
-        self.terms[target] += self.terms[source]
-        self._clear(source)
+            tensors[fold.target] = tensors[fold.target] + tensors[fold.source]
+        self.terms[fold.target] += self.terms[fold.source]
+        self._clear(fold.source)
 
-    def _centre(self, each: dict[str, Any]) -> None:
+    def _centre(self, fold: ListedCentre) -> None:
         """Once for every tensor that names the amount: it is taken from the file, and 0 afterwards."""
-        tensor, amount = (self._name(each[key]) for key in ("tensor", "amount"))
-        axis = integer(each["axis"], "folds", 0, self.raw[tensor].ndim - 1)
-        share = float(self.raw[amount].reshape(-1)[0])
-        require(self.raw[amount].size == 1 and share in (0.0, 1.0), "a mean is taken off once or not at all")
-        self._take_means(tensor, axis, share)
-        self._clear(amount)
+        share = float(self.raw[fold.amount].reshape(-1)[0])
+        require(self.raw[fold.amount].size == 1 and share in (0.0, 1.0), "a mean is taken off once or not at all")
+        self._take_means(fold.tensor, fold.axis, share)
+        self._clear(fold.amount)

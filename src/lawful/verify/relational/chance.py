@@ -11,7 +11,7 @@ one in sums and add up in products.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log2, prod
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from lawful.verify.checkpoints.element import Form, ListedFrame, Rotation
+from lawful.verify.checkpoints.folds import Fold, tensors_of
 from lawful.verify.core.schema import require
 from lawful.verify.relational.program import ListedNode, ListedProgram
 from lawful.verify.relational.residues import LANES, LOG_PRIMES, PRIMES, SIGN_BITS, NotCovered
@@ -151,7 +152,7 @@ def _total(several: list[DegreeAndHeight]) -> DegreeAndHeight:
 
 def grown(
     shapes: Mapping[str, tuple[int, ...]],
-    folds: list[Any],
+    folds: Sequence[Fold],
     frames: Mapping[str, list[ListedFrame]],
     shifts: Mapping[str, list[np.ndarray[Any, Any]]],
     forms: list[Form],
@@ -160,7 +161,7 @@ def grown(
     degrees = {name: float(max(len(shape), 1)) for name, shape in shapes.items()}
     heights = dict.fromkeys(shapes, 0.0)
     for fold in folds:  # whatever a fold does, it multiplies each of its tensors once, and takes roots of some
-        names = {name for name in _words(fold) if name in degrees}
+        names = tensors_of(fold)
         degree, height = 2 + 2 * sum(degrees[name] for name in names), 2 + 2 * sum(heights[name] for name in names)
         for name in names:
             degrees[name], heights[name] = min(degree, MOST_DEGREE), min(height, MOST_DEGREE)
@@ -169,13 +170,6 @@ def grown(
     for name, pieces in shifts.items():
         heights[name] += sum(words_of(piece) for piece in pieces)
     return {name: DegreeAndHeight(degrees[name], heights[name]) for name in shapes}
-
-
-def _words(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _words(inner)
 
 
 def _words_of_frame(frame: ListedFrame, forms: list[Form]) -> float:

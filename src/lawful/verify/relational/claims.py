@@ -5,7 +5,7 @@ Nothing here looks at the numbers of a file: what is shown holds for all tensors
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +14,15 @@ from flint import nmod_mat
 
 from lawful.errors import NotACertificate
 from lawful.verify.checkpoints.element import Form, ListedFrame, Rotation
-from lawful.verify.core.schema import integer, integers, items, number, object_with_keys, require, truth, word
+from lawful.verify.checkpoints.folds import (
+    Fold,
+    ListedDrop,
+    ListedGain,
+    ListedMove,
+    ListedStatistics,
+    ListedValue,
+)
+from lawful.verify.core.schema import require
 from lawful.verify.relational.degree import Degree
 from lawful.verify.relational.residues import LANES, PRIMES, Lanes, NotCovered, Residues
 from lawful.verify.relational.variables import Leaf
@@ -63,68 +71,50 @@ class Assignment:
             for key, degree in self.degrees[other].items():
                 self.degrees[name][key] = self.degrees[name].get(key, 0) + degree
 
-    # Folds, as `checkpoints/folds.py` carries them out on numbers
+    # Folds, as `checkpoints/folds.py` reads them and carries them out on numbers
 
-    def fold(self, given: list[Any]) -> None:
+    def fold(self, folds: Sequence[Fold]) -> None:
         """Carry out all folds."""
-        for each in given:
-            kind = word(each.get("fold") if isinstance(each, dict) else None, "folds", "gain", "statistics", "value",
-                        "move", "drop", "centre")  # fmt: skip
-            if kind == "gain":
-                self._gain(object_with_keys(each, "folds", "fold gain offset plus readers centred"))
-            elif kind == "statistics":
-                self._statistics(object_with_keys(each, "folds", "fold gain offset mean variance epsilon writer"))
-            elif kind == "value":
-                self._value(object_with_keys(each, "folds", "fold bias rows columns reader"))
-            elif kind == "move":
-                self._move(object_with_keys(each, "folds", "fold source target"))
-            elif kind == "drop":
-                self.clear(self._name(object_with_keys(each, "folds", "fold tensor")["tensor"]))
-            else:
-                raise NotCovered("a fold of LayerNorm and RMSNorm into each other")
-
-    def _name(self, value: object) -> str:
-        if not isinstance(value, str) or value not in self.tensors:
-            raise NotACertificate("folds: names no tensor of the certificate")
-        return value
-
-    def _reader(self, value: object) -> tuple[str, int, str | None]:
-        parts = object_with_keys(value, "reader", "weight axis bias")
-        weight = self._name(parts["weight"])
-        axis = integer(parts["axis"], "reader", 0, len(self.tensors[weight].shape) - 1)
-        return weight, axis, None if parts["bias"] is None else self._name(parts["bias"])
+        for fold in folds:
+            match fold:
+                case ListedGain():
+                    self._gain(fold)
+                case ListedStatistics():
+                    self._statistics(fold)
+                case ListedValue():
+                    self._value(fold)
+                case ListedMove(source, target):
+                    self.put_vector(target, self.field.reduce(self.vector(target) + self.vector(source)))
+                    self.add_degree(target, source)
+                    self.clear(source)
+                case ListedDrop(name):
+                    self.clear(name)
+                case _:
+                    raise NotCovered("a fold of LayerNorm and RMSNorm into each other")
 
     def _constant(self, value: float | Fraction, like: Residues) -> Residues:
         return np.broadcast_to(self.field.rational(Fraction(value))[:, None], like.shape)
 
-    def _gain(self, each: dict[str, Any]) -> None:
-        field = self.field
-        gain, offset = (None if each[key] is None else self._name(each[key]) for key in ("gain", "offset"))
-        plus, centred = Fraction(number(each["plus"], "folds")), truth(each["centred"], "folds")
-        readers = [self._reader(one) for one in items(each["readers"], "folds", most=10_000)]
-        factor = None
+    def _gain(self, fold: ListedGain) -> None:
+        field, gain, offset, factor = self.field, fold.gain, fold.offset, None
         if gain is not None:
             vector = self.vector(gain)
-            factor = field.reduce(vector + self._constant(plus, vector))
-        carried = all(bias is not None for _, _, bias in readers)
-        for weight, axis, bias in readers:
-            if offset is not None and carried and bias is not None:
+            factor = field.reduce(vector + self._constant(fold.plus, vector))
+        for weight, axis, bias in fold.readers:
+            if offset is not None and fold.carried and bias is not None:
                 self._add(bias, self.vector(offset), weight, axis)
                 self.add_degree(bias, offset, weight)
             if factor is not None:
-                require(
-                    factor.shape[1] == self.tensors[weight].shape[axis], "a gain does not fit the layer that reads it"
-                )
                 self.tensors[weight] = self.tensors[weight].multiply(field, axis, factor)
                 self.add_degree(weight, str(gain))
-            if centred:
+            if fold.centred:
                 self.tensors[weight] = self.tensors[weight].centre(field, axis)
-        if offset is not None and carried:
+        if offset is not None and fold.carried:
             self.clear(offset)
         elif offset is not None and factor is not None:
             self.put_vector(offset, field.times(self.vector(offset), field.inverse(factor)))
         if gain is not None:
-            self.put_vector(gain, self._constant(1 - plus, self.vector(gain)))
+            self.put_vector(gain, self._constant(1 - Fraction(fold.plus), self.vector(gain)))
 
     def _add(self, bias: str, vector: Residues, weight: str, axis: int) -> None:
         made = self.tensors[weight].apply(self.field, axis, vector)
@@ -132,28 +122,25 @@ class Assignment:
         require(made.shape == own.shape, "a bias does not fit its layer")
         self.put_vector(bias, self.field.reduce(own + made))
 
-    def _statistics(self, each: dict[str, Any]) -> None:
+    def _statistics(self, fold: ListedStatistics) -> None:
         field = self.field
-        gain, offset, mean, variance = (self._name(each[key]) for key in ("gain", "offset", "mean", "variance"))
-        epsilon = Fraction(number(each["epsilon"], "folds"))
+        gain, offset, mean, variance, epsilon, writer = fold
         spread = self.vector(variance)
         inner = field.reduce(spread + self._constant(epsilon, spread))
         factor = field.times(self.vector(gain), self._root(inner))
         centre = field.reduce(-self.vector(mean))
-        if each["writer"] is not None:
-            weight, axis, bias = self._reader(each["writer"])
-            if bias is not None:
-                centre = field.reduce(centre + self.vector(bias))
-                self.add_degree(offset, bias)
-                self.clear(bias)
-            self.tensors[weight] = self.tensors[weight].multiply(field, axis, factor)
-            self.add_degree(weight, gain)
+        if writer is not None:
+            if writer.bias is not None:
+                centre = field.reduce(centre + self.vector(writer.bias))
+                self.add_degree(offset, writer.bias)
+                self.clear(writer.bias)
+            self.tensors[writer.weight] = self.tensors[writer.weight].multiply(field, writer.axis, factor)
+            self.add_degree(writer.weight, gain)
         self.add_degree(offset, gain, mean)
         self.put_vector(offset, field.reduce(self.vector(offset) + field.times(factor, centre)))
-        one = self._constant(1, factor)
-        self.put_vector(gain, one if each["writer"] is not None else factor)
+        self.put_vector(gain, self._constant(1, factor) if writer is not None else factor)
         self.clear(mean)
-        self.put_vector(variance, self._constant(1 - epsilon, factor))
+        self.put_vector(variance, self._constant(1 - Fraction(epsilon), factor))
 
     def _root(self, values: Residues) -> Residues:
         """A variable for x^(-1/2) of each value: the same that the program's own function gets."""
@@ -163,32 +150,16 @@ class Assignment:
             found[:, place] = memory.setdefault(column.tobytes(), found[:, place].copy())
         return found
 
-    def _value(self, each: dict[str, Any]) -> None:
-        bias = self._name(each["bias"])
-        weight, axis, target = self._reader(each["reader"])
-        own = self.vector(bias)
-        rows = np.array(integers(each["rows"], "folds", 0, own.shape[1] - 1))
-        require(
-            target is not None and target != bias and len(set(rows.tolist())) == len(rows),
-            "a bias of values goes nowhere",
-        )
-        spread = self.field.zeros((self.tensors[weight].shape[axis],))
-        for columns in items(each["columns"], "folds", most=10_000):
-            picked = np.array(integers(columns, "folds", 0, spread.shape[1] - 1, length=len(rows)))
-            require(len(np.unique(picked)) == len(picked), "a bias of values meets a column twice")
-            spread[:, picked] += own[:, rows]
-        self._add(str(target), self.field.reduce(spread), weight, axis)
-        self.add_degree(str(target), bias, weight)
+    def _value(self, fold: ListedValue) -> None:
+        own = self.vector(fold.bias)
+        spread = self.field.zeros((self.tensors[fold.weight].shape[fold.axis],))
+        for columns in fold.columns:
+            spread[:, columns] += own[:, fold.rows]
+        self._add(fold.target, self.field.reduce(spread), fold.weight, fold.axis)
+        self.add_degree(fold.target, fold.bias, fold.weight)
         left = own.copy()
-        left[:, rows] = 0
-        self.put_vector(bias, left)
-
-    def _move(self, each: dict[str, Any]) -> None:
-        source, target = (self._name(each[key]) for key in ("source", "target"))
-        require(source != target, "a vector is moved to where it is")
-        self.put_vector(target, self.field.reduce(self.vector(target) + self.vector(source)))
-        self.add_degree(target, source)
-        self.clear(source)
+        left[:, fold.rows] = 0
+        self.put_vector(fold.bias, left)
 
 
 def draw_assignment(field: Lanes, shapes: Shapes, moved: Mapping[str, list[tuple[int, ...]]], terms: int) -> Assignment:

@@ -10,6 +10,7 @@ import numpy as np
 
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify.checkpoints.element import Form, ListedFrame
+from lawful.verify.checkpoints.folds import Fold
 from lawful.verify.core.schema import printable, require
 from lawful.verify.relational.chance import bits_of_chance, grown, words_of
 from lawful.verify.relational.claims import draw_assignment, exact_frames
@@ -43,7 +44,7 @@ def prove(*claim: Any) -> Proof:
 def run(
     listed_program: object,
     shapes: Mapping[str, tuple[int, ...]],
-    folds: list[Any],
+    folds: list[Fold],
     listed_frames: Mapping[str, list[ListedFrame]],
     shifts: Mapping[str, list[np.ndarray[Any, Any]]],
     forms: list[Form],
