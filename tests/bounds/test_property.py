@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 from effort import trials
 
-from lawful import CertificateError, LawfulError, Mlp, write
+from lawful import Architecture, CertificateError, LawfulError, Mlp, write
 from lawful.api.verification.checks import certificate_of_check
 from lawful.bounds.exact import exact_outputs
 from lawful.bounds.layers import layers_of
@@ -156,6 +158,50 @@ def test_nothing_forbidden_and_everything_forbidden() -> None:
     assert ask(network, box, [[]]).status == "violated"
     with pytest.raises(LawfulError, match="not about 1 outputs"):
         ask(network, box, [[ForbiddenHalfSpace((Fraction(1), Fraction(0)), (), Fraction(0), strict=False)]])
+
+
+def test_a_side_without_a_double_has_a_rational_witness(lawful: Callable[..., Any], absolute: Path) -> None:
+    """`X_0 = 0.1` is no double: the input of the certificate is the fraction itself."""
+    file, proof = absolute.with_name("point.vnnlib"), absolute.with_name("proof.json")
+    file.write_text("(assert (= X_0 0.1)) (assert (>= X_1 -1)) (assert (<= X_1 1)) (assert (>= Y_1 0.9))")
+    lawful("check", absolute, file, "--certificate", proof, code=1)
+    body = json.loads(proof.read_text())
+    assert body["input"][0] == "1/10"
+    assert "an input leads" in lawful("verify", proof, absolute, file).stdout
+    for forged, code in (("1/9", 1), (0.1, 1), ("0.1", 2), (None, 2)):
+        proof.write_text(json.dumps(body | {"input": [forged, body["input"][1]]}))
+        lawful("verify", proof, code=code)
+
+
+def test_graphs_in_certificates_are_read_strictly() -> None:
+    """A network with a skip is held by its edges; every defect of a graph is refused."""
+    network = Architecture.parse("2-3-3-1 relu bias skip(0,2)").initialise(seed=0)
+    low, high = (Fraction(-1),) * 2, (Fraction(1),) * 2
+    far = ForbiddenRegion(low, high, ((ForbiddenHalfSpace((Fraction(1),), (), Fraction(-1000), strict=False),),))
+    proof = certificate_of_check(check_regions(network, [far]), network)
+    assert verify(proof, network).facts["nodes"] >= 1
+    graph = proof["network"]
+
+    def packed(values: Any, kind: str) -> str:
+        return base64.b64encode(zlib.compress(np.asarray(values).astype(kind).tobytes())).decode()
+
+    dag = network.to_dag()
+    ends = np.stack([dag.tails, dag.heads])
+    twice, back, nowhere = ends.copy(), ends.copy(), ends.copy()
+    twice[:, 1], nowhere[0, 0] = twice[:, 0], 10_000
+    back[:, 0] = back[::-1, 0]
+    weights = np.array(dag.theta)
+    changes: list[dict[str, Any]] = [
+        *({"ends": packed(each, "<i4")} for each in (twice, back, nowhere, ends[:, :-1])),
+        *({"weights": packed(each, "<f8")} for each in (np.full(len(weights), np.nan), weights[:-1], weights + 1)),
+        {"roles": packed(np.zeros(len(dag.roles)), "u1")},
+        {"roles": packed(np.full(len(dag.roles), 7), "u1")},
+        {"slopes": packed(np.full(6, 2.0), "<f8")},
+        {"nodes": 10**12},
+    ]
+    for change in changes:
+        with pytest.raises(LawfulError):
+            verify(proof | {"network": graph | change}, network)
 
 
 def test_conditions_are_linear_and_exact(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from lawful.bounds.layers import Layer
 from lawful.bounds.split.attack import attack
 from lawful.bounds.split.halving import halve
+from lawful.bounds.split.layers import keep_sparse
 from lawful.bounds.split.question import BoxQuestion, ForbiddenRegion, Replay, cases_of
 from lawful.bounds.split.search import MORE_NODES, HalvingSearch, PhaseSearch, SearchOutcome, TreeSearch
 from lawful.bounds.split.tree import SplitTree
@@ -53,7 +54,9 @@ def decide(
     if not all(region.forbidden):  # a case without conditions: every input of the box is in it
         point = replay(box[0] / 2 + box[1] / 2)
         return RegionAnswer(point, None, 0, False, "the exact box contains no double")
-    question = BoxQuestion(layers, *box, cases_of(region.forbidden, len(box[0]), len(layers[-1].weight)))
+    cases = cases_of(region.forbidden, len(box[0]), len(layers[-1].weight))
+    stored = tuple(layer._replace(weight=keep_sparse(layer.weight)) for layer in layers)
+    question = BoxQuestion(stored, *box, cases)
     few = len(box[0]) <= MOST_HALVED
     with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
         try:

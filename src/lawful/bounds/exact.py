@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -19,14 +21,16 @@ def exact_difference(first: tuple[Layer, ...], second: tuple[Layer, ...], point:
     return [b - a for a, b in zip(exact_outputs(first, point), exact_outputs(second, point), strict=True)]
 
 
-def exact_outputs(layers: tuple[Layer, ...], point: Floats) -> list[Fraction]:
-    """The outputs as fractions.
+def exact_outputs(layers: tuple[Layer, ...], point: Floats | Sequence[Fraction]) -> list[Fraction]:
+    """The outputs as fractions; an input may be any rationals.
 
     >>> layer = Layer(np.array([[0.1, 1.0]]), np.array([-0.5]), np.ones(1))
     >>> exact_outputs((layer,), np.array([1.0, 0.5]))[0] == Fraction(0.1)
     True
+    >>> exact_outputs((layer,), [Fraction(1, 3), Fraction(1)])[0] == Fraction(0.1) / 3 + Fraction(1, 2)
+    True
     """
-    values, power = _integers(point)
+    values, power, divisor = _rationals(point)
     for weight, bias, slopes in layers:
         rows, columns = np.nonzero(weight)
         entries, one = _integers(weight[rows, columns])
@@ -35,15 +39,23 @@ def exact_outputs(layers: tuple[Layer, ...], point: Floats) -> list[Fraction]:
         summed = np.zeros(len(weight), dtype=object)
         np.add.at(summed, rows, entries * values[columns])
         common = min(power, two)
-        summed = summed * (1 << (power - common)) + shifts * (1 << (two - common))
+        summed = summed * (1 << (power - common)) + shifts * (divisor << (two - common))
         tilt, three = _integers(slopes)
         negative = summed < 0
         values = np.where(negative, summed * tilt, summed * (1 << -min(three, 0)))
         power = common + min(three, 0)
         if three > 0:  # whole slopes above 1
             values = np.where(negative, values * (1 << three), values)
-    scale = Fraction(2) ** power
+    scale = Fraction(2) ** power / divisor
     return [int(value) * scale for value in values]
+
+
+def _rationals(point: Floats | Sequence[Fraction]) -> tuple[Integers, int, int]:
+    """Integers, a power of two and a divisor: `point = integers · 2^power / divisor`, exactly."""
+    if isinstance(point, np.ndarray):
+        return *_integers(point), 1
+    divisor = math.lcm(*(value.denominator for value in point))
+    return np.array([int(value * divisor) for value in point], dtype=object), 0, divisor
 
 
 def _integers(values: Floats) -> tuple[Integers, int]:

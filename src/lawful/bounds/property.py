@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+import numpy as np
+
 from lawful.bounds.decide import decide
 from lawful.bounds.exact import exact_outputs
 from lawful.bounds.layers import layers_of
@@ -37,6 +39,7 @@ class PropertyCheck(Shown):
     regions: tuple[ForbiddenRegion, ...]  # all that is forbidden, exactly
     proofs: tuple[SplitTree, ...] = ()  # one for each of them, if it holds
     why: str = ""  # nothing was decided, or nothing had to be
+    exact_input: tuple[Fraction, ...] | None = None  # `input` is near it: a side such as [0.1, 0.1] has no double
 
 
 def check_regions(
@@ -71,18 +74,17 @@ def check_regions(
     for number, region in enumerate(regions):
 
         def replay(point: Floats, region: ForbiddenRegion = region) -> Floats | None:
-            inside = region.move_inside(point)
-            if inside is None:
-                return None
-            x, y = [Fraction(float(value)) for value in inside], exact_outputs(layers, inside)
-            return inside if region.holds(x, y) and (described is None or described(x, y)) else None
+            x = region.move_inside(point)
+            y = exact_outputs(layers, x)
+            return point if region.holds(x, y) and (described is None or described(x, y)) else None
 
         left = max(0.0, seconds - (time.monotonic() - started)) / (len(regions) - number)
         answer = decide(layers, region, replay, seconds=left, scheduler=scheduler, threads=threads, seed=seed)
         boxes, interrupted = boxes + answer.boxes, answer.interrupted
         if answer.input is not None:
-            values, spent = tuple(exact_outputs(layers, answer.input)), time.monotonic() - started
-            return PropertyCheck("violated", answer.input, values, boxes, spent, interrupted, tuple(regions))
+            x, spent = region.move_inside(answer.input), time.monotonic() - started
+            values, near = tuple(exact_outputs(layers, x)), np.array([float(value) for value in x])
+            return PropertyCheck("violated", near, values, boxes, spent, interrupted, tuple(regions), exact_input=x)
         if answer.proof is None:
             status, why = "undecided", why or answer.why
         else:

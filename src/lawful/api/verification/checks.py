@@ -108,5 +108,5 @@ def certificate_of_check(found: PropertyCheck | MonotoneCheck, network: Mlp | Da
         raise Unsupported("the file describes nothing, so there is nothing to certify")
     violated = found.input is not None
     return certificate_of_specification(
-        network, found.regions, point=found.input, proofs=None if violated else found.proofs
+        network, found.regions, point=found.exact_input, proofs=None if violated else found.proofs
     )

@@ -49,7 +49,7 @@ def polish(question: BoxQuestion, replay: Replay, points: Floats, deadline: floa
     """The same from the most promising of some points, each towards the case that it is nearest to."""
     margins = question.cases.margins(question.layers, points)
     nearest, case = margins.min(axis=1), margins.argmin(axis=1)
-    best = np.argsort(nearest)[:POLISHED]
+    best = np.argsort(nearest)[: min(POLISHED, len(points) // 2)]  # no dearer than the nodes that they come from
     for number in np.unique(case[best]):
         chosen = points[best[case[best] == number]]
         point = _descend(question, replay, int(number), chosen, POLISHING_STEPS, POLISHING_REACH, deadline)

@@ -85,7 +85,7 @@ class Brancher:
                 first = self.layers.part(nodes.least, 0), self.layers.part(nodes.most, 0)
                 small = LOOSE * self.layers.scale[: self.layers.sizes[0]]
                 loose = ((first[0] < -small) & (first[1] > small)).astype(np.float64)
-                measures.append(loose @ np.abs(self.layers.weights[0]) * width + 1e-12 * width)
+                measures.append(loose @ self.layers.absolute[0] * width + 1e-12 * width)
             middle = nodes.low / 2 + nodes.high / 2
             for measure in measures:
                 measure = np.where((nodes.low < middle) & (middle < nodes.high), measure, 0.0)

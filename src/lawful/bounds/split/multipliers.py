@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lawful.bounds.split.layers import MergedLayers
+from lawful.bounds.split.layers import MergedLayers, rows_of
 from lawful.bounds.split.nodes import SearchNodes
 from lawful.bounds.split.question import ForbiddenCases
 from lawful.bounds.split.relaxation import CaseBound, InputRows, PassStep, bound_case, lines_of, substitute
@@ -124,7 +124,7 @@ def tune_sums(
     layers: MergedLayers, nodes: SearchNodes, layer: int, neuron: Indices, steps: int
 ) -> tuple[Floats, Floats, list[Floats]]:
     """Bounds of some sums of a layer on one node, each with slopes of its own; rounded slopes are returned too."""
-    weight, bias = layers.weights[layer][neuron], layers.biases[layer][neuron]
+    weight, bias = rows_of(layers.weights[layer], neuron), layers.biases[layer][neuron]
     own = np.tile(layers.rough[layer][neuron], 2)  # of the matrix, if it was merged
     start = InputRows(np.concatenate([weight, -weight]), np.concatenate([bias, -bias]), own)
     at = np.zeros(2 * len(neuron), dtype=np.intp)

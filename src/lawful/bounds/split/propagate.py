@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lawful.bounds.split.layers import TINY, ULP, MergedLayers
+from lawful.bounds.split.layers import TINY, ULP, MergedLayers, rows_of
 from lawful.bounds.split.nodes import SearchNodes
 from lawful.bounds.split.question import ForbiddenCases
 from lawful.bounds.split.relaxation import InputRows, NeuronLines, PassStep, condition_rows, lines_of, substitute
@@ -59,7 +59,7 @@ def bound_by_intervals(layers: MergedLayers, nodes: SearchNodes, layer: int, *, 
         low, high = np.where(low > 0, low, slope * low), np.where(high > 0, high, slope * high)
     weight = layers.weights[layer]
     centre = (low / 2 + high / 2) @ weight.T + layers.biases[layer]
-    radius = (high / 2 - low / 2) @ np.abs(weight).T + 2 * layers.rough[layer]
+    radius = (high / 2 - low / 2) @ layers.absolute[layer].T + 2 * layers.rough[layer]
     least, most, phase = (layers.part(each, layer) for each in (nodes.least, nodes.most, nodes.phase))
     below = centre - radius if first else np.maximum(least, centre - radius)
     above = centre + radius if first else np.minimum(most, centre + radius)
@@ -80,7 +80,7 @@ def bound_neurons(
     for layer in range(layers.depth):
         bound_by_intervals(layers, nodes, layer, first=first)
         if moves is not None and not layer:
-            moves[:, : layers.sizes[0]] = np.abs(layers.weights[0])
+            moves[:, : layers.sizes[0]] = rows_of(layers.absolute[0], np.arange(layers.sizes[0]))
         if layer:
             least, most, phase = (layers.part(each, layer) for each in (nodes.least, nodes.most, nodes.phase))
             needed = (((least < 0) & (most > 0)) | (phase != 0)) & (layers.slopes[layer] < 1)
@@ -98,7 +98,7 @@ def bound_sums(
     layers: MergedLayers, nodes: SearchNodes, lines: list[NeuronLines], layer: int, at: Indices, neuron: Indices
 ) -> tuple[Floats, Floats, Floats]:
     """Bounds of some sums of a layer by the usual slopes, each on one node, and the rows below them."""
-    weight, bias, twice = layers.weights[layer][neuron], layers.biases[layer][neuron], np.tile(at, 2)
+    weight, bias, twice = rows_of(layers.weights[layer], neuron), layers.biases[layer][neuron], np.tile(at, 2)
     own = np.tile(layers.rough[layer][neuron], 2)  # of the matrix, if it was merged
     start = InputRows(np.concatenate([weight, -weight]), np.concatenate([bias, -bias]), own)
     found = substitute(layers, start, lines, twice)
@@ -130,7 +130,7 @@ def contract(layers: MergedLayers, cases: ForbiddenCases, nodes: SearchNodes) ->
         at, neuron = np.nonzero(layers.part(nodes.phase, 0))
         if len(at):
             sign = -nodes.phase[at, neuron].astype(np.float64)
-            rows, constant = sign[:, None] * layers.weights[0][neuron], sign * layers.biases[0][neuron]
+            rows, constant = sign[:, None] * rows_of(layers.weights[0], neuron), sign * layers.biases[0][neuron]
             empty |= _cut(layers, nodes, InputRows(rows, constant, layers.rough[0][neuron]), at)
     return Propagation(empty, conditions, owners, steps)
 

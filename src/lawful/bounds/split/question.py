@@ -55,10 +55,10 @@ class ForbiddenRegion(NamedTuple):
         """The least box of doubles that contains it."""
         return -np.array([above(-end) for end in self.low]), np.array([above(end) for end in self.high])
 
-    def move_inside(self, point: Floats) -> Floats | None:
-        """The input moved by a last digit where rounding outward let it leave the box; None if no double is inside."""
-        low, high = np.array([above(end) for end in self.low]), -np.array([above(-end) for end in self.high])
-        return np.minimum(np.maximum(point, low), high) if (low <= high).all() else None
+    def move_inside(self, point: Floats) -> tuple[Fraction, ...]:
+        """The input, moved to the exact end where rounding outward let it leave the box; that may be no double."""
+        ends = zip(point, self.low, self.high, strict=True)
+        return tuple(min(max(Fraction(float(value)), low), high) for value, low, high in ends)
 
     def holds(self, x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
         """Whether an input is in it and leads into one of its cases, exactly."""

@@ -1,4 +1,4 @@
-"""A network in a certificate: dense layers as packed doubles, or a graph. Its digest is the one of its edges."""
+"""A network in a certificate, packed: dense layers, or a graph by its edges. Its digest is the one of its edges."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
-from lawful.verify.bounds.boxes import read_network
-from lawful.verify.bounds.layers import Floats, Plain, plain_layers
+from lawful.verify.bounds.layers import Floats, Plain
+from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT, OUTPUT
 from lawful.verify.core.schema import integer, items, number, object_with_keys, require
 
 MOST_NUMBERS = (
     40_000_000  # of a network, or of a table: zeros take a thousandth of it in a file, and 32 bytes each here
 )
+
+MOST_LEVELS = 2_000  # of a graph: its layers are dense, so a deep one is too large anyway
+Integers = NDArray[np.int64]
 
 
 class DenseLayer(NamedTuple):
@@ -49,22 +53,108 @@ class DenseNetwork(NamedTuple):
 
 def read_dense(value: object) -> DenseNetwork:
     """Either form."""
-    if isinstance(value, dict) and "layers" in value:
-        return _packed(value)
-    network = read_network(value, "network")
-    require(network.weights is not None, "the network has no weights")
-    layers, width, total = [], len(network.inputs), 0
-    for layer in plain_layers(network):
-        total += len(layer.rows) * (width + 1)
+    return _packed(value) if isinstance(value, dict) and "layers" in value else _graph(value)
+
+
+class _Graph(NamedTuple):
+    """A network by its edges; a level is the length of the longest path to a node."""
+
+    roles: Integers
+    tails: Integers
+    heads: Integers
+    slopes: Floats  # of every node
+    weights: Floats
+    levels: Integers
+
+
+def _graph(value: object) -> DenseNetwork:
+    """Layers of a graph: a value that is needed later passes each layer between as a neuron of slope 1.
+
+    The neurons of a layer are the nodes of its level in their order, then what passes; the last layer is the outputs.
+    """
+    graph = _read_graph(value)
+    roles, tails, heads = graph.roles, graph.tails, graph.heads
+    outputs, count = np.flatnonzero(roles == OUTPUT), len(roles)
+    level = np.where(roles == OUTPUT, np.maximum(graph.levels, 1), graph.levels)
+    depth = max(1, int(level.max()))
+    last = np.zeros(count, dtype=np.int64)  # the level up to which a node is heard
+    np.maximum.at(last, tails, level[heads])
+    last[outputs] = depth + 1
+    carried, layers, total = np.flatnonzero(roles == INPUT), list[DenseLayer](), 0
+    by_level = np.argsort(level[heads], kind="stable")
+    starts = np.searchsorted(level[heads][by_level], np.arange(depth + 2))
+    for step in range(1, depth + 1):
+        fresh = np.flatnonzero((level == step) & (roles != CONSTANT))
+        nodes = outputs if step == depth else np.concatenate([fresh, carried[last[carried] > step]])
+        total += len(nodes) * (len(carried) + 1)
         if total > MOST_NUMBERS:
             raise Unsupported(f"a network of more than {MOST_NUMBERS:,} numbers is not checked")
-        weight = np.zeros((len(layer.rows), width))
-        for at, row in enumerate(layer.rows):
-            weight[at, list(row)] = [float(entry) for entry in row.values()]  # exact: they were doubles
-        rest = (np.array([float(entry) for entry in each]) for each in (layer.bias, layer.slopes))
-        layers.append(DenseLayer(weight, *rest))
-        width = len(layer.rows)
-    return DenseNetwork(layers, network.digest())
+        column, row = np.full(count, -1), np.full(count, -1)
+        column[carried], row[nodes] = np.arange(len(carried)), np.arange(len(nodes))
+        weight, bias, slopes = np.zeros((len(nodes), len(carried))), np.zeros(len(nodes)), np.ones(len(nodes))
+        passing = nodes[column[nodes] >= 0]
+        weight[row[passing], column[passing]] = 1.0
+        here = by_level[starts[step] : starts[step + 1]]
+        constant = roles[tails[here]] == CONSTANT
+        sums, shifts = here[~constant], here[constant]
+        weight[row[heads[sums]], column[tails[sums]]] = graph.weights[sums]
+        bias[row[heads[shifts]]] = graph.weights[shifts]
+        new = nodes[column[nodes] < 0]
+        slopes[row[new]] = graph.slopes[new]
+        layers.append(DenseLayer(weight, bias, slopes))
+        carried = nodes
+    return DenseNetwork(layers, _digest_of_graph(graph))
+
+
+def _read_graph(value: object) -> _Graph:
+    given = object_with_keys(value, "network", "nodes edges roles ends slopes weights")
+    count, edges = (integer(given[name], "network", 1, MOST_NUMBERS // 8) for name in ("nodes", "edges"))
+    roles = unpacked(given["roles"], "u1", 1, count)[0].astype(np.int64)
+    tails, heads = unpacked(given["ends"], "<i4", 2, edges).astype(np.int64)
+    weights = unpacked(given["weights"], "<f8", 1, edges)[0] + 0.0
+    hidden = np.flatnonzero(roles == HIDDEN)
+    slopes = np.ones(count)
+    slopes[hidden] = unpacked(given["slopes"], "<f8", 1, len(hidden))[0] + 0.0
+    require(bool((roles <= CONSTANT).all()) and int((roles == CONSTANT).sum()) <= 1, "two nodes are constant")
+    require(bool((roles == INPUT).any() and (roles == OUTPUT).any()), "there is no input or no output")
+    ends = np.concatenate([tails, heads])
+    require(bool(((ends >= 0) & (ends < count)).all()), "an edge names a node that does not exist")
+    require(len(np.unique(tails * count + heads)) == edges, "an edge appears twice")
+    right = np.isin(roles[heads], (HIDDEN, OUTPUT)) & (roles[tails] != OUTPUT)
+    require(bool(right.all()), "an edge points the wrong way")
+    require(bool(np.isin(hidden, tails).all() and np.isin(hidden, heads).all()), "a hidden node has no way in or out")
+    require(bool(np.isfinite(weights).all()), "a weight is not finite")
+    require(bool(((slopes >= 0) & (slopes <= 1)).all()), "an activation has a slope that is not between 0 and 1")
+    levels = np.zeros(count, dtype=np.int64)
+    while True:  # one pass a level; no path is longer than there are nodes, unless it is a cycle
+        require(int(levels.max()) <= min(count, MOST_LEVELS), "the graph has a cycle, or too many levels")
+        raised = levels.copy()
+        np.maximum.at(raised, heads, levels[tails] + 1)
+        if (raised == levels).all():
+            return _Graph(roles, tails, heads, slopes, weights, levels)
+        levels = raised
+
+
+def _digest_of_graph(graph: _Graph) -> str:
+    """Nodes are numbered inputs, hidden ones by level, outputs, the constant; edges go by head and tail."""
+    roles, levels = graph.roles, graph.levels
+    hidden = np.flatnonzero(roles == HIDDEN)
+    hidden = hidden[np.argsort(levels[hidden], kind="stable")]
+    constant = np.flatnonzero(roles == CONSTANT)
+    biased = len(constant) > 0 and bool((graph.tails == constant[0]).any())
+    inputs, outputs = np.flatnonzero(roles == INPUT), np.flatnonzero(roles == OUTPUT)
+    nodes = np.concatenate([inputs, hidden, outputs, constant if biased else constant[:0]])
+    place = np.zeros(len(roles), dtype=np.int64)
+    place[nodes] = np.arange(len(nodes))
+    tails, heads = place[graph.tails], place[graph.heads]
+    order = np.lexsort((tails, heads))
+    counts = [len(inputs), len(hidden), len(outputs), int(biased), len(order)]
+    found = hashlib.sha256(b"lawful network 1\n")
+    found.update(np.array(counts, dtype="<i8").tobytes())
+    found.update(graph.slopes[hidden].astype("<f8").tobytes())
+    found.update(np.stack([heads[order], tails[order]], axis=1).astype("<i8").tobytes())
+    found.update(graph.weights[order].astype("<f8").tobytes())
+    return f"network:{found.hexdigest()}"
 
 
 def _packed(value: object) -> DenseNetwork:

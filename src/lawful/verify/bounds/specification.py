@@ -20,7 +20,7 @@ from lawful.verify.bounds.layers import Floats
 from lawful.verify.bounds.split_layers import SizedTower
 from lawful.verify.bounds.split_tree import CaseRows, exclude
 from lawful.verify.core.finding import Finding, in_full, short
-from lawful.verify.core.schema import exactly, items, limit_cost, numbers, object_with_keys, rational, require, truth
+from lawful.verify.core.schema import items, limit_cost, number, object_with_keys, rational, require, truth
 
 MOST_BOXES, MOST_CASES, MOST_ROWS = 10_000, 10_000, 1_000
 
@@ -68,13 +68,18 @@ def check(body: dict[str, Any]) -> Finding:
     name = f"for f = {short(network.digest)}, "
     if given["input"] is not None:
         require(given["proofs"] is None, "a certificate shows one of the two")
-        facts["input"] = exactly(numbers(given["input"], "input", length=inputs))
+        facts["input"] = [_coordinate(item) for item in items(given["input"], "input", length=inputs)]
         facts["outputs"], at = _reached(facts["input"], regions, network)
         return Finding(f"{name}an input leads from box {at + 1} of {whole} (exact)", facts, (network.digest,))
     proofs = items(given["proofs"], "proofs", length=len(regions))
     facts["nodes"] = sum(_excluded(region, network, proof) for region, proof in zip(regions, proofs, strict=True))
     statement = f"{name}no input leads from {whole} ({facts['nodes']} boxes re-computed)"
     return Finding(statement, facts, (network.digest,))
+
+
+def _coordinate(value: object) -> Fraction:
+    """A double, or any rational as text: a side such as [0.1, 0.1] has no double in it."""
+    return rational(value, "input") if isinstance(value, str) else Fraction(number(value, "input"))
 
 
 def _region(value: object, inputs: int, outputs: int) -> SpecifiedRegion:
@@ -109,7 +114,7 @@ def _reached(
     point: list[Fraction], regions: list[SpecifiedRegion], network: DenseNetwork
 ) -> tuple[list[Fraction], int]:
     """The outputs at the input, and a box of which it is in a case."""
-    limit_cost(100.0 * sum(layer.weight.size for layer in network.layers))
+    limit_cost(100.0 * sum(np.count_nonzero(layer.weight) for layer in network.layers))
     outputs = evaluated(network.plain(), point)
     for at, region in enumerate(regions):
         inside = all(low <= x <= high for x, (low, high) in zip(point, region.box, strict=True))
@@ -130,7 +135,7 @@ def _excluded(region: SpecifiedRegion, network: DenseNetwork, proof: object) -> 
 
 
 def _rows(case: list[SpecifiedCondition]) -> CaseRows:
-    """A case in doubles: whole coefficients, exactly, and bounds rounded up, which only makes it larger."""
+    """A case in doubles: whole coefficients, and bounds rounded up, which only makes it larger."""
     scales = [lcm(*(a.denominator for a in (*row.outputs, *row.inputs))) for row in case]
     outputs = np.array([[_double(a * scale) for a in row.outputs] for row, scale in zip(case, scales, strict=True)])
     inputs = np.array([[_double(a * scale) for a in row.inputs] for row, scale in zip(case, scales, strict=True)])
