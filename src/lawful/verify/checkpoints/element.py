@@ -15,6 +15,9 @@ from lawful.verify.checkpoints.folds import name_of
 from lawful.verify.core.checkpoint import Array, Shapes
 from lawful.verify.core.schema import integer, integers, items, limit_cost, object_with_keys, require
 
+# Of Σ |m| |p|, what a product of a matrix and its partner may be off: each entry of either may be stored in float32
+# (unit 2^-24, so 1.2e-7 for both), times eight for the solver that made the partner. It decides no equality: how far
+# off they are is stated.
 INVERSE = 1e-6
 BLAS = 500.0  # products of floats that a library does in the time of one elementary step
 Places = np.ndarray[Any, Any]

@@ -16,7 +16,9 @@ from lawful.verify.checkpoints.element import ListedFrame
 from lawful.verify.core.checkpoint import Array, Shapes
 from lawful.verify.core.schema import require
 
-ALIKE = 1e-9  # relative, of factors that are the same one
+# Relative, of factors that are the same one: products of a few doubles differ by units of 2^-53. Two factors that only
+# happen to be as near are counted as shared, which changes how many numbers the sentence counts and nothing else.
+ALIKE = 1e-9
 
 Frames = Mapping[str, list[ListedFrame]]
 Shifts = Mapping[str, list[Array]]
