@@ -212,7 +212,9 @@ def commands(page: Path) -> list[str]:
     return [unescape(command) for command in dict.fromkeys(found)]
 
 
-@pytest.mark.parametrize("kind", ["prune", "prune-nearly", "same", "different", "different-module", "laws"])
+@pytest.mark.parametrize(
+    "kind", ["prune", "prune-nearly", "same", "different", "different-module", "laws", "kin", "diff", "compare"]
+)
 def test_every_command_on_a_page_works_as_printed(pages: dict[str, Path], kind: str) -> None:
     folder = pages[kind].parent
     listed = commands(pages[kind])

@@ -17,6 +17,7 @@ from lawful.cli.source import (
     ModelOption,
     Named,
     OrderOption,
+    format_options,
     takes_network,
 )
 from lawful.cli.structure.laws import LossOption
@@ -141,7 +142,7 @@ def diff(
     found = run(first, second, data=data, loss=loss, seconds=seconds, order=order, **reading)
     note_readings(found.readings)
     if html is not None:
-        write_text(html, page_of_difference(found, first, second))
+        write_text(html, page_of_difference(found, first, second, format_options(reading | {"order": order})))
     if as_json:
         print_json(to_dict(found))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
@@ -55,6 +55,16 @@ InputOption = Annotated[
 BOX_HELP = "lo,hi for all inputs; lo:hi,lo:hi,... for each; an .npz or .vnnlib file."
 HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a page to this file.")]
 BoxOption = Annotated[str | None, typer.Option("--box", help=f"Ask on a box: {BOX_HELP}")]
+
+
+def format_options(options: Mapping[str, object]) -> str:
+    """Options that were given, as a command takes them again: what a page prints must work as printed.
+
+    >>> format_options({"model": "nets:gpt", "model_b": None, "box": "-1,1"})
+    ' --model nets:gpt --box=-1,1'
+    """
+    given = ((name.replace("_", "-"), shlex.quote(str(value))) for name, value in options.items() if value is not None)
+    return "".join(f" --{name}{'=' if value.startswith('-') else ' '}{value}" for name, value in given)
 
 
 def input_shape(text: str | None) -> tuple[int, ...] | None:

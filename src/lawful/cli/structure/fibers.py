@@ -34,6 +34,7 @@ from lawful.cli.source import (
     Named,
     OrderOption,
     SeedOption,
+    format_options,
     input_shape,
     open_network,
     takes_network,
@@ -100,9 +101,9 @@ def same(
     if html is not None:
         from lawful.report.structure.same_page import same_page
 
-        options = {"--model": model, "--model-b": model_b, "--order": order, "--input": input_size,
-                   "--activation": activation, "--box": box, "--within": within, "--tolerance": tolerance}  # fmt: skip
-        reading = "".join(f" {name} {shlex.quote(str(value))}" for name, value in options.items() if value is not None)
+        options = {"model": model, "model_b": model_b, "order": order, "input": input_size,
+                   "activation": activation, "box": box, "within": within, "tolerance": tolerance}  # fmt: skip
+        reading = format_options(options)
         weights = networks.scalar_weights(seed=seed)
         reading += " --exact" * exact
         words, verify = text(found), shlex.join(["lawful", "verify", "same.json", *files_only(about)])

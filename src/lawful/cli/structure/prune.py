@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ import typer
 
 from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate, write_text
 from lawful.cli.progress import told
-from lawful.cli.source import HtmlOption, JsonOption, Named, takes_network
+from lawful.cli.source import HtmlOption, JsonOption, Named, format_options, takes_network
 from lawful.cli.structure.prune_channels import prune_by_channels
 from lawful.errors import LawfulError, Unsupported
 
@@ -203,9 +202,8 @@ def prune(
     if html is not None:
         from lawful.report.structure.pruning_page import hidden_layers, pruning_page
 
-        said = {"--tolerance": tolerance if tolerance != "0" else None, "--keep": keep, "--box": box, "--data": data,
-                "--around": around}  # fmt: skip
-        how = "".join(f" {name} {shlex.quote(str(value))}" for name, value in said.items() if value is not None)
+        stated = tolerance if tolerance != "0" else None
+        how = format_options({"tolerance": stated, "keep": keep, "box": box, "data": data, "around": around})
         write_text(html, pruning_page(facts, words, named.asked, named.text, hidden_layers(pruning), how))
     if as_json:
         print_json(facts | stored_json(stored))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,15 @@ import typer
 
 from lawful.cli.output import print_json, will_write, write_certificate, write_text
 from lawful.cli.progress import bar
-from lawful.cli.source import ActivationOption, InputOption, JsonOption, ModelOption, OrderOption, SeedOption
+from lawful.cli.source import (
+    ActivationOption,
+    InputOption,
+    JsonOption,
+    ModelOption,
+    OrderOption,
+    SeedOption,
+    format_options,
+)
 from lawful.cli.training.problem import read_settings, training_problem
 from lawful.errors import LawfulError
 
@@ -188,7 +197,9 @@ def compare(
     if html is not None:
         from lawful.report.training.run_page import compare_html
 
-        write_text(html, compare_html(found, network))
+        reading = {"data": data, "loss": loss, "activation": activation, "model": model, "order": order}
+        asked = shlex.quote(network) + format_options(reading | {"input": input_size, "seed": seed or None})
+        write_text(html, compare_html(found, network, asked))
     if as_json:
         print_json(compare_json(found) | {"network": settings["network"], "data": settings["data"]})
     else:

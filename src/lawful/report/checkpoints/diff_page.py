@@ -25,13 +25,15 @@ MOST_BARS = 10  # of a picture whose values are labelled one by one
 SMALLEST = 1e-17  # below which a distance is drawn as this
 
 
-def page_of_difference(found: Diff | Kinship | Correspondence, first: str, second: str) -> str:
-    """The page of two checkpoints, of layered networks or of modules."""
+def page_of_difference(found: Diff | Kinship | Correspondence, first: str, second: str, options: str = "") -> str:
+    """The page of two checkpoints, of layered networks or of modules; `options` are those that reading them took."""
     if isinstance(found, Diff):
-        return diff_page(found, first, second)
+        return diff_page(found, first, second, options)
     from lawful.checkpoints.relations.kinship import Kinship
 
-    return kinship_page(found, first, second) if isinstance(found, Kinship) else _sizes_page(found, first, second)
+    if isinstance(found, Kinship):
+        return kinship_page(found, first, second, options)
+    return _sizes_page(found, first, second)
 
 
 def _sizes_page(found: Correspondence, first: str, second: str) -> str:
@@ -50,7 +52,7 @@ def _sizes_page(found: Correspondence, first: str, second: str) -> str:
     return render(headline, f"Different architectures: {found.reason}.", sections, opening=opening)
 
 
-def diff_page(found: Diff, first: str, second: str) -> str:
+def diff_page(found: Diff, first: str, second: str, options: str = "") -> str:
     """The page of two checkpoints of a layered network."""
     names = [found.dag.names[node] for node in found.dag.hidden]
     order = np.argsort(-np.abs(found.drift), kind="stable")[:LISTED]
@@ -75,17 +77,21 @@ def diff_page(found: Diff, first: str, second: str) -> str:
     most = float(np.max(np.abs(found.drift), initial=0.0))
     headline = f"{found.verdict.verdict.capitalize()}: balances moved by up to {at_most(most, 2)}, "
     headline += f"{changed:,} sign{'s' * (changed != 1)} flipped."
-    same = f"lawful same {shlex.quote(first)} {shlex.quote(second)}"
     kind: Literal["open", "proved"] = "open" if found.verdict.verdict == "undecided" else "proved"
     opening = Opening(
         file=f"{first} and {second}",
         kind="two checkpoints",
         chip=Chip(kind, found.verdict.verdict.capitalize(), found.verdict.method),
         stage=drift_figure(found),
-        actions=[Action("Ask whether they are one function", "With a certificate or an input that tells them apart.",
-                        f"{same} --certificate same.json")],
-    )  # fmt: skip
+        actions=[_ask(first, second, options)],
+    )
     return render(headline, lead, sections, opening=opening)
+
+
+def _ask(first: str, second: str, options: str) -> Action:
+    """The question behind every difference."""
+    command = f"lawful same {shlex.quote(first)} {shlex.quote(second)}{options} --html same.html"
+    return Action("Ask whether they are one function", "With the symmetry or the input that decides it.", command)
 
 
 def _halves(line: str) -> tuple[str, str]:
@@ -103,7 +109,7 @@ def _signs(found: Diff) -> list[Block]:
     return [words, Table(("from", "to", "locked for the flow"), rows)]
 
 
-def kinship_page(found: Kinship, first: str, second: str) -> str:
+def kinship_page(found: Kinship, first: str, second: str, options: str = "") -> str:
     """The page of two checkpoints of a module."""
     changed = [(each.tensor, each.relative, _kind(each)) for each in found.changes[:LISTED]]
     agreements = [(each.space, each.units, each.agree, each.share, each.null) for each in found.agreements[:LISTED]]
@@ -123,7 +129,9 @@ def kinship_page(found: Kinship, first: str, second: str) -> str:
         sections.append(Section("How alike units are", [Table(columns, agreements, caption, bars=("share",))]))
     count, total = len(found.changes), len(found.verdict.comparison.distances)
     headline = f"{found.word.capitalize()}: {count:,} of {total:,} tensors changed."
-    opening = Opening(file=f"{first} and {second}", kind="two checkpoints", stage=stage)
+    measured = Chip("here", "Measured", "distances in floating point, after alignment")
+    actions = [_ask(first, second, options)]
+    opening = Opening(f"{first} and {second}", "two checkpoints", measured, stage, actions)
     return render(headline, f"{found.word.capitalize()}: {found.reason}.", sections, opening=opening)
 
 

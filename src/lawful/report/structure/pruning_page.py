@@ -31,10 +31,7 @@ def pruning_page(
     gone = _removed(result)
     lines = [line.strip() for line in words.splitlines()]
     noun = parts if before != 1 else parts[:-1]
-    moves = bool(result.get("max_output_change_bound"))  # then the sentence below says by how much
-    headline = (
-        f"{before - after:,} of {before:,} hidden {noun} {'were removed' if moves or before == after else 'can go'}."
-    )
+    headline = f"{before - after:,} of {before:,} hidden {noun} removed."  # the lead says what that changes
     verified = bool(result["verified"])
     proof = f"lawful prune {asked}{how} --out small.safetensors --certificate pruned.json"
     chip = (
@@ -45,7 +42,7 @@ def pruning_page(
     )  # fmt: skip
     actions = [Action("Write the smaller network", f"{after:,} {noun}, with the proof beside it.", proof)]
     if parts == "neurons":
-        actions.append(Action("Let outputs move a little", "Every size, with a certified bound on every output.",
+        actions.append(Action("Let outputs move a little", "Every size, with a bound on every output.",
                               f"lawful prune {asked} --curve"))  # fmt: skip
     actions.append(Action("See what else is known of it", "Laws, locks and symmetries on one page.",
                           f"lawful audit {asked} --html audit.html"))  # fmt: skip
@@ -92,11 +89,11 @@ def _stage(
     layers: Mapping[str, Sequence[str]], gone: Mapping[str, str], before: int, after: int, parts: str
 ) -> Picture:
     """Every unit as a square, those that went dashed; two bars where there are too many to draw."""
-    label = f"hidden {parts}, layer by layer; those that can go are dashed"
+    label = f"hidden {parts}, layer by layer; those that were removed are dashed"
     if 0 < sum(map(len, layers.values())) <= MOST_CELLS:
         rows = [
             {"name": name, "cells": [(unit, ROLES[unit in gone]) for unit in units]} for name, units in layers.items()
         ]
-        return Picture("squares", {"layers": rows, "note": "Dashed: can go. Filled: stays."}, label)
+        return Picture("squares", {"layers": rows, "note": "Dashed: removed. Filled: left."}, label)
     counts = [(f"{parts} that stay", float(after)), (f"{parts} that go", float(before - after))]
     return Picture("bars", {"rows": counts, "note": ""}, label)

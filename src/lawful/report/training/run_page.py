@@ -8,7 +8,7 @@ import shlex
 import numpy as np
 
 from lawful.outward import at_most
-from lawful.report.page.page import Action, Markup, Opening, Section, Table, render
+from lawful.report.page.page import Action, Chip, Markup, Opening, Section, Table, render
 from lawful.report.structure.network import MAX_EDGES, MAX_NODES, draw_graph
 from lawful.report.training.flow import compare_figure, drift_figure, drift_json, flow_text, subtracted
 from lawful.training.comparison import Comparison
@@ -47,7 +47,7 @@ def run_html(run: Run, source: str) -> str:
     return render(headline, flow_text(run).replace("\n", "; "), sections, opening=opening)
 
 
-def compare_html(found: Comparison, source: str) -> str:
+def compare_html(found: Comparison, source: str, asked: str = "") -> str:
     """The page of optimisers beside the flow."""
     rows = [
         (str(row.optimizer), row.steps, float(row.losses[-1]), row.max_drift,
@@ -61,7 +61,13 @@ def compare_html(found: Comparison, source: str) -> str:
     if drifts:
         (low, best), (high, worst) = min(drifts), max(drifts)
         headline = f"Largest drift of a balance: {low:.2g} by {best}, {high:.2g} by {worst}."
-    opening = Opening(file=source, kind="optimisers beside gradient flow", stage=compare_figure(found))
+    smaller = ",".join(["flow", *(f"sgd:{rate}" for rate in ("0.1", "0.01", "0.001"))])
+    actions = [
+        Action("Make the steps smaller", "Gradient descent comes to keep every law, in proportion to its step.",
+               f"lawful compare {asked or shlex.quote(source)} --optimizers {smaller}"),
+    ]  # fmt: skip
+    measured = Chip("here", "Measured", "runs in floating point, beside what theory predicts")
+    opening = Opening(source, "optimisers beside gradient flow", measured, compare_figure(found), actions)
     return render(headline, lead, [Section("Methods", [Table(columns, rows)])], opening=opening)
 
 
