@@ -396,3 +396,12 @@ def test_whole_transformers_are_proved(make: Any, laws: int) -> None:
     count = count_laws(make(), input_shape=(3, 5))
     assert (count.laws, count.independent, count.status) == (laws, laws, "proved")
     assert verify(certificate(count)).facts["laws"] == laws
+
+
+def test_a_proof_that_takes_too_long_is_left_at_once_and_says_so() -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))
+    left = count_laws(module, input_shape=(2,), seconds=0.0)
+    assert left.status == "numerical"
+    assert left.proof is None
+    assert "more than the 0 s that it is granted (--seconds)" in left.reason
+    assert count_laws(module, input_shape=(2,)).proved

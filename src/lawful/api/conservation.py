@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from numpy.typing import ArrayLike
 
 from lawful.api.inputs import ReadOptions, input_shape, open_options
-from lawful.conservation.count import count_laws
+from lawful.conservation.count import PROOF_SECONDS, count_laws
 from lawful.conservation.fields.momentum_and_metric import Flow
 from lawful.conservation.law_count import LawCount
 from lawful.sources.opening import Source, open, open_module
@@ -28,6 +28,7 @@ def laws(
     flow: Flow | None = None,
     mode: str | None = None,
     classes_axis: int | None = None,
+    seconds: float = PROOF_SECONDS,
     seed: int = 0,
     **reading: Unpack[ReadOptions],
 ) -> LawCount:
@@ -53,6 +54,7 @@ def laws(
         input_shape=shape,
         mode=mode,
         classes_axis=classes_axis,
+        seconds=seconds,
     )
 
 

@@ -42,6 +42,7 @@ EXTRA_SEEDS = 2
 SIDES = 24  # of a boundary that are looked at, until one leaves only laws that hold on all
 MOST_MIXED = 64  # patterns that one field can sum
 OTHER_MODE = "eval mode: in train mode the module computes something else, which is what training follows"
+PROOF_SECONDS = 120.0  # of a processor, for a proof in ball arithmetic: a minute or two is what people wait for
 RUNS = ((150, MOST_RUNS), (600, 4), (2000, 1))  # up to so many variables: runs that test a count
 
 
@@ -57,6 +58,7 @@ def count_laws(
     input_shape: tuple[int, ...] | tuple[tuple[int, ...], ...] | None = None,
     mode: str | None = None,
     classes_axis: int | None = None,
+    seconds: float = PROOF_SECONDS,
     progress: Watch | None = None,
 ) -> LawCount:
     """`D − dim Lie(V)(θ)`: the number of independent functions that training keeps constant (P1 Corollary 3.5).
@@ -67,6 +69,7 @@ def count_laws(
     module that reads tokens). A graph or perceptron is counted exactly modulo a prime; other modules in float64, in the
     `mode` "train" (as training runs them: batch norms use the statistics of the batch, dropout draws its masks) or
     "eval". A module with several inputs takes their sizes: `input_shape=((3,), (2, 4))`.
+    The proof of a module's count may take so many `seconds` of a processor; what it would take is known early.
 
     >>> count = count_laws("6-5-6-4-3-6 linear")
     >>> count.laws, count.parameters, count.dimensions, count.status
@@ -93,7 +96,9 @@ def count_laws(
         trained, shape = with_one_input(trained, several)
     if shape is None and isinstance(opened, Mlp) and opened is not trained:
         shape = _vector_size(opened, trained)
-    asked = _Asked(level, data, loss, flow, check_prime(prime), seed, shape, mode or "train", classes_axis, progress)
+    asked = _Asked(
+        level, data, loss, flow, check_prime(prime), seed, shape, mode or "train", classes_axis, seconds, progress
+    )
     count = answered(_counted(trained, asked), opened, trained=mode or "")
     return read_as(count, *(each.assuming(*count.assumed) for each in count.readings)) if count.assumed else count
 
@@ -119,6 +124,7 @@ class _Asked:
     input_shape: tuple[int, ...] | None
     mode: str
     classes_axis: int | None
+    seconds: float
     progress: Watch | None
 
 
@@ -137,6 +143,7 @@ def _counted(source: Any, asked: _Asked) -> LawCount:
                 "seed": seed,
                 "mode": asked.mode,
                 "classes_axis": asked.classes_axis,
+                "seconds": asked.seconds,
             }
             return count_module(source, asked.input_shape, **words)
         if asked.mode == "eval" and not _one_mode(source, asked.input_shape):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -48,15 +49,16 @@ def count_module(
     seed: int = 0,
     mode: str = "train",
     classes_axis: int | None = None,
+    seconds: float = math.inf,
 ) -> LawCount:
     """The count for any module: several random points must agree, each with a clear gap, or it stays undecided.
 
     Level "phi" moves every parameter by about its own size, "near" and "data" by a twentieth of it. What is proved is
-    complete near the point of the proof.
+    complete near the point of the proof, which may take so many `seconds` of a processor.
     """
     if isinstance(flow, GradientFlow) and flow.decay:
         options: dict[str, Any] = {"level": level, "data": data, "loss": loss, "seed": seed, "mode": mode}
-        options["classes_axis"] = classes_axis
+        options |= {"classes_axis": classes_axis, "seconds": seconds}
         plain = count_module(module, input_shape, flow=GradientFlow(), **options)
         if plain.proved and len(homogeneous(plain.known)) == len(plain.known):
             dimensions = tuple(size + 1 for size in plain.dimensions)
@@ -65,7 +67,7 @@ def count_module(
     if case.size > ELIMINATED and flow == GradientFlow() and data is None:
         return _at_least(case, level, loss)
     refuse_if_too_large(case.size)
-    settling = Settling(case) if data is not None and flow == GradientFlow() else None
+    settling = Settling(case, seconds) if data is not None and flow == GradientFlow() else None
     near = list(range(seed, seed + SEEDS))
     spread, most = (1.0, MOST_SEEDS) if level == "phi" else (NEXT_TO, SEEDS)
     spread = settling.spread(near) if settling is not None else spread
@@ -75,7 +77,7 @@ def count_module(
     while len(_largest(runs)) < SEEDS and len(runs) < most:
         run = _run(case, flow, seeds[len(runs)], spread, structural)
         if run.dimensions[-1] > case.size - len(run.laws) and flow == GradientFlow():
-            settling = settling or Settling(case)
+            settling = settling or Settling(case, seconds)
             run = _within(run, case.size, settling)
         runs.append(run)
     best = _largest(runs)
@@ -101,7 +103,7 @@ def count_module(
     )  # fmt: skip
     if flow != GradientFlow():
         return count
-    settling = settling or Settling(case)
+    settling = settling or Settling(case, seconds)
     count = settling.settled(count, seeds, spread)
     missing = settling.program is not None and len(count.known) < count.laws
     return _further(case, count, settling, seeds) if level == "phi" and case.piecewise and missing else count

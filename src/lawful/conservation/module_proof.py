@@ -7,7 +7,9 @@ at least that rank at θ*, and by continuity near it: near θ* there are at most
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,7 @@ THETA_BITS, SAMPLE_BITS = 16, 8
 THRESHOLD = 1e-7  # a pivot that float64 trusts
 ROUNDING = 1e-13  # a bracket so much shorter than others may be nothing but rounding
 PRECISIONS = (128, 256, 512)
+TIMED_ROWS = 16  # enclosed at once: then the time that all rows will take is known within a few per cent
 COMPARED = 4  # samples at which gradients of a module and of its steps are compared
 SAME = 1e-6  # how far, relative to their size, gradients of a module and of its steps may be apart
 
@@ -81,7 +84,13 @@ def _same_gradients(case: Probe, program: StraightLineProgram) -> bool:
 
 
 def prove_rank(
-    case: Probe, program: StraightLineProgram, at_most: int, theta: Floats, seed: int, seen: SeenData | None = None
+    case: Probe,
+    program: StraightLineProgram,
+    at_most: int,
+    theta: Floats,
+    seed: int,
+    seen: SeenData | None = None,
+    budget: ProofBudget | None = None,
 ) -> RankProof | None:
     """A proof that brackets reach at least `at_most` dimensions near a point, or None if none was found.
 
@@ -120,7 +129,7 @@ def prove_rank(
     if not words or (is_polynomial(program) and independent_modulo(program, *floats, words, columns)):
         return proof
     for precision in PRECISIONS:
-        found = enclosed(program, *floats, words, precision)
+        found = enclosed(program, *floats, words, precision, budget)
         if found is None:
             continue
         bound = inverse_bound(found[:, columns], precision)
@@ -226,6 +235,29 @@ def _words(rng: np.random.Generator, count: int, level: int, missing: int) -> In
 # Proving in balls
 
 
+class ProofBudget:
+    """Processor seconds that enclosures in ball arithmetic may take in all.
+
+    Their time is known after a few rows, since every row of one length costs the same: one that does not fit is left
+    at once, instead of after hours.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.left = seconds, seconds
+        self.refused = 0.0  # how long the first that did not fit would have taken, at least
+
+    def fits(self, started: float, done: int, rows: int) -> bool:
+        """Whether an enclosure fits that has done so many of its rows since it started."""
+        estimate = (process_time() - started) * rows / done
+        if estimate > self.left and not self.refused:
+            self.refused = estimate
+        return estimate <= self.left
+
+    def spend(self, started: float) -> None:
+        """Count an enclosure that ended."""
+        self.left -= process_time() - started
+
+
 def enclosed(
     program: StraightLineProgram,
     theta: Floats,
@@ -233,9 +265,16 @@ def enclosed(
     weights: Floats,
     words: list[tuple[int, ...]],
     precision: int,
+    budget: ProofBudget | None = None,
 ) -> NDArray[Any] | None:
-    """Balls that contain the brackets' values, a row each; None where a sign or a quotient cannot be told."""
+    """Balls that contain the brackets' values, a row each; None where a sign or a quotient cannot be told.
+
+    None, too, if the budget does not allow it: `budget.refused` then says what it would take.
+    """
     import flint
+
+    budget = budget or ProofBudget(math.inf)
+    started, done = process_time(), 0
 
     before = flint.ctx.prec
     flint.ctx.prec = precision
@@ -244,11 +283,16 @@ def enclosed(
         rows = np.empty((len(words), program.parameters), dtype=object)
         for length in sorted({len(word) for word in words}):
             where = [number for number, word in enumerate(words) if len(word) == length]
-            rows[where] = fields.brackets(np.array([words[number] for number in where], dtype=np.intp))
+            for part in (where[start : start + TIMED_ROWS] for start in range(0, len(where), TIMED_ROWS)):
+                rows[part] = fields.brackets(np.array([words[number] for number in part], dtype=np.intp))
+                done += len(part)
+                if not budget.fits(started, done, len(words)):
+                    return None
     except (ArithmeticError, ValueError):
         return None
     finally:
         flint.ctx.prec = before
+        budget.spend(started)
     return rows
 
 

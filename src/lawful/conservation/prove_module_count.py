@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import comb
@@ -13,7 +14,7 @@ from lawful.conservation.known.law import Law, LawFamily
 from lawful.conservation.known.linear_on_data import still_laws
 from lawful.conservation.known.module_polynomial import MOST_MONOMIALS, independent_laws, search
 from lawful.conservation.law_count import LawCount
-from lawful.conservation.module_proof import program_of, prove_rank, rounded
+from lawful.conservation.module_proof import ProofBudget, program_of, prove_rank, rounded
 from lawful.conservation.module_wording import ModuleWording
 from lawful.conservation.programs.identity import identities
 from lawful.conservation.programs.module_function import Probe
@@ -31,7 +32,8 @@ BOUNDARY = "at a sample the weights lie on a boundary between pieces of the modu
 class Settling:
     """A module as a program, and what a data set sees of it; `why` says what is in the way of a proof."""
 
-    def __init__(self, case: Probe) -> None:
+    def __init__(self, case: Probe, seconds: float = math.inf) -> None:
+        self.budget = ProofBudget(seconds)
         self.case, self.why, self.rough = case, "", ""
         self.program: StraightLineProgram | None = None
         self.seen: SeenData | None = None
@@ -73,6 +75,12 @@ class Settling:
         if len(kept) < count.laws:
             return self._tested(self.program, count, seeds, spread)
         found = self._proof(self.program, count, seeds, spread)
+        if found is None and self.budget.refused:
+            return _doubtful(
+                count,
+                f"a proof in ball arithmetic would take about {self.budget.refused:.0f} s of a processor, more than "
+                f"the {self.budget.seconds:g} s that it is granted (--seconds)",
+            )
         if found is None:
             return _doubtful(count, "balls of up to 512 bits do not prove the rank")
         proof, claim = found
@@ -136,14 +144,19 @@ class Settling:
         case, wanted = self.case, count.parameters - len(count.known)
         if count.level != "phi":
             own = case.own_theta().numpy()
-            if _independent(count.known, own) and (proof := prove_rank(case, program, wanted, own, 0, self.seen)):
+            if _independent(count.known, own) and (proof := self._prove_rank(program, wanted, own, 0)):
                 return proof, "near"
         for seed in seeds[:ATTEMPTS]:
+            if self.budget.refused:
+                break
             theta = case.theta(seed, spread).numpy()
             theta = rounded(theta) if count.level == "phi" else theta
-            if self._same_sides(theta) and (proof := prove_rank(case, program, wanted, theta, seed, self.seen)):
+            if self._same_sides(theta) and (proof := self._prove_rank(program, wanted, theta, seed)):
                 return proof, "somewhere"
         return None
+
+    def _prove_rank(self, program: StraightLineProgram, wanted: int, theta: Floats, seed: int) -> RankProof | None:
+        return prove_rank(self.case, program, wanted, theta, seed, self.seen, self.budget)
 
 
 def _independent(laws: LawFamily, theta: Floats) -> bool:

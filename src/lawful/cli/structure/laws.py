@@ -91,6 +91,9 @@ def laws(
             help="Random weights near which laws are counted too, to compare with any weights (default: a few)."
         ),
     ] = None,
+    seconds: Annotated[
+        float, typer.Option(help="Processor seconds that the proof of a module's count may take.", min=0)
+    ] = 120.0,
     every: Annotated[bool, typer.Option("--all", help="With --json: list every explicit law.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Write every explicit law to this JSON file.")] = None,
     html: Annotated[
@@ -135,6 +138,7 @@ def laws(
             input_shape=several or shape,
             mode=mode,
             classes_axis=classes_axis,
+            seconds=seconds,
             progress=lambda what, done, total: tell(what, done / total),
         )
         note_assumed(count.reading, count.assumed)
