@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from statistics import median_high, median_low
 from typing import Any
 
 from lawful.outward import at_least, at_most
@@ -136,6 +137,79 @@ def say_same(facts: Facts, digests: Digests) -> str:
     else:
         words = f"at one input output {facts['output']} differs by at least {at_least(facts['differ_by'])}"
     return f"{names} are different functions{where}: {words}"
+
+
+def say_regions(facts: Facts, digests: Digests) -> str:
+    """How many regions there are, and what is meant by one."""
+    many = "1 region" if facts["regions"] == 1 else f"{facts['regions']} regions"
+    meant = "open sets on which every hidden neuron that bends keeps its side"
+    return f"{short(digests[0])} has exactly {many} on {facts['domain']}, {meant}"
+
+
+def say_removable(facts: Facts, digests: Digests) -> str:
+    """How many neurons are needed, each alone, how many can go, and of how many nothing is shown."""
+    needed, removable = len(facts["needed"]), len(facts["removable"])
+    words = (
+        f"of {facts['hidden']} hidden neurons of {short(digests[0])}, each alone, {needed} are needed: no affine "
+        "combination of the other neurons of its layer can take its place without changing an output for some input"
+    )
+    if removable:
+        words += f"; for {removable} there is such a combination, and no output changes for any input"
+    left = facts["hidden"] - needed - removable
+    return words + (f"; nothing is shown of {left}" if left else "")
+
+
+def say_identifiable(facts: Facts, digests: Digests) -> str:
+    """Whether the function determines its parameters, and among which."""
+    name = short(digests[0])
+    if facts["identifiable"]:
+        only = "only reorderings and positive rescalings of the neurons"
+        return f"among {facts['among']}, {only} of {name} have its function"
+    many, have = "others", "have"
+    if "others" in facts:
+        count = facts["others"]
+        many = f"{'exactly' if facts['complete'] else 'at least'} {count} other{'s' * (count > 1)}"
+        have = "has" if count == 1 else "have"
+    return (
+        f"the function of {name} does not determine its parameters: {many} of the same shape"
+        f"{', with biases' if facts['more_biases'] else ''}, which no reordering and positive rescaling of neurons "
+        f"makes equal, {have} the same function (by their {facts['by']})"
+    )
+
+
+def say_flow(facts: Facts, digests: Digests) -> str:
+    """Where the loss stood at the first and the last snapshot, and how far the balances strayed."""
+    decay, losses = facts["decay"], facts["losses"]
+    law = "the balances stay" if not decay else f"the balances follow exp(-2·{decay!r}·t) times the first"
+    return (
+        f"at {facts['snapshots']} snapshots from {short(digests[0])} to {short(digests[1])} the {facts['loss']} loss "
+        f"on {facts['samples']} data ({short(facts['data'])}) goes from {_interval(losses[0])} to "
+        f"{_interval(losses[-1])}, and {law} within {facts['drift']!r}"
+    )
+
+
+def say_geodesic(facts: Facts) -> str:
+    """How stationary a Leaky ResNet is, and its rank estimates."""
+    ranks = facts["ranks"]
+    everywhere = min(low for low, _ in ranks), max(high for _, high in ranks)
+    middle = median_low([low for low, _ in ranks]), median_high([high for _, high in ranks])
+    return (
+        f"the Leaky ResNet {facts['network'][6:18]} of {len(ranks)} layers, effective depth "
+        f"{facts['effective_depth']!r}, softness {facts['softness']!r} and ridge {facts['ridge']!r} "
+        f"on {facts['samples']} data ({short(facts['data'])}) has stationarity in "
+        f"{_interval(facts['stationarity'])} and rank estimates -2H/L of median in "
+        f"{_interval(middle)}, all in {_interval(everywhere)}"
+    )
+
+
+def _interval(ends: tuple[float, float]) -> str:
+    """An interval in few digits, rounded outwards.
+
+    >>> _interval((0.1234567, 0.1234569))
+    '[0.12345, 0.12346]'
+    """
+    low, high = (Fraction(end) for end in ends)
+    return f"[{at_least(low, 5)}, {at_most(high, 5)}]"
 
 
 def _box(box: Sequence[tuple[Fraction | None, Fraction | None]]) -> str:

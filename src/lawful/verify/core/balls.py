@@ -8,7 +8,6 @@ from typing import Any
 
 from flint import arb, arb_mat, fmpq
 
-from lawful.outward import at_least, at_most
 from lawful.verify.core.schema import numbers, require
 
 BITS = 320
@@ -53,13 +52,3 @@ def lies_in(value: Ball, ends: tuple[float, float]) -> bool:
 def surely_below(value: Ball, bound: float) -> bool:
     """Whether a ball surely lies below a bound or on it."""
     return bool(value.is_finite() and value <= ball(bound))
-
-
-def format_interval(ends: tuple[float, float]) -> str:
-    """An interval in few digits, rounded outwards.
-
-    >>> shown((0.1234567, 0.1234569))
-    '[0.12345, 0.12346]'
-    """
-    low, high = (Fraction(end) for end in ends)
-    return f"[{at_least(low, 5)}, {at_most(high, 5)}]"

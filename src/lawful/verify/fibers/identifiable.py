@@ -16,13 +16,14 @@ from typing import Any
 from flint import fmpq_mat
 
 from lawful.verify.core.dag import CheckedMlp, read_mlp
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding
 from lawful.verify.core.layers import CheckedStack, Row, mlp_as_layers
 from lawful.verify.core.numbers import ONE, ZERO, fraction
 from lawful.verify.core.schema import integer, items, limit_cost, limit_sums, object_with_keys, require, truth
 from lawful.verify.fibers.agreement import agreement
 from lawful.verify.fibers.roles import count_parameters
 from lawful.verify.fibers.steps import hides
+from lawful.verify.sentences import say_identifiable
 
 PRIME = 2**61 - 1
 MOST_LISTED = 32  # neurons whose subsets are all looked at, by halves
@@ -56,10 +57,8 @@ def check(body: dict[str, Any]) -> Finding:
     else:
         _check_bottleneck(net, given["ridges"])
         among = "generic parameters of its shape (P4 Definition 8)"
-    words = (
-        f"among {among}, only reorderings and positive rescalings of the neurons of {short(digest)} have its function"
-    )
-    return Finding(words, {"identifiable": True, "among": among}, (digest,))
+    facts = {"identifiable": True, "among": among}
+    return Finding(say_identifiable(facts, (digest,)), facts, (digest,))
 
 
 def _check_no(given: dict[str, Any], mlp: CheckedMlp, net: CheckedStack, digest: str) -> Finding:
@@ -88,19 +87,11 @@ def _check_no(given: dict[str, Any], mlp: CheckedMlp, net: CheckedStack, digest:
     how = ", ".join(sorted(ways))
     whole_fiber = listing and truth(given.get("complete"), "complete")
     facts: dict[str, Any] = {"identifiable": False, "by": how, "more_biases": biased}
-    many = "others"
     if listing:
         if whole_fiber:
             require(_count(net) == len(seen), "there are more parameters of this function, or fewer")
-        many = f"{'exactly' if whole_fiber else 'at least'} {len(twins)} other{'s' * (len(twins) > 1)}"
         facts |= {"others": len(twins), "complete": whole_fiber}
-    have = "has" if listing and len(twins) == 1 else "have"
-    words = (
-        f"the function of {short(digest)} does not determine its parameters: {many} of the same shape"
-        f"{', with biases' if biased else ''}, which no reordering and positive rescaling of neurons makes equal, "
-        f"{have} the same function (by their {how})"
-    )
-    return Finding(words, facts, (digest,))
+    return Finding(say_identifiable(facts, (digest,)), facts, (digest,))
 
 
 def _count(net: CheckedStack) -> int:

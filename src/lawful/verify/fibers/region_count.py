@@ -9,18 +9,19 @@ from __future__ import annotations
 from typing import Any
 
 from lawful.verify.core.dag import read_dag
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding
 from lawful.verify.core.layers import CheckedStack, Row, box_sides, read_box, read_network
 from lawful.verify.core.numbers import ZERO, Rational, fraction
 from lawful.verify.core.regions import walk_regions
 from lawful.verify.core.schema import integer, items, limit_sums, object_with_keys, require
+from lawful.verify.sentences import say_regions
 
 
 def check(body: dict[str, Any]) -> Finding:
     """The number of regions on the whole space or a box."""
     given = object_with_keys(body, "certificate", "network box regions decisions points")
     net, digest = read_network(given["network"])
-    _need_layers(given["network"], net)
+    _require_layers(given["network"], net)
     box, domain = read_box(given["box"], net.inputs)
     points = iter(items(given["points"], "points"))
     regions, work = 0, 0.0
@@ -33,16 +34,11 @@ def check(body: dict[str, Any]) -> Finding:
     require(next(points, None) is None, "there are more points than regions")
     stated = integer(given["regions"], "regions", 0)
     require(stated == regions, f"there are {regions} regions, not the {stated} stated")
-    many = "1 region" if regions == 1 else f"{regions} regions"
-    meant = "open sets on which every hidden neuron that bends keeps its side"
-    return Finding(
-        f"{short(digest)} has exactly {many} on {domain}, {meant}",
-        {"regions": regions, "domain": domain, "box": box_sides(given["box"])},
-        (digest,),
-    )
+    facts = {"regions": regions, "domain": domain, "box": box_sides(given["box"])}
+    return Finding(say_regions(facts, (digest,)), facts, (digest,))
 
 
-def _need_layers(value: object, net: CheckedStack) -> None:
+def _require_layers(value: object, net: CheckedStack) -> None:
     """No neuron but those of the network: a pair that carries a value past a layer bends where the network does not."""
     if isinstance(value, dict) and "roles" in value:
         require(

@@ -16,11 +16,12 @@ from typing import Any
 from flint import fmpq_mat
 
 from lawful.verify.core.dag import read_mlp
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding
 from lawful.verify.core.layers import CheckedStack, Row, mlp_as_layers
 from lawful.verify.core.numbers import ONE, ZERO, Rational, fraction
 from lawful.verify.core.regions import check_regions
 from lawful.verify.core.schema import integer, items, limit_cost, limit_sums, object_with_keys, require, word
+from lawful.verify.sentences import say_removable
 
 Span = tuple[Rational | None, Rational | None]  # None is endless
 Line = tuple[Rational, Rational]  # p + q t
@@ -51,16 +52,7 @@ def check(body: dict[str, Any]) -> Finding:
     needed = [place for place in hidden if found.get(place) == "needed"]
     removable = [place for place in hidden if found.get(place) == "removable"]
     facts = {"hidden": len(hidden), "needed": needed, "removable": removable}
-    left = len(hidden) - len(found)
-    words = f"of {len(hidden)} hidden neurons of {short(digest)}, each alone, {len(needed)} are needed: no affine "
-    words += (
-        "combination of the other neurons of its layer can take its place without changing an output for some input"
-    )
-    if removable:
-        words += f"; for {len(removable)} there is such a combination, and no output changes for any input"
-    if left:
-        words += f"; nothing is shown of {left}"
-    return Finding(words, facts, (digest,))
+    return Finding(say_removable(facts, (digest,)), facts, (digest,))
 
 
 def _check_stand_in(given: dict[str, Any], net: CheckedStack, layer: int, neuron: int) -> None:

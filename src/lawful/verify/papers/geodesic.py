@@ -7,7 +7,6 @@ Forward by definition; backward by the chain rule written out: `B_l = -(1/Î») âˆ
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median_high, median_low
 from typing import Any
 
 from flint import arb, ctx
@@ -17,15 +16,15 @@ from lawful.verify.core.balls import (
     Ball,
     Table,
     ball,
-    format_interval,
     interval,
     lies_in,
     product,
     squares,
     transpose,
 )
-from lawful.verify.core.finding import Finding, digest_of, short
+from lawful.verify.core.finding import Finding, digest_of
 from lawful.verify.core.schema import items, limit_cost, matrix, number, numbers, object_with_keys, require
+from lawful.verify.sentences import say_geodesic
 
 KEYS = "effective_depth softness ridge steps weights into out inputs targets stationarity ranks"
 
@@ -64,16 +63,8 @@ def check(body: dict[str, Any]) -> Finding:
         require(lies_in(gap, stated), "the stationarity is not in its interval")
         for layer, (rank, ends) in enumerate(zip(found, ranks, strict=True)):
             require(lies_in(rank, ends), f"the Hamiltonian of layer {layer} is not in its interval")
-    whole = min(low for low, _ in ranks), max(high for _, high in ranks)
-    middle = median_low([low for low, _ in ranks]), median_high([high for _, high in ranks])
     network = digest_of("leaky", [[depth, soft]], [steps], *weights, into or [], out or [])
     data = digest_of("data", inputs, targets)
-    words = (
-        f"the Leaky ResNet {network[6:18]} of {len(steps)} layers, effective depth {depth!r}, softness {soft!r} "
-        f"and ridge {ridge!r} on {len(inputs)} data ({short(data)}) "
-        f"has stationarity in {format_interval(stated)} and rank estimates -2H/L of median in "
-        f"{format_interval(middle)}, all in {format_interval(whole)}"
-    )
     facts = {
         "stationarity": stated,
         "ranks": ranks,
@@ -82,8 +73,9 @@ def check(body: dict[str, Any]) -> Finding:
         "softness": soft,
         "network": network,
         "data": data,
+        "samples": len(inputs),
     }
-    return Finding(words, facts, others=(network, data))
+    return Finding(say_geodesic(facts), facts, others=(network, data))
 
 
 def _balls(rows: list[list[float]]) -> Table:

@@ -12,9 +12,9 @@ from typing import Any
 
 from flint import arb, ctx
 
-from lawful.verify.core.balls import BITS, Ball, ball, format_interval, interval, lies_in, surely_below
+from lawful.verify.core.balls import BITS, Ball, ball, interval, lies_in, surely_below
 from lawful.verify.core.dag import OUTPUT, CheckedDag, read_dag
-from lawful.verify.core.finding import Finding, digest_of, short
+from lawful.verify.core.finding import Finding, digest_of
 from lawful.verify.core.schema import (
     integers,
     items,
@@ -26,6 +26,7 @@ from lawful.verify.core.schema import (
     require,
     word,
 )
+from lawful.verify.sentences import say_flow
 
 KEYS = "network x y loss decay times theta losses drift"
 
@@ -53,15 +54,17 @@ def check(body: dict[str, Any]) -> Finding:
             require(lies_in(found, ends), f"the loss at snapshot {place} is not in its interval")
         _check_drift(dag, theta, times, decay, drift)
     names = tuple(replace(dag, weights=tuple(weights)).digest() for weights in (theta[0], theta[-1]))
-    law = "the balances stay" if not decay else f"the balances follow exp(-2·{decay!r}·t) times the first"
     data = digest_of("data", x, y)
-    words = (
-        f"at {len(times)} snapshots from {short(names[0])} to {short(names[1])} the {loss} loss on {len(x)} data "
-        f"({short(data)}) goes from {format_interval(losses[0])} to {format_interval(losses[-1])}, "
-        f"and {law} within {drift!r}"
-    )
-    facts = {"losses": losses, "drift": drift, "decay": decay, "snapshots": len(times), "samples": len(x), "data": data}
-    return Finding(words, facts, names, (data,))
+    facts = {
+        "losses": losses,
+        "loss": loss,
+        "drift": drift,
+        "decay": decay,
+        "snapshots": len(times),
+        "samples": len(x),
+        "data": data,
+    }
+    return Finding(say_flow(facts, names), facts, names, (data,))
 
 
 def _targets(value: object, loss: str, samples: int, outputs: int) -> list[list[float]]:
