@@ -42,7 +42,7 @@ LEAST, MOST = 1_000, 400_000_000  # bytes of a file that is looked at
 SECONDS, MEMORY = 60, 6 * 2**30  # of a question
 DEFECT, FAILED, OVER_TIME = 4, 70, 124  # exit codes: of a defect, of this script, of a question beyond its limits
 COPIES = ("same copy", "same changed")
-QUESTIONS = ("show", "symmetries", "laws", "components", "prune", "audit", "bottleneck", *COPIES)
+QUESTIONS = ("show", "symmetries", "laws", "components", "prune", "audit", *COPIES)
 ANSWERS = {0: "yes", 1: "no", 3: "undecided"}
 
 

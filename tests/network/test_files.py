@@ -251,7 +251,7 @@ def test_wrong_places_are_named(tmp_path: Path) -> None:
         (tmp_path / "folder.json", "folder"),
         (tmp_path / "absent.npz", "no such file"),
         (tmp_path / "empty.pt", "empty"),
-        (tmp_path / "net.txt", "no file of a kind"),
+        (tmp_path / "net.txt", "unsupported file type"),
     ):
         with pytest.raises(LawfulError, match=words):
             read(path)

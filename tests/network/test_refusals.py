@@ -147,3 +147,22 @@ def test_the_command_line_names_an_ending_it_cannot_write(tmp_path: Path) -> Non
     )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "unknown ending '.txt'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.keras", b"PK", "a Keras file: export the model to ONNX"),
+        ("a.h5", b"\x89HDF\r\n", "a Keras or HDF5 file"),
+        ("a.msgpack", b"\x81\xa6params", "Flax .msgpack.: save it as .safetensors"),
+        ("a.xml", b"<?xml version='1.0'?><net/>", "OpenVINO"),
+        ("a.tflite", b"\x1c\0\0\0TFL3", "TensorFlow Lite"),
+        ("a.ort", b"\x20\0\0\0ORTM", "ONNX Runtime in its own format: give the .onnx file"),
+        ("ggml.bin", b"lmgg\0\0", "GGML from before GGUF"),
+        ("a.pdparams", b"\x80\x02}q\x00.", "PaddlePaddle"),
+    ],
+)
+def test_files_of_other_tools_are_refused_by_name(name: str, content: bytes, words: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content + bytes(100))
+    with pytest.raises(LawfulError, match=words):
+        read(tmp_path / name)

@@ -23,6 +23,22 @@ KNOWN = ", ".join(ENDINGS)
 OTHERS = {
     b"\x89HDF": "a Keras or HDF5 file: export the model to ONNX (tf2onnx, or model.export(format='onnx'))",
     b"TFL3": "a TensorFlow Lite file: export the original model to ONNX",
+    b"ORTM": "a file of ONNX Runtime in its own format: give the .onnx file that it was made of",
+    b"lmgg": "a file of GGML from before GGUF: convert the original model to .gguf again",
+}
+TO_ONNX = "export the original model to ONNX"
+OTHER_ENDINGS = {  # where the content is no more than bytes, text or an archive
+    ".keras": "a Keras file: export the model to ONNX (tf2onnx, or model.export(format='onnx'))",
+    ".msgpack": "a file of Flax (msgpack): save it as .safetensors (safetensors.flax.save_file)",
+    ".xml": f"the graph of an OpenVINO model: {TO_ONNX}, which OpenVINO reads too",
+    ".mlmodel": f"a Core ML file: {TO_ONNX}",
+    ".pb": f"a TensorFlow graph: {TO_ONNX} (tf2onnx)",
+    ".pdparams": f"a file of PaddlePaddle: {TO_ONNX} (paddle2onnx)",
+    ".pdmodel": f"a file of PaddlePaddle: {TO_ONNX} (paddle2onnx)",
+    ".param": f"the graph of an ncnn model: {TO_ONNX}",
+    ".caffemodel": f"a Caffe file: {TO_ONNX}",
+    ".engine": f"a TensorRT engine, made for one machine: {TO_ONNX}",
+    ".joblib": "a pickle of Python objects, which is not read: export the model to ONNX (skl2onnx)",
 }
 
 
@@ -38,10 +54,12 @@ def kind_of(path: Path) -> str:
     for mark, what in OTHERS.items():
         if start[: len(mark)] == mark or start[4 : 4 + len(mark)] == mark:
             raise Unsupported(f"is {what}")
+    if path.suffix.lower() in OTHER_ENDINGS:
+        raise Unsupported(f"is {OTHER_ENDINGS[path.suffix.lower()]}")
     by_ending = ENDINGS.get(path.suffix.lower())
     found = _by_content(path, start)
     if found is None and by_ending is None:
-        raise Unsupported(f"is no file of a kind that is read: {KNOWN}")
+        raise Unsupported(f"unsupported file type; read are {KNOWN}")
     kind = found or by_ending or ""
     return "index" if kind == "json" and path.name.endswith(".index.json") else kind
 

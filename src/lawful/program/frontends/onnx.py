@@ -148,6 +148,18 @@ def real_outputs(graph: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(found), tuple(left)
 
 
+def whole_inputs(graph: Any) -> set[str]:
+    """The inputs that hold whole numbers: by their type, or since nothing reads them but casts to such a type."""
+    found = set()
+    for entry in graph.input:
+        readers = [node for node in graph.node if entry.name in node.input]
+        targets = [each.i for node in readers if node.op_type == "Cast" for each in node.attribute if each.name == "to"]
+        casts = bool(readers) and len(targets) == len(readers) and all(ONNX_KINDS.get(to) == "i" for to in targets)
+        if casts or entry.type.tensor_type.elem_type in (6, 7):  # int32 and int64: the others are pictures
+            found.add(entry.name)
+    return found
+
+
 class _Walk:
     """Nodes of a file, one after the other."""
 
@@ -361,6 +373,8 @@ class _Walk:
             state, row = results[: len(state)], results[len(state) :]
             rows.append(row)
         columns = list(zip(*rows, strict=True))
+        if not columns:
+            raise Refused("Scan of no steps")
         ends = attributes.get("scan_output_axes") or [0] * len(columns)
         back = attributes.get("scan_output_directions") or [0] * len(columns)
         return [

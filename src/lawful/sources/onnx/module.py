@@ -17,7 +17,7 @@ from lawful.formats.io.limits import check_numbers
 from lawful.network.reading import Reading, listed
 from lawful.program import Program
 from lawful.program.backends.torch_calls import TorchProgram
-from lawful.program.frontends.onnx import SizeStatement, read_onnx, read_statements, real_outputs
+from lawful.program.frontends.onnx import SizeStatement, read_onnx, read_statements, real_outputs, whole_inputs
 from lawful.program.frontends.onnx_weights import OnnxWeights, held_tensors, read_weights
 from lawful.program.table import OperatorFamily
 
@@ -37,6 +37,7 @@ class OnnxGraph:
         held = {each.name for each in graph.initializer}
         self.inputs = tuple(entry.name for entry in graph.input if entry.name not in held)
         self.outputs, self.left_out = real_outputs(graph)
+        self.whole = whole_inputs(graph)
         self.weights: OnnxWeights = read_weights(graph, self.load)
         self.tensors = dict(held_tensors(graph))
 
@@ -126,7 +127,10 @@ class OnnxModule(nn.Module):
         program = self._program([tuple(int(n) for n in each.shape) for each in inputs])
         tensors = {name: self._tensor(path) for path, name in self.names.items()}
         real = next((each.dtype for each in tensors.values() if each.is_floating_point()), torch.float32)
-        return program(inputs, tensors, real)
+        try:
+            return program(inputs, tensors, real)
+        except IndexError:
+            raise Unsupported("an index lies outside its table: one of its inputs holds ids, and got others") from None
 
     def _program(self, shapes: Sequence[tuple[int, ...]]) -> TorchProgram:
         """The program for inputs of these sizes and weights of today's."""

@@ -26,7 +26,7 @@ SAMPLES = 2  # for which a graph is tried
 MAX_CHECKED = 5_000_000  # weights up to which a graph is compared with ONNX's own reference,
 MAX_PRODUCTS = 5_000_000  # and products of its convolutions: the reference takes about a second for ten times as many
 NEWER = 15  # the version from which that reference can be trusted: it has no older softmax or batch normalisation
-MISUSED = "is used in an unsupported way"  # as a program's frontend says it
+MISUSED = ("is used in an unsupported way", "of no steps")  # as a program's frontend says it
 MIXED = "the first axis of its input counts no samples: what stands along it is mixed"
 Size = tuple[int, ...]
 Sizes = list[int | None]
@@ -70,28 +70,45 @@ def _open(module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Size
         axes = _axis_names(entries[name])
         asked[name] = (size, _kind(entries[name]), axes[len(axes) - len(size) :])
     errors: list[tuple[Mapping[str, Size], LawfulError]] = []
-    candidates = list(open_sizes.candidates(asked))
-    for tries, (sizes, values) in enumerate(candidates):
-        module.values, module.programs = values, {}
-        examples = [_example(entries[name], sizes[name]) for name in module.inputs]
+    is_open = any(None in size for size, _, _ in asked.values())
+    chosen, second_best = None, None
+    for sizes, values in open_sizes.candidates(asked):
         try:
-            _choose(module, examples)
+            examples = _try(module, entries, sizes, values)
         except LawfulError as error:
             if isinstance(error, Mixed) and not module.bare:
                 module.alone, module.bare, module.fixed = False, True, 0
                 return [MIXED, *_open(module, entries, stated, given)]
             errors.append((sizes, error))
             # The same words twice: no size will change that, unless it is an operator that cannot do with the size.
-            if len(errors) > 1 and str(error) == str(errors[-2][1]) and MISUSED not in str(error):
+            if len(errors) > 1 and str(error) == str(errors[-2][1]) and not any(w in str(error) for w in MISUSED):
                 break
             continue
-        is_open = any(None in size for size, _, _ in asked.values())
-        if is_open and tries < len(candidates) - 1 and not _sees_inputs(module):
-            continue  # the last one is taken as it is: an input may be one that nothing reads
-        _check(module, module.graph.model, module.graph.folder, examples)
-        module.input_sizes = tuple(_said(entries[name], sizes[name]) for name in module.inputs)
-        return open_sizes.words(asked, sizes, values)
-    raise open_sizes.refuse(errors)
+        sees = not is_open or _sees_inputs(module)
+        if not is_open or (sees and _is_finite(module, examples)):
+            chosen = sizes, values
+            break
+        # Masks that hide everything are NaN at any size, and an input may be one that nothing reads.
+        second_best = (sizes, values) if second_best is None or not sees else second_best
+    if chosen is None:
+        if second_best is None:
+            raise open_sizes.refuse(errors)
+        chosen = second_best
+        examples = _try(module, entries, *chosen)
+    sizes, values = chosen
+    _check(module, module.graph.model, module.graph.folder, examples)
+    module.input_sizes = tuple(_said(module, entries[name], sizes[name]) for name in module.inputs)
+    return open_sizes.words(asked, sizes, values)
+
+
+def _try(
+    module: OnnxModule, entries: Mapping[str, Any], sizes: Mapping[str, Size], values: Mapping[str, Any]
+) -> list[torch.Tensor]:
+    """Run the module at these sizes, on the samples that are returned."""
+    module.values, module.programs = dict(values), {}
+    examples = [_example(module, entries[name], sizes[name]) for name in module.inputs]
+    _choose(module, examples)
+    return examples
 
 
 def _sees_inputs(module: OnnxModule) -> bool:
@@ -106,6 +123,14 @@ def _sees_inputs(module: OnnxModule) -> bool:
         if sum(node.op == "input" for node in seen) < len(module.inputs):
             return False
     return True
+
+
+def _is_finite(module: OnnxModule, examples: list[torch.Tensor]) -> bool:
+    """Whether the outputs are finite at this size: the statistics of a sequence of one entry are not."""
+    kind = next((each.dtype for each in module.parameters()), torch.float32)
+    with torch.no_grad():
+        outputs = _tensors(module(*(each.to(kind) if each.is_floating_point() else each for each in examples)))
+    return all(bool(each.isfinite().all()) for each in outputs)
 
 
 def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) -> bytes | None:
@@ -185,15 +210,13 @@ def _state(model: Any, node: Any, sizes: tuple[int, ...]) -> None:
     node.input[1:] = [name]
 
 
-def _said(entry: Any, sample: Size | None) -> Size | str:
-    return f"{','.join(map(str, sample or ()))}:int" if _is_whole(entry) else tuple(sample or ())
+def _said(module: OnnxModule, entry: Any, sample: Size | None) -> Size | str:
+    return f"{','.join(map(str, sample or ()))}:int" if _is_whole(module, entry) else tuple(sample or ())
 
 
-def _is_whole(entry: Any) -> bool:
+def _is_whole(module: OnnxModule, entry: Any) -> bool:
     """Whether an input is of whole numbers, such as token ids."""
-    from onnx import TensorProto
-
-    return entry.type.tensor_type.elem_type in (TensorProto.INT64, TensorProto.INT32)
+    return entry.name in module.graph.whole
 
 
 def _sizes(entry: Any, given: Size | None) -> Sizes:
@@ -222,11 +245,11 @@ def _filled(stated: Sequence[int | None], given: Size) -> Sizes:
     return list(given)
 
 
-def _example(entry: Any, sample: Size) -> torch.Tensor:
+def _example(module: OnnxModule, entry: Any, sample: Size) -> torch.Tensor:
     """Random samples; token ids are the first few."""
     check_numbers("its input", sample)
     generator = torch.Generator().manual_seed(0)
-    if _is_whole(entry):
+    if _is_whole(module, entry):
         return torch.randint(0, 2, (SAMPLES, *sample), generator=generator)
     return torch.randn((SAMPLES, *sample), generator=generator)
 
@@ -262,7 +285,9 @@ def _tensors(found: Any) -> list[torch.Tensor]:
 def _close(one: Any, two: Any, tolerance: float = 1e-3) -> bool:
     pairs = list(zip(_tensors(one), _tensors(two), strict=True))
     return all(
-        a.shape == b.shape and bool((a - b).abs().max() <= tolerance * (b.abs().max() + 1e-6))
+        a.shape == b.shape
+        and bool((a.isfinite() == b.isfinite()).all())
+        and bool((a - b).nan_to_num(0, 0, 0).abs().max() <= tolerance * (b.nan_to_num(0, 0, 0).abs().max() + 1e-6))
         for a, b in pairs
         if a.numel()
     )
