@@ -121,6 +121,8 @@ class Builder(AlgebraBuilder):
             each.op == "constant" or any(each.shape[axis] == 1 for axis in active) for each in factors
         ):
             return self.reduce("sum", x, over, keep)
+        if factors[0].shape == factors[1].shape and _share_a_source(*factors):
+            return self.reduce("sum", x, over, keep)  # a GELU's h Φ(h), entry by entry: channels stay apart in its mean
         letters = [chr(ord("a") + axis) for axis in range(x.rank)]
         # an axis of size 1 of both, a batch of one sample, is that of the factor which is no parameter
         data = 1 if _is_parameter(factors[0]) else 0
@@ -200,12 +202,12 @@ class Builder(AlgebraBuilder):
         if x.op == "take" and len(x.inputs) == 1 and x.inputs[0].size == x.size:
             new = _new_axes(x, own, other)
             own = "".join(c for k, c in enumerate(own) if k not in new)
-            x = self.reshape(x, [n for k, n in enumerate(x.shape) if k not in new]) if new else x
-        if x.op == "take" and len(x.inputs) == 1 and x.inputs[0].size == x.size:
-            order = x["map"].permutation_of(x.inputs[0].shape)
+            shape = [n for k, n in enumerate(x.shape) if k not in new]
+            # in letters before it is made: a sum would take the permutation into its own letters
+            order = x["map"].reshape(shape).permutation_of(x.inputs[0].shape)
             if order is not None:
-                own = "".join(own[order.index(axis)] for axis in range(len(order)))
-                x = x.inputs[0]
+                return x.inputs[0], "".join(own[order.index(axis)] for axis in range(len(order)))
+            x = self.reshape(x, shape) if new else x
         return x, own
 
     def matmul(self, x: Node, y: Node) -> Node:
@@ -236,6 +238,22 @@ class Builder(AlgebraBuilder):
         letters = "abcdefghijklmnopqrstuvw"[: x.rank]
         at = letters[axis % x.rank]
         return self.contract(f"{letters},z{at}->{letters.replace(at, 'z')}", x, self.constant(matrix, x.kind))
+
+
+def _share_a_source(x: Node, y: Node) -> bool:
+    """Whether two values are computed, entry by entry, from one value that is no parameter."""
+
+    def sources(start: Node) -> set[Node]:
+        found, waiting = {start}, [start]
+        while waiting:
+            node = waiting.pop()
+            if node.family in (OperatorFamily.ELEMENTWISE, OperatorFamily.ADDITION, OperatorFamily.PRODUCT):
+                new = [each for each in node.inputs if each.shape == x.shape and each not in found]
+                found.update(new)
+                waiting += new
+        return found
+
+    return any(each.op != "parameter" for each in sources(x) & sources(y))
 
 
 def _is_parameter(x: Node) -> bool:

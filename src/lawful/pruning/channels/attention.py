@@ -142,6 +142,8 @@ def _evaluated(reading: AttendingDomain, node: Node) -> NDArray[np.float64] | No
 def move(reading: AttendingDomain, node: Node, sources: Sequence[Value]) -> Value:
     """HeadScores with numbers in place of some, or in no other order."""
     scores = [each for each in sources if isinstance(each, HeadScores)]
+    if len(sources) == 1 and scores and (spread := _with_unit_axes(node, scores[0])) is not None:
+        return spread
     fills = [operand for each, operand in zip(sources, node.inputs, strict=True) if isinstance(each, Held)]
     if len(scores) != 1 or len(fills) != len(sources) - 1 or node.shape != scores[0].shape:
         return reading.other(node, *sources)
@@ -159,6 +161,25 @@ def move(reading: AttendingDomain, node: Node, sources: Sequence[Value]) -> Valu
     shape = tuple(1 if bool((inside == inside.take([0], axis)).all()) else size for axis, size in enumerate(node.shape))
     seen = np.ones((1,) * node.rank, dtype=bool) if finite else inside
     return replace(scores[0], masks=(*scores[0].masks, Mask(shape, seen)))
+
+
+def _with_unit_axes(node: Node, scores: HeadScores) -> HeadScores | None:
+    """Scores with axes of size 1 put in or left out; None if more than that changes."""
+    old, new = ([axis for axis, size in enumerate(shape) if size > 1] for shape in (scores.shape, node.shape))
+    if node.shape == scores.shape or [scores.shape[axis] for axis in old] != [node.shape[axis] for axis in new]:
+        return None
+    if not bool((node["map"].positions.ravel() == np.arange(node.size)).all()):
+        return None
+    place = dict(zip(old, new, strict=True))
+    one, two = (frozenset(place[axis] for axis in own if axis in place) for own in scores.owners)
+    masks = []
+    for mask in scores.masks:
+        sizes = {place[axis]: mask.shape[axis] for axis in old}
+        shape = tuple(sizes.get(axis, 1) for axis in range(node.rank))
+        seen = None if mask.seen is None else np.broadcast_to(mask.seen, mask.shape).reshape(shape)
+        masks.append(Mask(shape, seen))
+    heads = tuple(place[axis] for axis in scores.heads if axis in place)
+    return replace(scores, shape=node.shape, owners=(one, two), heads=heads, masks=tuple(masks))
 
 
 def choose(reading: AttendingDomain, node: Node, operands: Sequence[Value]) -> Value:
