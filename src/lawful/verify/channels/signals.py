@@ -187,10 +187,8 @@ class ChannelRun(FunctionVariables):
                 return self.instance(step, x[0])
             case "layer" | "depthwise":
                 return self.layer(at, step, x[0])
-            case "norm":
+            case "norm" | "scale":
                 return self.norm(step, x[0])
-            case "scale":
-                return self.scale(step, x[0])
             case "add" | "sub" | "mul":
                 return self.combine(step.kind, *x)
             case "attend":
@@ -241,34 +239,24 @@ class ChannelRun(FunctionVariables):
         return sum(TYPE_BITS[self.tensors[name].dtype] for name in names) + log2(size + 1)
 
     def norm(self, step: ChannelStep, x: Signals) -> Signals:
-        """Minus the mean, times γ/sqrt(variance + ε), plus β, all of them numbers."""
-        epsilon = Fraction(step.arguments[0])
-        mean, spread = (self.vector(step, role, 0.0).tolist() for role in ("mean", "variance"))
-        gain, shift = self.vector(step, "weight", 1.0), self.vector(step, "bias", 0.0)
-        inside = [Fraction(value) + epsilon for value in spread]
-        root = np.stack([self.variable("1/sqrt", each) for each in inside], axis=1)
-        factor = self.field.times(self.field.floats(gain), root)
-        back = self.field.times(self.field.floats(np.array(mean)), factor)
-        to = self.field.reduce(self.field.floats(shift) - back)
+        """Minus the mean, times γ/sqrt(variance + ε), plus β, all of them numbers; a scale has γ and β alone."""
+        field, gain, shift = self.field, self.vector(step, "weight", 1.0), self.vector(step, "bias", 0.0)
+        mean, inside = np.zeros(step.channels), [Fraction(1)] * step.channels
+        factor = field.floats(gain)
+        if step.kind == "norm":
+            mean, epsilon = self.vector(step, "mean", 0.0), Fraction(step.arguments[0])
+            inside = [Fraction(value) + epsilon for value in self.vector(step, "variance", 0.0).tolist()]
+            factor = field.times(factor, np.stack([self.variable("1/sqrt", each) for each in inside], axis=1))
+        to = field.reduce(field.floats(shift) - field.times(field.floats(mean), factor))
         found = self.affine(x, factor, to, self.tensor_bits(step) + 64)
         self.know_ratios(found, gain[:, None])
 
         def number(side: int, c: int) -> Value | None:
-            gained, added = Fraction(float(gain[c])), Fraction(float(shift[c]))
-            value = self.number(x, side, c) if gained else ZERO
-            return None if value is None else standardise(value, Fraction(mean[c]), inside[c], gained, added)
-
-        return self.note(found, number)
-
-    def scale(self, step: ChannelStep, x: Signals) -> Signals:
-        """Times γ, plus β."""
-        gain, shift = self.vector(step, "weight", 1.0), self.vector(step, "bias", 0.0)
-        found = self.affine(x, self.field.floats(gain), self.field.floats(shift), self.tensor_bits(step))
-        self.know_ratios(found, gain[:, None])
-
-        def number(side: int, c: int) -> Value | None:
-            value = self.number(x, side, c) if gain[c] else ZERO
-            return None if value is None else plus([(Fraction(float(gain[c])), value)], Fraction(float(shift[c])))
+            away, by, added = (Fraction(float(each[c])) for each in (mean, gain, shift))
+            value = self.number(x, side, c) if by else ZERO
+            if value is None or step.kind == "scale":
+                return None if value is None else plus([(by, value)], added)
+            return standardise(value, away, inside[c], by, added)
 
         return self.note(found, number)
 

@@ -23,6 +23,7 @@ from lawful.verify.checkpoints.element import (
     ListedFrame,
     acted,
     acted_on,
+    as_it_is,
     read_frames,
     read_matrices,
     read_shifts,
@@ -332,10 +333,6 @@ def _names(given: Mapping[str, int]) -> str:
     return ", ".join(sorted(name for name, count in given.items() if count))[:160]
 
 
-def _as_it_is(values: Array) -> Array:
-    return values
-
-
 def _single(values: Array) -> np.ndarray[Any, Any]:
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
@@ -351,7 +348,7 @@ def _bfloat16(values: Array) -> np.ndarray[Any, Any]:
     return ((((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16) << 16) & 0xFFFFFFFF).astype(np.uint32).view(np.float32)
 
 
-STORED = (_as_it_is, _single, _half, _bfloat16)  # in what numbers that were merely moved may be stored
+STORED = (as_it_is, _single, _half, _bfloat16)  # in what numbers that were merely moved may be stored
 
 
 def _stored_in(kind: Callable[[Array], np.ndarray[Any, Any]], coarse: Array, fine: Array) -> bool:

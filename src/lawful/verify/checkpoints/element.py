@@ -198,7 +198,7 @@ def _unpacked(value: object, where: str, count: int) -> Array:
 def acted(tensor: Array, frames: list[ListedFrame], *, absolute: bool = False) -> Array:
     """A tensor after all that happens to its axes (`absolute`: with the absolute values of all numbers)."""
     for frame in frames:
-        tensor = _along(tensor, frame, np.abs if absolute else _as_it_is, set())
+        tensor = _along(tensor, frame, np.abs if absolute else as_it_is, set())
     return tensor
 
 
@@ -210,7 +210,8 @@ def spread(squares: Array, frames: list[ListedFrame]) -> Array:
     return squares
 
 
-def _as_it_is(values: Array) -> Array:
+def as_it_is(values: Array) -> Array:
+    """No change."""
     return values
 
 

@@ -163,7 +163,7 @@ def _value(step: ReadStep, given: Sequence[Balls]) -> Balls:
             return [sum(given[0][start : start + run], arb(0)) for start in range(0, len(given[0]), run)]
         case "choose":
             return [_chosen(*three) for three in zip(*given, strict=True)]
-    return [_function(step.kind, x) for x in given[0]]
+    return [1 / x if step.kind == "reciprocal" else getattr(x, step.kind)() for x in given[0]]
 
 
 def _products(sizes: Sequence[int], first: Balls, second: Balls) -> Balls:
@@ -182,20 +182,3 @@ def _chosen(sign: Any, positive: Any, other: Any) -> Any:
     if sign > 0:
         return positive
     return other if sign <= 0 else positive.union(other)
-
-
-def _function(kind: str, x: Any) -> Any:
-    match kind:
-        case "exp":
-            return x.exp()
-        case "erf":
-            return x.erf()
-        case "reciprocal":
-            return 1 / x
-        case "rsqrt":
-            return x.rsqrt()
-        case "log":
-            return x.log()
-        case "sin":
-            return x.sin()
-    return x.cos()

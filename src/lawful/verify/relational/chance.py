@@ -21,6 +21,7 @@ import numpy as np
 from lawful.verify.checkpoints.element import Form, ListedFrame, Rotation
 from lawful.verify.checkpoints.folds import Fold, tensors_of
 from lawful.verify.core.schema import require
+from lawful.verify.relational.degree import largest, total
 from lawful.verify.relational.program import ListedNode, ListedProgram
 from lawful.verify.relational.residues import LANES, LOG_PRIMES, PRIMES, SIGN_BITS, NotCovered
 
@@ -108,11 +109,11 @@ def _growth(
     if node.op == "constant":
         return DegreeAndHeight(0.0, words_of(node.attributes["value"]))
     if node.op in CARRIED or (node.op == "cast" and node.attributes["to"] == "f"):
-        largest = _largest(inside)
-        return DegreeAndHeight(largest.degree + (node.op == "normalise"), largest.height + added, largest.below)
+        most = _largest(inside)
+        return DegreeAndHeight(most.degree + (node.op == "normalise"), most.height + added, most.below)
     if node.op in MULTIPLIED:
-        total = _total(inside)
-        return DegreeAndHeight(total.degree, total.height + added, total.below)
+        product = _total(inside)
+        return DegreeAndHeight(product.degree, product.height + added, product.below)
     if node.op == "where":
         return _total([inside[0], _largest(inside[1:])])
     if node.op == "lookup":
@@ -132,18 +133,12 @@ def _growth(
 
 
 def _largest(several: list[DegreeAndHeight]) -> DegreeAndHeight:
-    below: dict[int, float] = {}
-    for each in several:
-        for at, k in each.below.items():
-            below[at] = max(below.get(at, 0.0), k)
+    below = largest([each.below for each in several])
     return DegreeAndHeight(max(each.degree for each in several), max(each.height for each in several), below)
 
 
 def _total(several: list[DegreeAndHeight]) -> DegreeAndHeight:
-    below: dict[int, float] = {}
-    for each in several:
-        for at, k in each.below.items():
-            below[at] = below.get(at, 0.0) + k
+    below = total([each.below for each in several])
     return DegreeAndHeight(sum(each.degree for each in several), sum(each.height for each in several), below)
 
 

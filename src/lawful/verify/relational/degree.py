@@ -6,10 +6,13 @@ degree in each parameter is at most what is counted here, and so many products a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from lawful.verify.relational.program import ListedNode, ListedProgram
 
+K = TypeVar("K", str, int)
+N = TypeVar("N", int, float)
 Degree = dict[str, int]
 MOST = 12
 
@@ -33,11 +36,11 @@ def _degree(node: ListedNode, inside: list[Degree], leaves: Mapping[str, Degree]
     if node.op == "parameter":
         return dict(leaves[node.attributes["name"]])
     if node.op in ("take", "add", "sum", "cast", "detach", "normalise", "not"):
-        return _largest(inside)
+        return largest(inside)
     if node.op in ("mul", "contract", "conv", "and", "xor", "or"):
-        return _total(inside)
+        return total(inside)
     if node.op == "where":
-        return _total([inside[0], _largest(inside[1:])])
+        return total([inside[0], largest(inside[1:])])
     if node.op == "lookup":
         return dict(inside[0])  # positions are variables of their own
     if node.op == "power" and _is_whole(node.attributes["exponent"]):
@@ -49,17 +52,19 @@ def _is_whole(exponent: float) -> bool:
     return exponent == int(exponent) and 0 <= exponent <= 64
 
 
-def _largest(several: list[Degree]) -> Degree:
-    found: Degree = {}
+def largest(several: Sequence[Mapping[K, N]]) -> dict[K, N]:
+    """The largest number of each key: of sums."""
+    found: dict[K, N] = {}
     for each in several:
-        for name, degree in each.items():
-            found[name] = max(found.get(name, 0), degree)
+        for key, value in each.items():
+            found[key] = max(found.get(key, value), value)
     return found
 
 
-def _total(several: list[Degree]) -> Degree:
-    found: Degree = {}
+def total(several: Sequence[Mapping[K, N]]) -> dict[K, N]:
+    """The sum of the numbers of each key: of products."""
+    found: dict[K, N] = {}
     for each in several:
-        for name, degree in each.items():
-            found[name] = found.get(name, 0) + degree
+        for key, value in each.items():
+            found[key] = found[key] + value if key in found else value
     return found
