@@ -123,72 +123,41 @@ const Draw = {
 
   short: (value) => short(value),
 
-  // The function on a plane of two inputs: hue for the direction of its slope, light and dark for the output, a border
-  // wherever the slope jumps. Weights that give the same function give the same picture.
-  tiling(canvas, net, { axes, reach, base, output, other = null }) {
+  // The difference of two networks on a plane of two inputs: hue for the direction of its slope, light and dark for its
+  // value, a border wherever the slope jumps.
+  tiling(canvas, net, other, { axes, reach, base, output }) {
     const size = canvas.width, context = canvas.getContext("2d"), image = context.createImageData(size, size);
     const values = new Float64Array(size * size), slopes = [new Float64Array(size * size), new Float64Array(size * size)];
     const x = base.slice();
     let low = Infinity, high = -Infinity, steepest = 0, floor = 0;
     for (let r = 0; r < size; r++) for (let c = 0; c < size; c++) {
       x[axes[0]] = base[axes[0]] + reach * ((2 * (c + 0.5)) / size - 1);
-      if (axes[1] !== axes[0]) x[axes[1]] = base[axes[1]] + reach * (1 - (2 * (r + 0.5)) / size);
+      x[axes[1]] = base[axes[1]] + reach * (1 - (2 * (r + 0.5)) / size);
       const at = r * size + c, jet = Engine.jet(net, x, axes, output);
       floor = Math.max(floor, 1e-12 * Math.abs(jet[0]), 1e-12 * reach * Math.max(Math.abs(jet[1]), Math.abs(jet[2])));  // rounding
-      if (other) Engine.jet(other, x, axes, output).forEach((v, k) => { jet[k] -= v; });
+      Engine.jet(other, x, axes, output).forEach((v, k) => { jet[k] -= v; });
       [values[at], slopes[0][at], slopes[1][at]] = jet;
       low = Math.min(low, jet[0]); high = Math.max(high, jet[0]);
       steepest = Math.max(steepest, Math.abs(jet[1]), Math.abs(jet[2]));
     }
     steepest = Math.max(steepest, floor / reach);
     const jumps = (a, b) => Math.max(Math.abs(slopes[0][a] - slopes[0][b]), Math.abs(slopes[1][a] - slopes[1][b])) > Math.max(1e-7 * steepest, floor / reach);
-    const dark = matchMedia("(prefers-color-scheme: dark)").matches, span = Math.max(high - low, floor) || 1, pieces = new Set();
+    const dark = Stage.tone.dark, span = Math.max(high - low, floor) || 1;
     for (let at = 0; at < values.length; at++) {
       const [du, dv] = slopes.map((each) => (Math.abs(each[at]) > floor / reach ? each[at] : 0)), t = (values[at] - low) / span;
       const edge = (at % size && jumps(at, at - 1)) || (at >= size && jumps(at, at - size));
-      const light = dark ? 0.18 + 0.42 * t : 0.5 + 0.44 * t;
-      const tint = Draw.tint((Math.atan2(dv, du) * 180) / Math.PI + 180, light, Math.hypot(du, dv) / (steepest || 1));
-      const tone = edge ? tint.map((c) => 0.3 * c + 0.7 * (dark ? 230 : 30)) : tint;
-      image.data.set([...tone, 255], 4 * at);
-      if (edge) continue;
-      const [u, v] = [(2 * ((at % size) + 0.5)) / size - 1, 1 - (2 * (Math.floor(at / size) + 0.5)) / size];
-      const level = values[at] - reach * (du * u + (axes[0] === axes[1] ? 0 : dv * v));
-      pieces.add([du, dv].map((s) => Math.round((1e5 * s) / (steepest || 1))).concat(Math.round((1e5 * (level - low)) / span)).join());
+      const tint = Draw.tint((Math.atan2(dv, du) * 180) / Math.PI + 180, dark ? 0.18 + 0.42 * t : 0.5 + 0.44 * t, Math.hypot(du, dv) / (steepest || 1));
+      image.data.set([...(edge ? tint.map((c) => 0.3 * c + 0.7 * (dark ? 230 : 30)) : tint), 255], 4 * at);
     }
     context.putImageData(image, 0, 0);
-    return { values, count: pieces.size, low, high };
+    return { low, high };
   },
 
-  // Over a tiling: marked points, and the hyperplanes of the first layer, dotted wherever the function does not bend.
-  overlay(net, { axes, reach, base, output, marks = [] }) {
+  // Over a tiling: marked points.
+  marks(points, { axes: [a, b], reach, base }) {
     const svg = Draw.element("svg", { viewBox: "-1 -1 2 2", class: "overlay", "aria-hidden": "true" });
-    const [a, b] = axes, around = base.slice();
-    around[a] = around[b] = 0;
-    let hidden = 0;
-    if (a !== b) net.weights[0].forEach((row, i) => {
-      if (net.weights.length < 2 || net.slopes[0] === 1) return;
-      const level = row.reduce((s, w, j) => s + w * around[j], net.biases[0] ? net.biases[0][i] : 0), length = Math.hypot(row[a], row[b]);
-      if (!(length > 0)) return;
-      const normal = [row[a] / length, row[b] / length], off = (-level / length - normal[0] * base[a] - normal[1] * base[b]) / reach;
-      if (Math.abs(off) > 1.5) return;
-      const parts = 120, spot = (t) => [off * normal[0] - t * normal[1], off * normal[1] + t * normal[0]];
-      let line = "", unseen = 0;
-      for (let k = 0; k < parts; k++) {
-        const t = -1.5 + (3 * (k + 0.5)) / parts, [u, v] = spot(t);
-        if (Math.max(Math.abs(u), Math.abs(v)) > 1) continue;
-        const side = (sign) => { const x = base.slice(); x[a] += reach * (u + sign * 1e-5 * normal[0]); x[b] += reach * (v + sign * 1e-5 * normal[1]); return Engine.jet(net, x, axes, output); };
-        const [near, far] = [side(-1), side(1)], size = Math.max(...near.slice(1).map(Math.abs), ...far.slice(1).map(Math.abs));
-        if (Math.max(Math.abs(near[1] - far[1]), Math.abs(near[2] - far[2])) > 1e-9 * size) continue;
-        const [from, to] = [spot(t - 1.5 / parts), spot(t + 1.5 / parts)];
-        line += `M${from[0].toFixed(4)} ${(-from[1]).toFixed(4)}L${to[0].toFixed(4)} ${(-to[1]).toFixed(4)}`;
-        unseen++;
-      }
-      if (!unseen) return;
-      hidden++;
-      svg.append(Draw.element("path", { d: line, class: "unseen" }));
-    });
-    for (const point of marks) svg.append(Draw.element("circle", { cx: (point[a] - base[a]) / reach, cy: -(point[b] - base[b]) / reach, r: 0.014, class: "mark" }));
-    return { svg, hidden };
+    for (const point of points) svg.append(Draw.element("circle", { cx: (point[a] - base[a]) / reach, cy: -(point[b] - base[b]) / reach, r: 0.014, class: "mark" }));
+    return svg;
   },
 
   tint(hue, light, strength = 1) {

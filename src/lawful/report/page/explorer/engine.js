@@ -172,32 +172,9 @@ const Engine = {
     return path.signs[piece].map((sign, k) => sign * Math.hypot(Math.sqrt(1 - part) * path.sizes[piece][k], Math.sqrt(part) * path.sizes[piece + 1][k]));
   },
 
-  // Another member of the fiber: every hidden neuron times e^(s·rate), its outgoing weights divided by it.
-  rescaled(net, s, rates) {
-    const made = Engine.copy(net);
-    for (let l = 0; l < net.weights.length - 1; l++) for (let i = 0; i < net.weights[l].length; i++) {
-      const factor = Math.exp(s * rates[l][i]);
-      for (let j = 0; j < made.weights[l][i].length; j++) made.weights[l][i][j] *= factor;
-      if (made.biases[l]) made.biases[l][i] *= factor;
-      made.weights[l + 1].forEach((row) => { row[i] /= factor; });
-    }
-    return made;
-  },
-
   // The largest difference of the outputs of two networks on some inputs; NaN if one is.
   apart: (one, two, inputs) => inputs.reduce((most, x) => {
     const [a, b] = [Engine.forward(one, x), Engine.forward(two, x)];
     return Math.max(most, ...a.map((v, k) => Math.abs(v - b[k])));
   }, 0),
-
-  // A hidden hyperplane moves by t and nobody sees it (P4 Theorem 5): b1 += t, b2 −= t W2[:, i], while all b2 stay below 0.
-  translated(net, neuron, t) {
-    const made = Engine.copy(net);
-    made.biases[0][neuron] += t;
-    made.weights[1].forEach((row, j) => { made.biases[1][j] -= t * row[neuron]; });
-    return made;
-  },
-
-  // The lowest t that keeps the hyperplane hidden.
-  lowest: (net, neuron) => Math.max(...net.weights[1].map((row, j) => net.biases[1][j] / row[neuron])),
 };

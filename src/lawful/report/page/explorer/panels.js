@@ -114,8 +114,8 @@ panels.same = {
     const redraw = () => {
       if (given.widths[0] === 1) { view.replaceChildren(curve([["this network", current(), colour("--plus")], ["the other", data.other, colour("--minus")]], words)); return; }
       const options = { axes: [0, 1], reach: 2, base, output: state.output };
-      const seen = Draw.tiling(canvas, current(), { ...options, other: data.other });
-      view.replaceChildren(canvas, Draw.overlay({ ...given, weights: [[]] }, { ...options, marks: point ? [point] : [] }).svg);
+      const seen = Draw.tiling(canvas, current(), data.other, options);
+      view.replaceChildren(canvas, Draw.marks(point ? [point] : [], options));
       words.textContent = `In view the difference runs from ${Draw.short(seen.low)} to ${Draw.short(seen.high)}.`;
     };
     const moved = isMoved() ? node("p", { class: "hint", text: "The picture follows the weights that you moved; the verdict is about those given." }) : "";
