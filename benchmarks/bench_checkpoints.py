@@ -18,7 +18,7 @@ from benchmarks.harness import Row, compare
 from lawful.api.checkpoints.index import find, index_folder
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.compare.decide import same_checkpoints
-from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.random_members import draw
 from lawful.checkpoints.identity.orbit_hash import orbit_hash
 from lawful.checkpoints.opening import open_checkpoint
@@ -61,7 +61,9 @@ def disguised(found: CheckpointArchitecture, seed: int) -> State:
     """A random member of the orbit, in float32."""
     wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in found.state().items()}
     state = fold(wide, found.folds)
-    state |= moved(state, frames(found.group, draw(found.group, np.random.default_rng(seed))), list(found.group.shapes))
+    state |= move_tensors(
+        state, frames(found.group, draw(found.group, np.random.default_rng(seed))), list(found.group.shapes)
+    )
     return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
 
 

@@ -16,7 +16,7 @@ from lawful.api import demo
 from lawful.checkpoints.align.align import search
 from lawful.checkpoints.align.lazy_tensors import folded_tensors
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.random_members import random_member
 from lawful.checkpoints.group.spaces import OrbitGroup, UnitSpace
 from lawful.checkpoints.opening import CheckpointPair, open_checkpoint
@@ -135,7 +135,7 @@ def _permutations(group: OrbitGroup) -> OrbitGroup:
 
 
 def _comes_back(group: OrbitGroup, one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
-    near = moved(two, frames(group, search(group, one, two).moves), list(group.shapes))
+    near = move_tensors(two, frames(group, search(group, one, two).moves), list(group.shapes))
     return all(float((near[name] - one[name]).norm()) < RECOVERED * float(one[name].norm()) for name in near)
 
 

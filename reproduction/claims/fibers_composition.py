@@ -18,7 +18,6 @@ from lawful.fibers.deep.bottleneck import (
 from lawful.fibers.deep.identifiability import identifiable
 from lawful.fibers.deep.nonlocal_example import not_localisable
 from lawful.fibers.random_members import disguise, hiding_network, random_network
-from lawful.fibers.recover import neighbours_on_the_fiber
 from lawful.fibers.regions.count import draw_regions
 from lawful.fibers.reparametrisations import flip_matrix
 from lawful.fibers.same import same
@@ -28,6 +27,7 @@ from lawful.report.structure.region_figure import complex_figure
 from reproduction.claim import Outcome, Size, claim
 from reproduction.claims.extremes import largest
 from reproduction.claims.fibers import probes
+from reproduction.recover import neighbours_on_the_fiber
 
 
 def distance(first: Mlp, second: Mlp, seed: int = 0) -> float:

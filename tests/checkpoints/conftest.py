@@ -17,7 +17,7 @@ from written_alike import written
 from lawful.checkpoints import architecture as reading
 from lawful.checkpoints.align import lazy_tensors
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.random_members import draw
 from lawful.checkpoints.read_architecture import in_evaluation, read_architecture
 from lawful.checkpoints.rewrite.folds import State, fold
@@ -70,7 +70,7 @@ def disguise(found: CheckpointArchitecture, state: State, seed: int) -> State:
     """A random member of the orbit in float64: permutations, signs, scales, rotations, phases, folds and shifts."""
     rng = np.random.default_rng(seed)
     hidden = fold(wide(state), found.folds)
-    hidden |= moved(hidden, frames(found.group, draw(found.group, rng)), list(found.group.shapes))
+    hidden |= move_tensors(hidden, frames(found.group, draw(found.group, rng)), list(found.group.shapes))
     for laws in found.group.shifts:
         for name, piece in laws.pull(hidden, rng.normal(scale=0.3, size=len(laws.values(hidden)))):
             hidden[name] = hidden[name] + piece

@@ -17,7 +17,7 @@ from torch import nn
 
 import lawful
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.element import HeadsMove, SpaceMove, UnitsMove, identity, turning
 from lawful.checkpoints.group.spaces import HeadSpace, MatrixBlock, UnitSpace
 from lawful.checkpoints.identity.orbit_hash import _raw_group, orbit_hash
@@ -63,7 +63,7 @@ def exact_member(found: CheckpointArchitecture, state: State, seed: int) -> Stat
             base = HeadsMove(order, copies, tuple(tuple(turned(b, rng) for b in head) for head in space.heads))
         moves[number] = base
     acting = frames(group, moves)
-    return {**state, **moved(state, acting, list(dict.fromkeys(name for name, _ in acting)))}
+    return {**state, **move_tensors(state, acting, list(dict.fromkeys(name for name, _ in acting)))}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

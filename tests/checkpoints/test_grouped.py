@@ -13,7 +13,7 @@ from torch import nn
 from lawful.checkpoints.align.lazy_tensors import folded_tensors
 from lawful.checkpoints.compare.decide import same_checkpoints
 from lawful.checkpoints.group.axis_actions import frames
-from lawful.checkpoints.group.axis_actions import moved as acted
+from lawful.checkpoints.group.axis_actions import move_tensors as acted
 from lawful.checkpoints.group.element import identity, inverse, then
 from lawful.checkpoints.group.random_members import draw, random_member
 from lawful.checkpoints.group.spaces import GroupedUnits

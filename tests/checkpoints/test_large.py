@@ -20,7 +20,7 @@ from lawful.checkpoints.align.lazy_tensors import MadeTensors, folded_rows, fold
 from lawful.checkpoints.compare.certificate import copy_certificate
 from lawful.checkpoints.compare.decide import same_checkpoints
 from lawful.checkpoints.compare.entries import compare
-from lawful.checkpoints.group.axis_actions import as_rows, frames, in_shape, moved
+from lawful.checkpoints.group.axis_actions import as_rows, frames, in_shape, move_tensors
 from lawful.checkpoints.group.element import BlockMove
 from lawful.checkpoints.group.random_members import draw, random_shifts
 from lawful.checkpoints.group.spaces import AxisRows, Kind, MatrixBlock, OrbitGroup, UnitSpace
@@ -218,10 +218,10 @@ def test_a_reflection_acts_like_its_matrix(kind: Kind, dim: int, monkeypatch: py
     mirror = np.eye(6) - 2 * np.outer(move.matrix, move.matrix)
     assert kind == "O" or np.allclose(mirror @ np.ones(6), 1.0)
     tensor = torch.randn(6, 6, dtype=torch.float64)
-    dense = moved({"w": tensor}, frames(group, {0: BlockMove(mirror)}))["w"]
+    dense = move_tensors({"w": tensor}, frames(group, {0: BlockMove(mirror)}))["w"]
     acting = frames(group, {0: move})
-    assert torch.allclose(moved({"w": tensor}, acting)["w"], dense)
-    assert torch.allclose(moved({"w": dense}, acting, back=True)["w"], tensor)
+    assert torch.allclose(move_tensors({"w": tensor}, acting)["w"], dense)
+    assert torch.allclose(move_tensors({"w": dense}, acting, back=True)["w"], tensor)
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt"])

@@ -16,7 +16,7 @@ from torch import nn
 
 from lawful.api.checkpoints.index import checkpoints_in, find, index_folder
 from lawful.checkpoints.compare.finite import check_numbers
-from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.random_members import draw
 from lawful.checkpoints.identity.sketch import sketch
 from lawful.checkpoints.opening import open_checkpoints
@@ -88,7 +88,7 @@ def test_a_sketch_does_not_change_in_disguise(make):
     assert np.abs(one - two).max() < 1e-5
     assert np.linalg.norm(one, axis=1) == pytest.approx(1.0, abs=1e-5)
     folded = fold({name: tensor.double() for name, tensor in found.state().items()}, found.folds)
-    turned = folded | moved(
+    turned = folded | move_tensors(
         folded, frames(found.group, draw(found.group, np.random.default_rng(1))), list(found.group.shapes)
     )
     bare = replace(found, folds=())
@@ -263,7 +263,7 @@ def test_the_barrier_falls_with_alignment():
     near = _trained(copy.deepcopy(one), 100, 7)
     group = read_architecture(one, (64,)).group  # neurons change places, and are scaled
     state = dict(near.double().state_dict())
-    two = state | moved(state, frames(group, draw(group, np.random.default_rng(2))), list(group.shapes))
+    two = state | move_tensors(state, frames(group, draw(group, np.random.default_rng(2))), list(group.shapes))
     pair = open_checkpoints(one, two, model=one, input=(64,))
 
     def loss(outputs):

@@ -15,8 +15,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from lawful.checkpoints.compare.certificate import copy_certificate
-from lawful.checkpoints.compare.deep_uniqueness import as_tanh
-from lawful.checkpoints.compare.uniqueness import SmoothLayer, SmoothShape, decide_by_uniqueness
+from lawful.checkpoints.compare.uniqueness import SmoothLayer, SmoothShape, as_tanh, decide_by_uniqueness
 from lawful.checkpoints.opening import open_both
 from lawful.checkpoints.pair import align, decide, same
 from lawful.errors import CertificateError

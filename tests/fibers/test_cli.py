@@ -12,7 +12,7 @@ from command_line import ended, in_process
 
 from lawful import Mlp
 from lawful.cli import main
-from lawful.fibers.random_members import deepened, disguise, hiding_network, random_network
+from lawful.fibers.random_members import deepen, disguise, hiding_network, random_network
 from lawful.sources.files import write
 
 
@@ -57,7 +57,7 @@ def test_different(pair: tuple[Path, Path], tmp_path: Path) -> None:
 
 def test_undecided(tmp_path: Path) -> None:
     network = random_network(6, 9, 8, 1, seed=4)
-    network, deep = deepened(network)
+    network, deep = deepen(network)
     files = saved(network, tmp_path / "a.safetensors"), saved(deep, tmp_path / "b.safetensors")
     assert "UNDECIDED" in lawful("same", *files, "--seconds", 0.3, code=3)
 
@@ -152,7 +152,7 @@ def test_canonical_and_fingerprint(pair: tuple[Path, Path], tmp_path: Path) -> N
 def test_equality_by_regions_is_certified(tmp_path: Path) -> None:
     """`a = relu(a − 1) − relu(1 − a) + 1`: one more layer changes nothing, but only the regions show it."""
     short, deep, proof = tmp_path / "short.json", tmp_path / "deep.json", tmp_path / "proof.json"
-    for network, file in zip(deepened(random_network(2, 3, 2, 1, seed=4)), (short, deep), strict=True):
+    for network, file in zip(deepen(random_network(2, 3, 2, 1, seed=4)), (short, deep), strict=True):
         write(network, file)
     found = json.loads(lawful("same", short, deep, "--certificate", proof, "--json"))
     assert (found["verdict"], found["within"], found["certified"]) == ("equal", {"kind": "exactly", "value": 0.0}, True)

@@ -13,10 +13,10 @@ from lawful.fibers.deep.identification import balanced_subset
 from lawful.fibers.deep.nonlocal_example import not_localisable
 from lawful.fibers.layers import rational
 from lawful.fibers.random_members import hiding_network, random_network
-from lawful.fibers.recover import parameter_jacobian
 from lawful.fibers.shallow.assignments import assigned_fiber, count_assignments
 from lawful.fibers.shallow.fiber import fiber_dimension_at, is_pointed, layerwise_fiber, nonnegative_rank
 from lawful.fibers.summary import describe_fiber
+from reproduction.recover import parameter_jacobian
 
 
 def orthant_head(linear: int, bending: int, inputs: int, outputs: int, seed: int = 0) -> Mlp:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lawful import Dag, LawfulError, Mlp
 from lawful.fibers import Different, Equal
 from lawful.fibers.fingerprint import fingerprint
-from lawful.fibers.random_members import deepened, disguise, hiding_network, random_network
+from lawful.fibers.random_members import deepen, disguise, hiding_network, random_network
 from lawful.fibers.same import same
 from lawful.fibers.verdict import certificate
 from lawful.formats.graphs.json_graph import decode
@@ -158,7 +158,7 @@ def pairs(seed: int) -> list[tuple[Mlp, Mlp]]:
         (single(network), single(disguise(single(network), seed=seed))),
         (network, shifted(network, 1e-4)),
         (hiding, disguise(hiding, seed=seed)),
-        deepened(random_network(2, 3, 2, 1, seed=seed)),
+        deepen(random_network(2, 3, 2, 1, seed=seed)),
     ]
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lawful import Architecture, LawfulError, Mlp
 from lawful.fibers import Different, Equal, Stack, Undecided
 from lawful.fibers.counterexample import Pair
-from lawful.fibers.random_members import deepened, disguise, hiding_network, random_network
+from lawful.fibers.random_members import deepen, disguise, hiding_network, random_network
 from lawful.fibers.regions.domain import Domain
 from lawful.fibers.reparametrisations import Reorder, Rescale
 from lawful.fibers.same import same
@@ -189,7 +189,7 @@ def test_shapes_that_cannot_agree() -> None:
 
 def test_different_depths_are_compared_by_regions() -> None:
     """`a = relu(a − 1) − relu(1 − a) + 1`: one more layer that changes nothing, but no permutation shows it."""
-    network, deep = deepened(random_network(2, 3, 2, 1, seed=4))
+    network, deep = deepen(random_network(2, 3, 2, 1, seed=4))
     verdict = same(network, deep)
     assert isinstance(verdict, Equal)
     assert (verdict.method, verdict.within.kind) == ("region search in exact arithmetic", "exactly")
@@ -208,7 +208,7 @@ def test_linear_layers_above_a_relu_collapse() -> None:
 
 def test_exact_proofs_by_regions() -> None:
     """No symmetry relates the two: only their regions, judged in rational arithmetic."""
-    network, deep = deepened(random_network(3, 3, 2, 1, seed=4))
+    network, deep = deepen(random_network(3, 3, 2, 1, seed=4))
     for box in (None, (-1.0, 1.0)):
         verdict = same(network, deep, exact=True, box=box)
         assert isinstance(verdict, Equal)
@@ -218,7 +218,7 @@ def test_exact_proofs_by_regions() -> None:
 
 
 def test_undecided_says_what_was_tried() -> None:
-    network, deep = deepened(random_network(6, 9, 8, 1, seed=4))
+    network, deep = deepen(random_network(6, 9, 8, 1, seed=4))
     verdict = same(network, deep, seconds=0.5)
     assert isinstance(verdict, Undecided)
     assert "different depths" in verdict.reason

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lawful import Architecture, LawfulError, Mlp
 from lawful.fibers import Domain, Stack
-from lawful.fibers.skips_as_layers import layered
+from lawful.fibers.skips_as_layers import as_layers
 
 finite = st.floats(-1e6, 1e6, allow_nan=False, allow_subnormal=False)
 
@@ -71,7 +71,7 @@ def test_sensitivity_is_that_of_the_weights_and_of_no_scale() -> None:
 def test_skips_become_layers(text: str) -> None:
     dag = Architecture.parse(text).initialise(seed=2)
     batch = np.random.default_rng(0).normal(size=(50, len(dag.to_dag().inputs)))
-    assert np.allclose(layered(dag.to_dag()).evaluate(batch), dag.evaluate(batch))
+    assert np.allclose(as_layers(dag.to_dag()).evaluate(batch), dag.evaluate(batch))
 
 
 def test_a_box_needs_ends_in_order() -> None:

@@ -11,7 +11,7 @@ import pytest
 from forging import REFUSED, signed
 
 from lawful import Mlp
-from lawful.fibers.random_members import deepened, disguise, hiding_network, random_network
+from lawful.fibers.random_members import deepen, disguise, hiding_network, random_network
 from lawful.fibers.same import same
 from lawful.fibers.verdict import certificate
 from lawful.verify import verify
@@ -122,7 +122,7 @@ def test_a_counterexample_must_be_real_and_inside() -> None:
 
 
 def test_a_proof_by_regions_is_replayed_in_rationals() -> None:
-    network, deep = deepened(random_network(2, 3, 2, 1, seed=4))
+    network, deep = deepen(random_network(2, 3, 2, 1, seed=4))
     saved = proof(network, deep, exact=True)
     verify(saved)
     decisions = saved["witness"]["decisions"]

@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from lawful.checkpoints.align.lazy_tensors import folded_tensors
-from lawful.checkpoints.evaluate import replay_beside
 from lawful.checkpoints.group.spaces import OrbitGroup
 from lawful.checkpoints.rewrite.folds import Fold, State, fold
 from lawful.errors import Unsupported
+from lawful.program.domains.streamed import StreamedRun, evaluate_beside
 from lawful.program.frontends.export import ExportedModule
 from lawful.program.frontends.torch_export import read_exported
 from lawful.program.program import Program
 from lawful.sources.modules.functional_call import called_with
 from lawful.symmetry.check import random_inputs, tensors_in
+
+
+def replay_beside(
+    program: Program,
+    runs: Sequence[tuple[Mapping[str, torch.Tensor], Sequence[torch.Tensor]]],
+    kind: torch.dtype = torch.float64,
+) -> list[list[torch.Tensor]]:
+    """The outputs of several runs, each with tensors and inputs of its own, carried out beside each other.
+
+    `kind`: in what it is carried out; float64 unless rounding does not matter.
+    """
+    with torch.no_grad(), _nothing_random():
+        outputs = evaluate_beside(program, [StreamedRun(*each) for each in runs], kind)
+    return [[tensor.double() for tensor in each] for each in outputs]
+
+
+@contextmanager
+def _nothing_random() -> Iterator[None]:
+    """Refuse what draws random numbers: two runs differ then, and say nothing of two functions."""
+    with torch.random.fork_rng(devices=[]):
+        before = torch.random.get_rng_state()
+        yield
+        if not torch.equal(before, torch.random.get_rng_state()):
+            raise Unsupported("the module draws random numbers in eval mode (dropout that is always on, or noise)")
+
 
 MANY_NUMBERS = 2**25  # parameters from which a module is large
 

@@ -17,7 +17,7 @@ from lawful.checkpoints.compare.settings import describe, differing, rounded_by_
 from lawful.checkpoints.read_architecture import in_evaluation, read_architecture
 from lawful.checkpoints.rewrite.folds import State
 from lawful.checkpoints.rewrite.same_program import first_difference, written_alike
-from lawful.checkpoints.rewrite.search_common_form import find_bridges, made
+from lawful.checkpoints.rewrite.search_common_form import find_bridges, make_tensors
 from lawful.checkpoints.rewrite.tensor_sources import TensorSource
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.io.reading import read_json
@@ -203,7 +203,7 @@ def _in_form(opened: OpenCheckpoint, sources: Mapping[str, TensorSource]) -> Ope
         for name, how in sources.items()
         if name not in keys and all(part in opened.keys for part in how.names)
     }
-    return OpenCheckpoint(made(sources, opened.state), keys, opened.source, named, opened.tensors)
+    return OpenCheckpoint(make_tensors(sources, opened.state), keys, opened.source, named, opened.tensors)
 
 
 def open_one(

@@ -57,7 +57,7 @@ def align_pair(pair: CheckpointPair) -> Aligned:
     found = compare(pair.architecture, one, two)
     parameters = set(dict(pair.architecture.module.named_parameters()))
     keys = written_names(pair)
-    near = brought(pair, found)
+    near = bring_into_place(pair, found)
     before = after = size = 0.0
     for cluster in dict.fromkeys(fold_clusters(one, pair.architecture.folds).values()):
         for name in cluster.names:
@@ -71,7 +71,7 @@ def align_pair(pair: CheckpointPair) -> Aligned:
     return Aligned(given, found, *((off / size) ** 0.5 if size else 0.0 for off in (before, after)))
 
 
-def brought(pair: CheckpointPair, found: WeightComparison) -> MadeTensors:
+def bring_into_place(pair: CheckpointPair, found: WeightComparison) -> MadeTensors:
     """B's tensors in A's place by the names of the module, with folds undone as A has them; made when asked for."""
     one, two = pair.first.state, pair.second.state
     clusters, kinds = fold_clusters(one, pair.architecture.folds), working_types(one, two)

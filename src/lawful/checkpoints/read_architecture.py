@@ -9,7 +9,7 @@ from torch import nn
 from lawful.checkpoints.architecture import CheckpointArchitecture, read_program
 from lawful.checkpoints.group.read_spaces import read_group
 from lawful.checkpoints.group.spaces import HeadSpace, OrbitGroup
-from lawful.checkpoints.group.trials import tried
+from lawful.checkpoints.group.trials import keep_true_symmetries
 from lawful.checkpoints.rewrite.find_folds import Folding, find_folds, numbers_after
 from lawful.checkpoints.rewrite.folds import DropFold, Fold, LinearReader, ValueFold
 from lawful.errors import LawfulError
@@ -56,7 +56,7 @@ def read_architecture(
     folds += _never_read(module, program) if folding == "all" else ()
     tolerance = AGREE
     found = CheckpointArchitecture(module, exported, program, inputs, folds, group, tolerance, ())
-    return tried(found, seed)
+    return keep_true_symmetries(found, seed)
 
 
 def _never_read(module: nn.Module, program: Program) -> tuple[Fold, ...]:

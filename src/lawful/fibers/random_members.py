@@ -35,7 +35,7 @@ def hiding_network(*widths: int, neuron: int = 0, depth: float = 0.0, seed: int 
     return Mlp([network.weights[0], above, network.weights[2]], [network.biases[0], shifted, network.biases[2]])
 
 
-def deepened(network: Mlp) -> tuple[Mlp, Mlp]:
+def deepen(network: Mlp) -> tuple[Mlp, Mlp]:
     """A three-layer network rounded to few bits, and exactly the same function with one layer more.
 
     `a = relu(a − 1) − relu(1 − a) + 1` carries the first layer through another one; no symmetry of layers shows it.

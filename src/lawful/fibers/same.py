@@ -4,25 +4,82 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lawful.bounds.distance import distance
 from lawful.errors import LawfulError
 from lawful.fibers.copies import Copy, align
 from lawful.fibers.counterexample import Counterexample, Pair, quick_refutation, thorough_refutation
-from lawful.fibers.layers import Stack, check_sizes, quotient
-from lawful.fibers.output_bound import within_outputs
+from lawful.fibers.layers import Stack, check_sizes, floating, quotient
 from lawful.fibers.reduce import Reduced, head, orient, quieten, simplify
-from lawful.fibers.regions import comparison
+from lawful.fibers.regions import comparison_proof
+from lawful.fibers.regions.cell import OutOfTime
 from lawful.fibers.regions.domain import Domain
 from lawful.fibers.shallow.normal_form import form_gap, normal_form
-from lawful.fibers.skips_as_layers import layered
+from lawful.fibers.skips_as_layers import as_layers
 from lawful.fibers.verdict import Different, Equal, EqualityWitness, Undecided, Verdict, Within
 from lawful.network import Dag, Mlp
 from lawful.network.assemble import as_mlp
+from lawful.outward import at_least, at_most
 from lawful.sources.opening import Source, open_pair
 from lawful.sources.provenance import answered
+
+METHOD = "certified bounds of the largest difference"
+
+
+def within_outputs(
+    networks: tuple[Mlp | Dag, Mlp | Dag],
+    stacks: tuple[Stack, Stack],
+    domain: Domain,
+    most: float,
+    seconds: float,
+    seed: int,
+) -> Verdict:
+    """Whether no output differs by more than `most` on a box; an input that does so is replayed exactly."""
+    if not domain.bounded:
+        raise LawfulError("a bound on the outputs needs a box: give --box")
+    if not 0 <= most < float("inf"):
+        raise LawfulError(f"a bound on the outputs is a number that is not negative, not {most}")
+    found = distance(*networks, (domain.low, domain.high), within=most, seconds=seconds, seed=seed)
+    if found.status == "proved":
+        witness = EqualityWitness((), (), "boxes", 0.0, distance=found)
+        return Equal(METHOD, witness, domain, 0.0, within=Within("outputs", float(found.upper)))
+    if found.status == "violated":
+        outputs = stacks[0].exact_outputs(found.input), stacks[1].exact_outputs(found.input)
+        gap = max(abs(one - other) for one, other in zip(*outputs, strict=True))
+        shown = Counterexample(found.input, outputs, gap, Fraction(most))
+        return Different(METHOD, "the outputs differ by more at this input", shown, domain, 0.0)
+    known = f"the largest difference lies between {at_least(found.lower, 3)} and {at_most(found.upper, 3)}"
+    return Undecided(METHOD, known, domain, 0.0)
+
+
+REPLAYED = "the outputs differ at this input, replayed in exact arithmetic"
+
+
+def compare_regions(pair: Pair, first: Reduced, second: Reduced, deadline: float) -> Equal | Different | str:
+    """Walk all regions that the two networks cut together; or say why there is no answer."""
+    try:
+        proof = comparison_proof.prove_by_regions(first.stack, second.stack, pair.domain, deadline)
+    except OutOfTime:
+        return "not all regions were compared before the time limit"
+    except comparison_proof.Disagree as error:
+        if not pair.tolerance:
+            found = pair.replay_exactly(error.point)
+            return Different("region search", REPLAYED, found, pair.domain, pair.tolerance)
+        near = floating(error.point)
+        nudges = 1e-6 * np.random.default_rng(0).normal(size=(8, len(near))) * pair.scales
+        for point in (near, *np.clip(near + nudges, pair.domain.low, pair.domain.high)):
+            if shown := pair.replay(point):
+                return Different("region search", REPLAYED, shown, pair.domain, pair.tolerance)
+        return "the affine maps of a region differ, but no input in it shows more than rounding explains"
+    witness = EqualityWitness(
+        first.steps, second.steps, "regions", 0.0, regions=proof.regions, decisions=tuple(proof.decisions)
+    )
+    return Equal("region search in exact arithmetic", witness, pair.domain, pair.tolerance)
+
 
 TOLERANCE = 1e-10  # for weights in double precision
 SINGLE_TOLERANCE = 1e-6  # when both networks hold single-precision numbers
@@ -95,7 +152,7 @@ def _decided(
 def stack_of(network: Mlp | Dag) -> Stack:
     """Any network as layers; a graph with skips gets neurons that pass values on."""
     mlp = network if isinstance(network, Mlp) else as_mlp(network)  # the answer does not depend on the form
-    return layered(network) if mlp is None else Stack.of(mlp)  # type: ignore[arg-type]
+    return as_layers(network) if mlp is None else Stack.of(mlp)  # type: ignore[arg-type]
 
 
 def default_tolerance(first: Stack, second: Stack) -> float:
@@ -140,7 +197,7 @@ class _Question:
             return equal
         if parameters <= QUICK and (answer := self.search()) is not None:
             return answer
-        searched = comparison.compare(self.pair, first, second, self.deadline)
+        searched = compare_regions(self.pair, first, second, self.deadline)
         if isinstance(searched, str):
             return self.undecided(f"{_seen(first, second, copy)}; {searched}")
         return searched
@@ -191,7 +248,7 @@ class _Question:
 
     def different(self, found: Counterexample, method: str) -> Different:
         """The answer that an input gives."""
-        return Different(method, comparison.REPLAYED, found, self.pair.domain, self.pair.tolerance)
+        return Different(method, REPLAYED, found, self.pair.domain, self.pair.tolerance)
 
     def undecided(self, reason: str) -> Undecided:
         """No answer, with what is known: whether the functions differ at all, in exact arithmetic."""

@@ -16,7 +16,7 @@ from lawful.network import Dag, Role
 _Known = dict[int, dict[int, Any]]  # node -> its value as a combination of the places in a layer
 
 
-def layered(dag: Dag, *, paired: bool = True) -> Stack:
+def as_layers(dag: Dag, *, paired: bool = True) -> Stack:
     """The same function without skips, exactly: in rationals where floats would have to round.
 
     A value that is never negative (the output of a ReLU) passes a layer through one neuron, any other value v through
@@ -25,7 +25,7 @@ def layered(dag: Dag, *, paired: bool = True) -> Stack:
 
     >>> from lawful.network import Architecture
     >>> dag = Architecture.parse("2-3-3-1 relu bias skip(0,2)").initialise(seed=0)
-    >>> bool(np.allclose(layered(dag).evaluate([[1.0, -2.0]]), dag.evaluate([[1.0, -2.0]])))
+    >>> bool(np.allclose(as_layers(dag).evaluate([[1.0, -2.0]]), dag.evaluate([[1.0, -2.0]])))
     True
     """
     levels = _levels(dag)

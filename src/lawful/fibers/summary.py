@@ -24,7 +24,7 @@ from lawful.fibers.same import stack_of
 from lawful.fibers.shallow.assignments import AssignedFiber, assigned_fiber
 from lawful.fibers.shallow.fiber import LayerwiseFiber, layerwise_fiber
 from lawful.fibers.shallow.normal_form import normal_form
-from lawful.fibers.skips_as_layers import layered
+from lawful.fibers.skips_as_layers import as_layers
 from lawful.network import Dag, Mlp
 from lawful.network.assemble import as_mlp
 from lawful.result import Shown
@@ -191,7 +191,7 @@ def _known(stack: Stack, moved: Freedoms | None, seed: int) -> FiberSummary:
 
 def _of_graph(graph: Dag, seed: int) -> FiberSummary:
     """A graph with skips: its weights are its edges, and all that is known is the rank of the derivatives."""
-    near = fixed_directions(layered(graph), seed, graph)
+    near = fixed_directions(as_layers(graph), seed, graph)
     at_most = None if near is None else near.most - near.fixed
     unknown = "which other symmetries the graph has, and whether weights far from these give the same function"
     dimension = 0 if at_most == 0 else None

@@ -16,7 +16,7 @@ import torch
 
 from lawful.checkpoints.align.assignment import nearest
 from lawful.checkpoints.align.lazy_tensors import MadeTensors
-from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.element import GroupsMove, HeadsMove, SpaceMove, UnitsMove, identity, then
 from lawful.checkpoints.group.spaces import AxisPlace, AxisRows, OrbitGroup, members_of
 from lawful.symmetry.laws.families import SpaceLaws
@@ -51,7 +51,7 @@ def search(
 
     def make(name: str) -> dict[str, torch.Tensor]:
         moves = {number: total[number] for place in axes[name] for number in sorted(touching[place])}
-        return moved(loose, frames(group, moves, {name}), [name])
+        return move_tensors(loose, frames(group, moves, {name}), [name])
 
     current = MadeTensors(group.shapes, make)
 
@@ -176,7 +176,7 @@ def _projected(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...
     def pieces(weights: Floats) -> dict[str, list[torch.Tensor]]:
         found: dict[str, list[torch.Tensor]] = defaultdict(list)
         for laws, part in zip(shifts, np.split(weights, np.cumsum(counts)[:-1]), strict=True):
-            for name, piece in pulled(laws, part, shapes):
+            for name, piece in sum_directions(laws, part, shapes):
                 found[name].append(piece)
         return found
 
@@ -200,7 +200,9 @@ def _projected(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...
     return {name: [line for piece in parts for line in _lines(piece)] for name, parts in pieces(solution).items()}
 
 
-def pulled(laws: SpaceLaws, weights: Floats, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, torch.Tensor]]:
+def sum_directions(
+    laws: SpaceLaws, weights: Floats, shapes: Mapping[str, torch.Size]
+) -> Iterator[tuple[str, torch.Tensor]]:
     """What the directions with these weights add up to, of size 1 along dimensions where it does not change."""
     if isinstance(laws, SumLaws):
         shares = laws.weights.T @ weights

@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from lawful.checkpoints.align.lazy_tensors import MadeTensors
 from lawful.checkpoints.align.procrustes import SURE, TINY, nearest_heads, nearest_matrix
 from lawful.checkpoints.align.unit_rows import Tensors, columns_of, row_lengths
-from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.element import BlockMove, GroupsMove, SpaceMove, UnitsMove
 from lawful.checkpoints.group.spaces import (
     AxisRows,
@@ -103,7 +103,7 @@ def _groups(space: GroupedUnits, a: Tensors, b: Tensors, usable: Usable, inside:
     while len(solved) < len(space.slots):
         number = max((each for each in range(len(space.slots)) if each not in solved), key=share)
         acting = frames(alone, {0: GroupsMove(tuple(found))})
-        ordered = MadeTensors(alone.shapes, lambda name, by=acting: moved(b, by, [name]))  # type: ignore[misc]
+        ordered = MadeTensors(alone.shapes, lambda name, by=acting: move_tensors(b, by, [name]))  # type: ignore[misc]
         parts = [_units(part, a, ordered, usable_now) for part in space.slots[number].split(space.count)]
         places = np.concatenate([group * sizes[number] + part.order for group, part in enumerate(parts)])
         scales, signs = (np.concatenate(each) for each in zip(*((p.scales, p.signs) for p in parts), strict=True))

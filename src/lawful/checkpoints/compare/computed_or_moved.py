@@ -9,7 +9,7 @@ import torch
 
 from lawful.checkpoints.align.lazy_tensors import rounding_unit
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.group.axis_actions import AxisFrame, moved
+from lawful.checkpoints.group.axis_actions import AxisFrame, move_tensors
 from lawful.checkpoints.group.spaces import AxisPlace
 from lawful.checkpoints.rewrite.folds import (
     CentreFold,
@@ -88,7 +88,7 @@ def _carried_over(
     """Whether gains, offsets and statistics of B, moved like the values they belong to, are those of A (or so near to
     them that they are meant to be: then they are held to that)."""
     frame = acting.get(place)
-    if frame is not None and not (plain(frame) and unscaled(frame)):
+    if frame is not None and not (plain(frame) and is_unscaled(frame)):
         return False
     for name, odd in held:
         one, two = first[name].double(), second[name].double()[:, None]
@@ -106,13 +106,13 @@ def _same_means(reader: LinearReader, first: State, second: State, acting: Mappi
     """Whether what a LayerNorm hides in the rows of a reader is the same in both."""
     name = reader.weight
     one = first[name].double()
-    two = moved({name: second[name].double()}, {p: f for p, f in acting.items() if p[0] == name}, [name])[name]
+    two = move_tensors({name: second[name].double()}, {p: f for p, f in acting.items() if p[0] == name}, [name])[name]
     gap = one.mean(reader.axis) - two.mean(reader.axis)
     unit = max(rounding_unit(state[name].dtype) for state in (first, second))
     return float(gap.abs().max()) <= max(1e-6, unit) * float(one.abs().max())
 
 
-def unscaled(frame: AxisFrame) -> bool:
+def is_unscaled(frame: AxisFrame) -> bool:
     """Whether a frame multiplies by nothing but 1 and −1."""
     factors = np.concatenate([frame.factor, *(matrix[matrix != 0] for _, matrix in frame.blocks)])
     return bool((np.abs(factors) == 1).all())

@@ -15,7 +15,7 @@ from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.compare.distances import NOISES
 from lawful.checkpoints.compare.entries import WeightComparison, compare
 from lawful.checkpoints.compare.uniqueness import UniquenessVerdict
-from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.random_members import random_member
 from lawful.checkpoints.rewrite.folds import DropFold, State
 from lawful.network.reading import listed
@@ -173,7 +173,7 @@ def _as_placed(
     folded = folded_tensors(first, architecture.folds)
     acting = frames(architecture.group, found.alignment.moves)
     unshifted = plus(folded, {name: [-piece for piece in pieces] for name, pieces in found.shifts.items()})
-    return MadeTensors(folded, lambda name: moved(unshifted, acting, [name], back=True))
+    return MadeTensors(folded, lambda name: move_tensors(unshifted, acting, [name], back=True))
 
 
 def _equal(found: WeightComparison) -> CheckpointVerdict:

@@ -9,8 +9,8 @@ from math import inf
 import torch
 
 from lawful.checkpoints.align.lazy_tensors import FoldCluster, rounding_unit, stored_size
-from lawful.checkpoints.compare.computed_or_moved import unscaled
-from lawful.checkpoints.group.axis_actions import AxisFrame, moved
+from lawful.checkpoints.compare.computed_or_moved import is_unscaled
+from lawful.checkpoints.group.axis_actions import AxisFrame, move_tensors
 from lawful.checkpoints.group.spaces import AxisPlace
 from lawful.checkpoints.rewrite.folds import State, fold
 
@@ -125,7 +125,7 @@ def _length(tensor: torch.Tensor) -> float:
 
 def _terms(name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame]) -> torch.Tensor:
     """The sums of the absolute values of all terms."""
-    found = torch.maximum(moved({name: slab.sizes[1]}, by, seen=torch.abs)[name], slab.sizes[0])
+    found = torch.maximum(move_tensors({name: slab.sizes[1]}, by, seen=torch.abs)[name], slab.sizes[0])
     for piece in slab.added:
         found = found + piece.abs().to(found.dtype)
     return found
@@ -133,7 +133,7 @@ def _terms(name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame]) -> torch.T
 
 def _excess_in_a(name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame], units: tuple[float, float]) -> float:
     """In A's order and axes: A's numbers are rounded one by one, those of B are mixed."""
-    mixed = moved({name: slab.sizes[1].square()}, by, seen=torch.square)[name].sqrt_()
+    mixed = move_tensors({name: slab.sizes[1].square()}, by, seen=torch.square)[name].sqrt_()
     for piece in slab.added:
         mixed = mixed + piece.abs().to(mixed.dtype) + _mean_size(mixed, piece)
     allowed = mixed.mul_(SPREAD * units[1] + GAUGE * max(units))
@@ -142,12 +142,12 @@ def _excess_in_a(name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame], unit
 
 def _excess_in_b(name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame], units: tuple[float, float]) -> float:
     """In B's: the other way round."""
-    mixed = moved({name: slab.sizes[0].square()}, by, back=True, seen=torch.square)[name].sqrt_()
+    mixed = move_tensors({name: slab.sizes[0].square()}, by, back=True, seen=torch.square)[name].sqrt_()
     for piece in slab.added:
         size = (piece.abs().to(slab.gap.dtype) + _mean_size(slab.sizes[0], piece)).expand(slab.gap.shape)
-        mixed = mixed + moved({name: size}, by, back=True, seen=torch.abs)[name]
+        mixed = mixed + move_tensors({name: size}, by, back=True, seen=torch.abs)[name]
     allowed = mixed.mul_(SPREAD * units[0] + GAUGE * max(units))
-    gap = moved({name: slab.gap}, by, back=True)[name]
+    gap = move_tensors({name: slab.gap}, by, back=True)[name]
     return _largest(gap, allowed.add_(slab.sizes[1], alpha=OWN * units[1]))
 
 
@@ -187,7 +187,7 @@ def rounding_noise(
     for name in list(jiggled):
         if name in kinds:
             apart = {name: jiggled.pop(name).sub_(wide.pop(name))}
-            found[name] = float(moved(apart, scaling, [name])[name].norm())
+            found[name] = float(move_tensors(apart, scaling, [name])[name].norm())
     return found
 
 
@@ -216,11 +216,11 @@ def moved_distance(
 ) -> TensorDistance:
     """For a tensor whose numbers are only moved: as they are stored, or stored in the fewer bits of the other file."""
     by = {place: frame for place, frame in acting.items() if place[0] == name}
-    alike = first.dtype == second.dtype and all(unscaled(frame) for frame in by.values())
-    if alike and torch.equal(first, moved({name: second}, by, [name])[name]):
+    alike = first.dtype == second.dtype and all(is_unscaled(frame) for frame in by.values())
+    if alike and torch.equal(first, move_tensors({name: second}, by, [name])[name]):
         return TensorDistance(name, 0.0, 0.0, 0.0, unit, exact=True, moved_only=True)
     one = first.double()
-    two = moved({name: second.double()}, by, [name])[name]
+    two = move_tensors({name: second.double()}, by, [name])[name]
     gap = (one - two).abs()
     length, off = float(one.norm()), float(gap.norm())
     entry = _largest(gap, torch.maximum(one.abs(), two.abs()))

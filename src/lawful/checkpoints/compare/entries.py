@@ -22,7 +22,6 @@ from lawful.checkpoints.align.lazy_tensors import (
     rounding_unit,
     working_types,
 )
-from lawful.checkpoints.align.round_to_permutation import snapped
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.compare.computed_or_moved import computed
 from lawful.checkpoints.compare.distances import (
@@ -33,11 +32,65 @@ from lawful.checkpoints.compare.distances import (
     moved_distance,
     rounding_noise,
 )
-from lawful.checkpoints.group.axis_actions import AxisFrame, frames, moved
-from lawful.checkpoints.group.element import BlockMove, GroupsMove, SpaceMove, UnitsMove, identity
+from lawful.checkpoints.group.axis_actions import AxisFrame, frames, move_tensors
+from lawful.checkpoints.group.element import BlockMove, GroupsMove, HeadsMove, SpaceMove, UnitsMove, identity
 from lawful.checkpoints.group.spaces import AxisPlace, MatrixBlock, OrbitGroup
 from lawful.checkpoints.rewrite.folds import State
 from lawful.symmetry.laws.families import SpaceLaws
+from lawful.types import Floats
+
+SNAP, SNAP_UNITS = 1e-6, 8.0  # so near to a power of two, or to a permutation, a move is taken to be one
+
+
+def snap(move: SpaceMove, unit: float) -> SpaceMove:
+    """A move that only permutes and multiplies by powers of two, if the whole of it is that near to one.
+
+    Then it is held to that: numbers that are merely moved have to be equal. A space that is scaled or mixed in any of
+    its units is left as it is. `unit` is the rounding of the stored numbers.
+    """
+    near = max(SNAP, SNAP_UNITS * unit)
+    if isinstance(move, UnitsMove):
+        return _snapped_units(move, near)
+    if isinstance(move, GroupsMove):
+        return GroupsMove(tuple(_snapped_units(slot, near) for slot in move.slots))
+    if isinstance(move, BlockMove):
+        clean = _permutation(move.matrix, near)
+        return move if clean is None else BlockMove(clean)
+    cleaned = [[_permutation(matrix, near) for matrix in head] for head in move.matrices]
+    if any(matrix is None for head in cleaned for matrix in head):
+        return HeadsMove(
+            move.order, move.copies, tuple(tuple(_unturned(matrix, near) for matrix in head) for head in move.matrices)
+        )
+    return HeadsMove(move.order, move.copies, tuple(tuple(m for m in head if m is not None) for head in cleaned))
+
+
+def _snapped_units(move: UnitsMove, near: float) -> UnitsMove:
+    powers = np.exp2(np.round(np.log2(move.scales)))
+    meant = bool((np.abs(move.scales / powers - 1) < near).all())
+    return UnitsMove(move.order, powers, move.signs) if meant else move
+
+
+def _unturned(matrix: Floats, near: float) -> Floats:
+    """A matrix of rotary pairs without phases, if all of them are so small that they are rounding."""
+    if (matrix != 0).sum(1).max() > 2:
+        return matrix
+    small = np.abs(matrix) < near * np.abs(matrix).max(1, keepdims=True)
+    alone = (~small).sum(1) == 1
+    return np.where(small, 0.0, matrix) if bool(alone.all()) else matrix
+
+
+def _permutation(matrix: Floats, near: float) -> Floats | None:
+    """The permutation with powers of two that a matrix is, if it is one."""
+    largest = np.abs(matrix).argmax(1)
+    rows = np.arange(len(matrix))
+    values = matrix[rows, largest]
+    if len(set(largest.tolist())) < len(matrix) or not (np.abs(values) > 0).all():
+        return None
+    powers = np.sign(values) * np.exp2(np.round(np.log2(np.abs(values))))
+    clean = np.zeros_like(matrix)
+    clean[rows, largest] = powers
+    return clean if bool((np.abs(matrix - clean).max(1) < near * np.abs(powers)).all()) else None
+
 
 SOLVED = 1e-9  # of the largest constant that is added: less, where nothing is missing, is an error of solving
 
@@ -70,7 +123,7 @@ def compare(architecture: CheckpointArchitecture, first: State, second: State) -
     unit = max((rounding_unit(state[name].dtype) for state in (first, second) for name in group.shapes), default=0.0)
     one, two = (folded_tensors(state, folds, kinds) for state in (first, second))
     found = search(group, one, two, unit=unit)
-    moves = {number: snapped(move, unit) for number, move in found.moves.items()}
+    moves = {number: snap(move, unit) for number, move in found.moves.items()}
     return _judged(architecture, Alignment(moves, found.passes), first, second, kinds)
 
 
@@ -92,7 +145,7 @@ def _judged(
     group, folds = architecture.group, architecture.folds
     acting = frames(group, alignment.moves)
     one, two = (folded_tensors(state, folds, kinds) for state in (first, second))
-    turned = MadeTensors(second, lambda name: moved(two, acting, [name]))
+    turned = MadeTensors(second, lambda name: move_tensors(two, acting, [name]))
     units = {
         name: (max(rounding_unit(first[name].dtype), WORKED), max(rounding_unit(second[name].dtype), WORKED))
         for name, tensor in first.items()

@@ -200,7 +200,7 @@ def _factor(space: UnitSpace, rows: AxisRows, move: UnitsMove) -> Floats:
     return found
 
 
-def moved(
+def move_tensors(
     tensors: Mapping[str, torch.Tensor],
     by: Frames,
     names: Collection[str] | None = None,

@@ -24,12 +24,12 @@ class _Apart(Exception):
     """What meets the groups is not divided as they are."""
 
 
-def grouped(spaces: Sequence[UnitSpace], shapes: Shapes) -> list[UnitSpace | GroupedUnits]:
+def join_groups(spaces: Sequence[UnitSpace], shapes: Shapes) -> list[UnitSpace | GroupedUnits]:
     """Spaces, with those that are groups of one kind joined.
 
     >>> rows = [AxisRows("w", (0,), np.array([[k], [k + 1]]), ()) for k in (0, 2, 4)]
     >>> three = [UnitSpace("w", 2, (each,), 0, True, False) for each in rows]
-    >>> [(found.count, found.slots[0].size) for found in grouped(three, {"w": (6, 5)})]
+    >>> [(found.count, found.slots[0].size) for found in join_groups(three, {"w": (6, 5)})]
     [(3, 6)]
     """
     kinds: dict[object, Slot] = defaultdict(list)
@@ -59,7 +59,7 @@ def grouped(spaces: Sequence[UnitSpace], shapes: Shapes) -> list[UnitSpace | Gro
     return [*(slot[0] for slot in single), *found]
 
 
-def routed(spaces: Sequence[HiddenSpace], shapes: Shapes) -> list[HiddenSpace]:
+def join_routers(spaces: Sequence[HiddenSpace], shapes: Shapes) -> list[HiddenSpace]:
     """Spaces, with the rows of what weighs or chooses between stacked matrices (experts) joined to these: along axes as
     long as the stack that nothing else moves, of the tensors that stand nearest to it in the module."""
     order = {name: place for place, name in enumerate(shapes)}

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from lawful.checkpoints.align.align import plus, pulled
+from lawful.checkpoints.align.align import plus, sum_directions
 from lawful.checkpoints.align.lazy_tensors import MadeTensors
-from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.element import BlockMove, GroupsMove, HeadsMove, SpaceMove, UnitsMove, turning
 from lawful.checkpoints.group.spaces import GroupedUnits, HiddenSpace, MatrixBlock, OrbitGroup, UnitSpace
 from lawful.types import Floats, Indices
@@ -31,7 +31,7 @@ def random_member(
     random shifts."""
     rng = np.random.default_rng(seed)
     acting = frames(group, draw(group, rng, trial=trial, mirrored=mirrored))
-    turned = MadeTensors(folded, lambda name: moved(folded, acting, [name]))
+    turned = MadeTensors(folded, lambda name: move_tensors(folded, acting, [name]))
     return plus(turned, random_shifts(group, rng) if shifted else {})
 
 
@@ -42,7 +42,7 @@ def random_shifts(group: OrbitGroup, rng: np.random.Generator) -> dict[str, list
     for laws in group.shifts:
         zeros = {name: torch.zeros((), dtype=torch.float64).expand(shapes[name]) for name in laws.parameters}
         steps = rng.normal(scale=0.3, size=len(laws.values(zeros)))
-        for name, piece in pulled(laws, steps, shapes):
+        for name, piece in sum_directions(laws, steps, shapes):
             found.setdefault(name, []).append(piece)
     return found
 

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
-from lawful.checkpoints.group.channel_groups import grouped, routed
+from lawful.checkpoints.group.channel_groups import join_groups, join_routers
 from lawful.checkpoints.group.heads import HeadReader
 from lawful.checkpoints.group.spaces import (
     AxisPlace,
@@ -45,7 +45,7 @@ def read_group(demands: Demands, gains: set[str], biases: Mapping[str, str]) -> 
     heads, used = HeadReader(demands, reader.solution, reader.sides, reader.unit, biases).read(blocks)
     single = [block for number, block in blocks.items() if number not in used]
     units, left_out = reader.units(used)
-    spaces = routed([*single, *heads, *grouped(units, demands.shapes)], demands.shapes)
+    spaces = join_routers([*single, *heads, *join_groups(units, demands.shapes)], demands.shapes)
     order = {name: place for place, name in enumerate(demands.shapes)}
     spaces.sort(key=lambda space: min(order[rows.tensor] for rows in members_of(space)))
     shifts = shift_spaces(solve_shifts(demands.shifts), demands.shapes)[0]

@@ -17,7 +17,7 @@ from lawful.checkpoints.align.lazy_tensors import MadeTensors, folded_tensors
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.group.random_members import random_member
 from lawful.checkpoints.group.spaces import GroupedUnits, HeadSpace, HiddenSpace, OrbitGroup, UnitSpace, members_of
-from lawful.checkpoints.group.unreached_experts import Masks, chooses, reaching, seen
+from lawful.checkpoints.group.unreached_experts import Masks, chooses, is_seen, reaching
 from lawful.checkpoints.rewrite.folds import Fold, State, StatisticsFold
 from lawful.errors import LawfulError, Unsupported
 
@@ -26,7 +26,7 @@ BESIDE = 4  # sets of spaces that are tried at a time
 FAR_OUT = 1e-5  # of the outputs' size, with large gains and biases
 
 
-def tried(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
+def keep_true_symmetries(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
     """Drop what changes the outputs: if all together do, signs are tried on top of the rest, that space by space."""
     probe = _Probe(given, seed)
     notes: list[str] = []
@@ -171,7 +171,7 @@ class _Probe:
             return None
 
         def left(masks: Masks) -> list[HiddenSpace]:
-            return [space for space in spaces if not seen(space, masks)]
+            return [space for space in spaces if not is_seen(space, masks)]
 
         try:
             self.many, masks = reaching(self.given, self._theta(0.25), self.seed, lambda masks: not left(masks))

@@ -61,7 +61,7 @@ def _compares_with_infinity(node: Node) -> bool:
     return node.family is OperatorFamily.COMPARISON and any(bool(np.isinf(value).all()) for value in held)
 
 
-def reached(program: Program, tensors: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> Masks:
+def reached_entries(program: Program, tensors: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> Masks:
     """The entries of parameters along which outputs have a derivative, in float64.
 
     >>> from torch import nn
@@ -69,7 +69,7 @@ def reached(program: Program, tensors: Mapping[str, torch.Tensor], inputs: Seque
     >>> net = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
     >>> sizes = {"0.weight": (2, 2), "0.bias": (2,), "2.weight": (1, 2), "2.bias": (1,)}
     >>> given = {name: torch.ones(size) for name, size in sizes.items()} | {"0.weight": torch.eye(2) * 2}
-    >>> reached(read_module(net, [(1, 2)]), given, [torch.tensor([[1.0, -1.0]])])["0.weight"].tolist()
+    >>> reached_entries(read_module(net, [(1, 2)]), given, [torch.tensor([[1.0, -1.0]])])["0.weight"].tolist()
     [[True, True], [False, False]]
     """
     leaves = {name: tensors[name].detach().double().requires_grad_() for name in program.parameters}
@@ -89,7 +89,7 @@ def reached(program: Program, tensors: Mapping[str, torch.Tensor], inputs: Seque
     }
 
 
-def seen(space: HiddenSpace, masks: Masks) -> bool:
+def is_seen(space: HiddenSpace, masks: Masks) -> bool:
     """Whether outputs depend on some numbers of a space in each of its tensors; its units all go the same way."""
     met = (as_rows(masks[rows.tensor], rows.dims)[torch.as_tensor(np.unique(rows.places))]
            for rows in members_of(space) if rows.tensor in masks)  # fmt: skip
@@ -103,12 +103,12 @@ def reaching(
     if given.program is None:
         raise Unsupported("what the module computes is not known call by call")
     many = [given.draw_inputs(seed)]
-    masks = reached(given.program, tensors, many[0])
+    masks = reached_entries(given.program, tensors, many[0])
     for more in range(1, MOST_INPUTS):
         if enough(masks):
             break
         inputs = given.draw_inputs(seed + more)
-        own = reached(given.program, tensors, inputs)
+        own = reached_entries(given.program, tensors, inputs)
         if any(name not in masks or bool((own[name] & ~masks[name]).any()) for name in own):
             many.append(inputs)
             masks = {**masks, **{name: masks[name] | mask if name in masks else mask for name, mask in own.items()}}

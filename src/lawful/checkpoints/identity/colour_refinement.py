@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.checkpoints.identity.weighted_incidence import Codes, NodeAxis, Nodes, NumberRelation, mixed
+from lawful.checkpoints.identity.weighted_incidence import Codes, NodeAxis, Nodes, NumberRelation, mix_bits
 
 ROUNDS = 12
 LEAVES = 64  # orders that are tried where ties are no twins
@@ -44,7 +44,7 @@ class ColouredNumbers:
         first = len(self.colours)
         found = np.arange(first, first + size)
         start = np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
-        own = mixed(np.full(size, start) + (np.uint64(0) if permutes else np.arange(size, dtype=np.uint64)))
+        own = mix_bits(np.full(size, start) + (np.uint64(0) if permutes else np.arange(size, dtype=np.uint64)))
         self.colours = np.concatenate([self.colours, own])
         self.spaces.append(NodeSpace(name, found, permutes, signed))
         return found
@@ -56,18 +56,18 @@ class ColouredNumbers:
     # Colours
 
     def _rows(self, axis: NodeAxis, colours: Codes) -> Codes:
-        return mixed(colours[axis.nodes] + _ODD * (axis.copies.astype(np.uint64) + np.uint64(1)))
+        return mix_bits(colours[axis.nodes] + _ODD * (axis.copies.astype(np.uint64) + np.uint64(1)))
 
     def refined(self, colours: Codes, blind: bool = False) -> Codes:
         """Colours that know their neighbours."""
         known = [relation.prepared(blind=blind) for relation in self.relations]
         count = len(np.unique(colours))
         for _ in range(ROUNDS):
-            found = mixed(colours)
+            found = mix_bits(colours)
             for number, (relation, prepared) in enumerate(zip(self.relations, known, strict=True)):
                 totals = relation.totals([self._rows(axis, colours) for axis in relation.axes], prepared)
                 for k, (axis, total) in enumerate(zip(relation.axes, totals, strict=True)):
-                    part = mixed(total + np.uint64(1000 * number + k) + _ODD * axis.copies.astype(np.uint64))
+                    part = mix_bits(total + np.uint64(1000 * number + k) + _ODD * axis.copies.astype(np.uint64))
                     np.add.at(found, axis.nodes, part)
             colours = found
             now = len(np.unique(colours))
@@ -123,7 +123,7 @@ class ColouredNumbers:
                 if not self._usable(relation, k, open_nodes):
                     continue
                 part = relation.towards(k, sign, [self._rows(axis, colours) for axis in relation.axes])
-                part = mixed(part + np.uint64(number) + _ODD * relation.axes[k].copies.astype(np.uint64))
+                part = mix_bits(part + np.uint64(number) + _ODD * relation.axes[k].copies.astype(np.uint64))
                 np.add.at(total, relation.axes[k].nodes, part)
             sides.append(total)
         if bool(((sides[0] == sides[1]) & nonzero)[space.nodes].any()):
@@ -159,7 +159,7 @@ class ColouredNumbers:
             if self.left <= 0:
                 return None
             marked = colours.copy()
-            marked[node] = mixed(marked[node : node + 1] + np.uint64(7))[0]
+            marked[node] = mix_bits(marked[node : node + 1] + np.uint64(7))[0]
             one = self._best(self.refined(marked))
             if one is None:
                 return None

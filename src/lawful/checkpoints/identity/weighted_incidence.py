@@ -80,7 +80,7 @@ class NumberTable:
 
     def _codes(self, sign: float) -> Codes:
         values = self._times(np.full([1] * len(self.axes), sign))
-        return mixed(np.ascontiguousarray(values).view(np.uint64)) if self.moduli is None else _joined(values)
+        return mix_bits(np.ascontiguousarray(values).view(np.uint64)) if self.moduli is None else _joined(values)
 
     def _laid(self, k: int, row: Codes) -> Codes:
         return (row * np.uint64(2 * k + 3)).reshape([-1 if d == k else 1 for d in range(len(self.axes))])
@@ -100,9 +100,9 @@ class NumberTable:
         step = max(CLOSE // max(rest.size, 1), 1)
         for start in range(0, len(code), step):
             few = slice(start, start + step)
-            entry = mixed(code[few] + laid[0][few])
+            entry = mix_bits(code[few] + laid[0][few])
             for own in laid[1:]:
-                entry = mixed(entry + own)
+                entry = mix_bits(entry + own)
             first[few] = entry.reshape(len(entry), -1).sum(axis=1, dtype=np.uint64)
             rest += entry.sum(axis=0, dtype=np.uint64)
         others = [
@@ -115,7 +115,7 @@ class NumberTable:
         entry = self._codes(sign)
         for d, row in enumerate(rows):
             if d != k:
-                entry = mixed(entry + self._laid(d, row))
+                entry = mix_bits(entry + self._laid(d, row))
         others = tuple(d for d in range(entry.ndim) if d != k)
         return np.asarray(entry.sum(axis=others, dtype=np.uint64) if others else entry)
 
@@ -188,15 +188,15 @@ class ProductTable:
         heads = np.zeros(len(rows[0]), dtype=np.uint64)
         sides = []
         for code, row in zip(codes, rows[1:], strict=True):
-            heads = heads + mixed(code + row).sum(axis=1, dtype=np.uint64)
-            sides.append(mixed(code + rows[0][:, None]).sum(axis=0, dtype=np.uint64))
+            heads = heads + mix_bits(code + row).sum(axis=1, dtype=np.uint64)
+            sides.append(mix_bits(code + rows[0][:, None]).sum(axis=0, dtype=np.uint64))
         return [heads, *sides]
 
     def towards(self, k: int, sign: float, rows: Sequence[Codes]) -> Codes:
         """One side, its rows with a sign: minus the sums."""
         twin = self if sign > 0 else ProductTable(self.name, *self._turned(k, -np.ones(len(rows[k]))), self.primes,
                                                   self.axes, self.signed)  # fmt: skip
-        return np.asarray(mixed(twin._along(k, rows[3 - k]) + rows[0][:, None]).sum(axis=0, dtype=np.uint64))
+        return np.asarray(mix_bits(twin._along(k, rows[3 - k]) + rows[0][:, None]).sum(axis=0, dtype=np.uint64))
 
     def nonzero(self, k: int) -> NDArray[np.bool_]:
         """Rows of a side that are not zero."""
@@ -216,7 +216,7 @@ class ProductTable:
     def stays(self, orders: Mapping[int, Nodes]) -> bool:
         """As far as products with a random vector tell: otherwise an orbit had two hashes, but never two orbits one."""
         orders = {k: orders.get(k, np.arange(len(self.axes[k].nodes))) for k in range(3)}
-        vector = mixed(np.arange(len(orders[2]), dtype=np.uint64))
+        vector = mix_bits(np.arange(len(orders[2]), dtype=np.uint64))
         before = self._along(1, vector)
         after = ProductTable(
             self.name,
@@ -259,11 +259,11 @@ def _joined(residues: NDArray[Any]) -> Codes:
     """One code for the residues along the last axis."""
     total = np.zeros(residues.shape[:-1], dtype=np.uint64)
     for place in range(residues.shape[-1]):
-        total = mixed(total + residues[..., place].astype(np.uint64) + np.uint64(place + 1))
+        total = mix_bits(total + residues[..., place].astype(np.uint64) + np.uint64(place + 1))
     return total
 
 
-def mixed(values: Codes) -> Codes:
+def mix_bits(values: Codes) -> Codes:
     """SplitMix64's finaliser."""
     found = np.asarray(values, dtype=np.uint64) + _ODD
     shifted = np.empty_like(found)

@@ -2,21 +2,147 @@
 
 Tensors of blocks are named by the number of their block, as in `h.3.up.weight`. If B has A's tensors with other such
 numbers, any choice of A's blocks is a checkpoint of B's architecture. Sketches of blocks tell which block of A each
-block of B is (`block_likeness.py`), and the rest is about A with these.
+block of B is, and the rest is about A with these.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
+from lawful.checkpoints.align.align import search, shiftless
+from lawful.checkpoints.align.lazy_tensors import folded_tensors
+from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.group.axis_actions import frames, move_tensors
+from lawful.checkpoints.group.element import SpaceMove
+from lawful.checkpoints.group.spaces import (
+    AxisRows,
+    GroupedUnits,
+    HeadSpace,
+    HiddenSpace,
+    MatrixBlock,
+    OrbitGroup,
+    UnitSpace,
+    members_of,
+)
+from lawful.checkpoints.identity.sketch import NUMBERS, likeness, named_numbers
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, OpenCheckpoint
-from lawful.checkpoints.relations.block_likeness import BLOCK, block_likeness, numbered
 from lawful.checkpoints.relations.kinship import KeptBlock, KeptBlocks, Kinship, kinship
+from lawful.checkpoints.rewrite.folds import State
 from lawful.types import Floats
+
+BLOCK = re.compile(r"(.*?)\.(\d+)\.(.*)")
+Inner = Mapping[str, tuple[tuple[str, AxisRows], ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class BlockSketches:
+    """What is needed to sketch the blocks of a container: its spaces, some of them shared with the rest."""
+
+    architecture: CheckpointArchitecture
+    container: str
+
+    def within(self, tensor: str) -> bool:
+        """Whether a tensor belongs to a block."""
+        parts = BLOCK.fullmatch(tensor)
+        return parts is not None and parts[1] == self.container
+
+    def outer_moves(self, first: State, second: State) -> dict[int, SpaceMove]:
+        """B's spaces outside of blocks, aligned to A's by the tensors outside of blocks."""
+        group, folds = self.architecture.group, self.architecture.folds
+        outside = {number: kept for number, space in enumerate(group.spaces) if (kept := self._outside(space))}
+        shapes = {name: shape for name, shape in group.shapes.items() if not self.within(name)}
+        shifts = tuple(laws for laws in group.shifts if not any(map(self.within, laws.parameters)))
+        alone = OrbitGroup(tuple(outside.values()), shifts, shapes, 0)
+        found = search(alone, *(folded_tensors(state, folds) for state in (first, second)))
+        return {number: found.moves[place] for place, number in enumerate(outside)}
+
+    def _outside(self, space: HiddenSpace) -> HiddenSpace | None:
+        members = tuple(rows for rows in members_of(space) if not self.within(rows.tensor))
+        whole = isinstance(space, (HeadSpace, GroupedUnits))
+        if not members or (whole and len(members) < len(members_of(space))):
+            return None
+        return replace(space, members=members) if isinstance(space, (UnitSpace, MatrixBlock)) else space
+
+    def inner(self, moves: Mapping[int, SpaceMove]) -> Inner:
+        """Tensors of blocks with one axis in the spaces of that block, and nothing else that may move."""
+        found: dict[str, list[tuple[str, AxisRows]]] = {}
+        places: dict[str, set[tuple[int, ...]]] = {}
+        for number, space in enumerate(self.architecture.group.spaces):
+            if number in moves:
+                continue
+            for block in _blocks(space):
+                for rows in block.members:
+                    found.setdefault(rows.tensor, []).extend(_parts(block, rows))
+                    places.setdefault(rows.tensor, set()).add(rows.dims)
+        shapes = self.architecture.group.shapes
+        return {name: tuple(parts) for name, parts in found.items() if self.within(name) and len(places[name]) == 1
+                and len(shapes[name]) > len(parts[0][1].dims)}  # fmt: skip
+
+    def sketches(self, state: State, moves: Mapping[int, SpaceMove], inner: Inner, count: int) -> Floats:
+        """For each of the blocks the sketches of its tensors, a row each."""
+        group = self.architecture.group
+        folded = shiftless(folded_tensors(state, self.architecture.folds), group.shifts)
+        acting = frames(group, dict(moves)) if moves else {}
+        kinds = sorted({BLOCK.fullmatch(name)[3] for name in inner})  # type: ignore[index]
+        found = np.zeros((count, len(kinds), NUMBERS))
+        for block in range(count):
+            for number, kind in enumerate(kinds):
+                name = f"{self.container}.{block}.{kind}"
+                if name in inner:
+                    tensor = move_tensors(
+                        folded, {place: acting[place] for place in acting if place[0] == name}, [name]
+                    )[name]
+                    found[block, number] = sum(named_numbers(tensor.double(), *part, number) for part in inner[name])
+        sizes = np.linalg.norm(found, axis=2, keepdims=True)
+        return np.asarray(found / np.where(sizes > 0, sizes, 1.0))
+
+
+def block_likeness(
+    architecture: CheckpointArchitecture, container: str, firsts: Sequence[State], second: State, count: int
+) -> Floats:
+    """How alike each of the `count` blocks of B is to every block of A.
+
+    A may have more blocks than the architecture: `firsts` are its checkpoints of that architecture, each with the next
+    ones of its blocks.
+    """
+    blocks = BlockSketches(architecture, container)
+    moves = blocks.outer_moves(firsts[0], second)
+    inner = blocks.inner(moves)
+    mine = blocks.sketches(second, moves, inner, count)
+    theirs = np.concatenate([blocks.sketches(state, {}, inner, count) for state in firsts])
+    mean = theirs.mean(0)
+    return np.array([likeness(each, theirs, mean) for each in mine])
+
+
+def _blocks(space: HiddenSpace) -> Sequence[UnitSpace | MatrixBlock]:
+    if isinstance(space, HeadSpace):
+        return [block for head in space.heads for block in head]
+    return space.slots if isinstance(space, GroupedUnits) else [space]
+
+
+def _parts(block: UnitSpace | MatrixBlock, rows: AxisRows) -> list[tuple[str, AxisRows]]:
+    """What the sketch of some rows is the sum of: units, bases of each copy, pairs of rotary coordinates."""
+    if isinstance(block, UnitSpace):
+        return [("units", rows)]
+    if block.kind == "rotary":
+        return [("turned", replace(rows, places=copy[list(pair)][:, None]))
+                for copy in rows.places.T for pair in block.pairs]  # fmt: skip
+    return [(block.kind, replace(rows, places=copy[:, None])) for copy in rows.places.T]
+
+
+def block_numbers(state: Mapping[str, torch.Tensor]) -> dict[str, set[int]]:
+    """The containers of blocks, with the numbers that these have."""
+    found: dict[str, set[int]] = {}
+    for name in state:
+        if (parts := BLOCK.fullmatch(name)) is not None:
+            found.setdefault(parts[1], set()).add(int(parts[2]))
+    return found
+
 
 STRANGE = 0.5  # share of units whose partners agree, below which blocks may be others
 ALIKE, BEHIND = 0.5, 2.0  # likeness from which blocks are one, and how many times that of the second it has to be
@@ -45,7 +171,7 @@ def other_order(pair: CheckpointPair, found: Kinship, *, seed: int = 0) -> Kinsh
     """If B has A's blocks in another order (or some twice): the relation to A with its blocks like that."""
     strange = [each.space for each in found.agreements if each.share < STRANGE]
     first = pair.first.state
-    for container, numbers in numbered(first).items():
+    for container, numbers in block_numbers(first).items():
         kinds = [_kinds(first, container, number) for number in sorted(numbers)]
         alike = numbers == set(range(len(numbers))) and all(each == kinds[0] for each in kinds)
         if not alike or len(numbers) < 2 or not any(name.startswith(f"{container}.") for name in strange):
@@ -80,7 +206,7 @@ def _kinds(state: Mapping[str, torch.Tensor], container: str, number: int) -> di
 
 def _container(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> tuple[str, int, int] | None:
     """What holds the blocks, and how many A and B have; None unless B is A with fewer or more of them."""
-    one, two = numbered(first), numbered(second)
+    one, two = block_numbers(first), block_numbers(second)
     other = [name for name in two if len(two[name]) != len(one.get(name, two[name]))]
     if len(other) != 1:
         return None

@@ -20,7 +20,7 @@ import torch
 from lawful.checkpoints.align.align import search, shiftless
 from lawful.checkpoints.align.lazy_tensors import MadeTensors
 from lawful.checkpoints.align.unit_rows import unit_rows
-from lawful.checkpoints.group.axis_actions import as_rows, frames, moved
+from lawful.checkpoints.group.axis_actions import as_rows, frames, move_tensors
 from lawful.checkpoints.group.spaces import (
     AxisRows,
     GroupedUnits,
@@ -76,7 +76,7 @@ def compare_held_out(group: OrbitGroup, one: Tensors, two: Tensors, *, seed: int
         part = replace(group, spaces=tuple(_without(space, set(fold)) for space in group.spaces))
         acting = frames(group, search(part, one, two).moves, set(fold))
         for name, rows in fold.items():
-            after = moved(two, acting, [name])
+            after = move_tensors(two, acting, [name])
             found.append(_compare(name, rows, one, after))
     return tuple(found)
 

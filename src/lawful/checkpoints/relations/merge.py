@@ -11,7 +11,7 @@ import torch
 from lawful.checkpoints.align.lazy_tensors import MadeTensors
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.opening import CheckpointPair
-from lawful.checkpoints.pair import Aligned, align_pair, brought, written_names
+from lawful.checkpoints.pair import Aligned, align_pair, bring_into_place, written_names
 from lawful.checkpoints.rewrite.folds import State
 from lawful.errors import LawfulError
 from lawful.result import Shown
@@ -74,7 +74,7 @@ def merge_pair(
         raise LawfulError(f"the weight of B is between 0 and 1, not {weight}")
     found = align_pair(pair)
     architecture, one, two = pair.architecture, pair.first.state, pair.second.state
-    near = brought(pair, found.comparison)
+    near = bring_into_place(pair, found.comparison)
     middle = between(one, near, weight)
     names = {key: name for name, key in written_names(pair).items()}
     mean = MadeTensors(names, lambda key: {key: middle[names[key]].to(two[names[key]].dtype)})

@@ -20,7 +20,7 @@ from scipy.stats import rankdata
 from lawful.checkpoints.align.align import search
 from lawful.checkpoints.align.lazy_tensors import MadeTensors
 from lawful.checkpoints.align.unit_rows import unit_rows
-from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.element import SpaceMove, UnitsMove, identity, then
 from lawful.checkpoints.group.spaces import OrbitGroup, UnitSpace
 from lawful.checkpoints.relations.null import paired_places_tail, places_tail
@@ -61,7 +61,7 @@ def compare_places(group: OrbitGroup, one: Tensors, two: Tensors, *, seed: int =
             move = UnitsMove(rng.permutation(space.size), move.scales, move.signs)
         shuffles[number] = move
     acting = frames(group, shuffles)
-    found = search(group, one, MadeTensors(two, lambda name: moved(two, acting, [name])))
+    found = search(group, one, MadeTensors(two, lambda name: move_tensors(two, acting, [name])))
     in_place = units = spaces = 0
     left_out = []
     for number, space in enumerate(group.spaces):

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lawful.checkpoints.group.axis_actions import frames, moved
+from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.spaces import OrbitGroup, UnitSpace
 from lawful.checkpoints.relations.held_out import HeldOutTensor, compare_held_out
 from lawful.checkpoints.relations.null import deviation_tail, paired_places_tail, places_tail
@@ -174,6 +174,6 @@ def _distance(group: OrbitGroup, one: Tensors, two: Tensors, places: PlacesTest)
     distances = []
     for name in names:
         size = float(one[name].norm())
-        away = min(float((each - one[name]).norm()) for each in (two[name], moved(two, acting, [name])[name]))
+        away = min(float((each - one[name]).norm()) for each in (two[name], move_tensors(two, acting, [name])[name]))
         distances.append(away / size if size else float("inf") if away else 0.0)
     return median(distances) if distances else float("inf")

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from lawful.checkpoints.group.axis_actions import as_rows, frames, moved
+from lawful.checkpoints.group.axis_actions import as_rows, frames, move_tensors
 from lawful.checkpoints.group.element import (
     BlockMove,
     GroupsMove,
@@ -74,7 +74,7 @@ def balance(
             if move is None:
                 continue
             names = list(dict.fromkeys(rows.tensor for rows in members_of(space)))
-            current.update(moved(current, frames(group, {number: move}), names))
+            current.update(move_tensors(current, frames(group, {number: move}), names))
             moves[number] = then(moves[number], move)
             change = max(change, _size(move))
         if objective == "range" and (error := _error(current)) < least:
@@ -246,7 +246,7 @@ def _turned(space: HeadSpace, state: State, move: HeadsMove, seed: int) -> Heads
     alone = OrbitGroup((space,), (), {name: tuple(state[name].shape) for name in names}, 0)
 
     def error(candidate: SpaceMove) -> float:
-        return rounding_error(moved(state, frames(alone, {0: candidate}), names), 4)
+        return rounding_error(move_tensors(state, frames(alone, {0: candidate}), names), 4)
 
     found = min(candidates, key=error)
     return found if isinstance(found, HeadsMove) else move

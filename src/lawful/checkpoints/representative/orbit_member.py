@@ -15,7 +15,7 @@ from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.compare.decide import CheckpointVerdict, copy_verdict, same_checkpoints
 from lawful.checkpoints.compare.entries import compare_moved
 from lawful.checkpoints.compare.finite import check_numbers
-from lawful.checkpoints.group.axis_actions import as_rows, frames, moved
+from lawful.checkpoints.group.axis_actions import as_rows, frames, move_tensors
 from lawful.checkpoints.group.element import HeadsMove, SpaceMove, UnitsMove, identity, inverse, then
 from lawful.checkpoints.group.spaces import (
     AxisRows,
@@ -29,7 +29,7 @@ from lawful.checkpoints.group.spaces import (
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.representative.balancing import balance
-from lawful.checkpoints.representative.quantisation import quantised, rounding_error
+from lawful.checkpoints.representative.quantisation import quantise, rounding_error
 from lawful.checkpoints.rewrite.find_folds import Folding
 from lawful.checkpoints.rewrite.folds import State
 from lawful.result import Shown
@@ -172,7 +172,7 @@ def _on_a_grid(state: State, names: set[str], bits: int) -> MadeTensors:
     """Parameters rounded to a few bits, made when asked for."""
 
     def make(name: str) -> State:
-        return quantised({name: state[name].double()}, bits) if name in names else {name: state[name]}
+        return quantise({name: state[name].double()}, bits) if name in names else {name: state[name]}
 
     return MadeTensors(state, make)
 
@@ -211,7 +211,7 @@ def _in_order(group: OrbitGroup, current: State, notes: list[str], moves: dict[i
             notes.append(f"{space.name}: rotations of a space of {space.size} change no norm and are left as they are")
         if move is not None:
             names = list(dict.fromkeys(rows.tensor for rows in members_of(space)))
-            current.update(moved(current, frames(group, {number: move}), names))
+            current.update(move_tensors(current, frames(group, {number: move}), names))
             moves[number] = then(moves[number], move)
 
 

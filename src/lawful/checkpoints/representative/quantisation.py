@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import torch
 
 
-def quantised(state: Mapping[str, torch.Tensor], bits: int) -> dict[str, torch.Tensor]:
+def quantise(state: Mapping[str, torch.Tensor], bits: int) -> dict[str, torch.Tensor]:
     """Every matrix and kernel on the grid `max|w| / (2^{bits−1} − 1)`.
 
-    >>> quantised({"w": torch.tensor([[7.0, 3.4]])}, 4)["w"].tolist()
+    >>> quantise({"w": torch.tensor([[7.0, 3.4]])}, 4)["w"].tolist()
     [[7.0, 3.0]]
     """
     levels = 2 ** (bits - 1) - 1
@@ -29,6 +29,6 @@ def rounding_error(state: Mapping[str, torch.Tensor], bits: int) -> float:
     for name, given in state.items():
         if given.is_floating_point() and given.ndim > 1 and bool(given.any()):
             given = given.double()
-            rounded = quantised({name: given}, bits)[name]
+            rounded = quantise({name: given}, bits)[name]
             shares.append(float((rounded - given).norm() / given.norm()) ** 2)
     return float((sum(shares) / len(shares)) ** 0.5) if shares else 0.0

@@ -77,7 +77,9 @@ def agrees(bridge: Bridge, guest: CheckpointArchitecture, seed: int = 0) -> bool
             theta[name] = tensor
         many = _inputs(bridge.architecture, guest, theta, seed)
         one = [tensor for each in guest.replays(theta, many) for tensor in each]
-        two = [tensor for each in bridge.architecture.replays(made(bridge.guest, theta), many) for tensor in each]
+        two = [
+            tensor for each in bridge.architecture.replays(make_tensors(bridge.guest, theta), many) for tensor in each
+        ]
         if [tensor.shape for tensor in one] != [tensor.shape for tensor in two]:
             return False
         size = max((float(tensor.abs().max()) for tensor in one), default=0.0)
@@ -117,7 +119,7 @@ def activations(program: Program) -> Counter[str]:
     return found
 
 
-def made(sources: Mapping[str, TensorSource], state: Mapping[str, torch.Tensor]) -> State:
+def make_tensors(sources: Mapping[str, TensorSource], state: Mapping[str, torch.Tensor]) -> State:
     """The tensors of the common form."""
     return {name: source.made(state) for name, source in sources.items()}
 

@@ -17,7 +17,7 @@ from lawful.fibers.layers import Stack
 from lawful.fibers.reduce import hidden_neuron
 from lawful.fibers.shallow.normal_form import Kind, group_rows, normal_form
 from lawful.fibers.shallow.roles import RoleAssignments, role_assignments
-from lawful.fibers.skips_as_layers import layered
+from lawful.fibers.skips_as_layers import as_layers
 from lawful.network import Dag, Mlp
 from lawful.network.assemble import as_mlp
 from lawful.result import Shown
@@ -82,7 +82,7 @@ def identifiable(network: Mlp | Dag | Stack, *, seed: int = 0) -> Identifiabilit
 
 def _graph(graph: Dag, seed: int) -> Identifiability:
     """A graph with skips: its weights are its edges, not those of the layers that stand for it."""
-    near, _ = _near(fixed_directions(layered(graph), seed, graph))
+    near, _ = _near(fixed_directions(as_layers(graph), seed, graph))
     words = ("the network is a graph with skips or missing weights, which the theorems do not cover", *near)
     return Identifiability(None, words, Genericity(None, "not tested", "nothing"))
 

@@ -50,7 +50,7 @@ def cells(stack: Stack, domain: Domain | None = None, *, deadline: float | None 
                 if key in seen:
                     continue
                 seen.add(key)
-            yield finished(maps, task.cell, task.pattern, task.rows)
+            yield finish_cell(maps, task.cell, task.pattern, task.rows)
 
 
 def count_cells(
@@ -169,7 +169,7 @@ class _Cutter:
         return found
 
 
-def finished(maps: AffineMaps, cell: Polytope, pattern: tuple[Bits, ...], sums: AffineRows) -> Cell:
+def finish_cell(maps: AffineMaps, cell: Polytope, pattern: tuple[Bits, ...], sums: AffineRows) -> Cell:
     """The cell in floats: its facets if it is bounded, else the rows of all neurons that are not constant."""
     point = cell.centre
     if cell.bounded:

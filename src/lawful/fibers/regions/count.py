@@ -16,7 +16,7 @@ from lawful.fibers.regions.cells import cells, count_cells
 from lawful.fibers.regions.domain import Domain
 from lawful.fibers.regions.polyhedral_complex import polygon, polyhedral_complex, ridges, segment
 from lawful.fibers.same import same
-from lawful.fibers.skips_as_layers import layered
+from lawful.fibers.skips_as_layers import as_layers
 from lawful.fibers.verdict import Equal
 from lawful.network import Dag, Mlp
 from lawful.network.assemble import as_mlp
@@ -77,7 +77,7 @@ def count_regions(
 def _bending(network: Mlp | Dag) -> Stack:
     """The network as layers that bend where it does, and nowhere else."""
     mlp = network if isinstance(network, Mlp) else as_mlp(network)
-    return layered(network, paired=False) if mlp is None else Stack.of(mlp)  # type: ignore[arg-type]
+    return as_layers(network, paired=False) if mlp is None else Stack.of(mlp)  # type: ignore[arg-type]
 
 
 def _listed(stack: Stack, domain: Domain, deadline: float, tick: Callable[[], None]) -> tuple[list[Cell], bool]:

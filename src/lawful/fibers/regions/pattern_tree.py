@@ -98,7 +98,7 @@ class _Walk:
             yield pattern, where, self.pushed, below
             return
         rows = self.maps.layer(number, self.maps.activate(number - 1, below, pattern[-1]) if number else below)
-        errors = loosened(rows.values, rows.error)
+        errors = widen_errors(rows.values, rows.error)
         self.known[number] = self.ruled_out(number, pattern)
         yield from self.neuron(number, rows, errors, np.zeros(len(rows.values), dtype=bool), 0, pattern, point)
 
@@ -174,7 +174,7 @@ class _Walk:
         place = len(self.pushed)
         if place == len(self.values):
             self.values, self.errors = (np.concatenate([part, part]) for part in (self.values, self.errors))
-        self.values[place], self.errors[place] = half.values, loosened(half.values, half.error)
+        self.values[place], self.errors[place] = half.values, widen_errors(half.values, half.error)
         self.pushed.append(half)
 
     def half_space(self, rows: AffineRows, number: int, at: int, active: bool) -> _HalfSpace:
@@ -228,7 +228,7 @@ class _Walk:
         return bool((values > bounds).all())
 
 
-def loosened(values: Floats, error: Floats) -> Floats:
+def widen_errors(values: Floats, error: Floats) -> Floats:
     """The errors of coefficients, and what rounding a sum of their products may add to them."""
     return np.asarray(error + (values.shape[-1] + 3) * UNIT * np.abs(values))
 
