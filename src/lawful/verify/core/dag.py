@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
-from array import array
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -13,6 +10,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from lawful.errors import NotACertificate
+from lawful.verify.core.finding import little_endian
 from lawful.verify.core.schema import integers, items, matrix, number, numbers, object_with_keys
 
 INPUT, HIDDEN, OUTPUT, CONSTANT = range(4)
@@ -151,12 +149,12 @@ class CheckedDag:
         counts = [len(self.inputs), len(hidden), len(self.outputs), int(biased), len(edges)]
         slope = dict(zip(self.hidden, self.slopes, strict=True))
         found = hashlib.sha256(b"lawful network 1\n")
-        found.update(_bytes("q", counts))
-        found.update(_bytes("d", (slope[node] + 0.0 for node in hidden)))
-        found.update(_bytes("q", (end for head, tail, _ in edges for end in (head, tail))))
+        found.update(little_endian("q", counts))
+        found.update(little_endian("d", (slope[node] + 0.0 for node in hidden)))
+        found.update(little_endian("q", (end for head, tail, _ in edges for end in (head, tail))))
         if weights and self.weights is not None:
             own = self.weights
-            found.update(_bytes("d", (own[edge] + 0.0 for _, _, edge in edges)))
+            found.update(little_endian("d", (own[edge] + 0.0 for _, _, edge in edges)))
             return f"network:{found.hexdigest()}"
         return f"architecture:{found.hexdigest()}"
 
@@ -164,13 +162,6 @@ class CheckedDag:
 def _must(condition: bool, otherwise: str) -> None:
     if not condition:
         raise NotACertificate(f"network: {otherwise}")
-
-
-def _bytes(code: str, values: Iterable[Any]) -> bytes:
-    numbers = array(code, values)
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers.tobytes()
 
 
 def read_dag(value: object, where: str = "network") -> CheckedDag:

@@ -56,13 +56,14 @@ def digest_of(what: str, *tables: Sequence[Sequence[float]]) -> str:
     """
     found = hashlib.sha256(b"lawful numbers 1\n")
     for table in tables:
-        found.update(_bytes("q", (len(table), len(table[0]) if len(table) else 0)))
+        found.update(little_endian("q", (len(table), len(table[0]) if len(table) else 0)))
         for row in table:
-            found.update(_bytes("d", (float(value) + 0.0 for value in row)))
+            found.update(little_endian("d", (float(value) + 0.0 for value in row)))
     return f"{what}:{found.hexdigest()}"
 
 
-def _bytes(code: str, values: Iterable[Any]) -> bytes:
+def little_endian(code: str, values: Iterable[Any]) -> bytes:
+    """Numbers as bytes: 64-bit integers (code q) or doubles (d)."""
     numbers = array(code, values)
     if sys.byteorder == "big":
         numbers.byteswap()

@@ -14,7 +14,7 @@ from typing import Any
 from lawful.verify.core.dag import CheckedDag
 from lawful.verify.core.finding import Finding
 from lawful.verify.core.schema import integer, integers, items, object_with_keys, require, truth
-from lawful.verify.invariant_set.entries import EntryWiring, read_graph
+from lawful.verify.invariant_set.entries import CheckedEntries, read_graph
 from lawful.verify.invariant_set.locks import check_locks
 from lawful.verify.sentences import say_components
 
@@ -36,7 +36,7 @@ def check(body: dict[str, Any]) -> Finding:
     locked = check_locks(given["locked"], dag, whole_balance, Fraction(slack, denominator))
     freed = _freed(given["flows"], dag, balance, slack)
     require(not set(locked) & freed, "an edge is both locked and freed")
-    others = isinstance(dag, EntryWiring) and dag.others
+    others = isinstance(dag, CheckedEntries) and dag.others
     for edge in range(0 if others else len(dag.tails)):
         settled = edge in locked or edge in freed or not dag.must_be_settled(edge)
         require(settled, f"edge {edge} is neither locked nor freed")
@@ -49,7 +49,7 @@ def check(body: dict[str, Any]) -> Finding:
     digest = dag.digest()
     facts = {
         "prescribed": dag.weights is None,
-        "entries": isinstance(dag, EntryWiring),
+        "entries": isinstance(dag, CheckedEntries),
         "other_laws": others,
         "log2_components": len(locked),
         "connected": connected,
@@ -62,7 +62,7 @@ def check(body: dict[str, Any]) -> Finding:
 
 def _edge(dag: CheckedDag, edge: int) -> tuple[Any, ...]:
     """The two ends of an edge, or the entry that it is."""
-    return dag.places[edge] if isinstance(dag, EntryWiring) else (dag.tails[edge], dag.heads[edge])
+    return dag.places[edge] if isinstance(dag, CheckedEntries) else (dag.tails[edge], dag.heads[edge])
 
 
 def _freed(value: object, dag: CheckedDag, balance: dict[int, int], slack: int) -> set[int]:

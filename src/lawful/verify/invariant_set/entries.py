@@ -15,7 +15,7 @@ from lawful.verify.core.tensors import Tensor, read_tensor, weights_digest
 
 
 @dataclass(frozen=True, eq=False)
-class EntryWiring(CheckedDag):
+class CheckedEntries(CheckedDag):
     """Nodes that scale between two ends that do not; parallel edges and circles are allowed.
 
     `places` says which entry of which tensor each edge is. With `others`, the module has more laws than these balances.
@@ -37,11 +37,11 @@ class EntryWiring(CheckedDag):
 
     def same_graph(self, other: CheckedDag) -> bool:
         """Whether two graphs have the same edges, as the same entries."""
-        return super().same_graph(other) and isinstance(other, EntryWiring) and self.places == other.places
+        return super().same_graph(other) and isinstance(other, CheckedEntries) and self.places == other.places
 
     def besides(self, other: CheckedDag) -> int:
         """How many tensors that are no edges differ: nothing is said of those."""
-        theirs = other.rest if isinstance(other, EntryWiring) else ()
+        theirs = other.rest if isinstance(other, CheckedEntries) else ()
         return len({name for name, _ in set(self.rest) ^ set(theirs)})
 
     def must_be_settled(self, edge: int) -> bool:
@@ -49,7 +49,7 @@ class EntryWiring(CheckedDag):
         return True
 
 
-def read_entries(value: object, where: str) -> EntryWiring:
+def read_entries(value: object, where: str) -> CheckedEntries:
     """Tensors with their edges (positions, tails and heads), the names of other tensors, and the number of nodes."""
     given = object_with_keys(value, where, "nodes tensors others other_laws")
     nodes = integer(given["nodes"], f"{where}.nodes", 0, 5_000_000)
@@ -78,7 +78,7 @@ def read_entries(value: object, where: str) -> EntryWiring:
     more = truth(given["other_laws"], f"{where}.other_laws")
     ends = tuple(tails), tuple(heads)
     rest = tuple(sorted(others.items()))
-    return EntryWiring(roles, *ends, (0.0,) * nodes, tuple(weights), tuple(places), more, name, rest)
+    return CheckedEntries(roles, *ends, (0.0,) * nodes, tuple(weights), tuple(places), more, name, rest)
 
 
 def record_of(value: object, where: str) -> dict[str, str]:

@@ -24,7 +24,7 @@ from lawful.verify.core.schema import (
     rational,
     require,
 )
-from lawful.verify.invariant_set.entries import EntryWiring, read_graph
+from lawful.verify.invariant_set.entries import CheckedEntries, read_graph
 from lawful.verify.invariant_set.locks import check_locks
 from lawful.verify.sentences import say_path
 
@@ -38,10 +38,10 @@ def check(body: dict[str, Any]) -> Finding:
     require(start.weights is not None and stop.weights is not None, "a network has no weights")
     require(start.same_graph(stop), "the two are not weights of one graph")
     digests = start.digest(), stop.digest()
-    facts: dict[str, Any] = {"entries": isinstance(start, EntryWiring)}
+    facts: dict[str, Any] = {"entries": isinstance(start, CheckedEntries)}
     if given["joined"] is True:
         require(given["locked"] is None, "a path needs no locks")
-        more = any(isinstance(each, EntryWiring) and each.others for each in (start, stop))
+        more = any(isinstance(each, CheckedEntries) and each.others for each in (start, stop))
         require(not more, "other laws of the module are not looked at")
         pieces, drift = _joined(given, start, stop)
         facts |= {"joined": True, "pieces": pieces, "drift": drift, "other_tensors": start.besides(stop)}

@@ -19,8 +19,7 @@ def check(body: dict[str, Any]) -> Finding:
     given = object_with_keys(body, "certificate", "before after factors rounding target except residual")
     before, after = read_dag(given["before"], "before"), read_dag(given["after"], "after")
     require(before.weights is not None and after.weights is not None, "a network has no weights")
-    same = (before.roles, before.tails, before.heads) == (after.roles, after.tails, after.heads)
-    require(same and before.slopes == after.slopes, "the two are not weights of one graph")
+    require(before.same_graph(after), "the two are not weights of one graph")
     scales = [Fraction(1)] * len(before.roles)
     for node, value in zip(before.hidden, numbers(given["factors"], "factors", length=len(before.hidden)), strict=True):
         require(value > 0, "a factor is not positive")
