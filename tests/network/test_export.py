@@ -8,7 +8,7 @@ from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Role
-from lawful.program.domains import scalar_graph
+from lawful.program.domains import graph_reading
 from lawful.program.frontends.export import export_module
 from lawful.program.frontends.torch_export import read_module
 from lawful.sources.modules.convert import from_module
@@ -86,14 +86,14 @@ def test_edges_of_convolutions_are_counted_before_they_are_unrolled(layer: nn.Mo
     module = nn.Sequential(layer, nn.ReLU(), nn.Flatten(), nn.Linear(width, 1))
     dag = from_module(module, shape).to_dag()
     into = (dag.roles[dag.heads] == Role.HIDDEN) & (dag.tails != dag.constant)
-    assert scalar_graph.unrolled_edges(read_module(module, [(2, *shape)])) == int(into.sum())
+    assert graph_reading.unrolled_edges(read_module(module, [(2, *shape)])) == int(into.sum())
 
 
 def test_a_network_too_large_to_unroll_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def unrolled(*arguments: object) -> None:
         raise AssertionError("it was unrolled")
 
-    monkeypatch.setattr(scalar_graph, "lower_convolution", unrolled)
+    monkeypatch.setattr(graph_reading, "lower_convolution", unrolled)
     with pytest.raises(Unsupported, match=r"2\d,\d+,\d+ edges are more than"):
         from_module(nn.Sequential(nn.Conv2d(64, 64, 3, padding=1)), (64, 26, 26))
 

@@ -48,8 +48,8 @@ def fields(network: Mlp | Dag) -> dict[str, object]:
     }
 
 
-# The exporter does not know the first three, folds -b, and leaves open whether a factor is trained.
-NO_FILE = ("positive", "inner", "chain of products", "minus minus", "sum of products")
+# The exporter does not know the first three and folds -b; a file leaves open whether a factor or a matrix is trained.
+NO_FILE = ("positive", "inner", "chain of products", "minus minus", "sum of products", "times the identity")
 
 
 @pytest.mark.parametrize("name", [*NOTHING, *WAYS])

@@ -197,7 +197,8 @@ def redundant(module: nn.Module) -> nn.Module:
     return module
 
 
-FIXED = ("einsum with an expanded weight", "in parts", "in another shape")  # their code states the number of channels
+# their code states the number of channels
+FIXED = ("einsum with an expanded weight", "in parts", "in another shape", "times the identity")
 HELD = [way for way in WAYS if way not in FIXED]
 
 

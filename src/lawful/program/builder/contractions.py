@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,7 @@ from lawful.program.builder.nodes import OPAQUE
 from lawful.program.program import Node, Program, widest
 from lawful.program.table import OPERATORS, OperatorFamily, Refused
 
+STACKED = 4  # values side by side whose maximum is that of pairs: `stack([h, zeros]).amax(0)` is a ReLU
 _EMPTY = {"amax": -math.inf, "amin": math.inf}  # of nothing
 
 
@@ -100,8 +102,11 @@ class Builder(AlgebraBuilder):
                 else self.constant(np.full(kept, _EMPTY[name] > 0))
             )
             return result if keep else self.reshape(result, [n for axis, n in enumerate(x.shape) if axis not in over])
-        result = x
-        if active or OPERATORS[name].kind is not None:
+        stacked = self._extreme_of_stack(name, x, active)
+        result = x if stacked is None else stacked
+        if stacked is not None:
+            pass
+        elif active or OPERATORS[name].kind is not None:
             if x.kind == "b" and OPERATORS[name].kind is None:
                 result = self.as_kind(x, "i")
             if OPERATORS[name].attributes == ("axis",):
@@ -111,6 +116,18 @@ class Builder(AlgebraBuilder):
         elif x.kind == "b":
             result = self.as_kind(x, "i")
         return result if keep else self.reshape(result, [n for axis, n in enumerate(x.shape) if axis not in over])
+
+    def _extreme_of_stack(self, name: str, x: Node, active: tuple[int, ...]) -> Node | None:
+        """The maximum of a few values that lie side by side, pair by pair; None where x is nothing like that."""
+        if name not in _EMPTY or len(active) != 1 or x.op != "take" or len(x.inputs) == 1:
+            return None
+        (axis,) = active
+        if x.shape[axis] > STACKED:
+            return None
+        parts = [self.slice(x, axis, slice(k, k + 1)) for k in range(x.shape[axis])]
+        if any(part.op == "take" and len(part.inputs) > 1 for part in parts):
+            return None
+        return functools.reduce(self.maximum if name == "amax" else self.minimum, parts)
 
     def sum(self, x: Node, axes: int | Sequence[int] | None = None, keep: bool = False) -> Node:
         """The sum along axes. Of a product of two values that both vary along them it is an Einstein sum."""
@@ -163,6 +180,12 @@ class Builder(AlgebraBuilder):
         kind = widest("i", *(each.kind for each in operands))
         nodes = [self._diagonal(self.as_kind(each, kind), own) for each, own in zip(operands, letters, strict=True)]
         letters = ["".join(dict.fromkeys(own)) for own in letters]
+        for k in (0, 1) if len(nodes) == 2 else ():
+            if _is_identity(nodes[k]) and len(set(letters[k]) & set(letters[1 - k])) == 1:  # it renames an axis
+                (same,) = set(letters[k]) & set(letters[1 - k])
+                other = letters[k].replace(same, "")
+                if same not in out and other in out:
+                    return self._contract_one(nodes[1 - k], letters[1 - k].replace(same, other), out)
         if len(nodes) == 1:
             return self._contract_one(nodes[0], letters[0], out)
         for k in (0, 1, 0):  # what leaves the second operand may leave the first with an axis of its own
@@ -254,6 +277,13 @@ def _share_a_source(x: Node, y: Node) -> bool:
         return found
 
     return any(each.op != "parameter" for each in sources(x) & sources(y))
+
+
+def _is_identity(x: Node) -> bool:
+    """Whether a value is the identity matrix."""
+    if x.op != "constant" or x.rank != 2 or x.shape[0] != x.shape[1]:
+        return False
+    return bool(np.array_equal(x["value"], np.eye(x.shape[0])))
 
 
 def _is_parameter(x: Node) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,72 +22,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
-from lawful.network import Dag, Mlp
-from lawful.network.assemble import Assembly, Matrix, Value, check_terms, fixed_value, join
+from lawful.network.assemble import Assembly, Matrix, Value, check_terms
 from lawful.program.arrays import NUMPY
-from lawful.program.builder import Builder
-from lawful.program.domains.interpret import AbstractDomain, interpret
-from lawful.program.passes.core import lower_convolution
-from lawful.program.passes.rebuild import rebuild
-from lawful.program.passes.tail import Tail, depends_on_input, split, starts
+from lawful.program.domains.affine_forms import (
+    Entry,
+    Fixed,
+    Forms,
+    Kinks,
+    all_entries,
+    check_finite,
+    constant_entries,
+    einsum_matrix,
+    exact_quotient,
+    read_numbers,
+    scale_forms,
+    shift_value,
+    spread_samples,
+    title,
+    with_value,
+)
+from lawful.program.domains.interpret import AbstractDomain
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
 from lawful.types import Floats, Indices
 
-ROUNDS = "rounds to "  # how notes begin
 UNBOUNDED = 1e38  # a bound near the largest float32 is how files say that there is none
-
-
-@dataclass(frozen=True, eq=False)
-class Fixed:
-    """Numbers that do not depend on the input; `learned` if some are parameters or buffers, whose names they have."""
-
-    numbers: NDArray[Any]
-    names: frozenset[str] = frozenset()
-
-    @property
-    def learned(self) -> bool:
-        """Whether training, or the data it saw, made some of the numbers."""
-        return bool(self.names)
-
-
-@dataclass(frozen=True, eq=False)
-class Forms:
-    """Entries of forms: `rows` say which of those of all parts, laid end to end; the samples lie along `axis`.
-
-    A movement changes `rows` alone, so that a sum which it repeats is still one sum when it has to become a neuron.
-    """
-
-    parts: tuple[Value, ...]
-    rows: Indices
-    shape: tuple[int, ...]  # of one sample
-    axis: int | None  # None if there is no batch
-    kind: str = "f"
-
-    @property
-    def value(self) -> Value:
-        """The entries, spelled out."""
-        whole = self.parts[0] if len(self.parts) == 1 else join(self.parts)
-        plain = len(self.rows) == whole.size and bool((self.rows == np.arange(whole.size)).all())
-        return whole.reshape(self.shape) if plain else whole.take(self.rows, self.shape)
-
-
-@dataclass(eq=False)
-class Kinks:
-    """`positive max(z, 0) + negative max(-z, 0)`, not yet neurons: leaky ReLUs are sums of two of them.
-
-    `base` names z up to a positive factor; None for a side is 0.
-    """
-
-    base: tuple[Node, float]
-    operand: Forms
-    positive: Floats | None
-    negative: Floats | None
-    place: str
-    forms: Forms | None = None
-
-
-Entry = Fixed | Forms | Kinks
 
 
 @dataclass
@@ -123,7 +82,7 @@ class ScalarGraph(AbstractDomain[Entry]):
             return Forms((whole,), np.arange(whole.size), whole.shape, 0 if self.batch else None, node.kind)
         name = node["name"]
         try:
-            return Fixed(_numbers(name, self.program.tensors[name]), frozenset([name]))
+            return Fixed(read_numbers(name, self.program.tensors[name]), frozenset([name]))
         except LawfulError as error:
             raise type(error)(f"{self._place(self.readers.get(node, [node])[0])}: {error}") from None
 
@@ -141,13 +100,13 @@ class ScalarGraph(AbstractDomain[Entry]):
         start = 0
         for each, source in zip(operands, node.inputs, strict=True):
             if isinstance(each, Fixed):
-                parts.append(_constants(each))
+                parts.append(constant_entries(each))
                 rows.append(start + np.arange(source.size))
                 samples.append(np.full(source.size, -1))
                 start += source.size
             else:
                 parts.extend(each.parts)
-                row, sample = _spread(each, source.shape)
+                row, sample = spread_samples(each, source.shape)
                 rows.append(start + row)
                 samples.append(sample)
                 start += sum(part.size for part in each.parts)
@@ -175,7 +134,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         base, sign = _base(node.inputs[0])
         up, down = (float(_run(node, np.array([s]))[0]) for s in (1.0, -1.0))
         if sign < 0:
-            up, down, forms = down, up, _with_value(forms, forms.value.scaled(-1.0))
+            up, down, forms = down, up, with_value(forms, forms.value.scaled(-1.0))
         each = [None if side == 0 else np.full(forms.shape, side) for side in (up, down)]
         return Kinks(base, forms, each[0], each[1], self._place(node))
 
@@ -217,7 +176,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         factors = self._of_sample(node, y, forms)
         value = forms.value.broadcast(np.broadcast_shapes(forms.shape, factors.shape))
         self.computed = self.computed or (y.learned and value.weighted)
-        return _with_value(forms, value.scaled(factors))
+        return with_value(forms, value.scaled(factors))
 
     def contraction(self, node: Node, x: Entry, y: Entry) -> Entry:
         """An Einstein sum with numbers; those that are learned meet no pending sums."""
@@ -241,17 +200,17 @@ class ScalarGraph(AbstractDomain[Entry]):
             axis, first, out = out.index(letter), first.replace(letter, ""), out.replace(letter, "")
         size = {**dict(zip(first, forms.shape, strict=True)), **dict(zip(second, numbers.shape, strict=True))}
         shape = tuple(size[letter] for letter in out)
-        matrix = _einsum_matrix(first, second, out, size, numbers)
+        matrix = einsum_matrix(first, second, out, size, numbers)
         if not y.learned:
             self._entangle(node)
             inside = matrix.entries != 0  # a fixed zero is no edge; a trained one is
             matrix = Matrix(matrix.rows[inside], matrix.columns[inside], matrix.entries[inside])
-            return Forms(*_whole(forms.value.mapped(matrix, shape, weighted=False)), axis)
+            return Forms(*all_entries(forms.value.mapped(matrix, shape, weighted=False)), axis)
         if len(matrix.entries) != numbers.size:
             self._entangle(node)
         self._check_trained(node, y)
         held = self._settled(forms).value
-        return Forms(*_whole(held.mapped(matrix, shape, weighted=True)), axis)
+        return Forms(*all_entries(held.mapped(matrix, shape, weighted=True)), axis)
 
     def reduction(self, node: Node, x: Entry) -> Entry:
         """Sums, and maxima by ReLUs."""
@@ -268,7 +227,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         self._entangle(node)
         if node.traits.linear:
             matrix = Matrix(rows[order], order, np.ones(len(order)))
-            return Forms(*_whole(forms.value.mapped(matrix, kept, weighted=False)), forms.axis)
+            return Forms(*all_entries(forms.value.mapped(matrix, kept, weighted=False)), forms.axis)
         columns = order.reshape(math.prod(kept), -1)
         return self._extreme(node, forms, columns, kept)
 
@@ -288,13 +247,13 @@ class ScalarGraph(AbstractDomain[Entry]):
         bounds = self._of_sample(node, y, forms)
         if bool((sign * bounds < -UNBOUNDED).all()):
             return forms
-        bounds = _finite("bound", bounds)
+        bounds = check_finite("bound", bounds)
         shape = np.broadcast_shapes(bounds.shape, forms.shape)
         if sign > 0:
-            bent = self._bend(_with_value(forms, _shifted(forms.value.broadcast(shape), -bounds)), 0.0)
-            return _with_value(bent, _shifted(bent.value, bounds))
-        held = _with_value(forms, self._settled(forms).value.broadcast(shape))
-        above = self._bend(_with_value(held, _shifted(held.value, -bounds)), 0.0)
+            bent = self._bend(with_value(forms, shift_value(forms.value.broadcast(shape), -bounds)), 0.0)
+            return with_value(bent, shift_value(bent.value, bounds))
+        held = with_value(forms, self._settled(forms).value.broadcast(shape))
+        above = self._bend(with_value(held, shift_value(held.value, -bounds)), 0.0)
         return self._combine(node, held, above, -1.0)
 
     def other(self, node: Node, *operands: Entry) -> Entry:
@@ -331,37 +290,37 @@ class ScalarGraph(AbstractDomain[Entry]):
         z, positive, negative = kinks.operand, kinks.positive, kinks.negative
         if negative is None and positive is not None:
             return self._times(kinks, self._bend(z, 0.0), positive)
-        turned = _with_value(z, z.value.scaled(-1.0))
+        turned = with_value(z, z.value.scaled(-1.0))
         if positive is None and negative is not None:
             self.entangled.append(f"{kinks.place} shares, fixes or folds weights")
             return self._times(kinks, self._bend(turned, 0.0), negative)
         if positive is None or negative is None:
-            return _with_value(z, z.value.scaled(0.0))
+            return with_value(z, z.value.scaled(0.0))
         if bool((positive == 1).all()) and not bool((negative == 1).all()):
             return self._bend(z, np.broadcast_to(0.0 - negative, z.shape))
         self.entangled.append(f"{kinks.place} shares, fixes or folds weights")
         if bool((negative == 1).all()) and not bool((positive == 1).all()):
             return self._bend(turned, np.broadcast_to(0.0 - positive, z.shape))
-        slope = _exact_quotient(negative, positive)
+        slope = exact_quotient(negative, positive)
         if slope is not None:  # one neuron and a factor
             return self._times(kinks, self._bend(z, np.broadcast_to(0.0 - slope, z.shape)), positive)
         held = self._settled(z)
-        turned = _with_value(held, held.value.scaled(-1.0))
+        turned = with_value(held, held.value.scaled(-1.0))
         one, two = (self._times(kinks, self._bend(each, 0.0), side)
                     for each, side in ((held, positive), (turned, negative)))  # fmt: skip
-        return _with_value(one, one.value + two.value)
+        return with_value(one, one.value + two.value)
 
     def _times(self, kinks: Kinks, forms: Forms, factors: Floats) -> Forms:
         if bool((factors == 1).all()):
             return forms
         self.entangled.append(f"{kinks.place} shares, fixes or folds weights")
-        return _with_value(forms, forms.value.scaled(factors))
+        return with_value(forms, forms.value.scaled(factors))
 
     def _bend(self, forms: Forms, slope: Any) -> Forms:
         value = forms.value
         if not value.weighted:
             self.entangled.append("an activation reads neurons by weights that do not train")
-        return _with_value(forms, self.assembly.activate(value, slope))
+        return with_value(forms, self.assembly.activate(value, slope))
 
     def _settled(self, forms: Forms) -> Forms:
         """Each entry at most one neuron; what movements repeat becomes one neuron all the same."""
@@ -376,19 +335,19 @@ class ScalarGraph(AbstractDomain[Entry]):
             self._entangle(node)
         elif numbers.learned:
             self._check_trained(node, numbers)
-        return _with_value(forms, whole.shifted(_finite(_title(numbers, "constant"), offsets)))
+        return with_value(forms, whole.shifted(check_finite(title(numbers, "constant"), offsets)))
 
     def _combine(self, node: Node, one: Forms, two: Forms, factor: float) -> Forms:
         if one.axis != two.axis:
             raise self._refused(node, "does not keep the batch apart: it mixes the samples of a batch")
         second = two.value if factor == 1 else two.value.scaled(factor)
-        return _with_value(one, one.value + second)
+        return with_value(one, one.value + second)
 
     def _maximum(self, node: Node, one: Forms, two: Forms, sign: float) -> Forms:
         held = self._settled(one)
         shape = np.broadcast_shapes(one.shape, two.shape)
-        held = _with_value(held, held.value.broadcast(shape))
-        above = self._bend(self._combine(node, _scale(two, sign), _scale(held, -sign), 1.0), 0.0)
+        held = with_value(held, held.value.broadcast(shape))
+        above = self._bend(self._combine(node, scale_forms(two, sign), scale_forms(held, -sign), 1.0), 0.0)
         return self._combine(node, held, above, sign)
 
     def _extreme(self, node: Node, forms: Forms, columns: Indices, shape: tuple[int, ...]) -> Forms:
@@ -412,7 +371,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         largest = pick(every, 0)
         for step in range(1, int(counts.max())):
             rows = np.flatnonzero(counts > step)
-            some = Forms(*_whole(largest.value.take(rows, (len(rows),))), None)
+            some = Forms(*all_entries(largest.value.take(rows, (len(rows),))), None)
             best = self._maximum(node, some, pick(rows, step), sign)
             if len(rows) == len(columns):
                 largest = best
@@ -472,165 +431,6 @@ class ScalarGraph(AbstractDomain[Entry]):
         return Unsupported(f"{self._place(node)}: {words}")
 
 
-def is_piecewise_linear(node: Node, given: Collection[Node]) -> bool:
-    """Whether the graph can follow a node, of whose operands those in `given` depend on the input."""
-    varying = [each for each in node.inputs if each in given]
-    traits = node.traits
-    if node.family is OperatorFamily.MOVEMENT:
-        return True
-    if node.family is OperatorFamily.ELEMENTWISE:
-        bends = traits.degree == 1 and len(node.inputs) == 1
-        return bends or (node.op == "cast" and node.kind == "f" and node.inputs[0].kind == "i")
-    if node.family is OperatorFamily.ADDITION:
-        return node.kind == "f"
-    if node.family in (OperatorFamily.PRODUCT, OperatorFamily.CONTRACTION):
-        return len(varying) == 1 and node.kind == "f"
-    if node.family is OperatorFamily.REDUCTION:
-        return node.kind == "f" and traits.degree == 1 and (traits.linear != "" or traits.shift == 1)
-    if node.family is OperatorFamily.CHOICE:
-        return node.kind == "f" and len(node.inputs) == 2 and traits.degree == 1 and traits.shift == 1
-    return False
-
-
-def unrolled_edges(program: Program) -> int:
-    """How many edges the convolutions unroll into, by their sizes alone: taps that fall beside the picture are none."""
-    total = 0
-    for node in program.nodes:
-        if node.op != "conv" or node["transposed"]:
-            continue
-        picture, kernel = (each.shape for each in node.inputs)
-        count = kernel[0] * kernel[1]
-        steps = (node["stride"], node["padding"], node["dilation"])
-        for inside, taps, outside, step, before, apart in zip(
-            picture[2:], kernel[2:], node.shape[2:], *steps, strict=True
-        ):
-            spots = np.arange(outside)[:, None] * step - before + np.arange(taps) * apart
-            count *= int(((spots >= 0) & (spots < inside)).sum())
-        total += int(count)
-    return total
-
-
-def _lower(program: Program) -> Program:
-    check_terms(unrolled_edges(program))
-
-    def rule(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
-        return lower_convolution(b, node, *operands) if node.op == "conv" else None
-
-    return rebuild(program, rule) if any(node.op == "conv" for node in program.nodes) else program
-
-
-@dataclass(frozen=True, eq=False)
-class GraphReading:
-    """The neurons of a program, the entries of its output, and the end that was cut off."""
-
-    domain: ScalarGraph
-    value: Value
-    tail: Tail | None
-
-    @property
-    def casts(self) -> set[str]:
-        """The types to which values are rounded on the way."""
-        return {note.removeprefix(ROUNDS) for note in self.domain.program.notes if note.startswith(ROUNDS)}
-
-    def entangled(self, network: Mlp | Dag, holder: str) -> tuple[str, ...]:
-        """Why the graph's edges are not the parameters one by one; `holder` is what holds them."""
-        twice = [f"{name} is used more than once" for name, times in self.domain.used.items() if times > 1]
-        trained = self.domain.program.parameters
-        held = sum(node.size for name, node in trained.items() if name in self.domain.used)
-        reasons = (*self.domain.entangled, *twice)
-        if not reasons and held != network.parameters:
-            return (f"the {holder} holds {held:,} weights and its graph {network.parameters:,}",)
-        return tuple(dict.fromkeys(reasons))
-
-
-def read_graph(
-    program: Program, batch: int, frozen: Collection[str] = (), hint: Callable[[str], str] | None = None
-) -> GraphReading:
-    """The scalar graph of a program of one input, whose first axis counts samples if `batch` says how many.
-
-    `frozen` are parameters that do not train, `hint` says what to do about a place that cannot be followed.
-    """
-    parts = split(program, is_piecewise_linear)
-    if isinstance(parts, Node):
-        place = program.places.get(parts, parts.op)
-        raise Unsupported(f"{place}: {_obstacle(parts, program, hint(place) if hint else '')}")
-    head, tail = parts
-    lowered, shape = _lower(head), program.inputs[0].shape
-    domain = ScalarGraph(lowered, Assembly(shape[1:] if batch else shape), batch, frozen)
-    (output,) = lowered.outputs
-    return GraphReading(domain, domain.result(output, interpret(lowered, domain)[output]), tail)
-
-
-def _obstacle(node: Node, program: Program, hint: str) -> str:
-    """Why a node cannot be followed."""
-    varying = depends_on_input(program)
-    if node.family is OperatorFamily.OPAQUE:
-        reason = node["detail"].rpartition(" (")[2].removesuffix(")")
-        return f"is not supported{'' if reason == 'no entry' else f' ({reason})'}{hint and '; '}{hint}"
-    bilinear = node.family in (OperatorFamily.PRODUCT, OperatorFamily.CONTRACTION)
-    if (bilinear and all(each in varying for each in node.inputs)) or (node.op == "power" and node["exponent"] > 1):
-        return "multiplies two tensors that both depend on the input"
-    if node.op == "cast":
-        return "rounds to whole numbers"
-    if any(each.kind == "i" and each in varying for each in node.inputs):
-        return "computes with whole numbers before they are cast to real ones"
-    if starts(node):
-        return f"is supported at the end of a network alone{hint and '; '}{hint}"
-    return f"is not supported{hint and '; '}{hint}"
-
-
-def _einsum_matrix(first: str, second: str, out: str, size: dict[str, int], numbers: NDArray[Any]) -> Matrix:
-    """The linear map of an Einstein sum with numbers: rows in order, and columns in order where letters are."""
-    letters = out + "".join(dict.fromkeys(c for c in first + second if c not in out))
-    shape = tuple(size[c] for c in letters)
-    check_terms(math.prod(shape))
-    rows = np.repeat(np.arange(math.prod(size[c] for c in out)), math.prod(size[c] for c in letters if c not in out))
-    columns: NDArray[Any] = np.zeros((1,) * len(letters), dtype=np.intp)
-    step = 1
-    for c in reversed(first):
-        spread = [1] * len(letters)
-        spread[letters.index(c)] = size[c]
-        columns = columns + step * np.arange(size[c]).reshape(spread)
-        step *= size[c]
-    order = [second.index(c) for c in letters if c in second]
-    entries = np.asarray(numbers, dtype=np.float64).transpose(order)
-    entries = entries.reshape([size[c] if c in second else 1 for c in letters])
-    return Matrix(rows, np.broadcast_to(columns, shape).ravel(), np.broadcast_to(entries, shape).ravel())
-
-
-def _spread(forms: Forms, shape: tuple[int, ...]) -> tuple[Indices, Indices]:
-    """For every entry of the whole value: its row, and its sample (-1 if there is no batch)."""
-    rows = forms.rows.reshape(forms.shape)
-    if forms.axis is None:
-        return rows.ravel(), np.zeros(rows.size, dtype=np.intp)
-    count = shape[forms.axis]
-    turned = [-1 if k == forms.axis else 1 for k in range(len(shape))]
-    samples = np.broadcast_to(np.arange(count).reshape(turned), shape)
-    return np.broadcast_to(np.expand_dims(rows, forms.axis), shape).ravel(), samples.ravel()
-
-
-def _constants(numbers: Fixed) -> Value:
-    """Numbers as entries; a constant zero (padding) is no bias."""
-    value = fixed_value(np.asarray(numbers.numbers, dtype=np.float64))
-    return value if numbers.learned else replace(value, biased=value.bias != 0)
-
-
-def _whole(value: Value) -> tuple[tuple[Value, ...], Indices, tuple[int, ...]]:
-    return (value,), np.arange(value.size), value.shape
-
-
-def _with_value(forms: Forms, value: Value) -> Forms:
-    return Forms(*_whole(value), forms.axis, forms.kind)
-
-
-def _scale(forms: Forms, factor: float) -> Forms:
-    return forms if factor == 1 else _with_value(forms, forms.value.scaled(factor))
-
-
-def _shifted(value: Value, offsets: Floats) -> Value:
-    return value.shifted(offsets) if bool(np.any(offsets)) else value
-
-
 def _base(node: Node) -> tuple[tuple[Node, float], int]:
     """What an operand is up to a positive factor, and the sign of the factor."""
     if node.family is OperatorFamily.PRODUCT and node.inputs[0].op == "constant" and node.inputs[0].size == 1:
@@ -657,34 +457,3 @@ def _direction(node: Node) -> float:
 def _run(node: Node, *operands: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(all="ignore"):
         return np.asarray(NUMPY.cast(node.operator.meaning(NUMPY, node.attributes, *operands), node.kind))
-
-
-def _numbers(name: str, held: Any) -> NDArray[Any]:
-    """A tensor's own numbers, in float64 where they are real."""
-    if hasattr(held, "detach"):
-        if held.is_complex() or held.is_meta or str(held.layout) != "torch.strided":
-            raise Unsupported(f"tensor {name!r} is {held.dtype}, {held.layout}: dense real tensors are supported")
-        held = held.detach().cpu()
-        held = (held.double() if held.is_floating_point() else held).numpy()
-    array = np.asarray(held)
-    return _finite(name, array.astype(np.float64)) if array.dtype.kind == "f" else array
-
-
-def _exact_quotient(negative: Floats, positive: Floats) -> Floats | None:
-    """The slope of `z ↦ positive · leaky(z)` below 0, if positive is a power of two: no bit of a slope is rounded."""
-    mantissa, _ = np.frexp(positive)
-    quotient = negative / np.where(positive == 0, 1.0, positive)
-    exact = bool((mantissa == 0.5).all()) and bool((quotient * positive == negative).all())
-    return quotient if exact and bool(np.isfinite(quotient).all()) else None
-
-
-def _finite(what: str, numbers: Floats) -> Floats:
-    """The same numbers, refused if one is NaN or infinite."""
-    if not np.isfinite(numbers).all():
-        where = [int(place) for place in np.argwhere(~np.isfinite(numbers))[0]]
-        raise InvalidNetwork(f"{what}{where} is not finite")
-    return numbers
-
-
-def _title(numbers: Fixed, otherwise: str) -> str:
-    return min(numbers.names) if len(numbers.names) == 1 else otherwise

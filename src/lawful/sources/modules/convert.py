@@ -16,7 +16,7 @@ from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
 from lawful.network.reading import IN_EVAL, Reading, TensorReading, carrying, rounded_inside
 from lawful.program.domains.evaluate import evaluate
-from lawful.program.domains.scalar_graph import GraphReading, read_graph
+from lawful.program.domains.graph_reading import GraphReading, read_graph
 from lawful.program.frontends.export import ExportedModule, export_module, twin_of
 from lawful.program.frontends.torch_export import read_exported
 from lawful.program.passes.tail import Tail, depends_on_input

@@ -15,7 +15,7 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.formats.graphs import onnx_file
 from lawful.formats.io.limits import check_numbers
 from lawful.network.reading import Reading, TensorReading, assumed_in_training, rounded_inside
-from lawful.program.domains.scalar_graph import unrolled_edges
+from lawful.program.domains.graph_reading import unrolled_edges
 from lawful.program.operators.factory import ONNX_KINDS
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.onnx import open_sizes

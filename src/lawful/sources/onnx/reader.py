@@ -17,7 +17,7 @@ from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
 from lawful.network.names import check_names
 from lawful.network.reading import Reading, TensorReading, assumed_in_training, carrying, listed, rounded_inside
-from lawful.program.domains.scalar_graph import GraphReading, is_piecewise_linear, read_graph
+from lawful.program.domains.graph_reading import GraphReading, is_piecewise_linear, read_graph
 from lawful.program.frontends.onnx import place_of, read_onnx
 from lawful.program.passes.tail import depends_on_input, follows_tail
 from lawful.program.program import Node, Program
