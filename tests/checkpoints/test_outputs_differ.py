@@ -227,4 +227,4 @@ def test_on_the_command_line(lawful: Callable[..., Any], tmp_path: Path, monkeyp
     Path("cut.json").write_text(Path("c.json").read_text()[:3000])
     assert "cut.json: not a certificate" in lawful("verify", "cut.json", *files, code=2).stderr
     Path("notes.py").write_text("no weights")
-    assert "notes.py: is no file" in lawful("verify", "c.json", "a.safetensors", "notes.py", code=2).stderr
+    assert "notes.py: unsupported file type" in lawful("verify", "c.json", "a.safetensors", "notes.py", code=2).stderr
