@@ -2,8 +2,9 @@
 
     python -m benchmarks.vnncomp BENCHMARKS OUT [--results RESULTS] [--time 60] [--threads 2] [CATEGORY ...]
 
-BENCHMARKS is the folder `benchmarks` of github.com/VNN-COMP/vnncomp2025_benchmarks (mnist_fc and oval21: of
-github.com/ChristopherBrix/vnncomp2022_benchmarks), RESULTS a clone of github.com/VNN-COMP/vnncomp2025_results. OUT
+BENCHMARKS is the folder `benchmarks` of github.com/VNN-COMP/vnncomp2025_benchmarks (mnist_fc, oval21, rl_benchmarks and
+reach_prob_density: of github.com/ChristopherBrix/vnncomp2022_benchmarks), RESULTS a clone of
+github.com/VNN-COMP/vnncomp2025_results (or github.com/ChristopherBrix/vnncomp2022_results). OUT
 keeps what was found, so that the same command goes on. Nothing of these repositories is part of this one. Seconds are
 processor seconds of one thread; `--time 0` prints the table of what was found so far.
 """
@@ -16,6 +17,7 @@ import re
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 from lawful.api.verification.vnncomp import InstanceResult, read_instances, read_results
@@ -24,7 +26,6 @@ CATEGORIES = (
     "acasxu_2023", "sat_relu", "cersyve", "safenlp_2024", "tllverifybench_2023", "linearizenn_2024",
     "collins_rul_cnn_2022", "dist_shift_2023", "mnist_fc",
 )  # fmt: skip
-TOOLS = ("alpha_beta_crown", "neuralsat", "pyrat", "nnenum", "cora", "nnv")
 HEAD = (
     "| category | instances | run | decided | re-checked | median s | re-check / find, unsat | published best | "
     "α-β-CROWN | wrong |"
@@ -32,14 +33,19 @@ HEAD = (
 Key = tuple[str, str]
 
 
+def key_of(network: str, specification: str) -> Key:
+    """An instance, wherever its files stand: names alone are not enough, folders of safenlp share them."""
+    network, specification = ("/".join(Path(name).parts[-2:]) for name in (network, specification))
+    return network, specification
+
+
 def published(results: Path, category: str) -> dict[str, dict[Key, str]]:
     """The answers of each tool: sat, unsat, or something else."""
     found: dict[str, dict[Key, str]] = {}
-    for tool in TOOLS:
-        for file in results.glob(f"{tool}/*{category}/results.csv"):
-            with file.open(newline="") as lines:
-                rows = [row for row in csv.reader(lines) if len(row) >= 5]
-            found[tool] = {(Path(row[1]).name, Path(row[2]).name): row[4] for row in rows}
+    for file in sorted(results.glob(f"*/*{category}/results.csv")):  # a folder for each tool
+        with file.open(newline="") as lines:
+            rows = [row for row in csv.reader(lines) if len(row) >= 5]
+        found[file.parts[-3]] = {key_of(row[1], row[2]): row[4] for row in rows}
     return found
 
 
@@ -47,17 +53,10 @@ def row_of(category: str, count: int, ours: list[InstanceResult], theirs: dict[s
     """One line of the table."""
     decided = [each for each in ours if each.result in ("sat", "unsat")]
     certified = [each for each in decided if each.recheck_seconds >= 0]
-    answers: dict[Key, set[str]] = {}
-    for tool in theirs.values():
-        for key, answer in tool.items():
-            if answer in ("sat", "unsat"):
-                answers.setdefault(key, set()).add(answer)
-    wrong = sum(
-        answers.get((Path(each.network).name, Path(each.specification).name), {each.result}) == {other}
-        for each in decided
-        for other in ("sat", "unsat")
-        if other != each.result
-    )
+    wrong = 0
+    for each in decided:  # against what most tools say: each of them is wrong somewhere
+        votes = Counter(answers.get(key_of(*each.key)) for answers in theirs.values())
+        wrong += votes["sat" if each.result == "unsat" else "unsat"] > votes[each.result]
     solved = {tool: sum(answer in ("sat", "unsat") for answer in found.values()) for tool, found in theirs.items()}
     best = max(solved.items(), key=lambda pair: pair[1], default=("none", 0))
     median = statistics.median(each.seconds for each in decided) if decided else float("nan")
@@ -93,7 +92,7 @@ def main() -> None:
             command = [sys.executable, "-m", "lawful", "vnncomp", str(file), *options]
             subprocess.run(command, check=False, stdout=sys.stderr)
         theirs = {} if given.results is None else published(given.results, category)
-        asked = {(Path(each.network).name, Path(each.specification).name) for each in read_instances(file)}
+        asked = {key_of(each.network, each.specification) for each in read_instances(file)}
         # The competition's files begin with a test instance that belongs to no category.
         theirs = {tool: {key: word for key, word in found.items() if key in asked} for tool, found in theirs.items()}
         print(row_of(category, count, read_results(kept), theirs))

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from effort import trials
 
-from lawful import Architecture, CertificateError, LawfulError, Mlp, write
+from lawful import Architecture, CertificateError, Dag, LawfulError, Mlp, write
 from lawful.api.verification.checks import certificate_of_check
 from lawful.bounds.exact import exact_outputs
 from lawful.bounds.layers import layers_of
@@ -23,6 +24,7 @@ from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.formats.queries.vnnlib_outputs import equivalence
 from lawful.formats.specification import read_specification
 from lawful.formats.vnnlib_formula import Condition
+from lawful.sources.opening import open_graph
 from lawful.types import Floats
 from lawful.verify import verify
 
@@ -95,7 +97,7 @@ def test_certificates(lawful: Callable[..., Any], absolute: Path) -> None:
 
 
 def ask(
-    network: Mlp, box: tuple[Floats, Floats], forbidden: list[list[ForbiddenHalfSpace]], seconds: float = 20.0
+    network: Mlp | Dag, box: tuple[Floats, Floats], forbidden: list[list[ForbiddenHalfSpace]], seconds: float = 20.0
 ) -> Any:
     """One box of doubles, and what is forbidden on it."""
     low, high = (tuple(Fraction(float(end)) for end in ends) for ends in box)
@@ -202,6 +204,29 @@ def test_graphs_in_certificates_are_read_strictly() -> None:
     for change in changes:
         with pytest.raises(LawfulError):
             verify(proof | {"network": graph | change}, network)
+
+
+def test_convolutions_pooling_and_skips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sparse matrices give the same answers as dense ones, against samples; every proof is re-checked."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Conv2d(1, 3, 3), torch.nn.LeakyReLU(0.1), torch.nn.AvgPool2d(2), torch.nn.Flatten()]
+    module = torch.nn.Sequential(*layers, torch.nn.Linear(12, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2)).double()
+    network = open_graph(module, input_shape=(1, 6, 6))
+    points = np.random.default_rng(0).uniform(-1, 1, (2000, 36))
+    with torch.no_grad():
+        outputs = module(torch.tensor(points).reshape(-1, 1, 6, 6)).numpy()
+    assert np.allclose(network.evaluate(points), outputs)
+    least = Fraction(float(outputs[:, 0].min()))
+    for density in (0.08, 1.0):  # the usual bound, and every matrix sparse
+        monkeypatch.setattr("lawful.bounds.split.layers.SPARSE", density)
+        monkeypatch.setattr("lawful.bounds.split.layers.LEAST_ENTRIES", 1)
+        box = -np.ones(36), np.ones(36)
+        for bound, statuses in ((least - 10, {"holds"}), (least, {"violated"}), (least - Fraction(1, 10), None)):
+            space = ForbiddenHalfSpace((Fraction(1), Fraction(0)), (), bound, strict=False)
+            found = ask(network, box, [[space]], seconds=3.0)
+            assert statuses is None or found.status in statuses
+            if found.status != "undecided":
+                verify(certificate_of_check(found, network), network)
 
 
 def test_conditions_are_linear_and_exact(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ class SizedTower:
         self.weights: list[Floats] = [layer.weight for layer in layers]
         self.biases: list[Floats] = [layer.bias for layer in layers]
         self.slopes: list[Floats] = [layer.slopes for layer in layers[:-1]]
+        self.linear = [bool((slopes == 1).all()) for slopes in self.slopes]
         require(bool((layers[-1].slopes == 1).all()), "the last layer is not linear")
         self.depth: int = len(layers) - 1
         self.cuts: NDArray[np.intp] = np.cumsum([0, *(len(bias) for bias in self.biases[:-1])])
@@ -73,7 +74,7 @@ class SizedTower:
     def _chain(self, layer: int) -> LinearChain:
         matrix, shift, below = self.weights[layer], self.biases[layer], layer - 1
         lost = np.zeros(len(shift))
-        while below >= 0 and bool((self.slopes[below] == 1).all()):
+        while below >= 0 and self.linear[below]:
             lost = lost + self.g * (np.abs(matrix) @ self.sizes[below])
             shift = shift + matrix @ self.biases[below]
             matrix, below = matrix @ self.weights[below], below - 1
@@ -133,12 +134,14 @@ def substitute(
     """
     on, constant, lost = rows
     for layer in range(len(lines) - 1, -1, -1):
-        loose, up, shift, low = (each[at] for each in lines[layer])
-        if slopes is not None:
-            low = np.where(loose, np.clip(tower.part(slopes, layer), tower.slopes[layer], 1.0), up)
-        size, negative = np.abs(on), np.minimum(on, 0.0)
-        constant = constant + np.einsum("pn,pn->p", negative, shift)
-        on = (on - negative) * low + negative * up
+        size = np.abs(on)
+        if not tower.linear[layer]:  # else both lines are the identity
+            loose, up, shift, low = (each[at] for each in lines[layer])
+            if slopes is not None:
+                low = np.where(loose, np.clip(tower.part(slopes, layer), tower.slopes[layer], 1.0), up)
+            negative = np.minimum(on, 0.0)
+            constant = constant + np.einsum("pn,pn->p", negative, shift)
+            on = (on - negative) * low + negative * up
         if pushes is not None:
             push = tower.part(pushes, layer)
             on, size = on - push, size + np.abs(push)
