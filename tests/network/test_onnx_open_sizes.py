@@ -107,3 +107,13 @@ def test_axes_of_one_name_have_one_size() -> None:
     for sizes, values in candidates(stated):
         assert sizes["x"][0] == sizes["y"][1]
         assert not values
+
+
+def test_a_size_that_a_window_does_not_fit_into_is_passed_over() -> None:
+    """A kernel of 512 entries does not fit into the lengths that are tried first."""
+    kernel = numpy_helper.from_array(np.ones((1, 1, 512), np.float32), "k")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 1, "t"]) for name in ("x", "y")]
+    made = helper.make_graph([helper.make_node("Conv", ["x", "k"], ["y"])], "g", ends[:1], ends[1:], [kernel])
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    sizes = open_module(model).module.input_sizes
+    assert sizes[0][-1] >= 512

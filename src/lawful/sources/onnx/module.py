@@ -131,6 +131,10 @@ class OnnxModule(nn.Module):
             return program(inputs, tensors, real)
         except IndexError:
             raise Unsupported("an index lies outside its table: one of its inputs holds ids, and got others") from None
+        except RuntimeError as error:
+            if "Kernel size" not in str(error):
+                raise
+            raise Unsupported("a window is longer than what it slides over at this size") from None
 
     def _program(self, shapes: Sequence[tuple[int, ...]]) -> TorchProgram:
         """The program for inputs of these sizes and weights of today's."""
