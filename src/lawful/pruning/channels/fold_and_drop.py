@@ -150,8 +150,14 @@ def tidy_notes(program: ChannelProgram, found: Tidying | None, *, can_fold: bool
         unseen.setdefault(kind, []).append(str(each.tensors["bias"]))
     notes = []
     if norms and (found or can_fold):
-        said = "are nn.Identity now: the layers before hold them" if found else "can go into the layers before: --fold"
-        notes.append(f"{len(norms)} normalisations {said} ({_few(norms)})")
+        one = len(norms) == 1
+        now = (
+            "is nn.Identity now: the layer before holds it"
+            if one
+            else "are nn.Identity now: the layers before hold them"
+        )
+        said = now if found else f"can go into the layer{'' if one else 's'} before: --fold"
+        notes.append(f"{len(norms)} normalisation{'' if one else 's'} {said} ({_few(norms)})")
     for kind, biases in unseen.items():
         said = "are gone" if found else f"can be anything{', or go: --fold' if can_fold else ''}"
         notes.append(f"{len(biases)} biases {kind}, which no output sees, {said} ({_few(biases)})")
