@@ -6,14 +6,12 @@ Files from before PyTorch 1.6 are five pickles and raw numbers instead of an arc
 from __future__ import annotations
 
 import io
-import pickle
 import pickletools
 import sys
 import tempfile
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from zipfile import ZIP_STORED, BadZipFile
 
@@ -64,63 +62,23 @@ OLDER_PICKLES = 5  # that number, a version, facts of the machine, the object, t
 WAY_OUT = "save its weights with torch.save(module.state_dict(), 'weights.pt')"
 
 
-class Inert(dict[Any, Any]):
-    """Stands for an object of someone else's class, which is never imported: it keeps what it is given.
+class _Foreign:
+    """Makes what stands for an object of someone else's class, which is never imported: a dict that says its name.
 
-    Each name gets a class of its own below this one, so that a refusal can say what a file holds.
+    PyTorch's reader of weights alone puts entries into plain dicts only, so no class of ours would do.
     """
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__()
-        self.arguments = arguments
+    name = ""
 
-    def __setstate__(self, state: Any) -> None:
-        self.arguments = (state,)
-
-    def append(self, value: Any) -> None:
-        """Lists of others get entries."""
-
-    def extend(self, values: Any) -> None:
-        """Lists of others get entries."""
+    def __new__(cls, *arguments: Any) -> Any:
+        made: OrderedDict[Any, Any] = OrderedDict()
+        made.foreign = cls.name  # type: ignore[attr-defined]
+        return made
 
 
-class _Call:
-    """A function that a pickle may call and not change: pickles can set attributes of whatever they hold."""
-
-    __slots__ = ("_function",)
-
-    def __init__(self, function: Any) -> None:
-        self._function = function
-
-    def __call__(self, *arguments: Any) -> Any:
-        return self._function(*arguments)
-
-
-class _Unpickler(pickle.Unpickler):
-    """Knows how tensors are made, and nothing else: any other name is a new class without behaviour.
-
-    PyTorch's own reader of weights alone refuses whatever settings lie beside them. This one imports no more than it
-    does: a name leads to a function of PyTorch only if it stands in `ALLOWED`.
-    """
-
-    def find_class(self, module: str, name: str) -> Any:
-        if f"{module} {name}" in ALLOWED or (module, name) == ("torch.storage", "UntypedStorage"):
-            found = super().find_class(module, name)
-            return _Call(found) if isinstance(found, FunctionType) else found
-        if not _is_inert(f"{module} {name}"):  # the pickle was checked before; this is the second lock
-            raise pickle.UnpicklingError(f"asks for {module} {name}")
-        return type(f"{module}.{name}", (Inert,), {})
-
-
-class _Reader:
-    """What `torch.load` needs of a module for pickles."""
-
-    Unpickler = _Unpickler
-
-    @staticmethod
-    def load(file: Any, **settings: Any) -> Any:
-        """One object of a file of the older format."""
-        return _Unpickler(file, **settings).load()
+def _foreign_class(held: Any) -> str:
+    """The name of the class that an object of a file had, if it was someone else's."""
+    return str(getattr(held, "foreign", ""))
 
 
 def load(path: Path) -> StoredArrays:
@@ -138,7 +96,9 @@ def load_tensors(path: Path, limit: int = MAX_BYTES) -> tuple[dict[str, torch.Te
     import torch
 
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=not inert, pickle_module=_Reader if inert else None)
+        foreign: list[Any] = [(type(name, (_Foreign,), {"name": name}), name) for name in inert]
+        with torch.serialization.safe_globals(foreign):  # names that lead to these, and to no import
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a broken pickle makes of PyTorch
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise InvalidNetwork(f"PyTorch cannot load it as weights: {lines[0][:160]}; {WAY_OUT}") from None
@@ -159,16 +119,16 @@ def _find_state(loaded: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
 
     others: dict[str, Any] = {}
     for _ in range(MAX_WRAPPERS):
-        if not isinstance(loaded, dict) or isinstance(loaded, Inert):
+        if not isinstance(loaded, dict) or _foreign_class(loaded):
             raise Unsupported(f"holds {_what(loaded)}, not a state dict: where you trust it, {WAY_OUT}")
         if any(isinstance(each, torch.Tensor) for each in loaded.values()):
             break
-        held = {key: each for key, each in loaded.items() if isinstance(each, dict) and not isinstance(each, Inert)}
+        held = {key: each for key, each in loaded.items() if isinstance(each, dict) and not _foreign_class(each)}
         states = [key for key, each in held.items() if _holds_tensors(each)]
         key = next((key for key in WRAPPERS if key in held), states[0] if len(states) == 1 else None)
         if key is None:
             if not states:
-                objects = [each for each in loaded.values() if isinstance(each, Inert)]
+                objects = [each for each in loaded.values() if _foreign_class(each)]
                 if objects:
                     raise Unsupported(f"holds {_what(objects[0])} and no state dict: where you trust it, {WAY_OUT}")
                 break
@@ -181,7 +141,8 @@ def _find_state(loaded: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
 
 def _what(held: Any) -> str:
     """An object of a pickle, in words."""
-    return f"a whole object of {type(held).__name__[:80]}" if isinstance(held, Inert) else f"a {type(held).__name__}"
+    foreign = _foreign_class(held)
+    return f"a whole object of {foreign[:80]}" if foreign else f"a {type(held).__name__}"
 
 
 def _is_inert(name: str) -> bool:
