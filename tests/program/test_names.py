@@ -18,7 +18,7 @@ LISTED: dict[str, str] = {
     "sources/onnx/writer.py": "writes layers",
     "sources/modules/convert.py": "writes layers",
     "sources/modules/randomness.py": "intercepts functions of PyTorch while they run",
-    "pruning/channels/domain.py": STEPS,
+    "pruning/channels/reading/functions.py": STEPS,
     "pruning/channels/constant_values.py": STEPS,
 }
 

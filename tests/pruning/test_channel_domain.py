@@ -26,9 +26,9 @@ from lawful.pruning.channels import prune_channels
 from lawful.pruning.channels.certificate import certificate
 from lawful.pruning.channels.constant_values import BITS, applied, nearest
 from lawful.pruning.channels.constants_and_multiples import Facts
-from lawful.pruning.channels.domain import ChannelReading, read_channels
-from lawful.pruning.channels.movement import follow
-from lawful.pruning.channels.values import Channels
+from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
+from lawful.pruning.channels.reading.labels import follow
+from lawful.pruning.channels.reading.values import Channels
 from lawful.pruning.channels.weights import ChannelWeights
 from lawful.pruning.files.onnx_channels import prune_onnx
 from lawful.sources.checkpoints.torchvision_names import let_torchvision_load

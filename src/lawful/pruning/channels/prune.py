@@ -23,9 +23,9 @@ from lawful.program.frontends.export import copied, export_module, twin_of
 from lawful.program.frontends.torch_export import read_exported
 from lawful.program.program import Program
 from lawful.pruning.channels.constant_values import BITS
-from lawful.pruning.channels.domain import ChannelReading, read_channels
 from lawful.pruning.channels.fold_and_drop import Tidying, tidy, tidy_notes, tidying
 from lawful.pruning.channels.program import ChannelProgram, notes_of
+from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
 from lawful.pruning.channels.remainder import cut_program, same_program
 from lawful.pruning.channels.shrink import FixedSizes, compared, differences, shrink
 from lawful.pruning.channels.weights import ChannelWeights, Move, RemovedChannel, read_arrays, refuse_large

@@ -20,11 +20,12 @@ from lawful.program.index_map import IndexMap, Shape
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily, Refused
 from lawful.pruning.channels.cut import KeptChannels, bias_beside, cut_tensors
-from lawful.pruning.channels.domain import ChannelReading, unwrap
 from lawful.pruning.channels.fold_and_drop import Tidying
 from lawful.pruning.channels.groups import cut_rows, groups_left
 from lawful.pruning.channels.program import Operation
-from lawful.pruning.channels.values import Centred, Channels, Held
+from lawful.pruning.channels.reading.domain import ChannelReading
+from lawful.pruning.channels.reading.held import unwrap
+from lawful.pruning.channels.reading.values import Centred, Channels, Held
 from lawful.types import Floats
 
 Marks = NDArray[np.bool_]  # which entries are left; size 1 along axes along which that does not vary

@@ -14,8 +14,8 @@ from torch import nn
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
 from lawful.program.backends.torch_module import ProgramModule
-from lawful.pruning.channels.domain import ChannelReading, read_channels
 from lawful.pruning.channels.prune import ChannelPruning
+from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
 from lawful.pruning.channels.weights import ChannelWeights, read_arrays
 from lawful.pruning.files.onnx_channels import OnnxPruning
 from lawful.pruning.job.evidence import HeldOutAgreement, agree, is_classifier

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
-from lawful.pruning.channels.domain import ChannelReading
 from lawful.pruning.channels.program import Operation
+from lawful.pruning.channels.reading.domain import ChannelReading
 from lawful.pruning.channels.weights import ChannelWeights, layer_name
 from lawful.types import Indices
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,10 @@ from numpy.typing import NDArray
 from lawful.errors import LawfulError
 from lawful.program.domains.evaluate import evaluate
 from lawful.program.program import Node, Program
-from lawful.pruning.channels.program import ChannelProgram, Heads, Operation
-from lawful.pruning.channels.values import (
+from lawful.pruning.channels.program import Heads
+from lawful.pruning.channels.reading.held import constant_of
+from lawful.pruning.channels.reading.record import ChannelRecord
+from lawful.pruning.channels.reading.values import (
     Attended,
     Channels,
     Guard,
@@ -33,59 +34,29 @@ from lawful.pruning.channels.values import (
 )
 from lawful.types import Indices
 
-
-class AttendingDomain(Protocol):
-    """What the rules here need of the domain, which imports them."""
-
-    source: Program
-    program: ChannelProgram
-    fixed: bool
-    _place: dict[str, int]
-
-    def other(self, node: Node, *operands: Value) -> Value:
-        """What no rule follows."""
-
-    def settle(self, value: Value) -> Channels | None:
-        """A value as channels."""
-
-    def sources_of(self, value: Value) -> list[str]:
-        """The activations that a value is made of."""
-
-    def operation(self, name: str) -> Operation | None:
-        """The operation that makes an activation."""
-
-    def name(self, node: Node, role: str = "") -> str:
-        """The name of what a node makes."""
-
-    def _touch(self, node: Node) -> None:
-        """Tensors behind a value cannot be cut."""
-
-
 Side = tuple[Value, str]
 
 
-def contract(reading: AttendingDomain, node: Node, one: Side, two: Side, out: str) -> Value:
+def contract(record: ChannelRecord, node: Node, one: Side, two: Side, out: str) -> Value:
     """Products of queries and keys, or of their softmax and values."""
     if isinstance(two[0], Attended):
         one, two = two, one
     if isinstance(one[0], Attended):
-        found: Value | None = _values(reading, node, one[0], one[1], two, out)
-    else:
-        found = _scores(reading, one, two, out, node)
-    return reading.other(node, one[0], two[0]) if found is None else found
+        return _values(record, node, one[0], one[1], two, out) or record.other(node, one[0], two[0])
+    return _scores(record, one, two, out, node) or record.other(node, one[0], two[0])
 
 
-def _operand(reading: AttendingDomain, value: Value) -> Operand | None:
+def _operand(record: ChannelRecord, value: Value) -> Operand | None:
     """A value whose labels are those of channels."""
     if isinstance(value, (Padded, Total)):
-        value = reading.settle(value) or value
+        value = record.settle(value) or value
     if isinstance(value, Mixture):
         return value
     return value if isinstance(value, Channels) and value.width == 1 else None
 
 
-def _scores(reading: AttendingDomain, one: Side, two: Side, out: str, node: Node) -> HeadScores | None:
-    sides = [_operand(reading, one[0]), _operand(reading, two[0])]
+def _scores(record: ChannelRecord, one: Side, two: Side, out: str, node: Node) -> HeadScores | None:
+    sides = [_operand(record, one[0]), _operand(record, two[0])]
     letters = [one[1], two[1]]
     inner = [c for c in letters[0] if c in letters[1] and c not in out]
     if sides[0] is None or sides[1] is None or len(inner) != 1:
@@ -118,35 +89,35 @@ def _table(labels: Indices, letters: str, wanted: Sequence[str], sizes: dict[str
     return np.broadcast_to(spread, [sizes[c] for c in wanted]).reshape(-1, sizes[wanted[-1]])
 
 
-def mask(reading: AttendingDomain, node: Node, scores: HeadScores, added: Value, operand: Node) -> Value:
+def mask(record: ChannelRecord, node: Node, scores: HeadScores, added: Value, operand: Node) -> Value:
     """Something is added to scores: the same for all heads or not."""
     if not isinstance(added, (Held, Channels, Mixture)) or operand.rank != len(scores.shape):
-        return reading.other(node, scores, added)
+        return record.other(node, scores, added)
     seen = None
     if isinstance(added, Held):
-        reading._touch(operand)
-        values = _evaluated(reading, operand)
+        record.touch(operand)
+        values = _evaluate(record, operand)
         seen = None if values is None else np.isfinite(values)
-    elif not all(reading.program.is_pinned(name) for name in reading.sources_of(added)):
-        return reading.other(node, scores, added)
+    elif not record.is_pinned(added):
+        return record.other(node, scores, added)
     return replace(scores, masks=(*scores.masks, Mask(operand.shape, seen)))
 
 
-def _evaluated(reading: AttendingDomain, node: Node) -> NDArray[np.float64] | None:
+def _evaluate(record: ChannelRecord, node: Node) -> NDArray[np.float64] | None:
     try:
-        return np.asarray(evaluate(Program.of((), (node,), reading.source.tensors))[0])
+        return np.asarray(evaluate(Program.of((), (node,), record.source.tensors))[0])
     except (LawfulError, RuntimeError, ValueError):
         return None
 
 
-def move(reading: AttendingDomain, node: Node, sources: Sequence[Value]) -> Value:
+def move(record: ChannelRecord, node: Node, sources: Sequence[Value]) -> Value:
     """HeadScores with numbers in place of some, or in no other order."""
     scores = [each for each in sources if isinstance(each, HeadScores)]
     if len(sources) == 1 and scores and (spread := _with_unit_axes(node, scores[0])) is not None:
         return spread
     fills = [operand for each, operand in zip(sources, node.inputs, strict=True) if isinstance(each, Held)]
     if len(scores) != 1 or len(fills) != len(sources) - 1 or node.shape != scores[0].shape:
-        return reading.other(node, *sources)
+        return record.other(node, *sources)
     start, offsets = 0, {}
     for each, operand in zip(sources, node.inputs, strict=True):
         offsets[id(each)] = start
@@ -156,7 +127,7 @@ def move(reading: AttendingDomain, node: Node, sources: Sequence[Value]) -> Valu
     here = np.arange(node.size).reshape(node.shape)
     constants = all(operand.op == "constant" for operand in fills)
     if not constants or bool((inside & (own != here)).any()):
-        return reading.other(node, *sources)
+        return record.other(node, *sources)
     finite = all(bool(np.isfinite(operand["value"]).all()) for operand in fills)
     shape = tuple(1 if bool((inside == inside.take([0], axis)).all()) else size for axis, size in enumerate(node.shape))
     seen = np.ones((1,) * node.rank, dtype=bool) if finite else inside
@@ -182,32 +153,30 @@ def _with_unit_axes(node: Node, scores: HeadScores) -> HeadScores | None:
     return replace(scores, shape=node.shape, owners=(one, two), heads=heads, masks=tuple(masks))
 
 
-def choose(reading: AttendingDomain, node: Node, operands: Sequence[Value]) -> Value:
+def choose(record: ChannelRecord, node: Node, operands: Sequence[Value]) -> Value:
     """HeadScores, or a number where a mask says so; a softmax, or 0 where it is no number."""
     if len(operands) != 3:
-        return reading.other(node, *operands)
+        return record.other(node, *operands)
     condition, *branches = operands
     main = next((each for each in branches if isinstance(each, (HeadScores, Attended))), None)
     rest = [each for each in branches if each is not main]
-    number = _constant(rest[0]) if len(rest) == 1 else None
+    number = constant_of(rest[0]) if len(rest) == 1 else None
     if main is None or number is None:
-        return reading.other(node, *operands)
+        return record.other(node, *operands)
     if isinstance(main, Attended):
         guarded = isinstance(condition, Guard) and number == 0
         ours = isinstance(condition, Guard) and _scores_of(condition.source) is main.softened
-        return main if guarded and ours else reading.other(node, *operands)
-    pinned = isinstance(condition, (Channels, Mixture)) and all(
-        reading.program.is_pinned(name) for name in reading.sources_of(condition)
-    )
+        return main if guarded and ours else record.other(node, *operands)
+    pinned = isinstance(condition, (Channels, Mixture)) and record.is_pinned(condition)
     if not isinstance(condition, Held) and not pinned:
-        return reading.other(node, *operands)
+        return record.other(node, *operands)
     given = node.inputs[0]
     if given.rank != len(main.shape):
-        return reading.other(node, *operands)
+        return record.other(node, *operands)
     seen = np.ones((1,) * given.rank, dtype=bool) if math.isfinite(number) else None
     if isinstance(condition, Held):
-        reading._touch(given)
-        chosen = _evaluated(reading, given) if seen is None else None
+        record.touch(given)
+        chosen = _evaluate(record, given) if seen is None else None
         seen = seen if chosen is None else chosen.astype(bool) == (branches[0] is main)
     return replace(main, masks=(*main.masks, Mask(given.shape, seen)))
 
@@ -216,18 +185,12 @@ def _scores_of(value: HeadScores | Attended) -> HeadScores:
     return value.softened if isinstance(value, Attended) else value
 
 
-def _constant(value: Value) -> float | None:
-    if not isinstance(value, Held) or value.node.op != "constant" or value.node["value"].size != 1:
-        return None
-    return float(value.node["value"].item())
-
-
-def attend(reading: AttendingDomain, node: Node, scores: HeadScores) -> Value:
+def attend(record: ChannelRecord, node: Node, scores: HeadScores) -> Value:
     """The softmax along an axis that one side alone has: its keys."""
     axis = node.attributes.get("axis")
     owners, softened = [k for k, own in enumerate(scores.owners) if axis in own], scores
     if axis is None or axis in scores.heads or len(owners) != 1:
-        return reading.other(node, scores)
+        return record.other(node, scores)
     if owners[0] == 0:  # queries first
         turned = {key: getattr(scores, key)[::-1] for key in ("sides", "tables", "owners")}
         scores = replace(scores, **turned)
@@ -235,9 +198,9 @@ def attend(reading: AttendingDomain, node: Node, scores: HeadScores) -> Value:
 
 
 def _values(
-    reading: AttendingDomain, node: Node, weights: Attended, letters: str, values: Side, out: str
+    record: ChannelRecord, node: Node, weights: Attended, letters: str, values: Side, out: str
 ) -> Channels | None:
-    value, own = _operand(reading, values[0]), values[1]
+    value, own = _operand(record, values[0]), values[1]
     scores = weights.scores
     summed = [c for c in letters if c in own and c not in out]
     heads = [letters[axis] for axis in scores.heads]
@@ -251,15 +214,12 @@ def _values(
     if sizes[inner[0]] > 1 and inner[0] not in varying:
         return None
     table = _table(value.labels, own, [*heads, inner[0]], sizes)
-    made = _heads(reading, scores, weights.axis, table)
-    if made is None:
+    tables = _heads(record, scores, weights.axis, table)
+    if tables is None:
         return None
-    tables = made
-    sources = [_source(reading, side) for side in (*scores.sides, value)]
-    sources[2] = value.name
-    name = reading.name(node)
-    reading.program.attend(name, (sources[0], sources[1], sources[2]), tables, (table.size,))
-    reading._place[name] = len(reading.program.operations) - 1
+    queries, keys = (_source(record, side) for side in scores.sides)
+    name = record.name(node)
+    record.attend(name, (queries, keys, value.name), tables, table.size)
     places = np.arange(table.size).reshape([sizes[c] for c in (*heads, inner[0])])
     order = sorted((*heads, inner[0]), key=out.index)
     turned = places.transpose([[*heads, inner[0]].index(c) for c in order])
@@ -271,25 +231,25 @@ def node_shape(value: Operand | None) -> tuple[int, ...]:
     return () if value is None else value.shape
 
 
-def _source(reading: AttendingDomain, side: Operand) -> str:
+def _source(record: ChannelRecord, side: Operand) -> str:
     """The activation behind queries or keys: a factor that all of them have belongs to the scores."""
     if isinstance(side, Mixture):
         return side.root
     name = side.name
-    operation = reading.operation(name)
+    operation = record.operation(name)
     while operation is not None and operation.function == "mul number" and operation.arguments[0]:
         name = operation.sources[0]
-        operation = reading.operation(name)
+        operation = record.operation(name)
     return name
 
 
-def _heads(reading: AttendingDomain, scores: HeadScores, axis: int, values: Indices) -> Heads | None:
+def _heads(record: ChannelRecord, scores: HeadScores, axis: int, values: Indices) -> Heads | None:
     """Tables of heads, if all heads are treated alike and no channel is in two of them."""
     queries, keys = scores.tables
     mixed = scores.bent
     for side, table in zip(scores.sides, scores.tables, strict=True):
         mixture = side if isinstance(side, Mixture) else side.mixture
-        own = _unrepeated(table)
+        own = _drop_repeats(table)
         if isinstance(side, Mixture):
             mixed = True
         if isinstance(side, Mixture) and mixture is not None and not _keeps_apart(mixture, own):
@@ -304,14 +264,14 @@ def _heads(reading: AttendingDomain, scores: HeadScores, axis: int, values: Indi
     whole = not scores.masks or (len(scores.masks) == 1 and _sees_a_key(scores.masks[0], axis))
     groups = len(keys)
     grouped = queries.reshape(groups, len(queries) // groups, -1)
-    return Heads(grouped, keys, values, mixed, mixed or reading.fixed, alike, whole)
+    return Heads(grouped, keys, values, mixed, mixed or record.fixed, alike, whole)
 
 
 def _sees_a_key(mask: Mask, axis: int) -> bool:
     return mask.seen is not None and bool(mask.seen.any(axis=axis).all())
 
 
-def _unrepeated(table: Indices) -> Indices:
+def _drop_repeats(table: Indices) -> Indices:
     return table[:: _repeats(table)]
 
 
