@@ -333,3 +333,20 @@ def test_terms_that_cancel_make_no_room_for_a_bias() -> None:
     bias = next(held for name, held in proof["after"].items() if name == "2.bias")
     bias |= {"data": base64.b64encode(np.array([0.75], dtype="<f4").tobytes()).decode()}
     refuse(proof, match="is not what follows")
+
+
+def test_bounding_the_whole_box_of_a_deep_network_is_counted() -> None:
+    """Thousands of layers without any rounds: the passes for the root alone were not counted."""
+    row = _table(np.tile([0.02, -0.02], (50, 25)), "<f8")
+    one, last = ({"shape": [n, 50], "weights": row if n == 50 else _table(np.ones((1, 50)), "<f8"), "bias": None}
+                 for n in (50, 1))  # fmt: skip
+    network = {"layers": [one] * 2400 + [last], "slopes": [0.5] * 2400}
+    condition = {"outputs": [[0, "1"]], "inputs": [], "bound": "-100", "strict": False}
+    tree = {"splits": [0], "middles": [], "slopes": _table(np.zeros(120_000), "u1"),
+            "pushes": _table(np.zeros(120_000), "<f4"), "weights": _table([1], "<f4"), "rounds": 0,
+            "tuned": []}  # fmt: skip
+    region = {"box": [["-1", "1"]] * 50, "forbidden": [[condition]]}
+    proof = {"kind": "specification", "version": 2, "about": [read_dense(network).digest], "network": network,
+             "regions": [region], "input": None, "proofs": [tree]}  # fmt: skip
+    with pytest.raises(Unsupported, match="would take about"):
+        verify(json.dumps(proof))

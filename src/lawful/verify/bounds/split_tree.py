@@ -118,8 +118,9 @@ class _Check:
     ) -> None:
         self.tower, self.low, self.high, self.cases, self.evidence = tower, low, high, cases, evidence
         inner = [weight.size for weight in tower.weights]
-        work = sum(2 * len(tower.biases[k]) * sum(inner[:k]) for k in range(tower.depth)) * max(evidence.rounds, 0)
-        limit_cost(len(evidence.splits) * (PRICE * (work + 4 * sum(inner)) + NODE_PRICE + tower.count))
+        work = sum(2 * len(tower.biases[k]) * sum(inner[:k]) for k in range(tower.depth))
+        each = PRICE * (work * evidence.rounds + 4 * sum(inner)) + NODE_PRICE + tower.count
+        limit_cost(len(evidence.splits) * each + PRICE * 3 * work)  # the root is bounded up to three times
         widest = max(max(weight.shape) for weight in tower.weights)
         self.batch = int(np.clip(TOGETHER / (widest * (widest if evidence.rounds else 8)), 1, 256))
 
@@ -244,6 +245,7 @@ class _Check:
         """Intervals, and a pass backwards for neurons that are loose or split, or tuned."""
         tower, lines = self.tower, list[PhaseLines]()
         for layer in range(tower.depth):
+            require(True, "")  # the clock
             self._interval(nodes, layer)
             least, most, phase = (tower.part(each, layer) for each in (nodes.least, nodes.most, nodes.phase))
             slopes: Floats | None = None

@@ -27,6 +27,9 @@ ROOM = {
     "float32": Fraction(1, 2**22), "float64": Fraction(1, 2**48),
 }  # fmt: skip
 STEP = {"float16": Fraction(1, 2**24)}  # between the smallest numbers of a type, where that is no tiny one
+# Sums of terms that cancel may be off by a share of the terms, but terms of any size can be listed: no more counts than
+# so often the largest number of the layer, so that 2^-48 of it is below a unit of that number.
+MOST_SIZE = {"float16": 2**18, "bfloat16": 2**18, "float32": 2**18, "float64": 2**8}
 ONE = Fraction(1)
 
 
@@ -49,6 +52,7 @@ class ChangedWeights:
         default_factory=dict
     )  # biases that were not there, by layer and row
     lending: dict[int, list[int]] = field(default_factory=dict)  # rows that leave, and that others take over
+    largest: dict[int, Fraction] = field(default_factory=dict)  # sizes that count at most, by layer
 
     def rows(self, at: int) -> list[int]:
         """The channels of an operation that are left."""
@@ -108,7 +112,7 @@ class ChangedWeights:
                     pairs = zip(self.places(at, move.place, column), self.places(at, other, column), strict=True)
                     for mine, yours in pairs:
                         term = self.entry(name, mine).value
-                        self._add(self.changed, (name, yours), self.entry(name, yours), factor, term)
+                        self._add(at, self.changed, (name, yours), self.entry(name, yours), factor, term)
                 self._add_bias(at, other, factor, self.bias(at, move.place).value)
             return
         for row in [*self.rows(at), *self.lending.get(at, ())]:
@@ -122,21 +126,30 @@ class ChangedWeights:
                 places = self.places(at, row, other)
                 require(len(places) == len(taps), "a weight lies between two groups")
                 for place, tap in zip(places, taps, strict=True):
-                    self._add(self.changed, (name, place), self.entry(name, place), factor, tap)
+                    self._add(at, self.changed, (name, place), self.entry(name, place), factor, tap)
 
     def _add_bias(self, at: int, row: int, factor: Fraction, value: Value) -> None:
         name = self.steps[at].tensors["bias"]
         if name is not None:
-            self._add(self.changed, (name, row), self.bias(at, row), factor, value)
+            self._add(at, self.changed, (name, row), self.bias(at, row), factor, value)
         else:
-            self._add(self.added, (at, row), self.bias(at, row), factor, value)
+            self._add(at, self.added, (at, row), self.bias(at, row), factor, value)
 
-    @staticmethod
     def _add(
-        table: dict[Any, ExpectedNumber], key: tuple[Any, int], old: ExpectedNumber, factor: Fraction, value: Value
-    ) -> None:
+        self, at: int, table: dict[Any, ExpectedNumber], key: tuple[Any, int], old: ExpectedNumber, factor: Fraction,
+        value: Value,
+    ) -> None:  # fmt: skip
         if factor and not is_zero(value):
-            table[key] = ExpectedNumber(plus([(factor, value)], old.value), old.size + abs(factor) * size_of(value))
+            size = min(old.size + abs(factor) * size_of(value), self.most_size(at))
+            table[key] = ExpectedNumber(plus([(factor, value)], old.value), size)
+
+    def most_size(self, at: int) -> Fraction:
+        """What the sizes of terms of a number of a layer count at most."""
+        if at not in self.largest:
+            tensors = [self.tensors[name] for name in self.steps[at].tensors.values() if name is not None]
+            largest = max(float(np.abs(np.asarray(tensor.values)).max(initial=0.0)) for tensor in tensors)
+            self.largest[at] = MOST_SIZE[tensors[0].dtype] * Fraction(largest)
+        return self.largest[at]
 
 
 @dataclass(frozen=True)

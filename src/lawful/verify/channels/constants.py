@@ -17,6 +17,7 @@ ZERO_AT_ZERO = ("tanh", "erf", "gelu", "silu", "mish", "elu", "celu", "selu", "s
                 "sqrt", "softshrink", "hardshrink")  # fmt: skip
 ODD = ("tanh", "erf", "sin", "atan", "sinh", "softshrink", "hardshrink")
 EVEN = ("cos", "cosh")
+SHRINKS = ("softshrink", "hardshrink")  # not 0 at 0 for a negative width
 CLIPS = {"relu6": (Fraction(0), Fraction(6))}
 
 
@@ -107,13 +108,16 @@ def evaluate(function: str, given: Sequence[Fraction | str], value: Value) -> Va
             return None
         case "threshold" if exact(value):
             return value if value > numbers[0] else numbers[1]
-    return ZERO if function in ZERO_AT_ZERO and is_zero(value) else _smooth(function, given, _ball(value))
+    known = function in ZERO_AT_ZERO and not (function in SHRINKS and any(part < 0 for part in numbers))
+    return ZERO if known and is_zero(value) else _smooth(function, given, _ball(value))
 
 
 def parity(function: str, given: Sequence[Fraction | str]) -> int:
     """−1 where `f(−x) = −f(x)`, 1 where `f(−x) = f(x)`, 0 where neither is known."""
     if function == "power" and isinstance(given[0], Fraction) and given[0].denominator == 1:
         return -1 if given[0] % 2 else 1
+    if function in SHRINKS and any(isinstance(part, Fraction) and part < 0 for part in given):
+        return 0
     return -1 if function in ODD else 1 if function in EVEN else 0
 
 

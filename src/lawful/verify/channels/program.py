@@ -85,6 +85,9 @@ def read_program(value: object, tensors: dict[str, Tensor]) -> list[ChannelStep]
             part if isinstance(part, str) else Fraction(number(part, "arguments"))
             for part in items(given["arguments"], "arguments", most=8)
         )
+        if kind == "same" and (function == "neg" or function.endswith("number")):
+            numbers = [part for part in arguments if isinstance(part, Fraction)]
+            require(len(numbers) == len(arguments) == (function != "neg"), f"{function} of another number of arguments")
         owners = {used.get(name) for name in names.values() if name is not None}
         require(len(owners) < 2, "two operations share a tensor, and not all")
         first = owners.pop() if owners else None

@@ -181,8 +181,8 @@ class ChannelRun(FunctionVariables):
             case "input":
                 drawn = self.field.draw((step.channels,))
                 return self.made(drawn, drawn)
-            case "other" if step.function != "instance_norm" or step.channels != x[0].moving.shape[2]:
-                return self.opaque(step, x)
+            case "other" if step.function != "instance_norm" or [each.moving.shape[2] for each in x] != [step.channels]:
+                return self.opaque(step, x)  # whatever else it reads counts
             case "other" | "instance":
                 return self.instance(step, x[0])
             case "layer" | "depthwise":
@@ -319,7 +319,9 @@ class ChannelRun(FunctionVariables):
             place = move.place
             if move.kind == "constant":
                 moving[:, 1, place] = still[:, 1, place] = 0
-                folded[:, 1, place] = self.fold_constant(owner, place, x)
+                number = self.fold_constant(owner, place, x)
+                # A bias that is dropped takes nothing over: the smaller network has none.
+                folded[:, 1, place] = 0 if owner in self.dropped else number
                 continue
             for part in (moving, still, folded):
                 part[:, 1, place] = 0
@@ -450,10 +452,11 @@ class ChannelRun(FunctionVariables):
 
     def commuting(self, step: ChannelStep, line: Residues, slopes: Any) -> Residues:
         """Functions that commute with positive factors."""
-        extra = None if slopes is None else [self.field.floats(slopes)[:PRIMES]] * 2
+        extra = None if slopes is None else [self.field.floats(slopes)] * 2
         sides = [np.ascontiguousarray(line[:, side]) for side in (0, 1)]
         self.count(line[0])
-        return np.stack(self.homogeneous(sides, extra, 1, even=step.function == "abs").sides, axis=1)
+        even = step.kind == "same" and step.function == "abs"  # a pool or slopes of that name are not
+        return np.stack(self.homogeneous(sides, extra, 1, even=even).sides, axis=1)
 
     def each_signal(self, line: Residues) -> Residues:
         """A variable for each different signal."""

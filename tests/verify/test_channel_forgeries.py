@@ -1,0 +1,101 @@
+"""Small prunings of channels, written by hand, whose smaller network computes something else."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from forging import signed
+
+from lawful.errors import CertificateError
+from lawful.verify import verify
+
+HALVES = {"a": [[1], [-1]], "c": [[1, 1]]}, {"a": [[1]], "c": [[2]]}
+MERGED: dict[str, Any] = {"gone": [[1, 1]], "moves": [["column", 3, 1, [[0, "1"]]]]}
+
+
+def tensor(values: Any) -> dict[str, Any]:
+    array = np.array(values, dtype="<f4")
+    return {"dtype": "float32", "shape": list(array.shape), "data": base64.b64encode(array.tobytes()).decode()}
+
+
+def step(kind: str, sources: list[int], channels: int, function: str = "", **more: Any) -> dict[str, Any]:
+    names = {name: more.pop(name, None) for name in ("weight", "bias")} if kind == "layer" else more.pop("tensors", {})
+    return {"kind": kind, "sources": sources, "channels": channels, "tensors": names, "padded": False, "width": 1,
+            "function": function, "arguments": more.pop("arguments", [])} | more  # fmt: skip
+
+
+def proof(program: list[Any], before: dict[str, Any], after: dict[str, Any], **more: Any) -> str:
+    empty: dict[str, Any] = {key: [] for key in ("lost", "added", "folded", "dropped", "gone", "moves")}
+    body = {"kind": "channel-pruning", "version": 3, "about": [], "program": program, "others": {},
+            "results": [len(program) - 1], "before": {name: tensor(held) for name, held in before.items()},
+            "after": {name: tensor(held) for name, held in after.items()}}  # fmt: skip
+    return json.dumps(signed(body | empty | more))
+
+
+def through(middle: dict[str, Any], bias: str | None = None) -> list[Any]:
+    """Two channels, something, one channel."""
+    return [step("input", [], 1), step("layer", [0], 2, weight="a", bias=bias), middle,
+            step("layer", [2], 1, weight="c", bias=None if bias is None else "d")]  # fmt: skip
+
+
+def test_slopes_are_not_even_whatever_they_are_called() -> None:
+    """PReLU(x) + PReLU(-x) is no 2 PReLU(x)."""
+    before, after = HALVES
+    slopes = {"s": [0.25, 0.25]}, {"s": [0.25]}
+    middle = step("slopes", [1], 2, "abs", tensors={"weight": "s"})
+    with pytest.raises(CertificateError, match="another function"):
+        verify(proof(through(middle), before | slopes[0], after | slopes[1], **MERGED))
+    verify(proof(through(middle), before | slopes[0] | {"a": [[1], [1]]}, after | slopes[1], **MERGED))
+
+
+def test_a_pool_is_not_even_whatever_it_is_called() -> None:
+    with pytest.raises(CertificateError, match="another function"):
+        verify(proof(through(step("pool", [1], 2, "abs")), *HALVES, **MERGED))
+    verify(proof(through(step("same", [1], 2, "abs")), *HALVES, **MERGED))
+
+
+def test_a_normalisation_that_is_not_followed_reads_both_operands() -> None:
+    program = [step("input", [], 1), step("layer", [0], 1, weight="a"),
+               step("layer", [0], 1, weight="c", bias="d"), step("other", [1, 2], 1, "instance_norm")]  # fmt: skip
+    with pytest.raises(CertificateError, match="reads something else"):
+        verify(proof(program, {"a": [[1]], "c": [[1]], "d": [5]}, {"a": [[1]], "c": [[1]]}, dropped=[2]))
+
+
+def test_a_bias_that_is_dropped_takes_no_constant_over() -> None:
+    """relu(x) + 7 became relu(x)."""
+    before = {"a": [[1], [0]], "b": [0, 7], "c": [[1, 1]], "d": [0]}
+    forged = {"gone": [[1, 1]], "moves": [["constant", 3, 1]], "dropped": [3]}
+    with pytest.raises(CertificateError, match="another function"):
+        verify(proof(through(step("same", [1], 2, "relu"), "b"), before, {"a": [[1]], "b": [0], "c": [[1]]}, **forged))
+
+
+def test_factors_that_cancel_make_no_room_for_a_weight() -> None:
+    """A channel that is 0 is 2^60 - 2^60 times the other one: the weight 1 was stored as 100."""
+    before = {"a": [[1], [0]], "c": [[1, 1]]}
+    moves = [["column", 3, 1, [[0, str(2**60)], [0, str(-(2**60))]]]]
+    program = through(step("same", [1], 2, "relu"))
+    with pytest.raises(CertificateError, match="is not what follows"):
+        verify(proof(program, before, {"a": [[1]], "c": [[100]]}, gone=[[1, 1]], moves=moves))
+    verify(proof(program, before, {"a": [[1]], "c": [[1]]}, gone=[[1, 1]], moves=moves))
+
+
+@pytest.mark.parametrize(("function", "arguments"), [("neg", [1.0]), ("mul number", []), ("div number", [2.0, 1.0])])
+def test_functions_of_another_number_of_arguments(function: str, arguments: list[float]) -> None:
+    """-x was taken for x, and x times nothing for -x: sums with x then vanished."""
+    with pytest.raises(CertificateError, match="number of arguments"):
+        verify(proof(through(step("same", [1], 2, function, arguments=arguments)), *HALVES, **MERGED))
+
+
+def test_shrinking_by_a_negative_width_is_not_zero_at_zero() -> None:
+    before, after = {"a": [[1], [0]], "c": [[1, 1]]}, {"a": [[1]], "c": [[1]]}
+    for width in (-1.0, 1.0):
+        program = through(step("bend", [1], 2, "softshrink", arguments=[width]))
+        if width < 0:
+            with pytest.raises(CertificateError, match="another function"):
+                verify(proof(program, before, after, gone=[[1, 1]]))
+        else:
+            verify(proof(program, before, after, gone=[[1, 1]]))
