@@ -343,7 +343,7 @@ PATCHES: dict[str, list[Patch]] = {
     "p2-domains": [(truncation_lemmas.Projections, "minus", always(np.eye(2)))],
     "p3-integration-range": [(leaky_symmetries.LeakyResNet, "parameter_cost", lambda original: lambda self: (
         self.weights.square().sum()))],
-    "p3-output-scaling": [(leaky_symmetries, "relayered", lambda original: lambda *given, **named: (
+    "p3-output-scaling": [(leaky_symmetries, "change_layers", lambda original: lambda *given, **named: (
         original(*given, **named)[0], 1.001 * original(*given, **named)[1]))],
     "p3-minimal-weights": [(leaky, "minimal_weights", larger_weights)],
     "p3-hamilton": [(leaky, "motion", first(1.001))],
@@ -352,13 +352,13 @@ PATCHES: dict[str, list[Patch]] = {
     "p3-rate-bound": [(leaky, "motion", first(3.0))],
     "p3-gamma": [(leaky, "stable_norm", lambda original: lambda M, sigma, _: original(M, sigma, 1e-3))],
     "p3-irregular-steps": [(leaky_symmetries, "irregular", printed_steps)],
-    "p3-balancedness": [(leaky, "lifted", doubled_bias)],
+    "p3-balancedness": [(leaky, "lift", doubled_bias)],
     "p3-momentum-from-weights": [(leaky, "_pairs", not_a_number)],
     "p3-stable-rank": [(leaky_identity, "stable_rank", scaled(1.2))],
     "p3-stable-minima": [(leaky_identity, "minimise_identity_cost", changed(
         A=lambda A: A - 0.01, with_bias=lambda value: value + 0.01))],
     "p3-caratheodory": [(leaky_identity, "flat_path", one_kernel_only)],
-    "p3-adaptive-cost": [(leaky_steps, "adapted", slow)],
+    "p3-adaptive-cost": [(leaky_steps, "adapt_steps", slow)],
     "p3-learned-maps": [(leaky_training.LeakyResNet, "parameter_cost", lambda original: lambda self: (
         original(self) + self.out.square().sum()))],
     "p4-linear-neurons": [(laws_beyond, "trained", straight)],

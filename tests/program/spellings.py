@@ -88,7 +88,7 @@ RELU: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "leaky with slope 0": lambda h: functional.leaky_relu(h, 0.0),
     "clamped below infinity": lambda h: h.clamp(0.0, float("inf")),
     "stacked with zeros": lambda h: torch.stack([torch.zeros_like(h), h], -1).max(-1).values,
-    "times the identity": lambda h: torch.relu(h) @ torch.eye(6),
+    "times the identity": lambda h: torch.relu(h) @ torch.eye(6, dtype=h.dtype),
     "twice": lambda h: torch.relu(torch.relu(h)),
     "in place": lambda h: h.relu_(),
     "in parts": lambda h: torch.cat([torch.relu(part) for part in h.split([1, 5], 1)], 1),
