@@ -150,3 +150,27 @@ def test_fewer_bits_excuse_only_what_is_stored_in_them() -> None:
         checked(second, compared=("w",))
     cast = {**A, "w": A["w"].astype(np.float32).astype(np.float64)}
     assert 0 < checked(cast).facts["entry"] < 2**-23
+
+
+def test_a_constant_for_each_number_of_some_rows_does_not_count() -> None:
+    """Rows that are other ones but for 24 constants: two rows of zeros beside them made these look shared."""
+    added = np.where(np.arange(6)[:, None] < 4, OTHER["w"], 0.0)
+    shift = {"tensor": "w", "shape": [6, 6], "values": packed(added)}
+    found = checked({**A, "w": A["w"] - added}, compared=("w",), shifts=[shift])
+    assert found.statement.split(" holds ")[1].startswith(f"{ALL - 24} of the {ALL} ")
+    shift = {"tensor": "w", "shape": [1, 6], "values": packed(added[:1])}
+    found = checked({**A, "w": A["w"] - added[:1]}, compared=("w",), shifts=[shift])
+    assert found.statement.split(" holds ")[1].startswith(f"the {ALL} ")
+
+
+def test_factors_of_rows_of_zeros_are_not_shared() -> None:
+    """Any vector is another one times factors, which a matrix of zeros does not confirm."""
+    first = {**A, "zeros": np.zeros((6, 6))}
+    factor = A["b"] / OTHER["b"]
+    rows = {"tensor": "zeros", "dims": [0], "source": list(range(6)), "factor": packed(factor), "blocks": []}
+    found = checked({**first, "b": OTHER["b"]}, first, compared=("b",), frames=[frame("b", [0], factor), rows])
+    assert found.statement.split(" holds ")[1].startswith(f"{ALL + 30} of the {ALL + 36} ")
+    scaled = {**first, "b": OTHER["b"], "w": A["w"] / factor[:, None]}
+    both = [frame("b", [0], factor), frame("w", [0], factor)]
+    found = checked(scaled, first, compared=("b", "w"), frames=both)
+    assert found.statement.split(" holds ")[1].startswith(f"the {ALL + 36} ")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from forging import signed
 
-from lawful.errors import CertificateError
+from lawful.errors import CertificateError, Unsupported
 from lawful.verify import verify
 
 HALVES = {"a": [[1], [-1]], "c": [[1, 1]]}, {"a": [[1]], "c": [[2]]}
@@ -99,3 +99,39 @@ def test_shrinking_by_a_negative_width_is_not_zero_at_zero() -> None:
                 verify(proof(program, before, after, gone=[[1, 1]]))
         else:
             verify(proof(program, before, after, gone=[[1, 1]]))
+
+
+def test_a_chain_of_long_factors_is_given_up() -> None:
+    """Rows that leave lend to each other, a factor of 4,000 digits at a time: hours of sums after some hundreds."""
+    count = 40
+    before = {"a": np.ones((count, 1)), "c": np.eye(1, count)}
+    moves = [["row", 1, row, [[row + 1, f"1/{10**3999 + 2 * row + 1}"]]] for row in range(1, count - 1)]
+    program = [step("input", [], 1), step("layer", [0], count, weight="a"), step("layer", [1], 1, weight="c")]
+    gone = [[1, row] for row in range(1, count)]
+    with pytest.raises(Unsupported, match="denominator"):
+        verify(proof(program, before, {"a": [[1]], "c": [[1]]}, gone=gone, moves=moves))
+    assert verify(proof(program, before, {"a": [[1]], "c": [[1]]}, gone=gone)).statement.startswith("39 of 40 ")
+
+
+def test_ties_that_form_a_long_chain_are_followed_at_once() -> None:
+    """Each channel is added to the next one: all leave with the first."""
+    count = 20_000
+    program = [step("input", [], 1), step("layer", [0], count, weight="a"),
+               *(step("part", [1], count - 1, arguments=[start]) for start in (0, 1)), step("add", [2, 3], count - 1),
+               step("layer", [4], 1, weight="c")]  # fmt: skip
+    tensors = {"a": np.ones((count, 1)), "c": np.ones((1, count - 1))}
+    with pytest.raises(CertificateError, match="another function"):
+        verify(proof(program, tensors, tensors, gone=[[1, 0]]))
+
+
+def test_a_bias_is_gained_in_the_type_of_its_layer() -> None:
+    """In bfloat16, 3.03 was 3 but for the rounding of its type."""
+    before = {"a": [[1], [0]], "b": [0, 3], "c": [[1, 1]]}
+    program = [*through(step("same", [1], 2, "relu"), "b")[:3], step("layer", [2], 1, weight="c")]
+    body = json.loads(proof(program, before, {"a": [[1]], "b": [0], "c": [[1]], "d": [3]}, gone=[[1, 1]],
+                            moves=[["constant", 3, 1]], added=[[3, "d"]]))  # fmt: skip
+    verify(json.dumps(body))
+    half = np.array([3.03], dtype="<f4").tobytes()[2:]
+    body["after"]["d"] = {"dtype": "bfloat16", "shape": [1], "data": base64.b64encode(half).decode()}
+    with pytest.raises(CertificateError, match="another type"):
+        verify(json.dumps(signed(body)))

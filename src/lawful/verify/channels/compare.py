@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lawful.errors import Unsupported
 from lawful.verify.channels.constants import ZERO, Value, exact, is_zero, plus, size_of, times
 from lawful.verify.channels.heads import check_grid
 from lawful.verify.channels.program import ChannelStep, Move
 from lawful.verify.core.balls import ball
-from lawful.verify.core.schema import integer, integers, items, require
+from lawful.verify.core.schema import MOST_SUM_BITS, integer, integers, items, require
 from lawful.verify.core.tensors import Tensor
 
 # Of the number itself: four units of its type, one for storing it and three for factors γ/sqrt(variance + ε) that a
@@ -141,7 +142,11 @@ class ChangedWeights:
     ) -> None:  # fmt: skip
         if factor and not is_zero(value):
             size = min(old.size + abs(factor) * size_of(value), self.most_size(at))
-            table[key] = ExpectedNumber(plus([(factor, value)], old.value), size)
+            total = plus([(factor, value)], old.value)
+            require(True, "")  # the clock
+            if exact(total) and total.denominator.bit_length() > MOST_SUM_BITS:  # factors of a chain are multiplied
+                raise Unsupported(f"a number that follows has a denominator of more than {MOST_SUM_BITS:,} bits")
+            table[key] = ExpectedNumber(total, size)
 
     def most_size(self, at: int) -> Fraction:
         """What the sizes of terms of a number of a layer count at most."""
@@ -223,7 +228,8 @@ def compare(weights: ChangedWeights, after: Mapping[str, Tensor], tidying: Liste
             require(bias in left, "a layer lacks the bias that it gains")
             left.discard(str(bias))
             new = after[str(bias)]
-            require(new.shape == (len(rows),), "a bias has another size")
+            fits = new.shape == (len(rows),) and new.dtype == weights.tensors[str(step.tensors["weight"])].dtype
+            require(fits, "a bias has another type or another size")
             if at in tidying.folded:
                 _compare_folded(weights, at, "bias", new, tidying.folded[at])
                 continue

@@ -52,14 +52,14 @@ def check(body: dict[str, Any], networks: Sequence[Any] = ()) -> Finding:
     results = integers(given["results"], "results", 0, len(steps) - 1, most=1000)
     _require_outputs(steps, results)
     tidying = read_tidying(given["added"], given["folded"], given["dropped"], steps, results)
-    ties = list(_ties(steps))
-    pinned = _spread(steps, ties, _fixed_channels(steps, results))
+    tied = _tied_channels(steps)
+    pinned = _spread(tied, _fixed_channels(steps, results))
     stated = [np.zeros(step.channels, dtype=bool) for step in steps]
     for item in items(given["gone"], "gone"):
         at, place = integers(item, "gone", 0, length=2)
         require(at < len(steps) and place < steps[at].channels, "a channel is not there")
         stated[at][place] = True
-    gone = _spread(steps, ties, stated)
+    gone = _spread(tied, stated)
     require(
         not any((one & two).any() for one, two in zip(gone, pinned, strict=True)), "a channel that must stay leaves"
     )
@@ -149,20 +149,33 @@ def _ties(steps: list[ChannelStep]) -> Iterator[Tie]:
             yield below, np.arange(steps[below].channels), source, np.arange(steps[source].channels)
 
 
-def _spread(steps: list[ChannelStep], ties: list[Tie], masks: list[Mask]) -> list[Mask]:
+def _tied_channels(steps: list[ChannelStep]) -> tuple[Any, Any]:
+    """For every channel of all operations the first of those that it is tied to, and where each operation starts.
+
+    Roots take over the smallest root that they are tied to and paths are shortened, as long as a tie joins two roots: a
+    chain of n ties takes about log n rounds, whichever way they are listed.
+    """
+    starts = np.cumsum([0, *(step.channels for step in steps)])
+    pairs = [(starts[one] + np.ravel(here), starts[two] + np.ravel(there)) for one, here, two, there in _ties(steps)]
+    first, second = (
+        np.concatenate([np.zeros(0, np.intp), *each]) for each in (zip(*pairs, strict=True) if pairs else ((), ()))
+    )
+    root = np.arange(starts[-1])
+    while not np.array_equal(root[first], root[second]):
+        require(True, "")
+        one, two = root[first], root[second]
+        np.minimum.at(root, np.maximum(one, two), np.minimum(one, two))
+        while not np.array_equal(root, shorter := root[root]):
+            root = shorter
+    return root, starts
+
+
+def _spread(tied: tuple[Any, Any], masks: list[Mask]) -> list[Mask]:
     """Everything that leaves (or stays) with some channels."""
-    masks = [mask.copy() for mask in masks]
-    growing = True
-    while growing:
-        growing = False
-        for one, here, two, there in [*ties, *reversed(ties)]:
-            require(True, "")
-            together = masks[one][here] | masks[two][there]
-            before = int(masks[one].sum()) + int(masks[two].sum())
-            np.logical_or.at(masks[one], here, together)
-            np.logical_or.at(masks[two], there, together)
-            growing = growing or int(masks[one].sum()) + int(masks[two].sum()) > before
-    return masks
+    root, starts = tied
+    marked = np.zeros(len(root), dtype=bool)
+    marked[root[np.concatenate(masks)]] = True
+    return np.split(marked[root], starts[1:-1])
 
 
 def _fixed_channels(steps: list[ChannelStep], results: list[int]) -> list[Mask]:

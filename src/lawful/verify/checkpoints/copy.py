@@ -32,7 +32,7 @@ from lawful.verify.checkpoints.element import (
 )
 from lawful.verify.checkpoints.files import FormTensors, need_one_reading, read_sources
 from lawful.verify.checkpoints.folds import NAMES, Fold, FoldedTensors, clusters, name_of, read_folds
-from lawful.verify.checkpoints.own import need_partners, own_numbers
+from lawful.verify.checkpoints.own import factors_of_rows, need_partners, own_numbers
 from lawful.verify.checkpoints.settings import check_settings
 from lawful.verify.core.checkpoint import Array, survey
 from lawful.verify.core.finding import Finding, short
@@ -84,14 +84,13 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     matrices, partners, off, forms = read_matrices(parts["matrices"], numbers)
     frames = read_frames(parts["frames"], matrices, partners, shapes)
     shifts = read_shifts(parts["shifts"], shapes)
-    made_up = first.constants | second.constants
-    own = own_numbers(frames, shifts, shapes, made_up)
     moved_only = {name_of(each, shapes, "moved") for each in items(parts["moved"], "moved", most=1_000_000)}
     found = _Comparison(frames, shifts, moved_only)
     for names, joining in clusters(shapes, folds):
         one, two = ({name: each.made(name) for name in names} for each in (first, second))
         found.compare(one, two, joining)
     need_partners(frames, matrices, partners, found.mixed)
+    own = own_numbers(frames, shifts, shapes, first.constants | second.constants, found.factors)
     require(found.left(own) > 0, "nothing that is listed is compared")
     statement = _statement(digests, found, found.left(own), folds, len(shapes))
     if shifts:
@@ -133,6 +132,7 @@ class _Comparison:
         self.dropped: dict[str, int] = {}
         self.means, self.epsilon, self.apart = 0, 0.0, 0
         self.mixed: dict[int, int] = {}  # on how many numbers other than zero each matrix acts
+        self.factors: dict[str, list[Array]] = {}  # of rows that are not zero
 
     def left(self, own: Mapping[str, int]) -> int:
         """How many numbers are told: not those that were left out, nor means, nor what has a number of its own, nor
@@ -160,6 +160,7 @@ class _Comparison:
         # near 1 no square is too large or too small
         exponent = max(int(np.frexp(size.max(initial=0.0))[1]) for size in six[4:])
         lines = _Lines(by, name in self.shifts, six[0], six[1], exponent)
+        self.factors[name] = factors_of_rows(six[3], by)
         for number, count in acted_on(six[3], by):
             self.mixed[number] = self.mixed.get(number, 0) + count
         for along, where in _slabs(six[0].shape, by):

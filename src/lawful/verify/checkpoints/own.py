@@ -38,18 +38,21 @@ def need_partners(frames: Frames, matrices: Sequence[Array], partners: Sequence[
         require(count == 0 or count > matrices[number].size, "a matrix has as many numbers as it acts on")
 
 
-def own_numbers(frames: Frames, shifts: Shifts, shapes: Shapes, constants: set[str]) -> dict[str, int]:
+def own_numbers(
+    frames: Frames, shifts: Shifts, shapes: Shapes, constants: set[str], factors: Mapping[str, list[Array]]
+) -> dict[str, int]:
     """Tensors, and how many of their numbers have a factor that acts on nothing else, or a constant each.
 
     Tensors that are constants in one of the files tell nothing: their numbers do not count, nor do their factors make
-    those of others known (a constant tensor of any shape can be listed with any factors).
+    those of others known (a constant tensor of any shape can be listed with any factors). `factors` are of rows of
+    more than one number that are not all zero: zeros are zeros times any factor.
     """
-    shared = _shared_factors({name: own for name, own in frames.items() if name not in constants}, shapes)
+    shared = _shared_factors([each for name, own in factors.items() if name not in constants for each in own])
     found: dict[str, int] = {}
     for name, shape in shapes.items():
         size = int(np.prod(shape, dtype=int))
         added = shifts.get(name, [])
-        own = int(np.count_nonzero(sum(added))) if sum(map(_constants, added)) >= size else 0
+        own = _own_constants(added, shape) if added else 0
         for frame in frames.get(name, []):
             if len(frame.source) == size:
                 own = max(own, int((~_among(np.abs(frame.factor), shared)).sum()))
@@ -60,22 +63,41 @@ def own_numbers(frames: Frames, shifts: Shifts, shapes: Shapes, constants: set[s
     return found
 
 
-def _constants(piece: Array) -> int:
-    """How many numbers there are in a piece, of which whole slices may be the same."""
-    found = piece.size
+def _own_constants(pieces: list[Array], shape: tuple[int, ...]) -> int:
+    """How many numbers of a tensor have a constant each, which is added to no other one."""
+    changed = int(np.count_nonzero(np.broadcast_to(sum(pieces), shape)))
+    each = [_constants(piece, piece.shape != shape) for piece in pieces]
+    alone = changed if sum(count for count, _ in each) >= changed else sum(once for _, once in each)
+    return min(changed, alone)
+
+
+def _constants(piece: Array, repeated: bool) -> tuple[int, int]:
+    """How many numbers other than zero there are in a piece, of which whole slices may be the same; how many are in a
+    slice that occurs once."""
+    found = int(np.count_nonzero(piece))
+    once = 0 if repeated else found
     for d, size in enumerate(piece.shape):
         if 1 < size < piece.size:
-            found = min(found, np.unique(piece, axis=d).size)
+            slices, counts = np.unique(piece, axis=d, return_counts=True)
+            found = min(found, int(np.count_nonzero(slices)))
+            once = min(once, int(np.count_nonzero(np.compress(counts == 1, slices, axis=d))))
+    return found, once
+
+
+def factors_of_rows(tensor: Array, frames: list[ListedFrame]) -> list[Array]:
+    """Factors of rows of more than one number that are not all zero."""
+    found = []
+    for frame in frames:
+        if len(frame.source) < tensor.size:
+            others = tuple(d for d in range(tensor.ndim) if d not in frame.dims)
+            rows = np.transpose(tensor, (*frame.dims, *others)).reshape(len(frame.source), -1)
+            found.append(np.abs(frame.factor)[np.count_nonzero(rows, axis=1)[frame.source] > 0])
     return found
 
 
-def _shared_factors(frames: Frames, shapes: Shapes) -> Array:
-    """The factors of rows of more than one number, and their inverses, in order."""
-    found = [np.ones(1)]
-    for name, own in frames.items():
-        size = int(np.prod(shapes[name], dtype=int))
-        found += [np.abs(frame.factor) for frame in own if len(frame.source) < size]
-    values = np.unique(np.concatenate(found))
+def _shared_factors(factors: list[Array]) -> Array:
+    """Factors and their inverses, in order."""
+    values = np.unique(np.concatenate([np.ones(1), *factors]))
     return np.unique(np.concatenate([values, 1 / values]))  # with 1, which is nobody's own
 
 
