@@ -152,7 +152,7 @@ SHORT_SENTENCES = {
     "same": "Are two networks the same function? A proof, or an input that tells them apart.",
     "prune": "Remove neurons, heads and channels that change nothing, with a proof.",
     "laws": "What training can never change: count, find and prove its conservation laws.",
-    "symmetries": "Changes of the weights that no input can see, in any PyTorch module.",
+    "symmetries": "Changes of the weights that leave the function alone, in any PyTorch module.",
     "check": "Does a property hold for every input? VNN-LIB files, monotonicity.",
     "explore": "A page on which you drag weights and watch the function.",
     "verify": "Check a certificate again, with code that shares nothing with its maker.",

@@ -119,7 +119,7 @@ class Out(io.TextIOBase):
         self.stream.flush()
 
     def leave(self) -> None:
-        """Nobody reads any more, or the disk is full: what is still buffered goes nowhere."""
+        """The reader has gone, or the disk is full: what is still buffered goes nowhere."""
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 

@@ -77,7 +77,7 @@ def index_folder(
 ) -> Indexed:
     """Sketch every checkpoint in folders (or given singly) and keep the sketches in an index file.
 
-    Files that are in the index and have not changed are left alone, so the same call goes on where it stopped. With
+    Files that are in the index and have not changed are left alone, so the same call resumes an interrupted one. With
     `workers` or the `scheduler` of a Dask cluster, many are sketched at a time.
     """
     with _opened(Path(index), write=True) as store:

@@ -99,7 +99,7 @@ def prune(
         bool, typer.Option("--skips", help="Let edges pass layers: more neurons can go, and the result is a graph.")
     ] = False,
     fold: Annotated[
-        bool, typer.Option("--fold", help="Modules: put normalisations into layers, drop biases no output sees.")
+        bool, typer.Option("--fold", help="Modules: fold normalisations into layers, drop biases without effect.")
     ] = False,
     decide: Annotated[
         float,

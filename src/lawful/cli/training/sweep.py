@@ -41,7 +41,7 @@ def sweep(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a job over many inputs and keep every result at once; run it again to go on where it stopped."""
+    """Run a job over many inputs and keep every result at once; run it again to resume."""
     from lawful.api.sweeps import read_plan
 
     if what in ("status", "report"):

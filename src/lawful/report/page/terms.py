@@ -29,7 +29,7 @@ TERMS = {
     "truncation": "A layer read as a map of the input space that cuts points off along a cone.",
     "geodesic": "A path on which no small change lowers the cost.",
     "region": "A part of the input space on which the network is one affine map.",
-    "gauge": "A change of the parameters that no input can see, such as rescaling a ReLU neuron.",
+    "gauge": "A change of the parameters that leaves the function alone, such as rescaling a ReLU neuron.",
     "pruning": "Removing neurons; here only with a proved bound on what that changes.",
 }
 _WORDS = re.compile(r"(?<![-\w`])(" + "|".join(sorted(map(re.escape, TERMS), key=len, reverse=True)) + r")(s?)\b")

@@ -188,7 +188,7 @@ def channels_text(
     lines = [
         f"{len(found.removed)} of {found.channels_before} hidden channels removed, {found.channels_after} left; "
         f"{found.parameters_before:,} -> {found.parameters_after:,} parameters",
-        f"the function is the same, up to rounding of the weights that took over what left ({checked})"
+        f"the function is the same, up to rounding of the weights that were updated ({checked})"
         if found.parameters_after < found.parameters_before
         else "no rule found anything to remove: the network is as it was",
         f"compared on random inputs: outputs differ by at most {at_most(found.compared, 2)}{rounded}",
