@@ -182,7 +182,7 @@ def _own_module(source: Source, model: Model | None = None) -> tuple[nn.Module |
             return found.module, found.input_shape
         if model is None and is_described(Path(text)):
             module, size, _ = hugging_face.module_of(Path(text), MANY_NUMBERS)
-            return module, size if size is not None else TOKENS
+            return module, size or list(module.input_sizes) or TOKENS
     return None, None
 
 

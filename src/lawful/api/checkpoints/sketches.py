@@ -62,7 +62,7 @@ class Families:
             return self.module, self.input, open_checkpoint(path, self.module).state
         if path.is_dir():
             module, size = self._module_of(path)
-            return module, self.input or size or TOKENS, open_checkpoint(path, module).state
+            return module, self.input or size or list(module.input_sizes) or TOKENS, open_checkpoint(path, module).state
         found = open_network(path)
         if not isinstance(found, Mlp):
             raise LawfulError(f"{path}: weights alone do not say what is computed with them: give --model")

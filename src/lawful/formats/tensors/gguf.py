@@ -283,6 +283,40 @@ def _pairs(raw: Bytes) -> NDArray[np.uint8]:
     return np.stack([quarters & 15, quarters >> 4], axis=2).reshape(len(raw), 8, 32)
 
 
+TWO_BITS = np.array([0, 2, 4, 6], dtype=np.uint8)[None, None, :, None]  # the four numbers of two bits in a byte
+
+
+def _two_bits(raw: Bytes) -> NDArray[np.uint8]:
+    """64 bytes as two halves of four rows of 32: of each 32 bytes the lowest two bits, then the next."""
+    return np.asarray((raw.reshape(-1, 2, 1, 32) >> TWO_BITS) & 3, dtype=np.uint8)
+
+
+def _q2_k_scales(raw: Bytes) -> Values:
+    return _half(raw[:, 80:82]) * (raw[:, :16] & 15).astype(np.float32)
+
+
+def _q2_k(raw: Bytes) -> Values:
+    minima = _half(raw[:, 82:84]) * (raw[:, :16] >> 4).astype(np.float32)
+    whole = _two_bits(raw[:, 16:80]).astype(np.float32).reshape(-1, 16, 16)
+    return (_q2_k_scales(raw)[:, :, None] * whole - minima[:, :, None]).reshape(len(raw), SUPER)
+
+
+def _q3_k_scales(raw: Bytes) -> Values:
+    """Sixteen scales of six bits in twelve bytes: the lower four bits in eight of them, the upper two in four."""
+    upper = ((raw[:, None, 104:108] >> TWO_BITS[0]) & 3).reshape(-1, 16)
+    whole = (_nibbles(raw[:, 96:104]) | upper << 4).astype(np.int8) - 32
+    made: Values = _half(raw[:, 108:110]) * whole.astype(np.float32)
+    return made
+
+
+def _q3_k(raw: Bytes) -> Values:
+    """Bit k of the first 32 bytes belongs to the k-th row of 32; where it is 0, four is subtracted."""
+    third = (raw[:, None, :32] >> np.arange(8, dtype=np.uint8)[None, :, None]) & 1
+    whole = (_two_bits(raw[:, 32:96]).reshape(-1, 8, 32) | third << 2).astype(np.int8) - 4
+    made: Values = _q3_k_scales(raw)[:, :, None] * whole.astype(np.float32).reshape(-1, 16, 16)
+    return made.reshape(len(raw), SUPER)
+
+
 def _q4_k(raw: Bytes) -> Values:
     scales, minima = _in_eights(raw)
     whole = _pairs(raw[:, 16:]).astype(np.float32)
@@ -303,12 +337,51 @@ def _q6_k_scales(raw: Bytes) -> Values:
 
 def _q6_k(raw: Bytes) -> Values:
     """Two halves of 128: four rows of 32, whose lower four bits lie in two times 32 bytes, the upper two in 32."""
-    lower, upper = raw[:, :128].reshape(-1, 2, 2, 32), raw[:, 128:192].reshape(-1, 2, 1, 32)
+    lower = raw[:, :128].reshape(-1, 2, 2, 32)
     four = np.concatenate([lower & 15, lower >> 4], axis=2)
-    two = (upper >> np.array([0, 2, 4, 6], dtype=np.uint8)[None, None, :, None]) & 3
-    whole = (four | two << 4).astype(np.int8).reshape(-1, 16, 16) - 32
+    whole = (four | _two_bits(raw[:, 128:192]) << 4).astype(np.int8).reshape(-1, 16, 16) - 32
     made: Values = _q6_k_scales(raw)[:, :, None] * whole.astype(np.float32)
     return made.reshape(len(raw), SUPER)
+
+
+def _tq2_0(raw: Bytes) -> Values:
+    """Minus one, nought or one, times one scale."""
+    whole = (_two_bits(raw[:, :64]).astype(np.int8) - 1).astype(np.float32)
+    made: Values = _half(raw[:, 64:66]) * whole.reshape(len(raw), SUPER)
+    return made
+
+
+# `kvalues_iq4nl` and `kvalues_mxfp4` of ggml-common.h: the values that four bits stand for; those of MXFP4 are doubled.
+UNEVEN = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], dtype=np.float32)
+FP4 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], dtype=np.float32)
+
+
+def _gaps(table: Values) -> Values:
+    """For every value of a table, how far the farther of its two neighbours is."""
+    values, places = np.unique(table, return_inverse=True)
+    gaps = np.diff(values)
+    farther: Values = np.maximum(np.append(gaps, gaps[-1]), np.insert(gaps, 0, gaps[0]))
+    return farther[places]
+
+
+def _iq4_nl(raw: Bytes, table: Values = UNEVEN) -> Values:
+    return _half(raw[:, :2]) * table[_nibbles(raw[:, 2:])]
+
+
+def _iq4_xs(raw: Bytes, table: Values = UNEVEN) -> Values:
+    """Eight scales of six bits: two of each in two bytes, four in four bytes."""
+    upper = np.ascontiguousarray(raw[:, 2:4]).view("<u2") >> np.arange(0, 16, 2, dtype=np.uint16) & 3
+    lower = np.stack([raw[:, 4:8] & 15, raw[:, 4:8] >> 4], axis=-1).reshape(-1, 8)
+    scales = _half(raw[:, :2]) * ((lower | upper << 4).astype(np.int8) - 32).astype(np.float32)
+    made: Values = scales[:, :, None] * table[_nibbles(raw[:, 8:].reshape(-1, 8, 16))]
+    return made.reshape(len(raw), SUPER)
+
+
+def _mxfp4(raw: Bytes, table: Values = FP4) -> Values:
+    """A power of two, halved as the table is doubled; the two smallest are subnormal numbers."""
+    power = raw[:, :1].astype(np.uint32)
+    bits = np.where(power < 2, np.uint32(0x00200000) << np.minimum(power, 1), (power - 1) << 23)
+    return bits.view(np.float32) * table[_nibbles(raw[:, 1:])]
 
 
 def _by_scale(raw: Bytes) -> Values:
@@ -324,15 +397,21 @@ BLOCKS = {
     6: BlockType("Q5_0", BLOCK, 22, _q5_0, _by_scale),
     7: BlockType("Q5_1", BLOCK, 24, _q5_1, _by_scale),
     8: BlockType("Q8_0", BLOCK, 34, _q8_0, _by_scale),
+    10: BlockType("Q2_K", SUPER, 84, _q2_k, lambda raw: np.repeat(np.abs(_q2_k_scales(raw)), 16, axis=1)),
+    11: BlockType("Q3_K", SUPER, 110, _q3_k, lambda raw: np.repeat(np.abs(_q3_k_scales(raw)), 16, axis=1)),
     12: BlockType("Q4_K", SUPER, 144, _q4_k, lambda raw: np.repeat(np.abs(_in_eights(raw)[0]), 32, axis=1)),
     13: BlockType("Q5_K", SUPER, 176, _q5_k, lambda raw: np.repeat(np.abs(_in_eights(raw)[0]), 32, axis=1)),
     14: BlockType("Q6_K", SUPER, 210, _q6_k, lambda raw: np.repeat(np.abs(_q6_k_scales(raw)), 16, axis=1)),
+    20: BlockType("IQ4_NL", BLOCK, 18, _iq4_nl, lambda raw: np.abs(_iq4_nl(raw, _gaps(UNEVEN)))),
+    23: BlockType("IQ4_XS", SUPER, 136, _iq4_xs, lambda raw: np.abs(_iq4_xs(raw, _gaps(UNEVEN)))),
     24: BlockType("I8", 1, 1, _plain("i1")),
     25: BlockType("I16", 1, 2, _plain("<i2")),
     26: BlockType("I32", 1, 4, _plain("<i4")),
     27: BlockType("I64", 1, 8, _plain("<i8")),
     28: BlockType("F64", 1, 8, _plain("<f8")),
     30: BlockType("BF16", 1, 2, lambda raw: (_plain("<u2")(raw).astype(np.uint32) << 16).view(np.float32)),
+    35: BlockType("TQ2_0", SUPER, 66, _tq2_0, lambda raw: np.repeat(np.abs(_half(raw[:, 64:66])), SUPER, axis=1)),
+    39: BlockType("MXFP4", BLOCK, 17, _mxfp4, lambda raw: _mxfp4(raw, _gaps(FP4))),
 }
-OTHERS = {10: "Q2_K", 11: "Q3_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL",
-          21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 29: "IQ1_M", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4"}  # fmt: skip
+OTHERS = {9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S", 22: "IQ2_S",
+          29: "IQ1_M", 34: "TQ1_0", 40: "NVFP4", 41: "Q1_0"}  # fmt: skip

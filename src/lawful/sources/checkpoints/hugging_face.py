@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
 
 MAX_CONFIG = 2**20
 TOKENS, DECODED = "8:int", "4:int"  # a few, where a sequence may be of any length
-
+BY_LENGTH = ("dynamic", "longrope")  # rotary embeddings with other frequencies for longer inputs
 SIDE = 64  # of a picture, where it may be of any size: most networks halve it five times
 
 
@@ -140,11 +141,13 @@ def _made(transformers: Any, settings: dict[str, Any]) -> Any:
     """The architecture that the configuration names, or that of its family, without weights."""
     kind = settings["model_type"]
     known = {key: value for key, value in settings.items() if key not in ("model_type", "auto_map")}
+    if kind not in transformers.CONFIG_MAPPING:
+        raise Unsupported(f"transformers knows no model_type {kind[:40]!r}: give --model module:factory")
     try:
         config = transformers.AutoConfig.for_model(kind, **known)
     except Exception as error:  # whatever the library makes of somebody's settings
         reason = (str(error).strip().splitlines() or [""])[0][:160]
-        raise Unsupported(f"transformers knows no configuration of model_type {kind[:40]!r} ({reason})") from None
+        raise Unsupported(f"transformers refuses the settings in its config.json: {reason}") from None
     config.use_cache = False
     found = _architecture(transformers, settings, config)
     try:
@@ -154,7 +157,41 @@ def _made(transformers: Any, settings: dict[str, Any]) -> Any:
     except Exception as error:  # likewise
         reason = (str(error).strip().splitlines() or [""])[0][:160]
         raise Unsupported(f"transformers cannot make a {kind[:40]} of its config.json ({reason})") from None
+    _state_frequencies_by_length(made)
     return made.eval()
+
+
+def _state_frequencies_by_length(module: Any) -> None:
+    """Let rotary embeddings whose frequencies depend on the length of the input compute them from that alone.
+
+    Those of `transformers` keep the frequencies of the longest input so far: what they return depends on what they
+    were called with before, and calls inside a trace leave tensors of the trace behind. Here they are computed anew
+    for each call, which is what a module does that was just loaded.
+    """
+    for part in module.modules():
+        forward = inspect.unwrap(type(part).forward)
+        if getattr(part, "rope_type", None) in BY_LENGTH and forward is not type(part).forward:
+            part.__class__ = type(type(part).__name__, (type(part),), {"forward": _by_length(forward)})
+
+
+def _by_length(rotate: Callable[..., Any]) -> Callable[..., Any]:
+    """The rotary embedding `rotate`, with the frequencies for the length at hand."""
+    import torch
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    @torch.no_grad()
+    def forward(self: Any, x: torch.Tensor, position_ids: torch.Tensor) -> Any:
+        # In a trace positions have no values. There they count from 0, unless somebody hands over others: then the
+        # comparison of the trace with the module, whose positions do have values, tells.
+        tracing = torch.compiler.is_compiling()
+        length = position_ids.shape[-1] if tracing else int(position_ids.max()) + 1
+        frequencies, scaling = ROPE_INIT_FUNCTIONS[self.rope_type](self.config, x.device, seq_len=length)
+        fresh = copy(self)
+        fresh._buffers = {**self._buffers, "inv_freq": frequencies}
+        fresh.attention_scaling = scaling
+        return rotate(fresh, x, position_ids)
+
+    return forward
 
 
 def _architecture(transformers: Any, settings: Mapping[str, Any], config: Any) -> Any:
