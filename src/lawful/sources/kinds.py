@@ -217,7 +217,8 @@ def _understood(found: Opened, module: torch.nn.Module) -> Opened:
     if told is None:
         return found
     pooled = getattr(module, "pooler", None) is not None
-    return carrying(found, told.assuming(*([IN_EVAL] * told.normalised), *([HIDDEN_STATES] * pooled)))
+    unnamed = getattr(module, "lawful_assumed", ())
+    return carrying(found, told.assuming(*([IN_EVAL] * told.normalised), *([HIDDEN_STATES] * pooled), *unnamed))
 
 
 def _from_bytes(content: bytes, chosen: ReadingOptions, ending: str = "") -> Opened:

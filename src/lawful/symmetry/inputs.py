@@ -23,6 +23,8 @@ def examples(module: nn.Module, given: Input | Sequence[Input] | None) -> list[t
     """
     if given is None:
         given = _guessed(module)
+    if isinstance(given, list) and given and all(isinstance(each, str) and "=" in each for each in given):
+        given = ";".join(given)
     if isinstance(given, str) and "=" in given:
         given = _by_name(module, given)
     if isinstance(given, str) and ";" in given:

@@ -62,7 +62,7 @@ class Families:
             return self.module, self.input, open_checkpoint(path, self.module).state
         if path.is_dir():
             module, size = self._module_of(path)
-            return module, self.input or size or list(module.input_sizes) or TOKENS, open_checkpoint(path, module).state
+            return module, self.input or size or TOKENS, open_checkpoint(path, module).state
         found = open_network(path)
         if not isinstance(found, Mlp):
             raise LawfulError(f"{path}: weights alone do not say what is computed with them: give --model")
@@ -73,7 +73,8 @@ class Families:
         settings = folder / "config.json"
         written = settings.read_bytes() if settings.is_file() else None
         if written is None or written not in self._made:
-            module, size, _ = hugging_face.module_of(folder, MANY_NUMBERS)  # says what is wrong with the folder
+            module, pictures, _ = hugging_face.module_of(folder, MANY_NUMBERS)  # says what is wrong with the folder
+            size = pictures or list(module.input_sizes)
             if written is None:
                 return module, size
             self._made[written] = module, size

@@ -12,12 +12,14 @@ from typing import Any
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.io.reading import naming, read_json
 from lawful.formats.tensors.shards import WEIGHTS
+from lawful.network.reading import listed
 from lawful.sources.checkpoints.adapters import STORED, base_of, is_adapter
 from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
 
 MAX_CONFIG = 2**20
 TOKENS, DECODED = "8:int", "4:int"  # a few, where a sequence may be of any length
 BY_LENGTH = ("dynamic", "longrope")  # rotary embeddings with other frequencies for longer inputs
+UNNAMED = "its config.json names no architecture: it is a {}, by the names of its tensors"
 SIDE = 64  # of a picture, where it may be of any size: most networks halve it five times
 
 
@@ -36,19 +38,22 @@ def module_of(folder: Path, weightless: int | None = None) -> tuple[Any, tuple[i
                 "--model module:factory"
             ) from None
         let_torchvision_load()
+        config = _configuration(transformers, settings)
+        architecture = _architecture(transformers, settings, config) or _stored_architecture(settings, config, folder)
         if weightless is None:
-            module = _made(transformers, settings)
+            module = _made(config, architecture)
         else:
             with _meta_parameters():
-                module = _made(transformers, settings)
+                module = _made(config, architecture)
             if sum(tensor.numel() for tensor in module.parameters()) > weightless:
                 _unwritten(module)
             else:
-                module = _made(transformers, settings)
+                module = _made(config, architecture)
     shape = _input_shape(settings)
     made = _first_tensor(module, _input_sizes(module, shape, settings))
     # Names of our own: a module may have parts that are called `unread` or `settings`.
     made.lawful_unread, made.lawful_settings = _unread(settings, folder), settings
+    made.lawful_assumed = () if settings.get("architectures") else (UNNAMED.format(made.family.__name__),)
     return made, shape, tuple(made.lawful_unread)
 
 
@@ -137,8 +142,8 @@ def _settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def _made(transformers: Any, settings: dict[str, Any]) -> Any:
-    """The architecture that the configuration names, or that of its family, without weights."""
+def _configuration(transformers: Any, settings: Mapping[str, Any]) -> Any:
+    """The settings as `transformers` understands them."""
     kind = settings["model_type"]
     known = {key: value for key, value in settings.items() if key not in ("model_type", "auto_map")}
     if kind not in transformers.CONFIG_MAPPING:
@@ -147,16 +152,20 @@ def _made(transformers: Any, settings: dict[str, Any]) -> Any:
         config = transformers.AutoConfig.for_model(kind, **known)
     except Exception as error:  # whatever the library makes of somebody's settings
         reason = (str(error).strip().splitlines() or [""])[0][:160]
-        raise Unsupported(f"transformers refuses the settings in its config.json: {reason}") from None
+        raise Unsupported(f"transformers refuses its config.json: correct that ({reason})") from None
     config.use_cache = False
-    found = _architecture(transformers, settings, config)
+    return config
+
+
+def _made(config: Any, architecture: Any) -> Any:
+    """A module of that class, without weights."""
     try:
-        made = transformers.AutoModel.from_config(config) if found is None else found(config)
+        made = architecture(config)
     except LawfulError:
         raise
-    except Exception as error:  # likewise
+    except Exception as error:  # whatever the library makes of somebody's settings
         reason = (str(error).strip().splitlines() or [""])[0][:160]
-        raise Unsupported(f"transformers cannot make a {kind[:40]} of its config.json ({reason})") from None
+        raise Unsupported(f"transformers cannot make a {config.model_type} of its config.json ({reason})") from None
     _state_frequencies_by_length(made)
     return made.eval()
 
@@ -211,6 +220,45 @@ def _architecture(transformers: Any, settings: Mapping[str, Any], config: Any) -
             f"its config.json names {name} and model_type {settings['model_type'][:40]!r}, which do not belong together"
         )
     return found
+
+
+def _stored_architecture(settings: Mapping[str, Any], config: Any, folder: Path) -> Any:
+    """The class of a family whose tensors are those of a folder that names none; the family's own if it is among them,
+    or if there is none: then names are older, or have a prefix."""
+    from transformers import AutoModel
+    from transformers.models.auto import modeling_auto
+
+    from lawful.sources.contents import contents
+
+    reading = contents(base_of(folder) if is_adapter(folder) else folder)
+    stored = {} if reading is None else {tensor.name: tensor.shape for tensor in reading.layers}
+    lists = [value for name, value in vars(modeling_auto).items() if name.endswith("_MAPPING_NAMES")]
+    entries = [found for each in lists if (found := each.get(settings["model_type"])) is not None]
+    names = dict.fromkeys(name for entry in entries for name in ([entry] if isinstance(entry, str) else entry))
+    fitting = {name: kind for name in names if (kind := _class_with(name, config, stored)) is not None}
+    family = modeling_auto.MODEL_MAPPING_NAMES.get(settings["model_type"])
+    if len(fitting) > 1 and family not in fitting:
+        raise Unsupported(
+            f"its config.json names no architecture, and its tensors are those of {listed(list(fitting), 4)}: add the "
+            'right one to it, like "architectures": ["' + next(iter(fitting)) + '"]'
+        )
+    return fitting.get(family) or next(iter(fitting.values()), AutoModel.from_config)
+
+
+def _class_with(name: str, config: Any, stored: Mapping[str, tuple[int, ...]]) -> Any:
+    """The class of that name if its modules have just these tensors, tied ones under one name or more."""
+    import torch
+    import transformers
+
+    kind = getattr(transformers, name, None)
+    try:
+        with torch.device("meta"):
+            wanted = kind(config).state_dict(keep_vars=True)  # type: ignore[misc]
+    except Exception:  # a class that is not there, or not for these settings
+        return None
+    present = {id(tensor) for name, tensor in wanted.items() if name in stored}
+    fits = all(name in wanted and tuple(wanted[name].shape) == shape for name, shape in stored.items())
+    return kind if stored and fits and all(id(tensor) in present for tensor in wanted.values()) else None
 
 
 def _input_shape(settings: dict[str, Any]) -> tuple[int, ...] | None:
