@@ -278,5 +278,5 @@ def test_refusals(lawful: Callable[..., Any], absolute: Path, text: str, words: 
 def test_two_networks_are_not_one(lawful: Callable[..., Any], absolute: Path) -> None:
     file = absolute.with_name("two.vnnlib")
     file.write_text(TWO + "(assert (<= Y_f[0] Y_g[0]))")
-    assert "lawful distance" in lawful("check", absolute, file, code=2).stderr
+    assert "is about f and g" in lawful("check", absolute, file, code=2).stderr
     assert "a specification is a .vnnlib file" in lawful("check", absolute, absolute, code=2).stderr

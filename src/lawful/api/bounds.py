@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Unpack
@@ -12,11 +13,14 @@ from numpy.typing import ArrayLike
 from lawful.api.inputs import BOX, BOX_ASSUMED, ReadOptions, open_options
 from lawful.api.two_networks import TwoNetworks
 from lawful.api.verification.checks import check_network
+from lawful.api.verification.several import assign, check_several, is_about_several, joint_question
 from lawful.bounds.distance import distance as bound_distance
 from lawful.bounds.property import PropertyCheck
 from lawful.bounds.result import Distance
+from lawful.errors import LawfulError
 from lawful.fibers.monotone import MonotoneCheck
 from lawful.formats.queries.box import box_of
+from lawful.formats.queries.vnnlib import read_vnnlib
 from lawful.sources.opening import Source, open_graph
 from lawful.sources.provenance import answered, read_as
 
@@ -70,6 +74,7 @@ def check(
     monotone: str | None = None,
     box: str | None = None,
     output: int | None = None,
+    others: Sequence[Source] = (),
     seconds: float = 60.0,
     threads: int | None = None,
     scheduler: str | None = None,
@@ -78,13 +83,26 @@ def check(
 ) -> PropertyCheck | MonotoneCheck:
     """Check a VNN-LIB specification: no input in its box leads to the outputs that it describes.
 
-    Or that outputs are monotone in some inputs on a box:
+    A file that declares several networks is about this one and `others`, in its order. Or that outputs are monotone in
+    some inputs on a box:
 
     >>> from lawful.network import Mlp
     >>> check(Mlp([[[1.0, -1.0]], [[2.0]]]), monotone="+0,-1", box="-1,1").status
     'holds'
     """
-    graph = open_graph(network, **{**open_options(reading), "drop_useless": True})
+    options = {**open_options(reading), "drop_useless": True}
+    graph = open_graph(network, **options)
+    if specification is not None and (others or is_about_several(Path(specification))):
+        if monotone is not None or box is not None or output is not None:
+            raise LawfulError("a specification names its own box and outputs")
+        file, graphs = Path(specification), [graph, *(open_graph(each, **options) for each in others)]
+        sources = assign(read_vnnlib(file), [(None, str(at)) for at in range(len(graphs))], file)
+        networks = {name: graphs[int(at)] for name, at in sources.items()}
+        several = check_several(
+            networks, joint_question(file, networks),
+            seconds=seconds, threads=threads, scheduler=scheduler, seed=seed,
+        )  # fmt: skip
+        return answered(several.found, *graphs)
     where = BOX if box is None and monotone is not None else box
     answer = check_network(
         graph,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ def verify(
 ) -> None:
     """Re-check a saved certificate with separate code: 0 verified, 1 rejected, 2 not a certificate."""
     from lawful.api.verification.binding import need_balance, need_box, need_specification
+    from lawful.api.verification.several import is_about_several
     from lawful.cli.structure.components import read_balance
     from lawful.formats.io.reading import read_bytes
     from lawful.report.verify import rejected_json, rejected_text, verified_json, verified_text
@@ -73,11 +75,14 @@ def verify(
         raise NotACertificate(f"{file}: {error}") from None
     asked = [Path(text) for text in networks or [] if text.lower().endswith((".vnnlib", ".vnnlib.gz"))]
     things = [text for text in networks or [] if Path(text) not in asked]
-    given: list[Any] = (
-        [FloatTensors(Path(text)) for text in things]
-        if of_files
-        else [_read_named(text, seed, reading | {"drop_useless": drop_useless}) for text in things]
-    )
+    several = next((each for each in asked if is_about_several(each)), None)
+    given: list[Any]
+    if of_files:
+        given = [FloatTensors(Path(text)) for text in things]
+    elif several is not None and things:
+        things, given = _read_several(content, things, several, seed, reading | {"drop_useless": drop_useless})
+    else:
+        given = [_read_named(text, seed, reading | {"drop_useless": drop_useless}) for text in things]
     try:
         found = check(content, *given)
         bound = model if found.kind == "checkpoint-copy" else None
@@ -85,8 +90,7 @@ def verify(
             from lawful.api.verification.model_program import need_model
 
             need_model(content, found.facts, (Path(things[0]), Path(things[1])), bound, input_size)
-        for specification in asked:
-            need_specification(found.kind, found.facts, specification)
+        answered = [need_specification(found.kind, found.facts, specification) for specification in asked]
         if box is not None:
             need_box(found.facts, box)
         if balance is not None:
@@ -98,7 +102,7 @@ def verify(
     except (NotACertificate, Unsupported) as error:
         raise type(error)(f"{file}: {error}") from None
     print_json(verified_json(found)) if as_json else typer.echo(
-        verified_text(found, things, [str(each) for each in asked], model=bound)
+        verified_text(found, things, dict(zip(map(str, asked), answered, strict=True)), model=bound)
     )
 
 
@@ -145,6 +149,26 @@ def _read_named(text: str, seed: int, reading: dict[str, Any]) -> Names:
         if not found:
             raise
     return Names(tuple(dict.fromkeys(found)), text, tuple(sources))
+
+
+def _read_several(
+    content: bytes, things: list[str], file: Path, seed: int, reading: dict[str, Any]
+) -> tuple[list[str], list[Names]]:
+    """The networks that a file declares, or if the certificate is about that the one that runs them side by side."""
+    from lawful.api.verification.several import assign, joint_network, joint_question, split_name
+    from lawful.formats.queries.vnnlib import read_vnnlib
+    from lawful.verify.core.binding import digests_of
+
+    sources = assign(read_vnnlib(file), [split_name(each) for each in things], file)
+    opened = {each: open_network(each, seed=seed, **reading) for each in dict.fromkeys(sources.values())}
+    networks = {name: opened[source] for name, source in sources.items()}
+    question = joint_question(file, networks)
+    kind = json.loads(content).get("kind")
+    if kind == "specification":
+        joint = joint_network(networks, question)
+        return [" and ".join(opened)], [Names(tuple(digests_of(joint)))]
+    named = list(sources.values()) if kind == "distance" else list(opened)
+    return named, [Names(tuple(digests_of(opened[each])), each) for each in named]
 
 
 def _data(path: Path) -> Iterator[Any]:

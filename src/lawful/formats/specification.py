@@ -109,17 +109,18 @@ def specification_of(text: Text) -> Specification:
     """The disjuncts of a parsed file."""
     formula = normal_form(text, text.asserted)
     common, rows = _split(formula.shared, {}, text)
-    found, dropped = [], 0
-    for case in formula.cases:
-        box, own = _split(case, common, text)
-        conditions = tuple(each for each in (*rows, *own) if each.terms)
-        false = any(not each.terms and not each.holds({}) for each in (*rows, *own))
-        # Only new bounds can empty a box whose shared part is not empty, but the shared part may be.
-        if false or _is_empty(box) or _contradict(conditions):
-            dropped += 1
-        else:
-            found.append(Disjunct(box, conditions))
-    return Specification(text, tuple(found), dropped)
+    found = [disjunct_of(case, text, common, rows) for case in formula.cases]
+    kept = tuple(each for each in found if each is not None)
+    return Specification(text, kept, len(found) - len(kept))
+
+
+def disjunct_of(case: Case, text: Text, box: Box, rows: Case) -> Disjunct | None:
+    """All of a case, and a box and rows that it shares with others; None if that contradicts itself."""
+    # Only new bounds can empty a box whose shared part is not empty, but the shared part may be.
+    box, own = _split(case, box, text)
+    conditions = tuple(each for each in (*rows, *own) if each.terms)
+    false = any(not each.terms and not each.holds({}) for each in (*rows, *own))
+    return None if false or _is_empty(box) or _contradict(conditions) else Disjunct(box, conditions)
 
 
 def _split(case: Case, box: Box, text: Text) -> tuple[Box, Case]:
@@ -166,7 +167,8 @@ def regions(specification: Specification, inputs: int, outputs: int) -> list[For
     """The disjuncts about one network by their boxes; every input needs finite bounds in each of them."""
     text = specification.text
     if len(text.networks) > 1:
-        raise LawfulError("the specification is about several networks: `lawful distance` compares two")
+        names = ", ".join(text.networks)
+        raise LawfulError(f"the specification is about the networks {names[:80]}: give a file for each")
     for tensor, count in ((text.of("input")[0], inputs), (text.of("output")[0], outputs)):
         _check_size(tensor, count, specification)
     X = text.of("input")[0].name

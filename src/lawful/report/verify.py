@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lawful.errors import CertificateError
@@ -10,16 +10,16 @@ from lawful.verify import Verified
 
 
 def verified_text(
-    found: Verified, names: Sequence[str], questions: Sequence[str] = (), model: str | None = None
+    found: Verified, names: Sequence[str], questions: Mapping[str, bool] | None = None, model: str | None = None
 ) -> str:
     """The statement, and which networks it is about."""
     lines = [f"verified: {found.statement}"]
     for place, digest in enumerate(found.networks):
         given = [name for name, where in zip(names, found.given, strict=True) if where == place]
         lines.append(f"  {digest}" + (f" is {given[0]}" if given else ""))
-    # Of other kinds only the box was compared: what a file says of outputs is another question.
-    answers = "it answers" if found.kind == "specification" else "its box is that of"
-    lines += [f"  {answers} {question}" for question in questions]
+    # Of other kinds often only the box was compared: what a file says of outputs is another question.
+    for question, answers in (questions or {}).items():
+        lines.append(f"  {'it answers' if answers else 'its box is that of'} {question}")
     if model is not None:
         lines.append(f"  its program is the one that {model} exports")
     if found.networks and not names:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lawful.errors import CertificateError, LawfulError
+from lawful.formats.joint import JointSpecification, join
 from lawful.formats.queries.box import read_box
 from lawful.formats.queries.vnnlib import Variable
 from lawful.formats.specification import Specification, input_bounds, read_specification, regions
@@ -20,19 +21,50 @@ Facts = Mapping[str, Any]
 HalfSpace = tuple[tuple[Fraction, ...], Fraction, bool]
 
 
-def need_specification(kind: str, facts: Facts, file: Path) -> None:
-    """Refuse a statement that does not answer a `.vnnlib` file: all of it if it holds, else one input of it."""
+def need_specification(kind: str, facts: Facts, file: Path) -> bool:
+    """Refuse a statement that is not about a `.vnnlib` file; whether it answers it, or has only its box in common.
+
+    An answer is about all of the file if nothing that it describes occurs, else about one input of it.
+    """
+    specification = read_specification(file)
+    joint = join(specification) if len(specification.text.networks) > 1 else None
     if kind == "specification":
-        _need_regions(facts, file)
-        return
+        _need_regions(facts, file, specification if joint is None else joint.specification)
+        return True
+    if joint is not None and _implies(kind, facts, joint):
+        return True
+    if joint is not None and kind == "monotone":
+        raise CertificateError(f"the certificate is not about {file}: what it states does not answer that")
     box = _box(facts, str(file))
     low, high = input_bounds(file, len(box))
     _need_same_box(box, [(float(a), float(b)) for a, b in zip(low, high, strict=True)], str(file))
+    return False
 
 
-def _need_regions(facts: Facts, file: Path) -> None:
+def _implies(kind: str, facts: Facts, joint: JointSpecification) -> bool:
+    """Whether nothing that a file about two networks describes occurs if they are close, or one is monotone."""
+    asked = regions(joint.specification, joint.inputs, joint.outputs)
+    sides = [joint.of(name, "input") for name in joint.text.networks]
+    outputs = len(joint.of(joint.text.networks[0], "output"))
+    held = facts.get("box") or ()
+    for region in asked:
+        ends = list(zip(region.low, region.high, strict=True))
+        if any(len(held) != len(side) or not _contains(held, [ends[place] for place in side]) for side in sides):
+            return False
+    if kind == "distance":
+        within, upper = joint.tolerance(), facts.get("upper")
+        near = "near" in facts or facts["norm"] != "inf" or set(facts["outputs"]) != set(range(outputs))
+        return within is not None and upper is not None and upper <= within and not near
+    growth = joint.growth()
+    if kind != "monotone" or growth is None or "input" in facts or not joint.text.equal:
+        return False
+    directions, places = growth
+    stated = dict.fromkeys(facts["rising"], True) | dict.fromkeys(facts["falling"], False)
+    return directions.items() <= stated.items() and set(places) <= set(facts["outputs"])
+
+
+def _need_regions(facts: Facts, file: Path, specification: Specification) -> None:
     """Every box of the file lies in one of the statement's with the same cases; or its input is what the file says."""
-    specification = read_specification(file)
     inputs, outputs = facts["inputs"], facts["of_outputs"]
     try:
         asked = regions(specification, inputs, outputs)

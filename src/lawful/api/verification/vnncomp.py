@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,17 @@ class CompetitionInstance:
     specification: str
     seconds: float
     folder: Path
+
+    @property
+    def networks(self) -> list[tuple[str | None, str]]:
+        """Names and paths: a line about several networks lists them as `[('f', 'a.onnx'), ('g', 'b.onnx')]`."""
+        if not self.network.startswith("["):
+            return [(None, self.network)]
+        try:
+            listed = ast.literal_eval(self.network)
+            return [(str(name), str(path)) for name, path in listed]
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            raise LawfulError(f"{self.network[:60]!r} is no list such as [('f', 'a.onnx'), ('g', 'b.onnx')]") from None
 
     def file(self, name: str) -> Path:
         """The file that a path names, or the same with `.gz`: the repositories pack theirs."""

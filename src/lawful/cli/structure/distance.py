@@ -7,7 +7,7 @@ import time as clock
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -110,8 +110,12 @@ def distance(
 @takes_network
 def check(
     named: Named,
-    file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE.vnnlib]", help="Inputs and outputs that must not occur.")
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NETWORK]... [FILE.vnnlib]",
+            help="Inputs and outputs that must not occur; before it the other networks that it declares.",
+        ),
     ] = None,
     monotone: Annotated[
         str | None, typer.Option(help="Inputs such as +0,-2: no output falls as 0 grows, or rises as 2 grows.")
@@ -127,7 +131,7 @@ def check(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check a VNN-LIB specification of one network, or that it is monotone on a box. Exit 0, 1 (violated) or 3."""
+    """Check a VNN-LIB specification of networks, or that one is monotone on a box. Exit 0, 1 (violated) or 3."""
     from lawful.api.inputs import BOX, BOX_ASSUMED
     from lawful.api.verification.checks import certificate_of_check, check_network
     from lawful.bounds.property import PropertyCheck
@@ -139,6 +143,12 @@ def check(
     if threads is not None and threads < 1:
         raise LawfulError(f"--threads takes a number of at least 1, not {threads}")
     will_write(certificate, result)
+    file, others = (Path(files[-1]), files[:-1]) if files else (None, [])
+    if file is not None and (others or _declares_several(file)):
+        if monotone is not None or box is not None or output is not None:
+            raise LawfulError("a specification names its own box and outputs: --monotone, --box and --output do not go")
+        _check_several(named, others, file, time, threads, scheduler, certificate, result,
+                       as_json)  # fmt: skip
     opened = replace(named, drop_useless=True).network()
     if monotone is not None and file is None and box is None:
         box = BOX
@@ -162,6 +172,54 @@ def check(
         print_json(property_json(found)) if as_json else typer.echo(property_text(found))
     else:
         print_json(monotone_json(found)) if as_json else typer.echo(monotone_text(found))
+    raise typer.Exit(130 if found.interrupted else {"holds": 0, "violated": 1, "undecided": 3}[found.status])
+
+
+def _declares_several(file: Path) -> bool:
+    """Whether it is a specification of several networks; what is wrong with a file is said where it is read."""
+    from lawful.api.verification.several import is_about_several
+
+    try:
+        return file.name.lower().endswith((".vnnlib", ".vnnlib.gz")) and is_about_several(file)
+    except (LawfulError, OSError):
+        return False
+
+
+def _check_several(
+    named: Named,
+    others: list[str],
+    file: Path,
+    seconds: float,
+    threads: int | None,
+    scheduler: str | None,
+    certificate: Path | None,
+    result: Path | None,
+    as_json: bool,
+) -> NoReturn:
+    """The same for the networks that a file declares, by name (`f=A.onnx`) or in its order."""
+    from lawful.api.verification.several import assign, check_several, joint_question, split_name
+    from lawful.formats.io.writing import write_text
+    from lawful.formats.queries.vnnlib import read_vnnlib
+    from lawful.report.structure.distance import competition_text, property_json, property_text
+
+    if not file.name.lower().endswith((".vnnlib", ".vnnlib.gz")):
+        raise LawfulError(f"{str(file)[:80]}: a specification is a .vnnlib file, after the networks")
+    text = read_vnnlib(file)
+    if len(text.networks) < 2:
+        raise LawfulError(f"{file}: is about one network, and {len(others) + 1} were given")
+    sources = assign(text, [split_name(each) for each in (named.text, *others)], file)
+    opened = {each: replace(named, text=each, drop_useless=True).network() for each in dict.fromkeys(sources.values())}
+    networks = {name: opened[source] for name, source in sources.items()}
+    question = joint_question(file, networks)
+    answer = check_several(networks, question, seconds=seconds, threads=threads, scheduler=scheduler, seed=named.seed)
+    found = answer.found
+    if result is not None:
+        write_text(result, competition_text(found, question))
+    if certificate is not None and found.status == "undecided":
+        typer.echo("nothing was decided: no certificate was written", err=True)
+    elif certificate is not None:
+        save_evidence(certificate, answer.certificate)
+    print_json(property_json(found)) if as_json else typer.echo(property_text(found))
     raise typer.Exit(130 if found.interrupted else {"holds": 0, "violated": 1, "undecided": 3}[found.status])
 
 

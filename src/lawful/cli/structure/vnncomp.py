@@ -18,7 +18,11 @@ from lawful.cli.source import JsonOption
 from lawful.errors import CertificateError, LawfulError
 
 if TYPE_CHECKING:
+    from lawful.api.verification.several import SeveralAnswer
     from lawful.api.verification.vnncomp import CompetitionInstance, InstanceResult
+    from lawful.bounds.property import PropertyCheck
+    from lawful.fibers.monotone import MonotoneCheck
+    from lawful.network import Dag, Mlp
 
 
 def add_to(app: typer.Typer) -> None:
@@ -113,10 +117,12 @@ def decide_instance(
     """Decide one instance and re-check its certificate; a mistake in its files is a result too."""
     import json
 
+    from lawful.api.verification.binding import need_specification
     from lawful.api.verification.checks import certificate_of_check, check_network
+    from lawful.api.verification.several import assign, check_several, is_about_several, joint_question
     from lawful.api.verification.vnncomp import InstanceResult
-    from lawful.cli.source import open_network
     from lawful.formats.io.writing import write_text
+    from lawful.formats.queries.vnnlib import read_vnnlib
     from lawful.network.digest import digest
     from lawful.verify import verify
 
@@ -124,21 +130,32 @@ def decide_instance(
     seconds = instance.seconds if limit is None else min(limit, instance.seconds)
     started = clock.process_time()
     try:
-        network = open_network(
-            str(instance.file(name)), seed=0, activation=None, drop_useless=True, shape=None, model=None, order=None
-        )
-        found = check_network(
-            network, instance.file(spec), monotone=None, box=None, output=None, seconds=seconds, scheduler=None,
-            seed=0, threads=threads,
-        )  # fmt: skip
+        file = instance.file(spec)
+        answer: SeveralAnswer | None = None
+        if is_about_several(file):
+            sources = assign(read_vnnlib(file), instance.networks, file)
+            graphs = {name: _open(instance, path) for name, path in sources.items()}
+            answer = check_several(graphs, joint_question(file, graphs), seconds=seconds, threads=threads)
+            found: PropertyCheck | MonotoneCheck = answer.found
+            about = answer.about
+        else:
+            ((_, path),) = instance.networks if len(instance.networks) == 1 else [(None, name)]
+            about = (_open(instance, path),)
+            found = check_network(
+                about[0], file, monotone=None, box=None, output=None, seconds=seconds, scheduler=None,
+                seed=0, threads=threads,
+            )  # fmt: skip
         result = {"holds": "unsat", "violated": "sat", "undecided": "timeout"}[found.status]
         spent, note = clock.process_time() - started, str(getattr(found, "why", ""))
         if found.status == "undecided" or note.startswith("vacuous"):
             return InstanceResult(name, spec, result, spent, found.boxes, note=note)
-        body = json.dumps(certificate_of_check(found, network))
+        body = json.dumps(certificate_of_check(found, about[0]) if answer is None else answer.certificate())
         before = clock.process_time()
-        if verify(body).networks != (digest(network),):
+        checked = verify(body)
+        if checked.networks != tuple(map(digest, about)):
             raise CertificateError("it is about another network")
+        if answer is not None and not need_specification(checked.kind, checked.facts, file):
+            raise CertificateError("it does not answer the specification")
         recheck = clock.process_time() - before
     except CertificateError as error:  # the search and the checker disagree: no answer may rest on that
         return InstanceResult(
@@ -147,6 +164,15 @@ def decide_instance(
     except (LawfulError, OSError, MemoryError) as error:
         return InstanceResult(name, spec, "error", clock.process_time() - started, 0, note=str(error)[:200])
     if certificates is not None:  # a full disk is no mistake of the instance
-        place = f"{Path(name).stem}--{Path(spec).stem}".replace(".onnx", "").replace(".vnnlib", "")
+        names = "-".join(Path(path).stem for _, path in instance.networks)
+        place = f"{names}--{Path(spec).stem}".replace(".onnx", "").replace(".vnnlib", "")
         write_text(certificates / f"{place}.json", body)
     return InstanceResult(name, spec, result, spent, found.boxes, len(body), recheck, note)
+
+
+def _open(instance: CompetitionInstance, path: str) -> Mlp | Dag:
+    from lawful.cli.source import open_network
+
+    return open_network(
+        str(instance.file(path)), seed=0, activation=None, drop_useless=True, shape=None, model=None, order=None
+    )

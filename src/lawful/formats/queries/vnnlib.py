@@ -121,6 +121,10 @@ def parse_vnnlib(text: str) -> Text:
             tensors[name] = DeclaredTensor(name, "", side, _dense(name, places[name]))  # type: ignore[arg-type]
     elif any(places.values()):
         raise LawfulError("it declares networks, and numbers beside them")
+    for relation, pairs in (("equal-to", equal), ("isomorphic-to", isomorphic)):
+        for name, other in pairs.items():
+            if other == name or other not in {each.network for each in tensors.values()}:
+                raise LawfulError(f"the network {name[:40]} is {relation} {other[:40]}, which is not another one here")
     return Text(tensors, equal, isomorphic, asserted)
 
 
@@ -172,6 +176,8 @@ def _declare_network(
     """`(declare-network f (declare-input X float32 [1,5]) (declare-output Y float32 [5]))`."""
     if len(form) < 2 or not isinstance(form[1], str):
         raise LawfulError("a network is declared without a name")
+    if any(each.network == form[1] for each in tensors.values()):
+        raise LawfulError(f"the network {form[1][:40]} is declared twice")
     sides: list[str] = []
     for part in form[2:]:
         head = part[0] if isinstance(part, list) and part else part

@@ -1,0 +1,254 @@
+"""Specifications of several networks: which file is which, the joint network, and the method that fits the question.
+
+Whatever a file describes is a question about the network that runs all of them side by side. Its relaxation knows
+nothing of neurons that resemble each other, so two forms are first given to methods that do: outputs that differ by
+more than a number (`distance`), and one network that should be monotone. Those methods only ever prove something
+stronger than that nothing is described; an input that they find counts if it is what the file describes, in rationals.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lawful.api.verification.checks import certificate_of_check, check_specification, half_spaces
+from lawful.bounds.certificate import certificate as certificate_of_distance
+from lawful.bounds.distance import distance
+from lawful.bounds.exact import exact_outputs
+from lawful.bounds.layers import layers_of
+from lawful.bounds.property import PropertyCheck
+from lawful.bounds.result import Distance
+from lawful.bounds.slopes import Growth
+from lawful.bounds.split.question import ForbiddenRegion
+from lawful.errors import LawfulError
+from lawful.fibers.monotone import MonotoneCheck, certificate_of_monotone, check_monotone
+from lawful.formats.io.reading import read_text
+from lawful.formats.joint import JointSpecification, join
+from lawful.formats.queries.vnnlib import Text, Variable, read_vnnlib
+from lawful.formats.specification import read_specification, regions
+from lawful.network import Dag, Mlp, Role
+from lawful.network.digest import digest
+from lawful.types import Floats
+
+SHARE = 0.8  # of the time for the method that fits the form; the joint network has the rest
+
+
+class SeveralAnswer(NamedTuple):
+    """The answer in terms of the joint network, the networks that its certificate is about, and what shows it."""
+
+    found: PropertyCheck
+    about: tuple[Mlp | Dag, ...]
+    shown: Distance | MonotoneCheck | None
+
+    def certificate(self) -> dict[str, Any]:
+        """The evidence for `lawful verify`."""
+        if isinstance(self.shown, Distance):
+            return certificate_of_distance(self.shown, *self.about)
+        if isinstance(self.shown, MonotoneCheck):
+            return certificate_of_monotone(self.shown, *self.about)
+        return certificate_of_check(self.found, *self.about)
+
+
+def is_about_several(file: Path) -> bool:
+    """Whether a specification declares more than one network."""
+    # A file of one network may have thousands of lines, and need not be parsed twice.
+    return read_text(file).count("declare-network") > 1 and len(read_vnnlib(file).networks) > 1
+
+
+def split_name(text: str) -> tuple[str | None, str]:
+    """The name and the source of `f=a.onnx`; no name where there is none, or the whole is a file.
+
+    >>> split_name("f=a.onnx"), split_name("a.onnx")
+    (('f', 'a.onnx'), (None, 'a.onnx'))
+    """
+    found = None if Path(text).exists() else re.fullmatch(r"([A-Za-z_]\w*)=(.+)", text)
+    return (None, text) if found is None else (found[1], found[2])
+
+
+def assign(text: Text, named: Sequence[tuple[str | None, str]], file: Path) -> dict[str, str]:
+    """Which source each declared network is, by name or in order; one that equals another needs none of its own.
+
+    >>> two = "(declare-network {} {} (declare-input X{} real [1]) (declare-output Y{} real [1]))"
+    >>> from lawful.formats.queries.vnnlib import parse_vnnlib
+    >>> text = parse_vnnlib(two.format("f", "", 1, 1) + two.format("g", "(equal-to f)", 2, 2))
+    >>> assign(text, [(None, "a.onnx")], Path("s.vnnlib"))
+    {'f': 'a.onnx', 'g': 'a.onnx'}
+    """
+    needed = [name for name in text.networks if name not in text.equal]
+    if all(name is None for name, _ in named):
+        order = text.networks if len(named) == len(text.networks) else needed
+        found = dict(zip(order, (source for _, source in named), strict=False)) if len(named) == len(order) else {}
+    else:
+        found = {name or "": source for name, source in named}
+        for name in found:
+            if name not in text.networks:
+                known = ", ".join(text.networks)[:80]
+                raise LawfulError(f"{file}: declares the networks {known}, not {name[:40] or 'one without a name'}")
+    for name in needed:
+        if name not in found:
+            wanted = " and ".join(needed)[:80]
+            raise LawfulError(
+                f"{file}: is about {wanted}: give a file for each in this order ({len(named)} were given)"
+            )
+    for name in text.networks:  # an equal one may equal another that equals a third
+        equal = name
+        for _ in text.networks:
+            equal = text.equal.get(equal, equal)
+        if name not in found and equal in found:
+            found[name] = found[equal]
+    if missing := [name for name in text.networks if name not in found]:
+        raise LawfulError(f"{file}: the networks {', '.join(missing)[:80]} are declared equal to each other only")
+    return {name: found[name] for name in text.networks}
+
+
+def joint_question(file: Path, networks: Mapping[str, Mlp | Dag]) -> JointSpecification:
+    """What a file asks about networks that are what it declares them to be."""
+    specification = read_specification(file)
+    text = specification.text
+    for tensor in text.tensors.values():
+        dag = networks[tensor.network].to_dag()
+        count = len(dag.inputs if tensor.side == "input" else dag.outputs)
+        if tensor.size != count:
+            words = f"{tensor.size} {tensor.side}s, but its network has {count}"
+            raise LawfulError(f"{file}: declares {tensor.network[:40]} with {words}")
+    for name, other in text.equal.items():
+        if digest(networks[name]) != digest(networks[other]):
+            raise LawfulError(f"{file}: declares {name[:40]} equal to {other[:40]}, but the files are other networks")
+    try:
+        return join(specification)
+    except LawfulError as error:
+        raise LawfulError(f"{file}: {error}") from None
+
+
+def joint_network(networks: Mapping[str, Mlp | Dag], question: JointSpecification) -> Dag:
+    """All networks side by side, on the inputs that the question has in common."""
+    count = question.inputs
+    names, roles = [f"x{place}" for place in range(count)], [int(Role.INPUT)] * count
+    slopes = [1.0] * count
+    dags = {name: networks[name].to_dag() for name in question.text.networks}
+    if any(dag.constant is not None for dag in dags.values()):
+        names, roles, slopes = [*names, "one"], [*roles, int(Role.CONSTANT)], [*slopes, 1.0]
+    tails, heads, weights = [], [], []
+    for number, (name, dag) in enumerate(dags.items()):
+        place = np.zeros(len(dag.names), dtype=np.intp)
+        place[dag.inputs] = question.of(name, "input")
+        if dag.constant is not None:
+            place[dag.constant] = count
+        own = np.flatnonzero((dag.roles == Role.HIDDEN) | (dag.roles == Role.OUTPUT))
+        place[own] = len(names) + np.arange(len(own))
+        names += [f"n{number}.{node}" for node in own]
+        roles += dag.roles[own].tolist()
+        slopes += dag.slopes[own].tolist()
+        tails.append(place[dag.tails])
+        heads.append(place[dag.heads])
+        weights.append(dag.theta)
+    return Dag(names, roles, np.concatenate(tails), np.concatenate(heads), np.concatenate(weights), np.array(slopes))
+
+
+def check_several(
+    networks: Mapping[str, Mlp | Dag],
+    question: JointSpecification,
+    *,
+    seconds: float,
+    scheduler: str | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+) -> SeveralAnswer:
+    """Whether what a file describes occurs: the method that fits first, then the joint network."""
+    started = time.monotonic()
+    joint = joint_network(networks, question)
+    asked = _Asked(question, joint)
+    options: dict[str, Any] = {"scheduler": scheduler, "threads": threads, "seed": seed}
+    shown: Distance | MonotoneCheck | None = None
+    about: tuple[Mlp | Dag, ...] = ()
+    why, point = "", None
+    if asked.regions and (within := question.tolerance()) is not None:
+        about = tuple(networks[name] for name in question.text.networks)
+        shown = distance(about[0], about[1], asked.hull, within=within, seconds=SHARE * seconds, **options)
+        why, point = f"no output differs by more than {float(within):g}", shown.input
+    elif asked.regions and (growth := question.growth()) is not None and question.text.equal:
+        directions, outputs = growth
+        about = (networks[question.text.networks[0]],)
+        box = asked.hull_of_each()
+        if all(box[0][place] < box[1][place] for place in directions):
+            ways = [Growth(place, rising) for place, rising in sorted(directions.items())]
+            output = outputs[0] if len(outputs) == 1 else None
+            shown = check_monotone(about[0], box, ways, output=output, seconds=SHARE * seconds, **options)
+            words = " and ".join(f"{'falls' if each.rising else 'rises'} as input {each.input} grows" for each in ways)
+            why = f"{'no output' if output is None else f'output {output} never'} {words}"
+    if shown is not None:
+        spent = time.monotonic() - started
+        if shown.status in ("proved", "holds"):
+            held = PropertyCheck(
+                "holds", None, None, shown.boxes, spent, shown.interrupted, asked.regions, why=f"{why} on the box"
+            )
+            return SeveralAnswer(held, about, shown)
+        points = [] if point is None else [point]
+        if isinstance(shown, MonotoneCheck) and shown.inputs is not None:
+            points = [asked.assemble(one, other) for one, other in (shown.inputs, shown.inputs[::-1])]
+        for each in points:
+            if (exact := asked.replay(each)) is not None:
+                x, y = exact
+                near = np.array([float(value) for value in x])
+                violated = PropertyCheck(
+                    "violated", near, y, shown.boxes, spent, shown.interrupted, asked.regions, exact_input=x
+                )
+                return SeveralAnswer(violated, (joint,), None)
+        if shown.interrupted:
+            open_one = PropertyCheck("undecided", None, None, shown.boxes, spent, True, asked.regions)
+            return SeveralAnswer(open_one, (joint,), None)
+    left = max(0.0, seconds - (time.monotonic() - started))
+    found = check_specification(joint, question.specification, seconds=left, **options)
+    boxes = found.boxes + (0 if shown is None else shown.boxes)
+    return SeveralAnswer(replace(found, boxes=boxes, seconds=time.monotonic() - started), (joint,), None)
+
+
+class _Asked:
+    """The regions of a joint question, and whether points are what it describes."""
+
+    def __init__(self, question: JointSpecification, joint: Dag) -> None:
+        self.question, self.layers = question, layers_of(joint)
+        boxes = regions(question.specification, question.inputs, question.outputs)
+        self.regions = tuple(
+            ForbiddenRegion(
+                each.low, each.high, half_spaces(each, question.specification, question.inputs, question.outputs)
+            )
+            for each in boxes
+        )
+
+    @property
+    def hull(self) -> tuple[Floats, Floats]:
+        """A box of doubles that contains all of them."""
+        ends = [each.outward() for each in self.regions]
+        return np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
+
+    def hull_of_each(self) -> tuple[Floats, Floats]:
+        """A box that contains the input of every network."""
+        low, high = self.hull
+        places = [self.question.of(name, "input") for name in self.question.text.networks]
+        return np.min([low[each] for each in places], axis=0), np.max([high[each] for each in places], axis=0)
+
+    def assemble(self, *points: Floats) -> Floats:
+        """The joint input of one for each network."""
+        found = np.zeros(self.question.inputs)
+        for name, point in zip(self.question.text.networks, points, strict=True):
+            found[self.question.of(name, "input")] = point
+        return found
+
+    def replay(self, point: Floats) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]] | None:
+        """The input, moved into a region, and its outputs, if the file describes them exactly."""
+        for region in self.regions:
+            x = region.move_inside(point)
+            y = tuple(exact_outputs(self.layers, x))
+            values = {Variable("X", place): value for place, value in enumerate(x)}
+            values |= {Variable("Y", place): value for place, value in enumerate(y)}
+            if region.holds(x, y) and self.question.specification.holds(values):
+                return x, y
+        return None
