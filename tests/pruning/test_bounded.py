@@ -55,6 +55,36 @@ def test_on_a_box() -> None:
     assert attack(found, np.repeat(low, 8, 0), np.repeat(high, 8, 0)) <= max(found.bounds) <= 4.0
 
 
+def test_around_samples_within_a_box() -> None:
+    """What is stated and certified is about the part of the box near samples, and says so."""
+    x = samples(Residual, 12).x
+    found = pruned(around=0.1, box=(float(x.min()), float(x.max())))
+    assert found.kind == "certified"
+    assert "for every input of the box within 0.1 of one of 12 samples" in " ".join(str(found).split())
+    assert lawful.verify(certificate(found))
+    low, high = boxes_of(x.reshape(12, -1), found.box, 0.1)
+    assert attack(found, low, high) <= max(found.bounds or ())
+
+
+class Strided(torch.nn.Module):
+    """The last row and column of pixels are read by no window."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = torch.nn.Conv2d(1, 4, 1), torch.nn.Conv2d(4, 3, 2, stride=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.a(x).relu()).flatten(1)
+
+
+def test_pixels_that_no_window_reads() -> None:
+    found = prune_within(ModuleSubject.of(Strided().eval()), samples(Residual, 12), 0.5, around=0.01)
+    assert found.kind == "certified"
+    assert max(found.bounds or ()) <= 0.5
+    assert lawful.verify(certificate(found))
+
+
 def test_nothing_leaves_where_nothing_may_change() -> None:
     found = pruned(tolerance=0.0, around=0.01)
     assert found.kind == "exact"

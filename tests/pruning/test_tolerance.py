@@ -155,13 +155,34 @@ def test_around_the_data_more_can_go_than_on_their_box() -> None:
     assert near.neurons_after < on_the_box.neurons_after
     assert near.around == 0.02
     assert near.bound <= 0.05
-    points = np.clip(data[rng.integers(60, size=2000)] + rng.choice([-0.02, 0.0, 0.02], (2000, 4)), *near.box)
+    points = data[rng.integers(60, size=2000)] + rng.choice([-0.02, 0.0, 0.02], (2000, 4))
     assert near.change_on(points) <= near.bound
     assert near.change_on(data) <= near.bound
     with pytest.raises(LawfulError, match="around the data"):
         prune(mlp, tolerance=0.05, around=0.02)
     with pytest.raises(LawfulError, match="around the data"):
         prune(mlp, tolerance=0.05, data=data, around=-1.0)
+
+
+def test_around_samples_is_beyond_the_box_of_the_data_too() -> None:
+    """An input that is 0 in all samples still differs by up to the radius: neurons that read it alone are not dead."""
+    weights = [np.array([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), np.array([[1.0, 50.0, 50.0]])]
+    mlp = Mlp(weights, [np.zeros(3), np.zeros(1)])
+    data = np.array([[0.25, 0.0], [0.75, 0.0]])
+    points = np.array([[x, y] for x in (0.15, 0.85) for y in (-0.1, 0.1)])
+    for found in (prune(mlp, tolerance=0.01, data=data, around=0.1), prune(mlp, keep=2, data=data, around=0.1)):
+        assert found.change_on(points) <= found.bound
+        assert not found.cut_off
+        assert "for every input within 0.1" in str(found) or found.bound == 0
+    smallest = size_curve(mlp, data=data, around=0.1)[-1]
+    assert smallest.bound >= 2.5  # |50 y| is at best 2.5 from one number
+    inside = prune(mlp, tolerance=0.01, data=data, around=0.1, box=([0.0, 0.0], [1.0, 0.0]))
+    assert inside.neurons_after == 1
+    assert inside.bound <= 0.01
+    kept = prune(mlp, keep=2, data=data, around=0.1, box=([0.0, 0.0], [1.0, 0.05]))
+    assert kept.around is None or "for every input of the box within 0.1" in str(kept)
+    with pytest.raises(LawfulError, match="outside of the box"):
+        prune(mlp, keep=1, data=data, around=0.1, box=(0.0, 0.5))
 
 
 def test_the_command_line_draws_curves_and_bounds_near_the_data(lawful: Any, tmp_path: Path) -> None:

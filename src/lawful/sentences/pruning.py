@@ -24,6 +24,16 @@ def same_function(where: str, rounding: float, inside: str) -> str:
 
 
 @sentence("pruning.moves_at_most", claims="no output moves by more than this, there")
+def around_samples(radius: float, samples: str, boxed: bool = False) -> str:
+    """Where a bound near samples holds; the radius has all its digits, for one that is rounded up says too much.
+
+    >>> around_samples(0.1, "a sample")
+    'for every input within 0.1 of a sample, entry by entry'
+    """
+    digits = repr(float(radius)).removesuffix(".0")
+    return f"for every input{' of the box' if boxed else ''} within {digits} of {samples}, entry by entry"
+
+
 def moves_at_most(bound: float, where: str, rounding: float = 0.0, inside: str = "") -> str:
     """What a pruning within a tolerance says."""
     words = f"no output moves by more than {at_most(bound, 3)} {where}"

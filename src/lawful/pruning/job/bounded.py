@@ -41,6 +41,7 @@ from lawful.pruning.job.job import (
 from lawful.pruning.job.score import Removal
 from lawful.pruning.job.subject import ModuleSubject
 from lawful.pruning.job.target import Target
+from lawful.pruning.neurons.bounds import boxes_near
 from lawful.result import Shown
 from lawful.sources.modules.convert import from_module
 from lawful.types import Floats
@@ -58,7 +59,8 @@ class BoundedPruning(Shown):
 
     `kind` is what the bound is: `exact` (nothing left but what changes nothing), `certified` (for every input of the
     boxes, of the graph that the module is), or `statistical` (for all but 1% of inputs like the samples). `bounds` are
-    per output; None if statistical. `graphs` are both networks written out.
+    per output; None if statistical. With samples `near` the boxes are those `around` each, within the `box` if there is
+    one too. `graphs` are both networks written out.
     """
 
     kind: str
@@ -154,6 +156,9 @@ def _certified(
     if not isinstance(subject, ModuleSubject):
         raise Unsupported("bounds on boxes are for modules: name the module, or leave the box out for statistics")
     flat = every.x.reshape(len(every), -1)
+    if box is not None:
+        corners = boxes_of(flat, box, None)
+        box = corners[0][0], corners[1][0]
     low, high = boxes_of(flat, box, around)
     first = written_out(subject, {}, case.size)
     ours = layers_of(first)
@@ -177,7 +182,7 @@ def _certified(
         "certified" if gone else "exact", tuple(allowed.tolist()), tuple((stated if gone else 0 * allowed).tolist()),
         _module_pruning(pruned),
         count_sizes(case, gone), None, around, flat if around is not None else None,
-        None if around is not None else (low[0], high[0]), case.sites.notes, (first, second),
+        box, case.sites.notes, (first, second),
         _example(small, case),
     )  # fmt: skip
 
@@ -205,12 +210,7 @@ def boxes_of(samples: Floats, box: Boxes | None, around: float | None) -> Boxes:
         if not bool((sides[0] <= sides[1]).all()):
             raise LawfulError("a box needs its lower corner below its upper one, and no NaN")
         return sides[0].copy(), sides[1].copy()
-    low, high = samples - around, samples + around
-    if box is not None:
-        low, high = np.maximum(low, box[0]), np.minimum(high, box[1])
-        if not bool((low <= high).all()):
-            raise LawfulError("a sample lies outside of the box")
-    return low, high
+    return boxes_near(samples, around, box)
 
 
 def written_out(subject: ModuleSubject, tensors: Mapping[str, torch.Tensor], size: tuple[int, ...]) -> Mlp | Dag:
@@ -220,7 +220,8 @@ def written_out(subject: ModuleSubject, tensors: Mapping[str, torch.Tensor], siz
     with torch.no_grad():
         for name, tensor in tensors.items():
             held[name].copy_(tensor.reshape(held[name].shape))
-    return from_module(changed, size)
+    # A stride may pass pixels by: both graphs lose the same neurons that nobody reads, for edges of weight 0 are edges.
+    return from_module(changed, size, drop_useless=True)
 
 
 def beside(first: tuple[Layer, ...], second: tuple[Layer, ...]) -> NetworkPair:
@@ -268,7 +269,8 @@ def certificate(found: BoundedPruning) -> dict[str, Any]:
         if measured.status != "proved":
             raise LawfulError("the bound on the box was not proved again in the time allowed: no certificate")
         return distance_certificate(measured, *found.graphs)
-    low, high = (found.near - found.around).min(axis=0), (found.near + found.around).max(axis=0)
+    low, high = boxes_near(found.near, found.around, found.box)
+    low, high = low.min(axis=0), high.max(axis=0)
     layers = [layers_of(each) for each in found.graphs]
     return {
         "kind": "distance",

@@ -33,6 +33,32 @@ def make_box(dag: Dag, box: tuple[ArrayLike, ArrayLike] | None) -> Box:
     return result
 
 
+def boxes_near(samples: Floats, radius: float, box: Box | None = None) -> Box:
+    """Corners of the boxes of all inputs within a radius of each sample, entry by entry, and within `box`.
+
+    Rounded outwards, for what is stated is about the radius and not about its sums with samples in float64.
+
+    >>> from fractions import Fraction
+    >>> low, high = boxes_near(np.array([[0.5]]), 0.1)
+    >>> Fraction(low.item()) <= Fraction(0.5) - Fraction(0.1), Fraction(high.item()) >= Fraction(0.5) + Fraction(0.1)
+    (True, True)
+    """
+    low, high = samples - radius, samples + radius
+    if radius > 0:
+        low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
+    if box is not None:
+        low, high = np.maximum(low, box[0]), np.minimum(high, box[1])
+        if not bool((low <= high).all()):
+            raise LawfulError("a sample lies outside of the box")
+    return low, high
+
+
+def box_of_samples(samples: Floats, radius: float | None = None) -> Box:
+    """The smallest box of all samples, or of all inputs within a radius of one of them."""
+    low, high = boxes_near(samples, radius or 0.0)
+    return low.min(axis=0), high.max(axis=0)
+
+
 class PruningRegion:
     """A box of inputs, and what sums can be on it: by intervals, or `relaxed` by lines as well."""
 

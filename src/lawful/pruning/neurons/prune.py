@@ -19,7 +19,7 @@ from lawful.network import Dag, Mlp
 from lawful.network.reading import carrying
 from lawful.pruning.neurons import approximate_rules, linear
 from lawful.pruning.neurons import rules as rules
-from lawful.pruning.neurons.bounds import Box, PruningRegion, defect_bound, make_box
+from lawful.pruning.neurons.bounds import Box, PruningRegion, box_of_samples, defect_bound, make_box
 from lawful.pruning.neurons.rebuild import rebuilt, rounding_defects
 from lawful.pruning.neurons.surrogates import Clock, Search, near_samples, samples
 from lawful.pruning.removable.dependent_neurons import Decided, take_out
@@ -73,6 +73,14 @@ class Pruning(Shown):
     around: float | None = None
     near: Floats | None = None
     decided: Decided | None = None  # which of the neurons that are left are needed, where that was asked
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the box leaves out inputs that are within `around` of a sample."""
+        if self.box is None or self.near is None or self.around is None:
+            return False
+        low, high = box_of_samples(self.near, self.around)
+        return bool((low < self.box[0]).any() or (high > self.box[1]).any())
 
     @property
     def neurons_before(self) -> int:
@@ -137,7 +145,8 @@ def prune(
     Without a box only what changes nothing for any input goes; a box allows neurons that are dead or linear on it. A
     tolerance (one number, or one per output; `relative` to the range of each output on the data or on samples) and
     `keep`, which asks for the smallest bound with so many neurons left, need a box: by default the data's, or [−1, 1].
-    With `around` their bound need not hold on all of the box, but within that distance of each sample of the data.
+    With `around` their bound need not hold on all of the box, but within that distance of each sample of the data:
+    the data's box is wider by that, and a box that is given may leave some of it out.
     A layered network stays layered, unless `skips` lets edges pass layers: then more neurons can go, and the answer is
     a graph. `replayable` forgoes what a replay in rational arithmetic does not follow: linear
     relaxations, and stand-ins that are sums of neurons. With `decide` (seconds), a layered network, and no box, the
@@ -166,7 +175,7 @@ def prune(
             "a distance around the data is at least 0, and needs data and a tolerance or a number to keep"
         )
     if box is None and data is not None:
-        box = data.min(axis=0), data.max(axis=0)
+        box = box_of_samples(data, around)
     region = make_box(start, UNIT_BOX if box is None and approximate else box)
     if relative and approximate:
         allowed = allowed * output_range(network, samples(region, 0) if data is None else data)

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
+from lawful.pruning.neurons.bounds import box_of_samples
 from lawful.pruning.neurons.prune import UNIT_BOX, prune
 from lawful.pruning.neurons.surrogates import Clock, Search
 from lawful.types import Floats
@@ -47,11 +48,13 @@ def size_curve(
     """
     if not isinstance(network, Mlp):
         raise Unsupported("a curve of sizes is for layered networks")
-    first = prune(network, box=UNIT_BOX if box is None and data is None else box, data=data)
-    if not isinstance(first.network, Mlp) or first.box is None:
-        raise AssertionError("a layered network on a box stays one")
     if around is not None and (data is None or not around >= 0):
         raise LawfulError("a distance around the data is at least 0, and needs data")
+    if box is None:
+        box = UNIT_BOX if data is None else box_of_samples(data, around)
+    first = prune(network, box=box, data=data)
+    if not isinstance(first.network, Mlp) or first.box is None:
+        raise AssertionError("a layered network on a box stays one")
     search = Search(first.network, first.box, data=data, around=around, clock=Clock(tick=tick))
     found = []
     for gone in sorted({round(part * search.most / max(points - 1, 1)) for part in range(points)}):

@@ -22,6 +22,7 @@ from lawful.bounds.pair import align
 from lawful.errors import Unsupported
 from lawful.network import Mlp
 from lawful.network.intervals import between
+from lawful.pruning.neurons.bounds import boxes_near
 from lawful.types import Floats
 
 SAMPLES = 2000
@@ -249,7 +250,7 @@ def samples(box: Box, seed: int) -> Floats:
 def boxes_around(data: Floats, radius: float, box: Box) -> Box:
     """A box around each sample, in an order without pattern, within the box of all."""
     order = np.random.default_rng(0).permutation(len(data))
-    return np.maximum(data[order] - radius, box[0]), np.minimum(data[order] + radius, box[1])
+    return boxes_near(data[order], radius, box)
 
 
 def near_samples(data: Floats, radius: float, box: Box, seed: int) -> Floats:

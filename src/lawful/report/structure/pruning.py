@@ -129,7 +129,7 @@ def pruning_text(
     ]
     where = "for every input" if pruning.box is None else "for every input in the box"
     if pruning.around is not None:
-        where = f"for every input within {pruning.around:g} of a sample, entry by entry"
+        where = says.around_samples(pruning.around, "a sample", pruning.cut_off)
     inside = "[-1, 1]" if pruning.box is None else "the box"
     if pruning.bound == 0:
         lines.append(_wrapped(says.same_function(where, pruning.rounding, inside)))

@@ -106,8 +106,8 @@ def bounded_text(found: BoundedPruning, out: Path | None = None, verified: bool 
         lines.append(f"exact: {says.same_function(says.EVERYWHERE, 0.0, '')}")
     elif found.bounds is not None:
         where = "for every input of the box"
-        if found.near is not None:
-            where = f"for every input within {found.around:g} of one of {len(found.near):,} samples, entry by entry"
+        if found.near is not None and found.around is not None:
+            where = says.around_samples(found.around, f"one of {len(found.near):,} samples", found.box is not None)
         lines.append(
             f"certified: {says.moves_at_most(max(found.bounds), where)}" + (" (re-checked)" if verified else "")
         )
