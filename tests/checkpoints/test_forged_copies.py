@@ -174,3 +174,12 @@ def test_factors_of_rows_of_zeros_are_not_shared() -> None:
     both = [frame("b", [0], factor), frame("w", [0], factor)]
     found = checked(scaled, first, compared=("b", "w"), frames=both)
     assert found.statement.split(" holds ")[1].startswith(f"the {ALL + 36} ")
+
+
+def test_factors_of_rows_with_one_number_beside_zeros_do_not_count() -> None:
+    """A column beside one of zeros is any other column times factors."""
+    first, second = ({**A, "two": np.stack([each["b"], np.zeros(6)], axis=1)} for each in (A, OTHER))
+    second = {**A, "two": second["two"]}
+    rows = {"tensor": "two", "dims": [0], "source": list(range(6)), "factor": packed(A["b"] / OTHER["b"]), "blocks": []}
+    found = checked(second, first, compared=("two",), frames=[rows])
+    assert found.statement.split(" holds ")[1].startswith(f"{ALL + 6} of the {ALL + 12} ")

@@ -32,7 +32,7 @@ from lawful.verify.checkpoints.element import (
 )
 from lawful.verify.checkpoints.files import FormTensors, need_one_reading, read_sources
 from lawful.verify.checkpoints.folds import NAMES, Fold, FoldedTensors, clusters, name_of, read_folds
-from lawful.verify.checkpoints.own import factors_of_rows, need_partners, own_numbers
+from lawful.verify.checkpoints.own import RowFactors, factors_of_rows, need_partners, own_numbers
 from lawful.verify.checkpoints.settings import check_settings
 from lawful.verify.core.checkpoint import Array, survey
 from lawful.verify.core.finding import Finding, short
@@ -90,7 +90,7 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
         one, two = ({name: each.made(name) for name in names} for each in (first, second))
         found.compare(one, two, joining)
     need_partners(frames, matrices, partners, found.mixed)
-    own = own_numbers(frames, shifts, shapes, first.constants | second.constants, found.factors)
+    own = own_numbers(shifts, shapes, first.constants | second.constants, found.factors)
     require(found.left(own) > 0, "nothing that is listed is compared")
     statement = _statement(digests, found, found.left(own), folds, len(shapes))
     if shifts:
@@ -132,7 +132,7 @@ class _Comparison:
         self.dropped: dict[str, int] = {}
         self.means, self.epsilon, self.apart = 0, 0.0, 0
         self.mixed: dict[int, int] = {}  # on how many numbers other than zero each matrix acts
-        self.factors: dict[str, list[Array]] = {}  # of rows that are not zero
+        self.factors: dict[str, RowFactors] = {}
 
     def left(self, own: Mapping[str, int]) -> int:
         """How many numbers are told: not those that were left out, nor means, nor what has a number of its own, nor

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,8 +39,15 @@ def need_partners(frames: Frames, matrices: Sequence[Array], partners: Sequence[
         require(count == 0 or count > matrices[number].size, "a matrix has as many numbers as it acts on")
 
 
+class RowFactors(NamedTuple):
+    """Of a tensor: factors of rows of several numbers, and for each frame those of rows of one."""
+
+    shared: Array
+    lone: list[Array]
+
+
 def own_numbers(
-    frames: Frames, shifts: Shifts, shapes: Shapes, constants: set[str], factors: Mapping[str, list[Array]]
+    shifts: Shifts, shapes: Shapes, constants: set[str], factors: Mapping[str, RowFactors]
 ) -> dict[str, int]:
     """Tensors, and how many of their numbers have a factor that acts on nothing else, or a constant each.
 
@@ -47,15 +55,14 @@ def own_numbers(
     those of others known (a constant tensor of any shape can be listed with any factors). `factors` are of rows of
     more than one number that are not all zero: zeros are zeros times any factor.
     """
-    shared = _shared_factors([each for name, own in factors.items() if name not in constants for each in own])
+    shared = _shared_factors([own.shared for name, own in factors.items() if name not in constants])
     found: dict[str, int] = {}
     for name, shape in shapes.items():
         size = int(np.prod(shape, dtype=int))
         added = shifts.get(name, [])
         own = _own_constants(added, shape) if added else 0
-        for frame in frames.get(name, []):
-            if len(frame.source) == size:
-                own = max(own, int((~_among(np.abs(frame.factor), shared)).sum()))
+        for lone in factors[name].lone:
+            own = max(own, int((~_among(lone, shared)).sum()))
         if name in constants:
             own = size
         if own:
@@ -84,15 +91,16 @@ def _constants(piece: Array, repeated: bool) -> tuple[int, int]:
     return found, once
 
 
-def factors_of_rows(tensor: Array, frames: list[ListedFrame]) -> list[Array]:
-    """Factors of rows of more than one number that are not all zero."""
-    found = []
+def factors_of_rows(tensor: Array, frames: list[ListedFrame]) -> RowFactors:
+    """Absolute factors of rows by how many numbers other than zero these have: zeros confirm no factor."""
+    shared, lone = [np.zeros(0)], [np.zeros(0)]
     for frame in frames:
-        if len(frame.source) < tensor.size:
-            others = tuple(d for d in range(tensor.ndim) if d not in frame.dims)
-            rows = np.transpose(tensor, (*frame.dims, *others)).reshape(len(frame.source), -1)
-            found.append(np.abs(frame.factor)[np.count_nonzero(rows, axis=1)[frame.source] > 0])
-    return found
+        others = tuple(d for d in range(tensor.ndim) if d not in frame.dims)
+        rows = np.transpose(tensor, (*frame.dims, *others)).reshape(len(frame.source), -1)
+        counts = np.count_nonzero(rows, axis=1)[frame.source]
+        shared.append(np.abs(frame.factor)[counts > 1])
+        lone.append(np.abs(frame.factor)[counts == 1])
+    return RowFactors(np.concatenate(shared), lone)
 
 
 def _shared_factors(factors: list[Array]) -> Array:
