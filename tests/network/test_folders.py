@@ -148,3 +148,13 @@ def test_settings_that_transformers_refuses_are_said(transformers: Any, tmp_path
         lawful.open(folder)
     with pytest.raises(LawfulError, match=r"knows no model_type 'llamma'.*--model"):
         lawful.open(save(model, tmp_path / "b", model_type="llamma"))
+
+
+def test_with_and_without_a_head_are_compared_by_the_part_that_both_have(transformers: Any, tmp_path: Path) -> None:
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
+    headed, bare = save(model, tmp_path / "headed"), save(model.model, tmp_path / "bare")
+    run = in_process("same", headed, bare)
+    assert run.returncode == 2
+    assert "AutoModel.from_pretrained(A).save_pretrained(FOLDER)" in run.stderr
+    transformers.AutoModel.from_pretrained(headed).save_pretrained(tmp_path / "body")
+    assert in_process("same", tmp_path / "body", bare).stdout.startswith("EQUAL exactly")

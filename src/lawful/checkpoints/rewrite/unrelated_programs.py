@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from lawful.checkpoints.align.lazy_tensors import folded_tensors, rounding_unit
 from lawful.checkpoints.architecture import CheckpointArchitecture
@@ -70,6 +71,19 @@ def _special_inputs(one: CheckpointArchitecture, two: CheckpointArchitecture, se
     return found
 
 
+def _without_head(first: nn.Module, second: nn.Module) -> str:
+    """How to compare a model of `transformers` with a head and one without: by the part that both have."""
+    for headed, bare, letter in ((first, second, "A"), (second, first, "B")):
+        body = getattr(headed, str(getattr(headed, "base_model_prefix", "")), None)
+        family = getattr(type(bare), "family", None)
+        if family is not None and type(body) is family:
+            return (
+                f". {letter} has a head, and the other is a {family.__name__}, as it has inside: "
+                f"AutoModel.from_pretrained({letter}).save_pretrained(FOLDER) of transformers writes that part"
+            )
+    return ""
+
+
 def _trial(
     one: CheckpointArchitecture,
     two: CheckpointArchitecture,
@@ -81,7 +95,8 @@ def _trial(
     outputs = one.replays(first, [inputs])[0], two.replays(second, [inputs])[0]
     shapes = [[tuple(tensor.shape) for tensor in each] for each in outputs]
     if shapes[0] != shapes[1]:
-        raise InvalidNetwork(f"the outputs are of different sizes: {shapes[0]} and {shapes[1]}"[:300])
+        sizes = f"the outputs are of different sizes: {shapes[0]} and {shapes[1]}"[:300]
+        raise InvalidNetwork(sizes + _without_head(one.module, two.module))
     size = max((float(tensor.abs().max()) for tensor in outputs[0]), default=0.0) or 1.0
     gap, where, place = gap_of(*outputs)
     error = rounding = 1e-16
