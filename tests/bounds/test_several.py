@@ -166,6 +166,15 @@ def test_joint_variables() -> None:
     assert joint.growth() == ({1: False}, (0,))
 
 
+def test_equal_inputs_of_one_network_stay_two(tmp_path: Path) -> None:
+    file, network = tmp_path / "s.vnnlib", Mlp([[[1.0, 2.0]], [[1.0]]])
+    bounds = "".join(f"(assert (and (<= X_{n}[0,{i}] 1) (>= X_{n}[0,{i}] -1)))" for n in "fg" for i in range(2))
+    equal = "(assert (== X_f[0,0] X_g[0,1]))(assert (== X_f[0,1] X_g[0,1]))(assert (== X_f[0,0] X_g[0,0]))"
+    for least, statuses in ((3.1, {"holds"}), (2.9, {"violated", "undecided"})):
+        file.write_text(two(f"{bounds}{equal}(assert (>= Y_f[0] {least}))", "(equal-to f)", n=2))
+        assert lawful.check(network, file, seconds=2.0).status in statuses
+
+
 @pytest.mark.parametrize(
     ("arguments", "text", "words"),
     [

@@ -163,7 +163,7 @@ def join(specification: Specification) -> JointSpecification:
 
 
 def _equal_inputs(specification: Specification) -> dict[Variable, Variable]:
-    """The first of the inputs that every disjunct asserts to be equal, for each of the others."""
+    """The first of the inputs of several networks that every disjunct asserts to be equal, for each of the others."""
     text = specification.text
     order = [
         Variable(tensor.name, place)
@@ -187,10 +187,13 @@ def _equal_inputs(specification: Specification) -> dict[Variable, Variable]:
         asserted = pairs if asserted is None else asserted & pairs
     known = set(order)
     first = {variable: variable for variable in order}
-    for one, other in (sorted(pair) for pair in asserted or ()):
+    for one, other in sorted(map(sorted, asserted or ())):  # in a fixed order: who verifies joins them again
         if one in known and other in known:
-            ends = sorted((first[one], first[other]), key=order.index)
-            first = {variable: ends[0] if end == ends[1] else end for variable, end in first.items()}
+            ends = sorted({first[one], first[other]}, key=order.index)
+            tensors = [variable.tensor for variable, end in first.items() if end in ends]
+            # Two inputs of one network stay two, and that they are equal a condition: a graph has no edge twice.
+            if len(ends) == 2 and len(set(tensors)) == len(tensors):
+                first = {variable: ends[0] if end == ends[1] else end for variable, end in first.items()}
     return {variable: end for variable, end in first.items() if variable != end}
 
 
