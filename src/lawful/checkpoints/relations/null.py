@@ -12,6 +12,7 @@ functions are. The expected number of sets of k units that all stand in place, o
 from __future__ import annotations
 
 from math import ceil, erfc, exp, lgamma, log, sqrt
+from sys import float_info
 
 import numpy as np
 
@@ -25,8 +26,8 @@ INFLATION = 1.5
 def places_tail(in_place: int, spaces: int) -> float:
     """The probability that so many units or more stand in place by chance, at most.
 
-    >>> places_tail(0, 1), round(places_tail(3, 1), 6), places_tail(16, 2) < 1e-8
-    (1.0, 0.166667, True)
+    >>> places_tail(0, 1), round(places_tail(3, 1), 6), places_tail(16, 2) < 1e-8, places_tail(256, 1) > 0
+    (1.0, 0.166667, True, True)
     """
     return _bounded(in_place, spaces)
 
@@ -42,7 +43,10 @@ def paired_places_tail(in_place: int, spaces: int) -> float:
 
 
 def _bounded(count: int, mean: float) -> float:
-    return min(1.0, exp(count * log(mean) - lgamma(count + 1))) if count and mean > 0 else 1.0
+    if not count or mean <= 0:
+        return 1.0
+    # 1/171! is below every normal float64: an upper bound may not be rounded down to 0
+    return min(1.0, max(exp(count * log(mean) - lgamma(count + 1)), float_info.min))
 
 
 def permutation_deviation(one: Floats, two: Floats) -> float | None:
@@ -68,4 +72,4 @@ def deviation_tail(deviation: float, units: int) -> float:
     >>> deviation_tail(0.0, 20), round(deviation_tail(30.0, 5) * 120, 6)
     (0.5, 1.0)
     """
-    return min(1.0, max(0.5 * erfc(deviation / INFLATION / sqrt(2)), exp(-lgamma(units + 1))))
+    return min(1.0, max(0.5 * erfc(deviation / INFLATION / sqrt(2)), exp(-lgamma(units + 1)), float_info.min))
