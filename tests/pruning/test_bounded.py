@@ -85,6 +85,38 @@ def test_pixels_that_no_window_reads() -> None:
     assert lawful.verify(certificate(found))
 
 
+class Constant(torch.nn.Module):
+    """Channels that are constant for every input are folded into biases of float32; another is dead near samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b, self.out = torch.nn.Conv2d(1, 8, 1), torch.nn.Conv2d(8, 6, 2, stride=2), torch.nn.Linear(24, 3)
+        with torch.no_grad():
+            self.a.weight[2], self.a.bias[2] = 0.0, 0.3
+            self.a.weight[4], self.a.bias[4] = 0.0, 7.7
+            self.a.weight[5], self.a.bias[5] = 0.1, -50.0
+            self.b.weight.mul_(3.3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.b(self.a(x).relu()).relu().flatten(1))
+
+
+@pytest.mark.parametrize(("tolerance", "kind"), [(1e-9, "exact"), (1e-5, "certified")])
+def test_bounds_include_the_rounding_of_folded_weights(tolerance: float, kind: str) -> None:
+    x = np.random.default_rng(0).uniform(0, 1, (24, 1, 4, 4)).astype(np.float32)
+    data = x, np.zeros(24, dtype=np.int64)
+    found = lawful.prune(Constant().eval(), input=(1, 4, 4), data=data, tolerance=tolerance, around=0.01)
+    batch = torch.tensor(x).double()
+    change = float((Constant().double()(batch) - found.module.double()(batch)).abs().max())
+    assert found.kind == kind
+    assert change > 1e-9  # float32 rounds
+    if kind == "exact":
+        assert "rounded" in " ".join(found.notes)
+    else:
+        assert change <= max(found.bounds) <= tolerance
+
+
 def test_nothing_leaves_where_nothing_may_change() -> None:
     found = pruned(tolerance=0.0, around=0.01)
     assert found.kind == "exact"

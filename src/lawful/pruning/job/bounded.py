@@ -20,7 +20,7 @@ from torch import nn
 
 from lawful.bounds.box_bounds import bound, boxes_together
 from lawful.bounds.layers import Layer, layers_of
-from lawful.bounds.pair import UNIT, Layered, Matching, NetworkPair
+from lawful.bounds.pair import UNIT, Layered, Matching, NetworkPair, align
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
 from lawful.network.digest import digest, with_layers
@@ -50,6 +50,7 @@ FEW = 8  # boxes that propose a size; all of them decide
 STEPS = 7  # of the bisection for a size
 BACK = 0.85  # of the units that were to leave, where all boxes say no to what a few allowed
 ROOM = 2.0**-16  # relative: a verifier rounds in its own order
+ROUNDED = "exact but for rounding: weights that take over removed channels are rounded to the type they are stored in"
 Boxes = tuple[Floats, Floats]
 
 
@@ -138,7 +139,7 @@ def _statistical(
     pruned, small = case.subject.cut(tensors, case.size)
     return BoundedPruning(
         "statistical" if gone else "exact", tuple(allowed.tolist()), None, _module_pruning(pruned),
-        count_sizes(case, gone), seen, notes=case.sites.notes, example=_example(small, case),
+        count_sizes(case, gone), seen, notes=_notes(case, gone, pruned), example=_example(small, case),
     )  # fmt: skip
 
 
@@ -174,17 +175,27 @@ def _certified(
     while True:
         gone = [removal.unit for removal in order[:count]]
         stated, second, tensors = bounds_for(gone, len(low))
+        pruned, small = subject.cut(tensors, case.size)
+        if gone and _module_pruning(pruned).moves:
+            # Constants and multiples that take others over are folded into weights of the stored type, which rounds.
+            folded = layers_of(from_module(_module_pruning(pruned).module, case.size, drop_useless=True))
+            stated = (stated + bound_boxes(align(layers_of(second), folded), low, high)) * (1 + ROOM)
         if not gone or bool((stated <= allowed).all()):
             break
         count = min(count - 1, int(BACK * count))
-    pruned, small = subject.cut(tensors, case.size)
     return BoundedPruning(
         "certified" if gone else "exact", tuple(allowed.tolist()), tuple((stated if gone else 0 * allowed).tolist()),
         _module_pruning(pruned),
         count_sizes(case, gone), None, around, flat if around is not None else None,
-        box, case.sites.notes, (first, second),
+        box, _notes(case, gone, pruned), (first, second),
         _example(small, case),
     )  # fmt: skip
+
+
+def _notes(case: PruningCase, gone: Collection[int], pruned: Any) -> tuple[str, ...]:
+    """What the reading says, and that an exact answer is about real numbers: bounds have their rounding in them."""
+    rounded = not gone and _module_pruning(pruned).moves
+    return (*case.sites.notes, *([ROUNDED] if rounded else []))
 
 
 def _most(order: list[Removal], fits: Any) -> int:
