@@ -21,7 +21,7 @@ from lawful.conservation.fields.module_gradient import _bracket, _field
 from lawful.conservation.fields.normalisations import composite
 from lawful.conservation.known.law import Law
 from lawful.conservation.module_count import BracketRun, _within, module_laws
-from lawful.conservation.module_proof import inverse_bound, program_of, prove_rank, rounded
+from lawful.conservation.module_proof import inverse_bound, program_of, prove_rank, round_point
 from lawful.conservation.programs.lowering import lower
 from lawful.conservation.programs.module_function import probe
 from lawful.conservation.prove_module_count import Settling
@@ -219,7 +219,7 @@ def test_a_law_that_holds_to_ninety_digits_is_none() -> None:
     assert "not as identities" in count.reason
     plain = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1), nn.Identity(), nn.Flatten())
     case = probe(module, (2,))
-    proof = prove_rank(case, program_of(case), case.size - 2, rounded(case.theta(0, 1.0).numpy()), 0)
+    proof = prove_rank(case, program_of(case), case.size - 2, round_point(case.theta(0, 1.0).numpy()), 0)
     assert proof is not None
     balances = count_laws(nn.Sequential(*plain, nn.BatchNorm1d(1, affine=False)), input_shape=(2,), mode="eval").known
     forged = certificate(replace(count, proof=proof, known=balances, independent=2, status="proved"))
@@ -231,7 +231,7 @@ def test_a_bound_that_is_too_good_is_not_proved() -> None:
     """Attention of inner width 2 reaches 18 directions: 19 must fail."""
     torch.manual_seed(0)
     case = probe(Attention(3, 2), (4, 3))
-    theta = rounded(case.theta(0, 1.0).numpy())
+    theta = round_point(case.theta(0, 1.0).numpy())
     assert prove_rank(case, program_of(case), 18, theta, 0) is not None
     assert prove_rank(case, program_of(case), 19, theta, 0) is None
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from lawful.conservation import count_laws
-from lawful.conservation.certificate import uncertified
+from lawful.conservation.certificate import why_uncertified
 from lawful.errors import LawfulError
 
 
@@ -74,7 +74,7 @@ def test_a_large_module_has_at_least_the_laws_of_its_graph():
     assert count.parameters > 6000
     assert count.laws >= 2 * 20 * 21
     assert "too many" in count.reason
-    assert uncertified(count).startswith("not proved, but at least")
+    assert why_uncertified(count).startswith("not proved, but at least")
 
 
 def test_command_line(lawful, tmp_path, monkeypatch):

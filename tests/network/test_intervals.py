@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lawful.fibers.layers import rational
 from lawful.fibers.regions.domain import Domain
-from lawful.network.intervals import activated, affine
+from lawful.network.intervals import activation_range, affine
 
 numbers = st.floats(-1e9, 1e9, allow_subnormal=True)
 slopes = st.sampled_from([0.0, 0.1, 1.0, -0.3, 2.5])
@@ -45,7 +45,7 @@ def test_the_true_range_lies_inside(
     lower, upper = affine(np.array([row]), np.array([bias]), low, high)
     assert lower[0] <= min(values)
     assert max(values) <= upper[0]
-    below, above = activated(lower, upper, np.array([slope]))
+    below, above = activation_range(lower, upper, np.array([slope]))
     after = [bent(value, slope) for value in values] + [Fraction(0)] * (min(values) <= 0 <= max(values))
     assert below[0] <= min(after)
     assert max(after) <= above[0]

@@ -11,7 +11,7 @@ from lawful.invariant_set import components
 from lawful.symmetry import symmetries
 from lawful.symmetry.check import FalseSymmetry, check_symmetries, random_point
 from lawful.symmetry.inputs import examples
-from lawful.symmetry.module_symmetries import exported_for
+from lawful.symmetry.module_symmetries import export_for
 
 
 @pytest.mark.parametrize("width", [1, 2])
@@ -52,7 +52,7 @@ def test_a_false_symmetry_is_still_seen() -> None:
     claimed = symmetries(make(nn.ReLU()), (3,), check=False)
     module = make(nn.Tanh())
     inputs = examples(module, (3,))
-    exported, _, _ = exported_for(module, inputs, None, "train")
+    exported, _, _ = export_for(module, inputs, None, "train")
     with pytest.raises(FalseSymmetry):
         check_symmetries(claimed, module, inputs, exported)
 
@@ -61,7 +61,7 @@ def test_slopes_below_rounding_are_none() -> None:
     torch.manual_seed(0)
     module = Saturated(1e9)
     inputs = examples(module, (3,))
-    exported, mode, _ = exported_for(module, inputs, None, "train")
+    exported, mode, _ = export_for(module, inputs, None, "train")
     _, slope = random_point(module, inputs, exported, mode, torch.Generator().manual_seed(0), low=True)
     assert not any(each.any() for each in slope.values())
 

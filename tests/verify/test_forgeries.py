@@ -19,7 +19,7 @@ from lawful.conservation.certificate import certificate as of_laws
 from lawful.invariant_set import components
 from lawful.invariant_set.certificate import certificate as of_components
 from lawful.network import Architecture, Mlp
-from lawful.network.digest import digest, written
+from lawful.network.digest import digest, network_record
 from lawful.pruning.neurons.certificate import certificate as of_pruning
 from lawful.pruning.neurons.prune import prune
 
@@ -140,7 +140,8 @@ def test_weights_on_a_boundary_show_no_pattern() -> None:
     network = Mlp([[[0.0]], [[1.0]]])
     proof = {
         "kind": "laws", "version": 1, "about": [digest(network)], "laws": 2, "parameters": 2, "states": 2,
-        "dimensions": [0], "level": "data", "loss": "full", "flow": {"name": "gradient"}, "network": written(network),
+        "dimensions": [0], "level": "data", "loss": "full", "flow": {"name": "gradient"},
+        "network": network_record(network),
         "prime": 8388593, "seed": 0, "point": [5, 7], "brackets": [4], "known": [["weight", 0, 1], ["weight", 1, 2]],
         "inputs": [[1.0]], "fixed": [1.0, 0.0, 1.0], "groups": [0],
     }  # fmt: skip
@@ -170,7 +171,11 @@ def test_a_network_that_is_none(network: object) -> None:
 
 def test_levels_of_brackets_are_affordable_or_refused() -> None:
     """A few hundred bytes must not buy an hour."""
-    deep = {"network": written(Architecture.parse("1-1-1-1-1-1-1 linear").to_dag()), "parameters": 6, "states": 6}
+    deep = {
+        "network": network_record(Architecture.parse("1-1-1-1-1-1-1 linear").to_dag()),
+        "parameters": 6,
+        "states": 6,
+    }
     deep |= {"point": [1, 2, 3, 4, 5, 6], "known": []}
     body = signed(real("laws") | deep)
     with pytest.raises(NotACertificate, match="out of range"):
@@ -199,7 +204,7 @@ def test_a_defect_cannot_be_hidden_in_a_neuron_that_falls_silent() -> None:
     rest = {"roles": [0, 2], "edges": [], "slopes": [], "weights": []}
     stage = {"evidence": [[1, "0"]], "carriers": [], "after": rest, "labels": [0, 3]}
     proof = {
-        "kind": "pruning", "version": 2, "original": written(chain), "box": [[-1.0], [1.0]], "neurons_before": 2,
+        "kind": "pruning", "version": 2, "original": network_record(chain), "box": [[-1.0], [1.0]], "neurons_before": 2,
         "neurons_after": 0, "max_output_change_bound": 0.0, "rounding_bound": 0.0, "stages": [stage],
     }  # fmt: skip
     with pytest.raises(CertificateError, match="a neuron is missing"):

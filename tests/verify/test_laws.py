@@ -12,7 +12,7 @@ from forging import REFUSED, signed
 from lawful import Architecture, CertificateError, Mlp, Unsupported
 from lawful.conservation import HeavyBall, LawCount, Metric, count_laws
 from lawful.conservation.certificate import certificate
-from lawful.network.digest import written
+from lawful.network.digest import network_record
 from lawful.verify import verify
 
 BLOCK = Metric(blocks=((np.arange(3), np.array([[2.0, 0.5, 0.25], [0.5, 1.0, 0.5], [0.25, 0.5, 3.0]])),))
@@ -117,7 +117,7 @@ LINEAR = count_laws("3-3-3 linear bias")
         ({"known": [["rotation", 3, 4]]}, "momentum only"),
         ({"known": [["detour", 3]]}, "more than one edge"),
         ({"known": [["magic", 3]]}, "unknown kind"),
-        ({"network": written(Architecture.parse("3-3-3 relu bias").to_dag())}, "do not act linearly alike"),
+        ({"network": network_record(Architecture.parse("3-3-3 relu bias").to_dag())}, "do not act linearly alike"),
         ({"network": {"architecture": 5}}, "missing"),
         ({"network": {}}, "missing"),
         ({"loss": "cross-entropy"}, "span"),

@@ -30,7 +30,7 @@ from lawful.result import Shown
 from lawful.sentences import audit as says
 from lawful.sources.activity import LayerActivity, activity
 from lawful.sources.opening import Source, open_free
-from lawful.sources.provenance import answered
+from lawful.sources.provenance import with_provenance
 from lawful.sources.summary import Summary, summarise
 from lawful.types import Floats
 
@@ -153,7 +153,7 @@ def audit(
         "activity": () if data is None else activity(dag, data),
     }
     advice = _recommendations(facts, box)
-    return answered(Audit(**facts, skipped=tuple(skipped), recommendations=advice), network)
+    return with_provenance(Audit(**facts, skipped=tuple(skipped), recommendations=advice), network)
 
 
 def _rescaled(

@@ -22,7 +22,7 @@ from lawful.fibers.monotone import MonotoneCheck
 from lawful.formats.queries.box import box_of
 from lawful.formats.queries.vnnlib import read_vnnlib
 from lawful.sources.opening import Source, open_graph
-from lawful.sources.provenance import answered, read_as
+from lawful.sources.provenance import read_as, with_provenance
 
 
 def distance(
@@ -102,7 +102,7 @@ def check(
             networks, joint_question(file, networks),
             seconds=seconds, threads=threads, scheduler=scheduler, seed=seed,
         )  # fmt: skip
-        return answered(several.found, *graphs)
+        return with_provenance(several.found, *graphs)
     where = BOX if box is None and monotone is not None else box
     answer = check_network(
         graph,
@@ -115,5 +115,5 @@ def check(
         seed=seed,
         threads=threads,
     )
-    answer = answered(answer, graph)
+    answer = with_provenance(answer, graph)
     return answer if where == box else read_as(answer, *(each.assuming(BOX_ASSUMED) for each in answer.readings))

@@ -12,7 +12,7 @@ from lawful.conservation.count import PROOF_SECONDS, count_laws
 from lawful.conservation.fields.momentum_and_metric import Flow
 from lawful.conservation.law_count import LawCount
 from lawful.sources.opening import Source, open, open_module
-from lawful.sources.provenance import answered
+from lawful.sources.provenance import with_provenance
 
 if TYPE_CHECKING:
     from lawful.symmetry import Symmetries
@@ -83,4 +83,4 @@ def symmetries(
     opened = open_module(network, model=model, activation=activation, order=order, seed=seed)
     size = opened.input_shape if input is None else input
     answer = read(opened.module, size, keywords=keywords, mode=mode, check=check, seed=seed)
-    return answered(answer, opened, trained=mode)
+    return with_provenance(answer, opened, trained=mode)

@@ -23,7 +23,7 @@ from lawful.network import Dag, Mlp
 from lawful.pruning.neurons.prune import Pruning, prune
 from lawful.result import Shown
 from lawful.sources.opening import Source, open_free
-from lawful.sources.provenance import answered
+from lawful.sources.provenance import with_provenance
 from lawful.types import Floats
 
 MOST_PARAMETERS = 20_000  # of a network that the page can move
@@ -100,7 +100,7 @@ def explore(
         other_source=other_source,
         verdict=None if second is None else same(layered, second, seconds=20.0, seed=seed),
     )
-    return answered(found, layered, *([] if second is None else [second]))
+    return with_provenance(found, layered, *([] if second is None else [second]))
 
 
 def _as_layers(network: Mlp | Dag) -> Mlp:

@@ -20,7 +20,7 @@ from lawful.formats.queries.box import box_of
 from lawful.network import Dag, Mlp
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.opening import Source, open, open_graph
-from lawful.sources.provenance import answered
+from lawful.sources.provenance import with_provenance
 
 if TYPE_CHECKING:
     from lawful.checkpoints.representative.orbit_member import Representative
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def identifiable(network: Source, *, seed: int = 0, **reading: Unpack[ReadOptions]) -> Identifiability:
     """Does the function determine the parameters, up to order and scale of neurons? (P4 Theorem 5)"""
     graph = _reduced(network, reading)
-    return answered(decide_identifiable(graph, seed=seed), graph)
+    return with_provenance(decide_identifiable(graph, seed=seed), graph)
 
 
 def fiber(network: Source, *, domain: str = "space", **reading: Unpack[DrawOptions]) -> DescribedFiber:
@@ -55,7 +55,7 @@ def regions(
     graph = _reduced(network, reading)
     if isinstance(box, str):
         box = box_of(box, graph)
-    return answered(count_regions(graph, box, facets=facets, each=each, seconds=seconds), graph)
+    return with_provenance(count_regions(graph, box, facets=facets, each=each, seconds=seconds), graph)
 
 
 def canonical(network: Source, **reading: Unpack[DrawOptions]) -> Canonical | Representative:
@@ -95,7 +95,7 @@ def fingerprint(
             raise LawfulError("exact numbers are hashed as a module has them: say `model` and `input` only")
         return orbit_fingerprints(sources, names, model=reading.get("model"), input=reading.get("input"))
     graphs = {name: _reduced(source, reading) for name, source in zip(names, sources, strict=True)}
-    return answered(group_networks(names, graphs.__getitem__), *graphs.values())
+    return with_provenance(group_networks(names, graphs.__getitem__), *graphs.values())
 
 
 def _without_seed(reading: DrawOptions) -> dict[str, Any]:

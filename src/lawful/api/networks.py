@@ -14,7 +14,7 @@ from lawful.sources.contents import contents
 from lawful.sources.files import Written, write
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.opening import Source, module_behind, open, open_free, open_graph
-from lawful.sources.provenance import answered, read_as
+from lawful.sources.provenance import read_as, with_provenance
 from lawful.sources.summary import Summary, TensorSummary, summarise
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def show(network: Source, **reading: Unpack[ReadOptions]) -> Summary | TensorSum
             raise
         return read_as(TensorSummary(str(network), tensors.layers, str(reason)), tensors)
     if isinstance(opened, ModuleNetwork):
-        return answered(TensorSummary(repr(opened), opened.reading.layers, opened.obstacle), opened)
-    return answered(settle(summarise(opened), opened), opened)
+        return with_provenance(TensorSummary(repr(opened), opened.reading.layers, opened.obstacle), opened)
+    return with_provenance(settle(summarise(opened), opened), opened)
 
 
 def convert(
@@ -48,7 +48,7 @@ def convert(
 ) -> Written:
     """Write a network in another format; the file's ending chooses it, the function stays the same."""
     graph = open_graph(network, seed=seed, **open_options(reading))
-    return answered(write(graph, out, dtype=dtype), graph)
+    return with_provenance(write(graph, out, dtype=dtype), graph)
 
 
 def audit(
@@ -79,4 +79,4 @@ def audit(
     if data is not None:
         raise LawfulError("data are for networks of layers: leave them out for this module")
     size = reading.get("input", getattr(opened, "input_shape", None))
-    return answered(audit_module(module, size, source=source, effort=effort), opened)
+    return with_provenance(audit_module(module, size, source=source, effort=effort), opened)

@@ -22,7 +22,7 @@ from lawful.papers.truncation.separation.separability import Separability, separ
 from lawful.result import Shown
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.opening import Source, open, open_free, open_graph
-from lawful.sources.provenance import answered
+from lawful.sources.provenance import with_provenance
 from lawful.training import (
     GradientFlow,
     HeavyBall,
@@ -115,7 +115,7 @@ def flow(
         "metric": None if metric is None else str(metric) if isinstance(metric, Metric) else "a metric of one's own",
         "kinks_not_located": list(getattr(at, "unlocated", ())),
     }  # fmt: skip
-    return answered(record(trajectory, laws, graph, words), opened, trained="")
+    return with_provenance(record(trajectory, laws, graph, words), opened, trained="")
 
 
 def laws_under(metric: Metric, network: Mlp | Dag) -> Quantities:
@@ -148,7 +148,7 @@ def compare(
     chosen = [each if isinstance(each, Optimizer) else Optimizer.parse(each) for each in words]
     opened = _with_weights(network, seed, reading)
     at, laws, _ = training_problem(opened, data, loss, seed)
-    return answered(compare_all(at, laws, chosen, until, seed=seed), opened, trained="")
+    return with_provenance(compare_all(at, laws, chosen, until, seed=seed), opened, trained="")
 
 
 def _with_weights(network: Source, seed: int, reading: ReadOptions) -> Mlp | Dag | ModuleNetwork:
@@ -204,7 +204,7 @@ def drawn_data(network: Mlp | Dag, loss: str, seed: int) -> tuple[Floats, Any]:
 def truncate(network: Source, data: Samples | Clusters, *, seed: int = 0, **reading: Unpack[ReadOptions]) -> Census:
     """Which training points each layer truncates, by class and coordinate (P2)."""
     graph = open_graph(network, seed=seed, **open_options(reading))
-    return answered(census(graph, _clusters(data)), graph)
+    return with_provenance(census(graph, _clusters(data)), graph)
 
 
 def truncation_flow(
@@ -292,4 +292,4 @@ def bottleneck(
     shape = opened.input_shape if isinstance(opened, ModuleNetwork) else None
     inputs = as_inputs(module, as_data(data).sized(shape))
     names, ratio = None if blocks is None else tuple(blocks), GAMMA if gamma is None else gamma
-    return answered(read_blocks(module, inputs, blocks=names, gamma_ratio=ratio, seed=seed), opened)
+    return with_provenance(read_blocks(module, inputs, blocks=names, gamma_ratio=ratio, seed=seed), opened)

@@ -22,7 +22,7 @@ from lawful.bounds.workers import workers
 from lawful.errors import LawfulError
 from lawful.network import Dag, Mlp
 from lawful.sources.opening import Source, open_pair
-from lawful.sources.provenance import answered
+from lawful.sources.provenance import with_provenance
 from lawful.types import Floats, Indices
 
 # Nothing tightens: since a bound last moved by this share of the gap, boxes have grown by this factor (beside a few
@@ -107,7 +107,7 @@ def distance(
         question, norm, low, high, time.monotonic() - started, interrupted, pair, spectral,
         ended == "stalled",
     )  # fmt: skip
-    return answered(found, *networks)
+    return with_provenance(found, *networks)
 
 
 def bound_of_difference(

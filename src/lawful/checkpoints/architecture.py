@@ -18,7 +18,7 @@ from lawful.program.domains.streamed import StreamedRun, evaluate_beside
 from lawful.program.frontends.export import ExportedModule
 from lawful.program.frontends.torch_export import read_exported
 from lawful.program.program import Program
-from lawful.sources.modules.functional_call import called_with
+from lawful.sources.modules.functional_call import call_with
 from lawful.symmetry.check import random_inputs, tensors_in
 
 
@@ -117,7 +117,7 @@ class CheckpointArchitecture:
             warnings.simplefilter("ignore")
             torch.default_generator.manual_seed(0)
             try:
-                found = called_with(self.module, wide, tuple(inputs))
+                found = call_with(self.module, wide, tuple(inputs))
             except RuntimeError as error:  # an operation without float64
                 fits = [tensor.shape for tensor in inputs] == [tensor.shape for tensor in self.inputs]
                 if self.program is None or not fits:

@@ -22,7 +22,7 @@ from lawful.checkpoints.rewrite.tensor_sources import TensorSource
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.io.reading import read_json
 from lawful.network import Mlp
-from lawful.network.reading import listed
+from lawful.network.reading import list_names
 from lawful.sources.checkpoints import hugging_face
 from lawful.sources.checkpoints.adapters import is_described
 from lawful.sources.checkpoints.load import fitting, is_factory, make_module, state_for
@@ -292,7 +292,7 @@ def _fitted(given: Mapping[str, torch.Tensor], module: nn.Module, source: str) -
                               "that are stored as integers have to be made into floating point first")  # fmt: skip
         state[name], keys[name] = values[0].detach(), back[held[0]]
     if unknown or missing:
-        parts = [f"the module has no {listed(unknown, 4)}"] * bool(unknown)
-        parts += [f"the checkpoint has no {listed(missing, 4)}"] * bool(missing)
+        parts = [f"the module has no {list_names(unknown, 4)}"] * bool(unknown)
+        parts += [f"the checkpoint has no {list_names(missing, 4)}"] * bool(missing)
         raise InvalidNetwork(f"{source} does not fit {type(module).__name__}: {'; '.join(parts)}")
     return OpenCheckpoint(state, keys, source)

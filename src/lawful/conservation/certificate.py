@@ -15,7 +15,7 @@ from lawful.conservation.rank_proof import RankProof
 from lawful.conservation.theorem_certificate import theorem_certificate
 from lawful.errors import Unsupported
 from lawful.formats.queries.metric import metric_json
-from lawful.network.digest import digest, written
+from lawful.network.digest import digest, network_record
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.program.core.straight_line import ProgramStep, StraightLineProgram
 
@@ -31,8 +31,8 @@ def certificate(count: LawCount) -> dict[str, Any]:
         return module_certificate(count, count.proof)
     if count.theorem and count.proved:
         return theorem_certificate(count)
-    if count.dag is None or count.witness is None or uncertified(count):
-        raise Unsupported(f"no certificate: {uncertified(count)}")
+    if count.dag is None or count.witness is None or why_uncertified(count):
+        raise Unsupported(f"no certificate: {why_uncertified(count)}")
     weights = count.region is not None  # at the φ level they do not matter
     body: dict[str, Any] = {
         "kind": "laws",
@@ -45,12 +45,15 @@ def certificate(count: LawCount) -> dict[str, Any]:
         "level": count.level,
         "loss": count.loss,
         "flow": _flow(count),
-        "network": written(count.dag, weights=weights),
+        "network": network_record(count.dag, weights=weights),
         "prime": count.witness.prime,
         "seed": count.witness.seed,
         "point": count.witness.point.tolist(),
         "brackets": list(count.witness.rows),
-        "known": [*(_named(law) for law in count.known if law.kind != "rest"), *(_part(part) for part in count.parts)],
+        "known": [
+            *(_law_record(law) for law in count.known if law.kind != "rest"),
+            *(_part(part) for part in count.parts),
+        ],
     }
     if count.region is not None:
         gates = [None if np.isnan(gate) else gate for gate in count.region.fixed.tolist()]
@@ -120,7 +123,7 @@ def _step(step: ProgramStep) -> dict[str, Any]:
     return found | ({"sizes": list(step.sizes)} if step.sizes else {})
 
 
-def uncertified(count: LawCount) -> str:
+def why_uncertified(count: LawCount) -> str:
     """Why a count has no certificate, or nothing if it has one."""
     if not count.proved:
         return f"not proved, but {count.status} ({count.reason})"
@@ -130,13 +133,13 @@ def uncertified(count: LawCount) -> str:
     return "" if whole else "it rests on a theorem, and nothing was computed that could be checked again"
 
 
-def _named(law: Law) -> list[Any]:
+def _law_record(law: Law) -> list[Any]:
     """The kind of a law and its neurons; for a combination, the laws that it adds up and their weights.
 
     Impulses and resting places come from the same law of gradient flow, which is named once.
     """
     if law.kind == "impulse":
-        return _named(law.factors[0])
+        return _law_record(law.factors[0])
     if law.kind == "still":
         plain = law.factors[0] if law.factors else law  # the verifier applies a metric itself
         return [law.kind, *law.nodes, [[edge, str(factor)] for (edge,), factor in plain.terms.items()]]

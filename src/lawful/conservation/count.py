@@ -17,7 +17,7 @@ from lawful.conservation.fields.momentum_and_metric import (
     Flow,
     MetricFields,
     Momentum,
-    checked_flow,
+    check_flow,
     independent_of_momentum,
     laws_of_momentum,
     under_metric,
@@ -34,7 +34,7 @@ from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.network.losses import output_gradients
 from lawful.sources.opening import Source, open, open_trained
-from lawful.sources.provenance import answered, read_as
+from lawful.sources.provenance import read_as, with_provenance
 from lawful.types import Residues
 
 LEVELS = ("phi", "near", "data")
@@ -80,7 +80,7 @@ def count_laws(
     loss = output_gradients(loss)
     if (level == "data") != (data is not None):
         raise LawfulError("the level 'data' and a data set go together")
-    flow = GradientFlow() if flow is None else checked_flow(flow)
+    flow = GradientFlow() if flow is None else check_flow(flow)
     shape: tuple[int, ...] | None
     if input_shape is not None and any(isinstance(size, tuple) for size in input_shape):
         from lawful.conservation.programs.single_tensor import with_one_input
@@ -99,7 +99,7 @@ def count_laws(
     asked = _Asked(
         level, data, loss, flow, check_prime(prime), seed, shape, mode or "train", classes_axis, seconds, progress
     )
-    count = answered(_counted(trained, asked), opened, trained=mode or "")
+    count = with_provenance(_count(trained, asked), opened, trained=mode or "")
     return read_as(count, *(each.assuming(*count.assumed) for each in count.readings)) if count.assumed else count
 
 
@@ -128,7 +128,7 @@ class _Asked:
     progress: Watch | None
 
 
-def _counted(source: Any, asked: _Asked) -> LawCount:
+def _count(source: Any, asked: _Asked) -> LawCount:
     level, data, loss, flow, seed = asked.level, asked.data, asked.loss, asked.flow, asked.seed
     if not isinstance(source, (Architecture, Mlp, Dag)):
         found = as_graph(source, asked.input_shape, asked.mode)
@@ -147,7 +147,7 @@ def _counted(source: Any, asked: _Asked) -> LawCount:
             }
             return count_module(source, asked.input_shape, **words)
         if asked.mode == "eval" and not _one_mode(source, asked.input_shape):
-            graph = _counted(found, asked)
+            graph = _count(found, asked)
             return replace(graph, mode="eval", assumed=(*graph.assumed, OTHER_MODE))
         source = found
     architecture = str(source) if isinstance(source, Architecture) else None

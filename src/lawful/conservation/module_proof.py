@@ -129,7 +129,7 @@ def prove_rank(
     if not words or (is_polynomial(program) and independent_modulo(program, *floats, words, columns)):
         return proof
     for precision in PRECISIONS:
-        found = enclosed(program, *floats, words, precision, budget)
+        found = enclose_brackets(program, *floats, words, precision, budget)
         if found is None:
             continue
         bound = inverse_bound(found[:, columns], precision)
@@ -147,7 +147,7 @@ def _binary(theta: Floats) -> tuple[Indices, int]:
     return np.asarray(whole >> max(spare, 0), dtype=np.intp), bits - max(spare, 0)
 
 
-def rounded(theta: Floats) -> Floats:
+def round_point(theta: Floats) -> Floats:
     """A point of few binary places."""
     return np.asarray(np.round(theta * 2.0**THETA_BITS) / 2.0**THETA_BITS)
 
@@ -162,10 +162,10 @@ def _inputs(case: Probe, program: StraightLineProgram, count: int, rows: int, ge
     """Random inputs of the program, the random numbers that it draws behind them."""
     runs = [Draw(kind, size, "") for kind, size in program.draws]
     numbers = _whole(sample_draws(runs, count, generator).numpy(), SAMPLE_BITS)
-    return np.concatenate([_given(case, count, rows, generator), numbers], axis=1)
+    return np.concatenate([_draw_inputs(case, count, rows, generator), numbers], axis=1)
 
 
-def _given(case: Probe, count: int, rows: int, generator: torch.Generator) -> Indices:
+def _draw_inputs(case: Probe, count: int, rows: int, generator: torch.Generator) -> Indices:
     shape = (count, rows, *case.input_shape)
     if case.vocabulary is not None:
         tokens = torch.randint(case.vocabulary, shape, generator=generator)
@@ -258,7 +258,7 @@ class ProofBudget:
         self.left -= process_time() - started
 
 
-def enclosed(
+def enclose_brackets(
     program: StraightLineProgram,
     theta: Floats,
     inputs: Floats,

@@ -20,7 +20,7 @@ from lawful.conservation.module_proof import program_of
 from lawful.conservation.programs.module_function import Probe, probe
 from lawful.errors import Unsupported
 from lawful.exact import PRIME, rank
-from lawful.sources.modules.functional_call import called_with
+from lawful.sources.modules.functional_call import call_with
 
 SPARE = 8
 
@@ -65,7 +65,7 @@ def reduce_module(
     inputs = case.draw(seed, samples)[0][:, 0]
 
     def image(weights: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = called_with(case.module, case.unflatten(weights), (inputs,))
+        found: torch.Tensor = call_with(case.module, case.unflatten(weights), (inputs,))
         return found.reshape(-1)
 
     slopes = jacrev(image)(theta).detach().numpy()

@@ -14,7 +14,7 @@ from lawful.conservation.known.law import Law, LawFamily
 from lawful.conservation.known.linear_on_data import still_laws
 from lawful.conservation.known.module_polynomial import MOST_MONOMIALS, independent_laws, search
 from lawful.conservation.law_count import LawCount
-from lawful.conservation.module_proof import ProofBudget, program_of, prove_rank, rounded
+from lawful.conservation.module_proof import ProofBudget, program_of, prove_rank, round_point
 from lawful.conservation.module_wording import ModuleWording
 from lawful.conservation.programs.identity import identities
 from lawful.conservation.programs.module_function import Probe
@@ -150,7 +150,7 @@ class Settling:
             if self.budget.refused:
                 break
             theta = case.theta(seed, spread).numpy()
-            theta = rounded(theta) if count.level == "phi" else theta
+            theta = round_point(theta) if count.level == "phi" else theta
             if self._same_sides(theta) and (proof := self._prove_rank(program, wanted, theta, seed)):
                 return proof, "somewhere"
         return None

@@ -40,12 +40,12 @@ def by_theorem(source: Architecture | Mlp | Dag, loss: str, flow: Flow) -> LawCo
     )
     hidden = sum(widths[1:-1])
     if len(widths) == 3 and 1.0 not in slopes:
-        return _settled(source, hidden, "proved", "P1 Example 3.6", "phi")
+        return _count_by_theorem(source, hidden, "proved", "P1 Example 3.6", "phi")
     if len(widths) == 3 and slopes == {1.0} and not biased:
-        return _settled(source, balanced_laws(widths), "proved", "P1 Corollary 4.4", "near")
+        return _count_by_theorem(source, balanced_laws(widths), "proved", "P1 Corollary 4.4", "near")
     if fits(source.parameters):
         return None
-    return _settled(source, hidden, "at least", "P1 Proposition 4.1", "near" if slopes == {1.0} else "phi")
+    return _count_by_theorem(source, hidden, "at least", "P1 Proposition 4.1", "near" if slopes == {1.0} else "phi")
 
 
 def _widths(source: Architecture | Mlp | Dag) -> tuple[int, ...] | None:
@@ -54,7 +54,7 @@ def _widths(source: Architecture | Mlp | Dag) -> tuple[int, ...] | None:
     return source.widths if isinstance(source, Mlp) else None
 
 
-def _settled(source: Architecture | Mlp | Dag, laws: int, status: str, theorem: str, claim: str) -> LawCount:
+def _count_by_theorem(source: Architecture | Mlp | Dag, laws: int, status: str, theorem: str, claim: str) -> LawCount:
     dag = source.to_dag() if source.parameters <= EXPLICIT else None
     known = known_laws(dag) if dag is not None and status == "proved" else LawFamily((), source.parameters)
     size = source.parameters

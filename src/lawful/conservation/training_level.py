@@ -15,8 +15,8 @@ from lawful.conservation.closure.lie_closure import Watch, close
 from lawful.conservation.count import count_laws
 from lawful.conservation.fields.gradient import Gradients, Pieces
 from lawful.conservation.law_count import LawCount
-from lawful.conservation.regions.forced_gates import gated, least_laws, sign_patterns
-from lawful.conservation.regions.pattern_search import bent
+from lawful.conservation.regions.forced_gates import gate_mask, least_laws, sign_patterns
+from lawful.conservation.regions.pattern_search import search_weights
 from lawful.exact import PRIME, to_residues
 from lawful.network import Dag, Role
 from lawful.network.dynamics import HeavyBall
@@ -68,7 +68,7 @@ def training_laws(
     (5, 8)
     """
     dag = count.dag
-    if dag is None or count.level != "phi" or isinstance(count.flow, HeavyBall) or not gated(dag).any():
+    if dag is None or count.level != "phi" or isinstance(count.flow, HeavyBall) or not gate_mask(dag).any():
         return None
     limits = next((limit for limit in SIZES if dag.parameters <= limit[0]), (0, 0, 0))
     looked_at = limits[1] if weights is None else weights
@@ -89,7 +89,7 @@ def training_laws(
     least = least_laws(count)
     hopeless = not count.proved or (least or 0) > count.laws or (always is not None and always[0] > count.laws)
     while not hopeless and best.laws > count.laws and tried < looked_at + limits[2]:
-        other = bent(_other_weights(place, seed, tried), count.dimensions[-1], seed + tried, STEPS)
+        other = search_weights(_other_weights(place, seed, tried), count.dimensions[-1], seed + tried, STEPS)
         again = _near(count, other, seed)
         tried += 1
         if again.laws <= best.laws:

@@ -170,10 +170,10 @@ class Wording:
         layers = sorted({layer for kind, layer in groups if kind in ("neuron", "pair")})
         front = [line for layer in layers for line in self._layer(groups["neuron", layer], groups["pair", layer])]
         for kind in ("sum", "weight", "rotation", "impulse", "rest"):
-            front += _shortened([self.law(law) for law in groups.get((kind, 0), [])])
+            front += _shorten([self.law(law) for law in groups.get((kind, 0), [])])
         sums = [self._sums(node, laws) for (kind, node), laws in groups.items() if kind == "still"]
-        front += _shortened(sums, 12)
-        return front + _shortened(lines, 20)
+        front += _shorten(sums, 12)
+        return front + _shorten(lines, 20)
 
     def _sums(self, node: int, laws: Sequence[Law]) -> str:
         """The sums of a neuron's weights that no sample moves: written out if there is one, else their number."""
@@ -198,10 +198,10 @@ class Wording:
         lines = [f"‖U{layer}[:,j]‖²{middle} − ‖U{layer + 1}[j,:]‖²   ({last}: {len(neurons)} laws)"]
         if len(neurons) == 1:
             lines = [self.law(neurons[0])]
-        return lines + _shortened([self.law(law) for law in pairs])
+        return lines + _shorten([self.law(law) for law in pairs])
 
 
-def _shortened(lines: list[str], most: int = 6) -> list[str]:
+def _shorten(lines: list[str], most: int = 6) -> list[str]:
     return lines if len(lines) <= most else [*lines[: most - 1], f"… and {len(lines) - most + 1} more of this kind"]
 
 

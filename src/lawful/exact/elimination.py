@@ -32,7 +32,7 @@ def rank(matrix: NDArray[Any], prime: int) -> int:
     """
     rows, columns = matrix.shape
     work = matrix.T if columns > rows else matrix  # the panels are then narrow and tall
-    residues = _centred(np.array(work, dtype=np.float64), prime)
+    residues = _centre(np.array(work, dtype=np.float64), prime)
     return len(_eliminate(residues, 0, 0, residues.shape[1], prime))
 
 
@@ -42,11 +42,11 @@ def independent_rows(matrix: NDArray[Any], prime: int) -> list[int]:
     >>> independent_rows(np.array([[1, 2], [2, 4], [0, 1]]), 8_388_593)
     [0, 2]
     """
-    residues = _centred(np.array(matrix.T, dtype=np.float64, order="C"), prime)
+    residues = _centre(np.array(matrix.T, dtype=np.float64, order="C"), prime)
     return _eliminate(residues, 0, 0, residues.shape[1], prime)
 
 
-def _centred(values: Floats, prime: int) -> Floats:
+def _centre(values: Floats, prime: int) -> Floats:
     """Residues between −p/2 and p/2, in place."""
     quotient = values * (1.0 / prime)
     np.rint(quotient, out=quotient)
@@ -81,7 +81,7 @@ def _eliminate_panel(work: Floats, row: int, start: int, stop: int, prime: int) 
         target = work[at:, column]
         if pivots:
             target -= work[at:, before] @ work[row:at, column]
-            _centred(target, prime)
+            _centre(target, prime)
         found = target.nonzero()[0]
         if not len(found):
             continue
@@ -91,10 +91,10 @@ def _eliminate_panel(work: Floats, row: int, start: int, stop: int, prime: int) 
         factors, line = work[at + 1 :, column], work[at, column + 1 : stop]
         inverse = pow(int(work[at, column]), -1, prime)
         factors *= inverse - prime if inverse > prime // 2 else inverse
-        _centred(factors, prime)
+        _centre(factors, prime)
         if pivots:
             line -= work[at, before] @ work[row:at, column + 1 : stop]
-            _centred(line, prime)
+            _centre(line, prime)
         pivots.append(column)
         if at + 1 == len(work):
             break
@@ -119,7 +119,7 @@ def _subtract_product(target: Floats, left: Floats, right: Floats, prime: int) -
         rows = target[first : first + 1024]
         for inner in range(0, left.shape[1], DEPTH):
             rows -= left[first : first + 1024, inner : inner + DEPTH] @ right[inner : inner + DEPTH]
-            _centred(rows, prime)
+            _centre(rows, prime)
 
 
 def nullspace(matrix: NDArray[Any], prime: int) -> Residues:

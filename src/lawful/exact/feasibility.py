@@ -55,7 +55,7 @@ def solution(matrix: Integers, wanted: Sequence[int], columns: Sequence[int]) ->
     >>> solution(np.array([[1, 2], [1, -1]], dtype=object), [3, 3], [0])
     Solution(entries={0: Fraction(3, 1)})
     """
-    direct = _solved(matrix[:, list(columns)], wanted) if columns else None
+    direct = _solve(matrix[:, list(columns)], wanted) if columns else None
     if direct is None or min(direct) < 0:
         return None
     return Solution({column: value for column, value in zip(columns, direct, strict=True) if value})
@@ -75,7 +75,7 @@ def integers(rows: NDArray[np.float64]) -> Integers:
     return found
 
 
-def _solved(matrix: Integers, wanted: Sequence[int]) -> list[Fraction] | None:
+def _solve(matrix: Integers, wanted: Sequence[int]) -> list[Fraction] | None:
     """One exact solution of an overdetermined system, free unknowns 0; None if there is none."""
     rows, unknowns = matrix.shape
     joined = [[*(int(v) for v in matrix[row]), int(wanted[row])] for row in range(rows)]

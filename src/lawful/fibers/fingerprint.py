@@ -21,7 +21,7 @@ from lawful.fibers.shallow.normal_form import NormalForm, minimal_network, norma
 from lawful.network import Mlp
 from lawful.result import Shown
 from lawful.sources.opening import Source, open_graph
-from lawful.sources.provenance import answered
+from lawful.sources.provenance import with_provenance
 from lawful.types import Floats
 
 MOST_EXACT = 2_000  # parameters up to which a network is brought to its standard place in rationals
@@ -97,7 +97,7 @@ def canonical(network: Source, *, tolerance: float | None = None) -> Canonical:
     regime, complete = _regime(stack, stack_of(found))
     complete = complete and len(exact.visible) == len(form.visible)
     blocks = [stack.row(layer) for layer in range(below)] + _form_blocks(form)
-    return answered(Canonical(whole.to_mlp(), regime, complete, tuple(blocks), slack), found)
+    return with_provenance(Canonical(whole.to_mlp(), regime, complete, tuple(blocks), slack), found)
 
 
 def fingerprint(network: Source, *, digits: int | None = None) -> Fingerprint:
@@ -114,7 +114,7 @@ def fingerprint(network: Source, *, digits: int | None = None) -> Fingerprint:
     words = [f"{value:.{places}f}" for value in sketches.sum(axis=0) + 0.0]
     shapes = [str(block.shape) for block in form.blocks]
     code = hashlib.sha256("|".join([*shapes, *words]).encode()).hexdigest()[:32]
-    return answered(Fingerprint(code, form.regime, form.complete, places, sketches.ravel()), found)
+    return with_provenance(Fingerprint(code, form.regime, form.complete, places, sketches.ravel()), found)
 
 
 class Library:

@@ -25,7 +25,7 @@ from lawful.network import Dag, Mlp
 from lawful.network.assemble import as_mlp
 from lawful.outward import at_least, at_most
 from lawful.sources.opening import Source, open_pair
-from lawful.sources.provenance import answered
+from lawful.sources.provenance import with_provenance
 
 METHOD = "certified bounds of the largest difference"
 
@@ -117,7 +117,7 @@ def same(
     start = time.perf_counter()
     networks = open_pair(first, second, seed=seed)
     verdict = _decided(networks, box, exact, tolerance, within, start + seconds, seed)
-    return answered(replace(verdict, seconds=time.perf_counter() - start), *networks)
+    return with_provenance(replace(verdict, seconds=time.perf_counter() - start), *networks)
 
 
 def _decided(

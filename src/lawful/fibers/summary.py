@@ -29,7 +29,7 @@ from lawful.network import Dag, Mlp
 from lawful.network.assemble import as_mlp
 from lawful.result import Shown
 from lawful.sources.opening import Source, open_graph
-from lawful.sources.provenance import answered
+from lawful.sources.provenance import with_provenance
 
 MOST_COMPONENTS = 4096  # components looked at before the count is left open
 MOST_PARAMETERS = 20_000  # whose freedoms are counted in rationals
@@ -143,7 +143,7 @@ def describe_fiber(network: Source, domain: str = "space", seed: int = 0) -> Des
     if domain not in ("space", "orthant"):
         raise LawfulError(f"the domain is space or orthant, not {domain[:40]!r}")
     found = open_graph(network)
-    return answered(_described(found, domain, seed), found)
+    return with_provenance(_described(found, domain, seed), found)
 
 
 def _described(network: Mlp | Dag, domain: str, seed: int) -> DescribedFiber:

@@ -12,7 +12,7 @@ from lawful.fibers.counterexample import Counterexample
 from lawful.fibers.regions.domain import Domain
 from lawful.fibers.reparametrisations import SymmetryStep
 from lawful.network import Dag, Mlp
-from lawful.network.digest import digest, written
+from lawful.network.digest import digest, network_record
 from lawful.result import Shown, truth_of
 
 
@@ -115,7 +115,7 @@ def certificate(verdict: Verdict, first: Mlp | Dag, second: Mlp | Dag) -> dict[s
         "kind": "same",
         "version": 2,
         "about": [digest(network) for network in (first, second)],
-        "networks": [mlp_json(net) if isinstance(net, Mlp) else written(net) for net in (first, second)],
+        "networks": [mlp_json(net) if isinstance(net, Mlp) else network_record(net) for net in (first, second)],
         "box": box,
         "verdict": verdict.verdict,
         "within": asdict(verdict.within) if isinstance(verdict, Equal) else None,

@@ -17,7 +17,7 @@ from lawful.invariant_set.paths import Apart, WeightPath
 from lawful.invariant_set.points.points_with_zeros import free_flows
 from lawful.invariant_set.rebalance import Rebalanced
 from lawful.network import Mlp
-from lawful.network.digest import digest, written
+from lawful.network.digest import digest, network_record
 
 
 def certificate(found: Components) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def certificate(found: Components) -> dict[str, Any]:
         "about": [_digest(found.dag) if own else digest(as_dag(found.dag), weights=False)],
         "connected": None if open_answer else found.connected,
         "log2_components": found.log2_components,
-        "network": _written(found.dag) if own else written(as_dag(found.dag), weights=False),
+        "network": _written(found.dag) if own else network_record(as_dag(found.dag), weights=False),
         "denominator": balance.denominator,
         "tolerance": balance.slack,
         "balance": list(balance.units),
@@ -110,7 +110,7 @@ def _digest(graph: Balanced) -> str:
 
 
 def _written(graph: Balanced) -> dict[str, Any]:
-    return written_entries(graph) if isinstance(graph, EntryGraph) else written(graph)
+    return written_entries(graph) if isinstance(graph, EntryGraph) else network_record(graph)
 
 
 def rebalance_certificate(network: Mlp | Balanced, done: Rebalanced) -> dict[str, Any]:
@@ -141,8 +141,8 @@ def rebalance_certificate(network: Mlp | Balanced, done: Rebalanced) -> dict[str
         "kind": "rebalance",
         "version": 1,
         "about": [digest(before), digest(after)],
-        "before": written(before),
-        "after": written(after),
+        "before": network_record(before),
+        "after": network_record(after),
         "factors": factors.tolist(),
         "rounding": _up(worst),
         "target": done.target.tolist(),

@@ -23,7 +23,7 @@ from lawful.network import Dag, Mlp, Role
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.opening import Source, module_behind, open_free
 from lawful.sources.opening import open as open_any
-from lawful.sources.provenance import answered
+from lawful.sources.provenance import with_provenance
 from lawful.types import Floats, Indices
 
 if TYPE_CHECKING:
@@ -358,7 +358,7 @@ def told(result: Result, *graphs: Mlp | Balanced) -> Result:
     """The result, which says how its networks were read; modules are read as they train."""
     modules = [graph for graph in graphs if isinstance(graph, EntryGraph)]
     opened = (_as_module(graph) if isinstance(graph, EntryGraph) else graph for graph in graphs)
-    return answered(result, *opened, trained="train" if modules else None)
+    return with_provenance(result, *opened, trained="train" if modules else None)
 
 
 def _as_module(graph: EntryGraph) -> ModuleNetwork:

@@ -94,7 +94,7 @@ class Value:
         check_terms(len(first.nodes) + len(second.nodes))
         rows = np.concatenate([_rows(first.indptr), _rows(second.indptr)])
         nodes = np.concatenate([first.nodes, second.nodes])
-        terms = _merged(rows, nodes, np.concatenate([first.coefficients, second.coefficients]), first.size)
+        terms = _merge_terms(rows, nodes, np.concatenate([first.coefficients, second.coefficients]), first.size)
         biased = first.biased | second.biased
         return Value(shape, *terms, first.bias + second.bias, biased, first.weighted or second.weighted)
 
@@ -106,7 +106,7 @@ class Value:
         places = _spans(self.indptr, matrix.columns)
         rows = np.repeat(matrix.rows, counts)
         products = np.repeat(matrix.entries, counts) * self.coefficients[places]
-        terms = _merged(rows, self.nodes[places], products, size)
+        terms = _merge_terms(rows, self.nodes[places], products, size)
         offsets = matrix.entries * self.bias[matrix.columns]
         bias: Floats = np.bincount(matrix.rows, offsets, minlength=size).astype(np.float64)
         biased = np.bincount(matrix.rows, self.biased[matrix.columns], minlength=size) > 0
@@ -188,7 +188,7 @@ class Assembly:
         slopes = np.concatenate([np.ones(self.inputs), *(group.slopes for group in groups), np.ones(int(biases))])
         make = useful_dag if drop_useless else Dag
         arrays = np.concatenate(tails), np.concatenate(heads), np.concatenate(weights), slopes
-        return layered(make(self._names(value.size, biases), roles, *arrays))
+        return as_layers(make(self._names(value.size, biases), roles, *arrays))
 
     def settle(self, value: Value) -> Value:
         """The same entries, each at most one node: sums that are needed more than once get linear nodes."""
@@ -211,7 +211,7 @@ class Assembly:
         return [f"x{i}" for i in range(self.inputs)] + hidden + ends
 
 
-def layered(dag: Dag) -> Mlp | Dag:
+def as_layers(dag: Dag) -> Mlp | Dag:
     """The `Mlp` with the same edges, if the graph is layered and every layer complete; else the graph."""
     widths = [len(dag.inputs), *np.bincount(dag.levels[dag.hidden], minlength=1)[1:].tolist(), len(dag.outputs)]
     if sum(below * above for below, above in itertools.pairwise(widths)) > dag.parameters:
@@ -225,7 +225,7 @@ def layered(dag: Dag) -> Mlp | Dag:
 
 def as_mlp(dag: Dag) -> Mlp | None:
     """The `Mlp` whose graph this is, name by name and weight by weight in the same order; None if there is none."""
-    found = layered(dag) if dag.weights is not None else dag
+    found = as_layers(dag) if dag.weights is not None else dag
     if not isinstance(found, Mlp):
         return None
     twin = found.to_dag()
@@ -263,7 +263,7 @@ def _spans(indptr: Indices, rows: Indices) -> Indices:
     return np.asarray(np.repeat(begin, length) + offsets)
 
 
-def _merged(rows: Indices, nodes: Indices, coefficients: Floats, size: int) -> tuple[Indices, Indices, Floats]:
+def _merge_terms(rows: Indices, nodes: Indices, coefficients: Floats, size: int) -> tuple[Indices, Indices, Floats]:
     """Terms sorted by row and node, those of one node in one row summed; explicit zeros stay."""
     keys = rows * (nodes.max(initial=0) + 1) + nodes
     steps = np.diff(keys)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
 from lawful.network.dag import Dag
-from lawful.network.intervals import activated, lower_sums
+from lawful.network.intervals import activation_range, lower_sums
 from lawful.network.validity import Role
 from lawful.types import Floats, Mask
 
@@ -62,7 +62,7 @@ def preactivation_bounds(
         starts = level.indptr[:-1]
         lower[nodes] = lower_sums(theta, np.where(rising, below[tails], above[tails]), starts)
         upper[nodes] = -lower_sums(-theta, np.where(rising, above[tails], below[tails]), starts)
-        below[nodes], above[nodes] = activated(lower[nodes], upper[nodes], dag.slopes[nodes])
+        below[nodes], above[nodes] = activation_range(lower[nodes], upper[nodes], dag.slopes[nodes])
     return lower, upper
 
 

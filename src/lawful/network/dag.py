@@ -162,11 +162,11 @@ class Dag:
 
     def descendants(self, nodes: int | Sequence[int] | Indices) -> Mask:
         """Mask of the nodes that a path from `nodes` reaches, `nodes` excluded unless one is below another."""
-        return topology.reached(len(self.names), self.tails, self.heads, nodes)
+        return topology.reachable(len(self.names), self.tails, self.heads, nodes)
 
     def ancestors(self, nodes: int | Sequence[int] | Indices) -> Mask:
         """Mask of the nodes from which a path leads to `nodes`."""
-        return topology.reached(len(self.names), self.heads, self.tails, nodes)
+        return topology.reachable(len(self.names), self.heads, self.tails, nodes)
 
     # Evaluation
 

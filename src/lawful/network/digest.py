@@ -43,10 +43,10 @@ def digest(network: Mlp | Dag, *, weights: bool = True) -> str:
     return f"architecture:{found.hexdigest()}"
 
 
-def written(network: Mlp | Dag, *, weights: bool = True) -> dict[str, Any]:
+def network_record(network: Mlp | Dag, *, weights: bool = True) -> dict[str, Any]:
     """A network in a certificate: roles of its nodes, edges, slopes of hidden nodes, weights or null.
 
-    >>> written(Mlp([[[2.0]], [[3.0]]]))
+    >>> network_record(Mlp([[[2.0]], [[3.0]]]))
     {'roles': [0, 1, 2], 'edges': [[0, 1], [1, 2]], 'slopes': [0.0], 'weights': [2.0, 3.0]}
     """
     dag = network.to_dag()
@@ -65,7 +65,7 @@ def with_layers(network: Mlp | Dag) -> dict[str, Any]:
     {'weights': [[[2.0]], [[3.0]]], 'biases': [None, None], 'slopes': [0.0]}
     """
     if isinstance(network, Dag):
-        return written(network)
+        return network_record(network)
     return {
         "weights": [weight.tolist() for weight in network.weights],
         "biases": [None if bias is None else bias.tolist() for bias in network.biases],

@@ -57,7 +57,7 @@ def lower_sums(weights: Floats, values: Floats, starts: Indices) -> Floats:
         return np.asarray(np.where(np.isfinite(total), total - error, -np.inf))  # after an overflow nothing is known
 
 
-def activated(lower: Floats, upper: Floats, slopes: Floats) -> tuple[Floats, Floats]:
+def activation_range(lower: Floats, upper: Floats, slopes: Floats) -> tuple[Floats, Floats]:
     """The range of `max(z, 0) + slope min(z, 0)` over an interval, rounded outwards."""
     under, over = zip(*(_negative_part(end, slopes) for end in (lower, upper)), strict=True)
     # Where z ≤ 0 the ends are slope·z, in either order; where z ≥ 0 the activation is the identity.

@@ -113,7 +113,7 @@ class Mlp:
             matrix, vector = (weight, bias) if not tensor else (_like(values, weight), _like(values, bias))
             values = values @ matrix.T + (0.0 if vector is None else vector)
             if slope != 1.0:
-                values = _bent(values, slope)
+                values = _leaky_relu(values, slope)
             layers.append(values)
         return layers
 
@@ -187,7 +187,7 @@ def _layers(dag: Dag) -> list[NDArray[np.intp]]:
     return [dag.inputs, *(layer for layer in found if len(layer)), dag.outputs]
 
 
-def _bent(values: Any, slope: float) -> Any:
+def _leaky_relu(values: Any, slope: float) -> Any:
     """Leaky ReLU, 0 at −∞ if the slope is 0 (0·∞ is not a number)."""
     if isinstance(values, np.ndarray):
         return np.where(values > 0, values, slope * values) if slope else np.maximum(values, 0.0)

@@ -92,10 +92,10 @@ def assumed_in_training(shared: Iterable[str], kinds: Iterable[str]) -> tuple[st
     return tuple(found)
 
 
-def listed(names: Iterable[str], most: int = 6) -> str:
+def list_names(names: Iterable[str], most: int = 6) -> str:
     """A few names for a sentence.
 
-    >>> listed(["a", "b", "c"], most=2)
+    >>> list_names(["a", "b", "c"], most=2)
     'a, b and 1 more'
     """
     every = list(names)

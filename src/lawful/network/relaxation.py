@@ -117,7 +117,7 @@ class _Steps:
 def _tighten(dag: Dag, steps: _Steps, level: int, nodes: Indices, box: Box, low: Floats, high: Floats) -> None:
     """Replace the bounds of some nodes of a level by better ones, in place."""
     step = steps.levels[level]
-    rows = step.matrix[np.searchsorted(step.nodes, nodes)] if _sorted(step.nodes) else _rows(step, nodes)
+    rows = step.matrix[np.searchsorted(step.nodes, nodes)] if _in_order(step.nodes) else _rows(step, nodes)
     start = np.zeros((2 * len(nodes), len(dag.names)))
     start[: len(nodes), step.tails] = rows
     start[len(nodes) :, step.tails] = -rows
@@ -131,7 +131,7 @@ def _tighten(dag: Dag, steps: _Steps, level: int, nodes: Indices, box: Box, low:
             low[nodes] = np.where(lower > low[nodes], lower, low[nodes])
 
 
-def _sorted(nodes: Indices) -> bool:
+def _in_order(nodes: Indices) -> bool:
     return bool((np.diff(nodes) > 0).all())
 
 

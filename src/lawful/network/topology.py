@@ -65,7 +65,7 @@ def find_cycle(count: int, tails: Indices, heads: Indices) -> list[int] | None:
     return walk[walk.index(walk[-1]) :][::-1]
 
 
-def reached(count: int, tails: Indices, heads: Indices, start: int | Sequence[int] | Indices) -> Mask:
+def reachable(count: int, tails: Indices, heads: Indices, start: int | Sequence[int] | Indices) -> Mask:
     """Mask of the nodes at the end of a path with at least one edge from `start`."""
     successors = Successors(count, tails, heads)
     found = np.zeros(count, dtype=bool)
@@ -80,7 +80,7 @@ def reached(count: int, tails: Indices, heads: Indices, start: int | Sequence[in
 def useless(hidden: Mask, tails: Indices, heads: Indices) -> Mask:
     """Mask of the hidden nodes that no path joins to both a source and a sink that are not hidden."""
     ends = np.flatnonzero(~hidden)
-    return hidden & ~(reached(len(hidden), tails, heads, ends) & reached(len(hidden), heads, tails, ends))
+    return hidden & ~(reachable(len(hidden), tails, heads, ends) & reachable(len(hidden), heads, tails, ends))
 
 
 def groups_cut_off(count: int, tails: Indices, heads: Indices) -> list[Indices]:

@@ -60,14 +60,14 @@ def activity(dag: Dag, data: Data) -> tuple[LayerActivity, ...]:
                     width=len(nodes),
                     never=tuple(dag.names[v] for v in nodes[~firing.any(axis=0)]),
                     always=tuple(dag.names[v] for v in nodes[firing.all(axis=0)]),
-                    truncated=tuple(_truncated(label, firing[chosen]) for label, chosen in groups),
+                    truncated=tuple(_truncated_share(label, firing[chosen]) for label, chosen in groups),
                     dimension=effective_dimension(values[:, nodes]),
                 )
             )
     return tuple(found)
 
 
-def _truncated(label: str, firing: NDArray[np.bool_]) -> Truncated:
+def _truncated_share(label: str, firing: NDArray[np.bool_]) -> Truncated:
     whole, gone = firing.all(axis=1), ~firing.any(axis=1)
     return Truncated(label, int(whole.sum()), int((~whole & ~gone).sum()), int(gone.sum()))
 

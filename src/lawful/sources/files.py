@@ -22,7 +22,7 @@ from lawful.formats.tensors.matrices import layers_of
 from lawful.formats.tensors.shards import refuse_lone_shard, weight_map, weights_in, write_folder
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
-from lawful.network.reading import Reading, carrying, listed
+from lawful.network.reading import Reading, carrying, list_names
 from lawful.outward import at_most
 
 EXACT = "float64"
@@ -106,12 +106,12 @@ def _read(
 def load_arrays(path: Path, kind: str) -> arrays.StoredArrays:
     """The named arrays of a `.safetensors`, `.pt` or `.npz` file, or of all shards of an index."""
     if kind == "index":
-        return _joined(path)
+        return _join_shards(path)
     refuse_lone_shard(path)
     return _load_file(path, kind)
 
 
-def _joined(index: Path) -> arrays.StoredArrays:
+def _join_shards(index: Path) -> arrays.StoredArrays:
     homes = weight_map(index)
     parts = [(index.with_name(name), name) for name in sorted(set(homes.values()))]
     for file, name in parts:
@@ -123,7 +123,7 @@ def _joined(index: Path) -> arrays.StoredArrays:
     if len(set(names)) < len(names):
         raise InvalidNetwork(f"{next(name for name in names if names.count(name) > 1)[:80]!r} is in two shards")
     if missing := set(homes) - set(names):
-        raise InvalidNetwork(f"no shard holds {listed(sorted(missing), 3)}")
+        raise InvalidNetwork(f"no shard holds {list_names(sorted(missing), 3)}")
     return arrays.StoredArrays(
         {name: array for part in found for name, array in part.arrays.items()},
         {name: kind for part in found for name, kind in part.dtypes.items()},

@@ -26,7 +26,7 @@ from lawful.network.reading import IN_EVAL, Reading, carrying
 from lawful.sources import files
 from lawful.sources.checkpoints.load import filled, is_factory, make_module, state_of
 from lawful.sources.modules.module_network import ModuleNetwork
-from lawful.sources.provenance import Opened, described
+from lawful.sources.provenance import Opened, describe
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +72,7 @@ def open_source(source: Any, chosen: ReadingOptions) -> Opened:
     """The network that any source stands for, read as the options say."""
     if isinstance(source, (Architecture, Mlp, Dag, ModuleNetwork)):
         chosen.refuse("a network is complete", but=("input_shape", "drop_useless"))
-        return described(source)
+        return describe(source)
     if isinstance(source, Mapping):
         return _from_state(source, chosen)
     if isinstance(source, (str, os.PathLike)):

@@ -14,7 +14,7 @@ Opened = Architecture | Mlp | Dag | ModuleNetwork
 Result = TypeVar("Result")
 
 
-def answered(result: Result, *networks: Opened, trained: str | None = None) -> Result:
+def with_provenance(result: Result, *networks: Opened, trained: str | None = None) -> Result:
     """The result, which now says how the networks that it is about were read.
 
     `result.reading` is the network's, or what was read of all of them; `result.readings` has each. An answer about
@@ -24,7 +24,7 @@ def answered(result: Result, *networks: Opened, trained: str | None = None) -> R
     >>> components("3-4-2 relu").reading.assumed
     ("random weights: PyTorch's default initialisation, seed 0",)
     """
-    readings = [described(network).reading for network in networks]
+    readings = [describe(network).reading for network in networks]
     found = tuple(each for each in readings if each is not None)
     if trained is not None:
         found = tuple(each.in_training(trained) for each in found)
@@ -33,12 +33,12 @@ def answered(result: Result, *networks: Opened, trained: str | None = None) -> R
 
 def read_as(result: Result, *found: Reading) -> Result:
     """The result with the readings that it rests on."""
-    object.__setattr__(result, "reading", found[0] if len(found) == 1 else joined(found))
+    object.__setattr__(result, "reading", found[0] if len(found) == 1 else join_readings(found))
     object.__setattr__(result, "readings", found)
     return result
 
 
-def joined(readings: tuple[Reading, ...]) -> Reading:
+def join_readings(readings: tuple[Reading, ...]) -> Reading:
     """What was read, assumed and ignored in several networks."""
     return Reading(
         ", ".join(each.format for each in readings),
@@ -49,7 +49,7 @@ def joined(readings: tuple[Reading, ...]) -> Reading:
     )
 
 
-def described(network: Opened) -> Opened:
+def describe(network: Opened) -> Opened:
     """A network made in Python says so."""
     if isinstance(network, (Architecture, ModuleNetwork)) or network.reading is not None:
         return network

@@ -22,7 +22,7 @@ def examples(module: nn.Module, given: Input | Sequence[Input] | None) -> list[t
     [(torch.Size([2, 3]), torch.float32), (torch.Size([2, 4]), torch.int64)]
     """
     if given is None:
-        given = _guessed(module)
+        given = _guess_inputs(module)
     if isinstance(given, list) and given and all(isinstance(each, str) and "=" in each for each in given):
         given = ";".join(given)
     if isinstance(given, str) and "=" in given:
@@ -72,7 +72,7 @@ def _example(module: nn.Module, given: Any) -> torch.Tensor:
     return torch.zeros((BATCH, *size), dtype=kind, device=own.device)
 
 
-def _guessed(module: nn.Module) -> Any:
+def _guess_inputs(module: nn.Module) -> Any:
     """The inputs of a module that states their sizes, as one read from an ONNX file does, or whose first layer does."""
     if sizes := getattr(module, "input_sizes", ()):
         return list(sizes)

@@ -57,7 +57,7 @@ def symmetries(
         raise LawfulError(f"mode is 'train' or 'eval', not {mode!r}")
     refuse_hooks_of_parameters(module)
     inputs = [] if keywords and not input else examples(module, input)
-    exported, mode, note = exported_for(module, inputs, keywords, mode)
+    exported, mode, note = export_for(module, inputs, keywords, mode)
     named = dict(module.named_parameters())
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
     program = read_exported(exported, trains=True)
@@ -73,7 +73,7 @@ def symmetries(
     return check_symmetries(found, module, inputs, exported, seed=seed)
 
 
-def exported_for(
+def export_for(
     module: nn.Module, inputs: Sequence[Any], keywords: Mapping[str, Any] | None, mode: Mode
 ) -> tuple[ExportedModule, Mode, str]:
     """The graph in the mode asked for; in eval mode, and said so, where only train mode branches on random numbers."""
@@ -123,7 +123,7 @@ def summarise(
         parameters=sum(math.prod(shape) for shape in trained.values()),
         spaces=tuple(spaces),
         dead=(*dead_parameters(dead, demands.shapes), *unused_parameters(demands.unused, trained)),
-        pinned=_pinned(demands),
+        pinned=_pinned_operations(demands),
         mode=mode,
         log10_discrete=log10_permutations(gauges, solution),
         noted=_words(program, shifts.unread, mode),
@@ -131,7 +131,7 @@ def summarise(
     )
 
 
-def _pinned(demands: Demands) -> tuple[Pinned, ...]:
+def _pinned_operations(demands: Demands) -> tuple[Pinned, ...]:
     """Each operation without a rule, and the parameters whose spaces it touches."""
     if not demands.unknown:
         return ()

@@ -34,11 +34,11 @@ from lawful.symmetry.check import (
     random_point,
     refuse_other_training,
 )
-from lawful.symmetry.demands.labels import flat, narrowed
+from lawful.symmetry.demands.labels import flat, narrow
 from lawful.symmetry.demands.reading import Demands, read_graph
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.laws.families import Parameters
-from lawful.symmetry.module_symmetries import exported_for, module_of, summarise
+from lawful.symmetry.module_symmetries import export_for, module_of, summarise
 from lawful.symmetry.result import Mode, Symmetries
 from lawful.symmetry.solver.gauge_solution import GaugeSolution, solve
 from lawful.symmetry.solver.shift_solution import solve_shifts
@@ -296,7 +296,7 @@ def scaling_laws(
     module, input = module_of(module, input)
     refuse_hooks_of_parameters(module)
     inputs = examples(module, input)
-    exported, mode, note = exported_for(module, inputs, None, mode)
+    exported, mode, note = export_for(module, inputs, None, mode)
     named = dict(module.named_parameters())
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
     program = read_exported(exported, trains=True)
@@ -345,7 +345,7 @@ def _graph(demands: Demands, solution: GaugeSolution, dead: Mapping[str, Mask]) 
     still = {name: np.asarray(dead[name]).reshape(shapes[name]) for name in demands.fields if name in dead}
     for name, own in demands.fields.items():
         rank = len(shapes[name])
-        small = [narrowed(field) for field in own]
+        small = [narrow(field) for field in own]
         fields[name] = tuple(each.reshape((1,) * (rank - each.dim()) + tuple(each.shape)).numpy() for each in small)
         for labels in fields[name]:
             table = powers[labels.reshape(-1)]

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
 from lawful.network import Dag, Mlp
-from lawful.network.digest import digest, written
+from lawful.network.digest import digest, network_record
 from lawful.training.integration.trajectory import Trajectory
 
 POINTS = 4  # snapshots kept in a certificate
@@ -40,7 +40,7 @@ def certificate(
         "kind": "flow",
         "version": 1,
         "about": [digest(dag.with_theta(weights)) for weights in (theta[0], theta[-1])],
-        "network": written(dag, weights=False),
+        "network": network_record(dag, weights=False),
         "x": np.asarray(x, dtype=np.float64).tolist(),
         "y": targets.tolist(),
         "loss": loss,

@@ -23,7 +23,7 @@ from lawful.sentences import lineage
 from lawful.sentences.lineage import RELATION_WORDS, Relation
 from lawful.sources.activity import effective_dimension
 from lawful.sources.opening import Model, Source
-from lawful.sources.provenance import answered, read_as
+from lawful.sources.provenance import read_as, with_provenance
 from lawful.training.problems.losses import find_loss
 from lawful.types import Floats
 
@@ -159,7 +159,7 @@ def diff_graphs(first: Mlp | Dag, second: Mlp | Dag, *, data: Data | None, loss:
         lineage=lineage,
         untested=untested,
     )
-    return answered(found, first, second)
+    return with_provenance(found, first, second)
 
 
 def _lineage(first: Mlp | Dag, second: Mlp | Dag) -> tuple[Lineage | None, str]:

@@ -18,7 +18,7 @@ from lawful.checkpoints.compare.uniqueness import UniquenessVerdict
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.random_members import random_member
 from lawful.checkpoints.rewrite.folds import DropFold, State
-from lawful.network.reading import listed
+from lawful.network.reading import list_names
 from lawful.outward import at_most
 from lawful.program.table import OperatorFamily
 from lawful.result import Shown, truth_of
@@ -194,7 +194,7 @@ def _equal(found: WeightComparison) -> CheckpointVerdict:
     words += f"; stored numbers are rounded at {unit:.1e}"
     dropped = {each.tensor for each in found.architecture.folds if isinstance(each, DropFold)}
     if unseen := [each.tensor for each in worked if each.tensor in dropped]:
-        words += f"; left out, since no output sees them: {listed(unseen, 4)}"
+        words += f"; left out, since no output sees them: {list_names(unseen, 4)}"
     return CheckpointVerdict("equal", within, epsilon, words, found, None)
 
 

@@ -30,7 +30,7 @@ from lawful.checkpoints.opening import CheckpointPair
 from lawful.checkpoints.relations.tensor_changes import NearestTensors, TensorChange, change_of, nearest_tensors
 from lawful.checkpoints.relations.verdict import NEAR, Lineage, trace_lineage
 from lawful.checkpoints.rewrite.folds import State
-from lawful.network.reading import listed
+from lawful.network.reading import list_names
 from lawful.result import Shown
 from lawful.sentences.lineage import RELATION_WORDS, Relation
 
@@ -167,7 +167,7 @@ def _relation(lineage: Lineage, distances: Sequence[NearestTensors], held: Share
     replaced = [each.tensor for each in distances if each.product < REPLACED * sqrt(each.squares[0] * each.squares[1])]
     words += f"; the median weight matrix is {lineage.apart:.2g} of its size apart"
     if lineage.apart < NEAR:
-        words += f"; of A, {listed(replaced, 4)} were replaced" if replaced else ""
+        words += f"; of A, {list_names(replaced, 4)} were replaced" if replaced else ""
         return "child", f"{words} (which of the two came first, or a third before both, is not told)"
     if held is None:
         return "relative", words

@@ -175,9 +175,9 @@ def _page(count: LawCount, training: TrainingLaws | None, seed: int, source: str
 
 def _save_proof(count: LawCount, path: Path) -> bool:
     """Write the proof, or say why there is none."""
-    from lawful.conservation.certificate import certificate, uncertified
+    from lawful.conservation.certificate import certificate, why_uncertified
 
-    missing = uncertified(count)
+    missing = why_uncertified(count)
     if missing:
         typer.echo(f"lawful: {path} was not written: {missing}", err=True)
     else:

@@ -57,10 +57,10 @@ def miss(dag: Dag, levels: int, flow: object, constants: Floats | None) -> float
         given += [np.asarray(flow.diagonal)] if flow.diagonal is not None else [block for _, block in flow.blocks]
     bits = max((_bits(values) for values in given), default=0.0)
     field = _log_paths(dag) + (length + 2) * bits + log2(4 * size)  # log2 of the sum of |coefficients| of an entry
-    return missed(size, levels, field, degree)
+    return miss_probability(size, levels, field, degree)
 
 
-def missed(size: int, levels: int, field: float, degree: int) -> float:
+def miss_probability(size: int, levels: int, field: float, degree: int) -> float:
     """The same from the entries of fields: log2 of the sum of their coefficients' sizes, and their degree."""
     entry = levels * field + (levels - 1) * log2(2 * levels * degree)
     minor = size * (entry + log2(max(size, 2)))

@@ -104,17 +104,17 @@ def _memory() -> int:
 
 def fits(size: int) -> bool:
     """Whether the matrix of brackets and its copy fit in half of the memory."""
-    return _needed(size) <= _memory() // 2
+    return _rows_needed(size) <= _memory() // 2
 
 
 def refuse_if_too_large(size: int) -> None:
     """Raise before allocating when the matrix of brackets and its copy cannot fit in memory."""
     if not fits(size):
         raise Unsupported(
-            f"{size:,} state variables need about {_needed(size) / 1e9:.3g} GB for the rank, "
+            f"{size:,} state variables need about {_rows_needed(size) / 1e9:.3g} GB for the rank, "
             f"more than half of the {_memory() / 1e9:.3g} GB of this machine"
         )
 
 
-def _needed(size: int) -> int:
+def _rows_needed(size: int) -> int:
     return 40 * size**2  # the brackets as int64, a float64 copy to eliminate, temporaries

@@ -11,7 +11,7 @@ from math import ceil, log2
 
 import numpy as np
 
-from lawful.conservation.closure.error_probability import ENOUGH, MOST_RUNS, missed, random_prime
+from lawful.conservation.closure.error_probability import ENOUGH, MOST_RUNS, miss_probability, random_prime
 from lawful.conservation.closure.lie_closure import MOST_WORK, SPARE
 from lawful.conservation.closure.program_brackets import Sampled
 from lawful.exact import rank
@@ -45,20 +45,22 @@ def directions(
     best: tuple[int, ...] = (0,)
     error = 1.0
     for number in range(MOST_RUNS):
-        found = _closed(program, at_most, classes, random_prime(seed, number), seed + number)
+        found = _close_brackets(program, at_most, classes, random_prime(seed, number), seed + number)
         if found is None:
             return None
         if found[-1] > best[-1]:
             best, error = found, 1.0
         if best[-1] >= at_most:
             return best, 0.0
-        error *= missed(program.parameters, len(found), *size)
+        error *= miss_probability(program.parameters, len(found), *size)
         if error <= ENOUGH:
             break
     return (best, error) if error < 1 else None
 
 
-def _closed(program: StraightLineProgram, at_most: int, classes: int, prime: int, seed: int) -> tuple[int, ...] | None:
+def _close_brackets(
+    program: StraightLineProgram, at_most: int, classes: int, prime: int, seed: int
+) -> tuple[int, ...] | None:
     """Brackets of fresh random fields at one random point, level by level, until they add nothing."""
     rng = np.random.default_rng((seed, prime))
     theta = rng.integers(prime, size=program.parameters)

@@ -78,7 +78,7 @@ def _terms(field: Field, level: int) -> Callable[..., tuple[torch.Tensor, torch.
 
     def terms(state: torch.Tensor, samples: Any) -> tuple[torch.Tensor, torch.Tensor]:
         outer = partial(_apply, field, samples[-1])
-        before = partial(_swapped, inner, samples[:-1])
+        before = partial(_swap, inner, samples[:-1])
         value, ahead = outer(state), before(state)
         return jvp(outer, (state,), (ahead,))[1], jvp(before, (state,), (value,))[1]
 
@@ -89,7 +89,7 @@ def _with_size(field: Field, level: int) -> Field:
     """A bracket, and behind it the length of what it is the difference of."""
     if level == 0:
         plain = _bracket(field, 0)
-        return lambda state, samples: _extended(plain(state, samples))
+        return lambda state, samples: _extend(plain(state, samples))
     terms = _terms(field, level)
 
     def sized(state: torch.Tensor, samples: Any) -> torch.Tensor:
@@ -99,7 +99,7 @@ def _with_size(field: Field, level: int) -> Field:
     return sized
 
 
-def _extended(vector: torch.Tensor) -> torch.Tensor:
+def _extend(vector: torch.Tensor) -> torch.Tensor:
     return torch.cat([vector, vector.norm()[None]])
 
 
@@ -107,7 +107,7 @@ def _apply(field: Field, sample: Any, state: torch.Tensor) -> torch.Tensor:
     return field(state, *sample)
 
 
-def _swapped(field: Field, samples: Any, state: torch.Tensor) -> torch.Tensor:
+def _swap(field: Field, samples: Any, state: torch.Tensor) -> torch.Tensor:
     return field(state, samples)
 
 
@@ -117,7 +117,7 @@ def brackets(case: Probe, flow: Flow, state: torch.Tensor, level: int, count: in
     samples = _samples(case, level, count, seed)
     try:
         with composite():
-            rows = _mapped(function, state, samples, count).detach().numpy()
+            rows = _map_brackets(function, state, samples, count).detach().numpy()
     except Exception as error:
         raise Unsupported(f"the module cannot be differentiated {level + 1} times: {first_line(error)}") from None
     if not np.isfinite(rows).all():
@@ -129,7 +129,7 @@ def brackets(case: Probe, flow: Flow, state: torch.Tensor, level: int, count: in
     return np.asarray(rows / np.maximum(lengths, 1e-12 * max(typical, 1e-300)))
 
 
-def _mapped(function: Field, state: torch.Tensor, samples: Any, count: int) -> torch.Tensor:
+def _map_brackets(function: Field, state: torch.Tensor, samples: Any, count: int) -> torch.Tensor:
     """All brackets at once, or one by one for modules that vmap does not cover."""
     try:
         return vmap(function, in_dims=(None, 0), chunk_size=CHUNK)(state, samples)
@@ -158,7 +158,7 @@ def contradiction(case: Probe, flow: Flow, state: torch.Tensor, level: int, seed
     *inner, outer = [tuple(part[0] for part in sample) for sample in _samples(case, level, 1, seed)]
     with composite():
         first = partial(_apply, field, outer)
-        second = partial(_swapped, _bracket(field, level - 1), inner)
+        second = partial(_swap, _bracket(field, level - 1), inner)
         ahead, value = second(state), first(state)
         exact = jvp(first, (state,), (ahead,))[1], jvp(second, (state,), (value,))[1]
         off = []

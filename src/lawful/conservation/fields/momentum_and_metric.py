@@ -26,10 +26,10 @@ Flow = GradientFlow | HeavyBall | Metric
 ACCEPTED = "GradientFlow(decay), HeavyBall(friction) with a constant friction, or a Metric of constant blocks"
 
 
-def checked_flow(flow: object) -> Flow:
+def check_flow(flow: object) -> Flow:
     """The flow, if its laws can be counted; otherwise an error that names the flows that can.
 
-    >>> checked_flow(HeavyBall(lambda t: 3 / t))
+    >>> check_flow(HeavyBall(lambda t: 3 / t))
     Traceback (most recent call last):
     lawful.errors.LawfulError: laws of momentum are not counted; accepted: GradientFlow(decay), HeavyBall(friction) ...
     """

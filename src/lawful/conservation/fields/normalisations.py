@@ -40,7 +40,7 @@ def _layer_norm(
     *rest: object,
 ) -> Tensor:
     axes = tuple(range(values.ndim - len(normalized_shape), values.ndim))
-    return _affine(_standardised(values, axes, eps), weight, bias)
+    return _affine(_standardise(values, axes, eps), weight, bias)
 
 
 def _batch_norm(
@@ -56,10 +56,10 @@ def _batch_norm(
     shape = (1, -1, *(1,) * (values.ndim - 2))
     if training or running_mean is None or running_var is None:
         axes = (0, *range(2, values.ndim))
-        found = _standardised(values, axes, eps)
+        found = _standardise(values, axes, eps)
     else:
         found = (values - running_mean.view(shape)) * (running_var.view(shape) + eps).rsqrt()
-    return _affine(found, _viewed(weight, shape), _viewed(bias, shape))
+    return _affine(found, _broadcast_view(weight, shape), _broadcast_view(bias, shape))
 
 
 def _group_norm(
@@ -67,8 +67,8 @@ def _group_norm(
 ) -> Tensor:
     shape = (1, -1, *(1,) * (values.ndim - 2))
     grouped = values.reshape(values.shape[0], num_groups, -1)
-    found = _standardised(grouped, (2,), eps).reshape(values.shape)
-    return _affine(found, _viewed(weight, shape), _viewed(bias, shape))
+    found = _standardise(grouped, (2,), eps).reshape(values.shape)
+    return _affine(found, _broadcast_view(weight, shape), _broadcast_view(bias, shape))
 
 
 def _instance_norm(
@@ -84,8 +84,8 @@ def _instance_norm(
     if not use_input_stats:
         return _batch_norm(values, running_mean, running_var, weight, bias, eps=eps)
     shape = (1, -1, *(1,) * (values.ndim - 2))
-    found = _standardised(values, tuple(range(2, values.ndim)), eps)
-    return _affine(found, _viewed(weight, shape), _viewed(bias, shape))
+    found = _standardise(values, tuple(range(2, values.ndim)), eps)
+    return _affine(found, _broadcast_view(weight, shape), _broadcast_view(bias, shape))
 
 
 def _rms_norm(
@@ -133,7 +133,7 @@ def _detach(values: Tensor) -> Tensor:
     return held
 
 
-def _standardised(values: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
+def _standardise(values: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
     centred = values - values.mean(axes, keepdim=True)
     return centred * ((centred * centred).mean(axes, keepdim=True) + eps).rsqrt()
 
@@ -143,7 +143,7 @@ def _affine(values: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tenso
     return scaled if bias is None else scaled + bias
 
 
-def _viewed(value: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
+def _broadcast_view(value: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
     return None if value is None else value.view(shape)
 
 

@@ -63,14 +63,14 @@ def flow_box(
     >>> found.weights.shape, found.error < 1e-15
     ((8,), True)
     """
-    passed, weights = passed_number(count, theta, part)
+    passed, weights = signal_of_part(count, theta, part)
     if not 1 <= digits <= MOST_DIGITS:
         raise LawfulError(f"between 1 and {MOST_DIGITS} digits, not {digits}")
     if not np.isfinite(time) or (level is not None and not np.isfinite(level)):
         raise LawfulError("the time and the level of a law are finite numbers")
     decay = count.flow.decay if isinstance(count.flow, GradientFlow) else 0.0
     growth = arb(decay) * arb(time)
-    goal = float(passed.number(_grown(weights, growth)).mid()) if level is None else float(level)
+    goal = float(passed.number(_grow(weights, growth)).mid()) if level is None else float(level)
     bits = int(digits * 3.33) + SPARE_BITS
     for _ in range(TRIES):
         balls = passed.reach(weights, goal, bits, growth)
@@ -84,11 +84,11 @@ def flow_box(
     return FlowBox(passed.part, goal, np.array(middles), float(np.nextafter(error, np.inf)), tuple(balls))
 
 
-def _grown(weights: Floats, growth: arb) -> Balls:
+def _grow(weights: Floats, growth: arb) -> Balls:
     return [arb(float(weight)) * growth.exp() for weight in weights]
 
 
-def passed_number(count: LawCount, theta: ArrayLike, part: int = 0) -> tuple[PassedNumber, Floats]:
+def signal_of_part(count: LawCount, theta: ArrayLike, part: int = 0) -> tuple[PassedNumber, Floats]:
     """What a part of a counted network passes on, and the part's weights among θ."""
     if count.dag is None or not 0 <= part < len(count.parts):
         raise LawfulError(f"this count has {len(count.parts)} parts whose laws have no closed form, not a part {part}")
@@ -136,7 +136,7 @@ class PassedNumber:
         before = ctx.prec
         ctx.prec = bits
         try:
-            start = _grown(weights, growth)
+            start = _grow(weights, growth)
             way = arb(goal) - self.number(start)
         finally:
             ctx.prec = before

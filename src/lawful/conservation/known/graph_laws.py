@@ -113,8 +113,8 @@ def _neuron(node: int, into: Edges, out_of: Edges) -> Law:
 
 
 def _pair(first: int, second: int, into: list[Edges], out_of: list[Edges]) -> Law:
-    terms: dict[Monomial, Fraction] = {_sorted(edge, into[second][at]): ONE for at, edge in into[first].items()}
-    more = {_sorted(edge, out_of[second][at]): -ONE for at, edge in out_of[first].items()}
+    terms: dict[Monomial, Fraction] = {_in_order(edge, into[second][at]): ONE for at, edge in into[first].items()}
+    more = {_in_order(edge, out_of[second][at]): -ONE for at, edge in out_of[first].items()}
     return Law("pair", (first, second), terms | more)
 
 
@@ -130,5 +130,5 @@ def _output_sum(node: int, out_of: Edges, dag: Dag) -> Law:
     return Law("sum", (node,), {(out_of[int(output)],): ONE for output in dag.outputs})
 
 
-def _sorted(first: int, second: int) -> Monomial:
+def _in_order(first: int, second: int) -> Monomial:
     return (first, second) if first <= second else (second, first)

@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lawful.conservation.known.flow_box import passed_number
+from lawful.conservation.known.flow_box import signal_of_part
 from lawful.conservation.law_count import LawCount
 from lawful.conservation.wording import Wording
 from lawful.errors import LawfulError
@@ -55,7 +55,7 @@ def level_sets(
     >>> found.values.shape, len(found.lines) > 3, found.error < 1e-9
     ((17, 17), True, True)
     """
-    passed, start = passed_number(count, theta, part)
+    passed, start = signal_of_part(count, theta, part)
     if len(set(weights)) < 2 or not all(0 <= place < len(start) for place in weights):
         raise LawfulError(f"a plane is spanned by two different weights of the {len(start)} of this part")
     first, second = weights

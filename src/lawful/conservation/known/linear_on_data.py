@@ -87,9 +87,9 @@ class _Sample:
             for first, second in zip(terms.first.tolist(), terms.second.tolist(), strict=True):
                 yield [(whole[a], whole[b]) for a, b in zip(first, second, strict=True)]
         elif FUNCTIONS[step.kind].rational:
-            yield from ([(whole[ONE], _inverse(x))] if _known(x) else [(OPAQUE, x)] for x in whole[:-2])
+            yield from ([(whole[ONE], _inverse(x))] if _is_known(x) else [(OPAQUE, x)] for x in whole[:-2])
         else:  # a function of 0 need not be 0
-            yield from ([(OPAQUE, OPAQUE if _known(x) else x)] for x in whole[:-2])
+            yield from ([(OPAQUE, OPAQUE if _is_known(x) else x)] for x in whole[:-2])
 
     def _merged(self, number: int, place: int, terms: Sequence[tuple[Value, Value]]) -> Value:
         """The sum of products: linear if every one is; else what is linear in it enters something that is not."""
@@ -97,11 +97,11 @@ class _Sample:
         linear: Form = {}
         entering: list[Form] = []
         for a, b in terms:
-            if (_known(a) and a == 0) or (_known(b) and b == 0):
+            if (_is_known(a) and a == 0) or (_is_known(b) and b == 0):
                 continue
-            if _known(a) and _known(b):
+            if _is_known(a) and _is_known(b):
                 total += a * b
-            elif (_known(a) and isinstance(b, dict)) or (_known(b) and isinstance(a, dict)):
+            elif (_is_known(a) and isinstance(b, dict)) or (_is_known(b) and isinstance(a, dict)):
                 factor, form = (a, b) if isinstance(b, dict) else (b, a)
                 for at, value in form.items():
                     linear[at] = linear.get(at, flint.fmpq(0)) + factor * value
@@ -143,10 +143,10 @@ class _Sample:
             start += self.steps[source].length
 
     def _zero(self, number: int) -> Any:
-        return np.array([_known(value) and value == 0 for value in self.values[number]], dtype=bool)
+        return np.array([_is_known(value) and value == 0 for value in self.values[number]], dtype=bool)
 
 
-def _known(value: Value) -> bool:
+def _is_known(value: Value) -> bool:
     return isinstance(value, flint.fmpq)
 
 

@@ -135,7 +135,7 @@ def search(samples: Samples, size: int, degree: int, seed: int) -> tuple[tuple[L
     points, fields = samples(PRIME, seed, len(forms) + len(table) + SPARE)
     found = nullspace(_equations(points, fields, forms, table, PRIME), PRIME)
     at = residues(seed, (9,), [0], size, PRIME).T
-    slopes = np.array([(row % PRIME).tolist() for row in _combined(found, at, forms, table)]).reshape(-1, size)
+    slopes = np.array([(row % PRIME).tolist() for row in _combine_gradients(found, at, forms, table)]).reshape(-1, size)
     plain = [number for number, line in enumerate(found) if not line[: len(forms)].any()]
     kept, rows = [], slopes[plain]
     polynomial = rank(rows, PRIME) if plain else 0
@@ -178,7 +178,7 @@ def _inverse(values: Residues, prime: int) -> Residues:
     return found
 
 
-def _combined(lines: Residues, at: Residues, forms: list[LabelledForm], table: Indices) -> Residues:
+def _combine_gradients(lines: Residues, at: Residues, forms: list[LabelledForm], table: Indices) -> Residues:
     """The gradients of combinations at a point: how fast they change along each axis."""
     axes = np.eye(len(at), dtype=np.int64)
     each = _equations(np.repeat(at, len(at), axis=1), axes, forms, table, PRIME)

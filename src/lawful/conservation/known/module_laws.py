@@ -78,7 +78,7 @@ def conserved_laws(
         if count := found.keep(Law("weight", (), {(position,): ONE}) for position in resting):
             found.words.append(f"{count} entries of {name} never move")
     for left, right in combinations(sides, 2):
-        grouped = ((left, _grouped(right, len(left.rows))), (_grouped(left, len(right.rows)), right))
+        grouped = ((left, _group_by_channel(right, len(left.rows))), (_group_by_channel(left, len(right.rows)), right))
         for first, second in ((left, right), *grouped):
             if len(first.rows) == len(second.rows):
                 _balance(first, second, found)
@@ -103,7 +103,7 @@ def _structural(found: Found, laws: Iterable[Law], theta: Mapping[str, torch.Ten
     found.words += [f"{words} of {', '.join(names)}: {count} laws" for (words, names), count in counts.items()]
 
 
-def _grouped(side: ChannelSide, channels: int) -> ChannelSide:
+def _group_by_channel(side: ChannelSide, channels: int) -> ChannelSide:
     """Columns of a layer after a flattening, gathered by the channel they came from."""
     count = len(side.rows)
     if not side.name.endswith("ᵀ") or count % channels or count == channels or channels == 1:

@@ -37,7 +37,7 @@ def square_laws(case: Probe, seed: int, spread: float) -> list[Law]:
     _, values, vectors = np.linalg.svd(system / np.maximum(sizes, 1e-300), full_matrices=True)
     rank = int((values > SMALL * values[0]).sum()) if len(values) and values[0] else 0
     found = []
-    for line in _reduced(vectors[rank:]):
+    for line in _row_echelon_form(vectors[rank:]):
         factors = [Fraction(float(value)).limit_denominator(DENOMINATOR) for value in line]
         if np.abs(np.array([float(factor) for factor in factors]) - line).max(initial=0.0) > 1e-6:
             continue
@@ -63,7 +63,7 @@ def _units(case: Probe) -> Iterator[Indices]:
             yield from table.movedim(axis, 0).reshape(shape[axis], -1).numpy()
 
 
-def _reduced(rows: Floats) -> Floats:
+def _row_echelon_form(rows: Floats) -> Floats:
     """The reduced row echelon form, with the largest pivots first."""
     table = rows.copy()
     done = 0

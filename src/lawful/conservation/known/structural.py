@@ -105,11 +105,11 @@ def _mean(family: MeanLaw, positions: Mapping[str, torch.Tensor]) -> Law:
 def _product(terms: Terms, one: tuple[int, float], other: tuple[int, float], factor: Fraction) -> None:
     """`(a + c)(b + d)` without its constant."""
     (a, c), (b, d) = one, other
-    _added(terms, (min(a, b), max(a, b)), factor)
+    _add_term(terms, (min(a, b), max(a, b)), factor)
     if d:
-        _added(terms, (a,), factor * Fraction(d))
+        _add_term(terms, (a,), factor * Fraction(d))
     if c:
-        _added(terms, (b,), factor * Fraction(c))
+        _add_term(terms, (b,), factor * Fraction(c))
 
 
 def _rows(family: ScaleLaws | SumLaws, positions: Mapping[str, torch.Tensor]) -> Iterator[Law]:
@@ -129,7 +129,7 @@ def _rows(family: ScaleLaws | SumLaws, positions: Mapping[str, torch.Tensor]) ->
                 if squares:
                     _product(terms, (edge, centre), (edge, centre), Fraction(weight))
                 else:
-                    _added(terms, (edge,), Fraction(weight))
+                    _add_term(terms, (edge,), Fraction(weight))
         yield Law("neuron" if squares else "sum", (), terms)
 
 
@@ -145,13 +145,13 @@ def _columns(family: ColumnLaws, positions: Mapping[str, torch.Tensor]) -> Itera
         for column in range(1 if family.contrast else 0, family.columns):
             terms: Terms = {}
             for row, weight in members:
-                _added(terms, (rows[row][column],), weight)
+                _add_term(terms, (rows[row][column],), weight)
                 if family.contrast:
-                    _added(terms, (rows[row][0],), -weight)
+                    _add_term(terms, (rows[row][0],), -weight)
             yield Law("sum", (), terms)
 
 
-def _added(terms: Terms, monomial: Monomial, factor: Fraction) -> None:
+def _add_term(terms: Terms, monomial: Monomial, factor: Fraction) -> None:
     total = terms.get(monomial, Fraction(0)) + factor
     if total:
         terms[monomial] = total

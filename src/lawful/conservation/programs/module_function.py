@@ -15,16 +15,16 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.overrides import TorchFunctionMode
 
 from lawful.conservation.programs.reals import without_casts
-from lawful.conservation.programs.single_tensor import joined, several_tensors, with_classes_last
+from lawful.conservation.programs.single_tensor import join_outputs, several_tensors, with_classes_last
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
-from lawful.network.reading import listed
+from lawful.network.reading import list_names
 from lawful.program.frontends.export import twin_of
 from lawful.program.frontends.torch_function import read_function
 from lawful.program.passes.kinks import has_kinks
 from lawful.sources.modules.classes import classes_axis as axis_of_classes
 from lawful.sources.modules.classes import vocabulary_of
 from lawful.sources.modules.convert import input_shapes
-from lawful.sources.modules.functional_call import called_with
+from lawful.sources.modules.functional_call import call_with
 from lawful.sources.modules.randomness import Draw, drawn, opened, read_draws, sample_draws
 from lawful.sources.modules.trained_field import drop_hooks, follows_gradient, refuse_hooks_of_parameters
 
@@ -96,7 +96,7 @@ class Probe:
                 held[name] = numbers[: buffer.numel()].reshape(buffer.shape)
                 numbers = numbers[buffer.numel() :]
         with drawn(numbers if self.random else None):
-            found: torch.Tensor = called_with(self.module, {**tensors, **held}, (inputs,))
+            found: torch.Tensor = call_with(self.module, {**tensors, **held}, (inputs,))
         return found
 
     @property
@@ -222,7 +222,7 @@ def _look(
     if not trainable:
         raise InvalidNetwork("the module has no trainable parameters")
     if data is None and input_shape is None:
-        input_shape = _guessed_shape(twin)
+        input_shape = _guess_shape(twin)
     shape = tuple(np.shape(data)[1:]) if data is not None else tuple(input_shape or ())
     vocabulary = vocabulary_of(twin, shape)
     points = None
@@ -237,13 +237,13 @@ def _look(
         if mode == "train":
             iterated = _hold_iterations(twin)
             _refuse_changes(twin, batch, shape)
-        first = _called(twin, batch, shape)
+        first = _call(twin, batch, shape)
         if not isinstance(first, torch.Tensor):
             if loss == "cross-entropy" and several_tensors(first):
                 raise Unsupported("cross-entropy of a module with several outputs: which of them are classes?")
-            twin = joined(twin)
+            twin = join_outputs(twin)
         drop_hooks(twin, batch)
-        draws = read_draws(lambda: _called(twin, batch, shape))
+        draws = read_draws(lambda: _call(twin, batch, shape))
         if loss == "cross-entropy":
             twin, words = _with_classes(twin, batch, shape, classes_axis, vocabulary)
             assumed += words
@@ -261,9 +261,9 @@ def _look(
         )  # fmt: skip
         dropped = {draw.function for draw in draws} if mode == "train" else _drawn_in_training(module, batch)
     if iterated:
-        assumed += (f"train mode: the vectors {listed(iterated)} of power iterations may be any",)
+        assumed += (f"train mode: the vectors {list_names(iterated)} of power iterations may be any",)
     if dropped:
-        assumed += (RANDOM_IN[mode].format(listed(sorted(dropped))),)
+        assumed += (RANDOM_IN[mode].format(list_names(sorted(dropped))),)
     return replace(found, has_modes=has_modes or bool(dropped), assumed=assumed)
 
 
@@ -280,7 +280,7 @@ def _with_classes(
     twin: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...], axis: int | None, vocabulary: int | None
 ) -> tuple[torch.nn.Module, tuple[str, ...]]:
     """The module with the classes of cross-entropy on its last axis, and what was assumed of them."""
-    sizes = tuple(_called(twin, batch, shape).shape)
+    sizes = tuple(_call(twin, batch, shape).shape)
     chosen = axis_of_classes(sizes, tokens=vocabulary is not None, axis=axis)
     words: tuple[str, ...] = ()
     if len(sizes) > 2 and axis is None:
@@ -294,7 +294,7 @@ def _is_piecewise(twin: torch.nn.Module, tensors: dict[str, torch.Tensor], batch
 
     def output(held: dict[str, torch.Tensor], inputs: torch.Tensor) -> Any:
         with opened():
-            return called_with(twin, held, (inputs,))
+            return call_with(twin, held, (inputs,))
 
     try:
         return has_kinks(read_function(output, {name: value.detach() for name, value in tensors.items()}, [batch]))
@@ -350,14 +350,14 @@ def _hold_iterations(module: torch.nn.Module) -> tuple[str, ...]:
 def _refuse_changes(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> None:
     """A module whose calls change what later calls compute has no one field that training follows."""
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    _called(module, batch, shape)
+    _call(module, batch, shape)
     changed = [name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])]
     with torch.no_grad():
         for name in changed:
             module.get_buffer(name).copy_(before[name])
     if changed:
         raise Unsupported(
-            f"in train mode every call changes {listed(changed)}, which later calls may read: "
+            f"in train mode every call changes {list_names(changed)}, which later calls may read: "
             "what training follows is not known"
         )
 
@@ -377,8 +377,8 @@ def _mixes(module: torch.nn.Module, batch: torch.Tensor, output: torch.Tensor) -
 def _output(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """What it computes with all gates open; refused if the same draws give something else."""
     with opened():
-        first: torch.Tensor = _called(module, batch, shape)
-        again: torch.Tensor = _called(module, batch, shape)
+        first: torch.Tensor = _call(module, batch, shape)
+        again: torch.Tensor = _call(module, batch, shape)
     if not torch.equal(first, again):
         raise Unsupported("the module is random in a way that is not read: two runs on one input differ")
     if not first.is_floating_point() or not first.requires_grad:
@@ -388,14 +388,14 @@ def _output(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]
     return first.detach()
 
 
-def _called(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> Any:
+def _call(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> Any:
     try:
         return module(batch)
     except Exception as error:
         raise _FailingModule(f"the module fails on an input of size {shape}: {first_line(error)}") from None
 
 
-def _guessed_shape(module: torch.nn.Module) -> tuple[int, ...]:
+def _guess_shape(module: torch.nn.Module) -> tuple[int, ...]:
     for shape in input_shapes(module):
         with torch.no_grad(), suppress(Exception):  # whatever the module's own code raises
             module(torch.zeros((MIXED, *shape), dtype=torch.float64))

@@ -43,9 +43,9 @@ class _WithoutCasts(TorchFunctionMode):
     ) -> Any:
         if getattr(func, "__name__", "") in CASTS and args and isinstance(args[0], torch.Tensor):
             return args[0].double()
-        args, kwargs = tree_map(_widened, (args, kwargs or {}))
+        args, kwargs = tree_map(_to_float64, (args, kwargs or {}))
         return func(*args, **kwargs)
 
 
-def _widened(value: Any) -> Any:
+def _to_float64(value: Any) -> Any:
     return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value

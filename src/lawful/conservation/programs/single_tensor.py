@@ -21,16 +21,16 @@ def with_one_input(network: Any, sizes: Sequence[Any]) -> tuple[torch.nn.Module,
         raise LawfulError(f"several inputs are for modules, not for a {type(network).__name__}")
     if not all(isinstance(size, tuple) and all(isinstance(n, int) and n > 0 for n in size) for size in given):
         raise LawfulError(f"sizes of several inputs are like ((3,), (2, 4)), not {sizes!r}")
-    return packed(copy.deepcopy(network), given), (sum(prod(size) for size in given),)
+    return pack_inputs(copy.deepcopy(network), given), (sum(prod(size) for size in given),)
 
 
-def packed(module: torch.nn.Module, sizes: Sequence[Size]) -> torch.nn.Module:
+def pack_inputs(module: torch.nn.Module, sizes: Sequence[Size]) -> torch.nn.Module:
     """The module, reading one vector that holds its inputs one after the other; its class is changed.
 
     >>> class Sum(torch.nn.Module):
     ...     def forward(self, x, y):
     ...         return x + y.sum((1, 2))[:, None]
-    >>> packed(Sum(), [(2,), (1, 3)])(torch.ones(1, 5)).tolist()
+    >>> pack_inputs(Sum(), [(2,), (1, 3)])(torch.ones(1, 5)).tolist()
     [[4.0, 4.0]]
     """
     own: Any = type(module)
@@ -44,7 +44,7 @@ def packed(module: torch.nn.Module, sizes: Sequence[Size]) -> torch.nn.Module:
     return module
 
 
-def joined(module: torch.nn.Module) -> torch.nn.Module:
+def join_outputs(module: torch.nn.Module) -> torch.nn.Module:
     """The module, returning all its floating-point outputs as one vector for each sample; its class is changed.
 
     The cache of keys and values that language models return beside their outputs is none.

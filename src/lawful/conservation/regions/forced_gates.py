@@ -57,16 +57,16 @@ def sign_patterns(dag: Dag, most: int = MOST_SETS, *, all_layers: bool = True) -
     None where these are too many. Or, unless `all_layers` are asked for, later neurons get gates unlike any other: laws
     that hold then are identities in those gates, and hold whatever they are.
     """
-    settled = _settled(dag)
+    settled = _settled_neurons(dag)
     groups = [
         (nodes, OPPOSITE if first else EQUAL if settled[nodes].all() else PAIRS)
-        for first, nodes in _exchangeable(dag, gated(dag))
+        for first, nodes in _exchangeable(dag, gate_mask(dag))
     ]
     while (sets := _choices([(nodes, len(options)) for nodes, options in groups], most)) is None:
         if all_layers or not groups:
             return None
         groups.pop()
-    free = set(np.flatnonzero(gated(dag)).tolist()).difference(*(nodes for nodes, _ in groups))
+    free = set(np.flatnonzero(gate_mask(dag)).tolist()).difference(*(nodes for nodes, _ in groups))
     found = []
     for chosen in sets:
         gates = np.ones((2, len(dag.names)))
@@ -78,14 +78,14 @@ def sign_patterns(dag: Dag, most: int = MOST_SETS, *, all_layers: bool = True) -
     return found
 
 
-def gated(dag: Dag) -> np.ndarray:
+def gate_mask(dag: Dag) -> np.ndarray:
     """Which nodes have a gate."""
     return np.asarray((dag.roles == Role.HIDDEN) & (dag.slopes != 1.0))
 
 
 def _settled_gates(dag: Dag) -> list[Floats] | None:
     """Every way to set gates that the weights alone decide (or some of them): 1 or the slope; NaN at the others."""
-    settled = _settled(dag)
+    settled = _settled_neurons(dag)
     if not settled.any():
         return None
     groups = [nodes for _, nodes in _exchangeable(dag, settled)]
@@ -101,7 +101,7 @@ def _settled_gates(dag: Dag) -> list[Floats] | None:
     return found
 
 
-def _settled(dag: Dag) -> np.ndarray:
+def _settled_neurons(dag: Dag) -> np.ndarray:
     """Gated neurons that read nothing but multiples of one nonnegative signal."""
     source = np.full(len(dag.names), -1)  # the ReLU neuron of whose output a node is a multiple
     found = np.zeros(len(dag.names), dtype=bool)

@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from lawful.conservation.fields.gradient import MIXED
 from lawful.conservation.regions.line import line_patterns
 from lawful.conservation.regions.on_data import OnData, seen_by, seen_by_all, seen_by_any
-from lawful.conservation.regions.patterns import distinct, exact_signs, refined, rough_signs, signs
+from lawful.conservation.regions.patterns import distinct, exact_signs, refine_patterns, rough_signs, signs
 from lawful.errors import LawfulError
 from lawful.exact import residues, to_residues
 from lawful.network import Dag, Role
-from lawful.network.intervals import activated, affine
+from lawful.network.intervals import activation_range, affine
 from lawful.types import Floats, Residues
 
 SAMPLES = 2**13  # inputs that look for activation patterns, fewer for networks of more than
@@ -66,7 +66,7 @@ class Region:
         """The same for another prime, every field summing all patterns."""
         spans = None
         if self.groups is not None:
-            exact = to_residues(_extended(dag, self.witnesses), prime)
+            exact = to_residues(_extend_points(dag, self.witnesses), prime)
             spans = tuple(exact[self.groups == number] for number in range(len(self.patterns)))
         return replace(self, spans=spans, mixed=len(self.patterns))
 
@@ -89,10 +89,10 @@ def near(dag: Dag, seed: int = 0) -> Region:
     if (whole := line_patterns(dag)) is not None and len(whole[0]) <= MOST_PATTERNS:
         view = seen_by_all(dag, whole[0])
         return Region(*whole, view.fixed, dag.theta, alike=view.alike, on_data=view)
-    inputs, found, rng = _drawn(dag, seed)
+    inputs, found, rng = _draw_inputs(dag, seed)
     if (found == 0).mean(axis=0).max(initial=0.0) > OFTEN:
-        return replace(near(nudged(dag, seed), seed), nudged=True)
-    return _seen(dag, inputs, found, rng)
+        return replace(near(nudge(dag, seed), seed), nudged=True)
+    return _patterns_seen(dag, inputs, found, rng)
 
 
 def clear(dag: Dag, seed: int = 0) -> Region | None:
@@ -100,25 +100,25 @@ def clear(dag: Dag, seed: int = 0) -> Region | None:
 
     What they show is there at all weights nearby, on whichever side of a boundary.
     """
-    inputs, found, rng = _drawn(dag, seed)
-    return _seen(dag, inputs, found, rng) if (found != 0).all(axis=1).any() else None
+    inputs, found, rng = _draw_inputs(dag, seed)
+    return _patterns_seen(dag, inputs, found, rng) if (found != 0).all(axis=1).any() else None
 
 
-def _drawn(dag: Dag, seed: int) -> tuple[Floats, NDArray[np.int8], np.random.Generator]:
+def _draw_inputs(dag: Dag, seed: int) -> tuple[Floats, NDArray[np.int8], np.random.Generator]:
     """Random inputs of many sizes, and on which side of every neuron they are."""
     rng = np.random.default_rng(seed)
     samples = min(SAMPLES, max(256, ENTRIES // (len(dag.names) + dag.parameters)))
     sizes = 10.0 ** rng.uniform(-3, 3, size=(samples, 1))
-    inputs = _rounded(rng.normal(size=(samples, len(dag.inputs))) * sizes)
+    inputs = _round_bits(rng.normal(size=(samples, len(dag.inputs))) * sizes)
     return inputs, rough_signs(dag, inputs), rng
 
 
-def _seen(dag: Dag, inputs: Floats, found: NDArray[np.int8], rng: np.random.Generator) -> Region:
+def _patterns_seen(dag: Dag, inputs: Floats, found: NDArray[np.int8], rng: np.random.Generator) -> Region:
     told = (found != 0).all(axis=1)
     inputs, found = inputs[told], found[told]
     lines = LINES if dag.constant is not None or len(dag.inputs) > 1 else 0  # else there are only x > 0 and x < 0
-    between, together = refined(dag, inputs[:lines], np.roll(inputs[:lines], 1, axis=0))
-    thin = _told_apart(dag, between)
+    between, together = refine_patterns(dag, inputs[:lines], np.roll(inputs[:lines], 1, axis=0))
+    thin = _separate_patterns(dag, between)
     inputs, found = np.concatenate([inputs, between]), np.concatenate([found, thin])
     inputs, found = inputs[(found != 0).all(axis=1)], found[(found != 0).all(axis=1)]
     patterns, witnesses, _ = _distinct(dag, found, inputs)
@@ -132,7 +132,7 @@ def _seen(dag: Dag, inputs: Floats, found: NDArray[np.int8], rng: np.random.Gene
     return Region(patterns, witnesses, fixed, dag.theta, unsure, together, alike=alike_gates(dag, fixed))
 
 
-def _told_apart(dag: Dag, inputs: Floats) -> NDArray[np.int8]:
+def _separate_patterns(dag: Dag, inputs: Floats) -> NDArray[np.int8]:
     """Signs at inputs between others, some of which only fractions can tell."""
     found = rough_signs(dag, inputs)
     for row in np.flatnonzero((found == 0).any(axis=1))[:MOST_EXACT]:
@@ -150,20 +150,20 @@ def at_data(dag: Dag, data: ArrayLike, prime: int, seed: int = 0) -> Region:
     found = signs(dag, points)
     moved = bool((found == 0).any())
     if moved:
-        dag = nudged(dag, seed)
+        dag = nudge(dag, seed)
         found = signs(dag, points)
         if (found == 0).any():
             raise LawfulError("the data lie on a boundary between activation patterns that no small change resolves")
     patterns, _, where = _distinct(dag, found, points)
     view = seen_by(dag, patterns, where, points, prime)
-    exact = to_residues(_extended(dag, points), prime)
+    exact = to_residues(_extend_points(dag, points), prime)
     spans = tuple(_basis(exact[where == number], prime) for number in range(len(patterns)))
     return Region(
         patterns, points, view.fixed, dag.theta, spans=spans, groups=where, nudged=moved, alike=view.alike, on_data=view
     )  # fmt: skip
 
 
-def _extended(dag: Dag, points: Floats) -> Floats:
+def _extend_points(dag: Dag, points: Floats) -> Floats:
     return points if dag.constant is None else np.append(points, np.ones((len(points), 1)), axis=1)
 
 
@@ -182,7 +182,7 @@ def any_side(dag: Dag, region: Region, data: ArrayLike | None, prime: int) -> Re
     return replace(region, fixed=fixed, alike=alike, on_data=view)
 
 
-def nudged(dag: Dag, seed: int) -> Dag:
+def nudge(dag: Dag, seed: int) -> Dag:
     """The same network with every weight moved a little: what vanishes by accident no longer does."""
     rng = np.random.default_rng((seed, 1))
     sizes = np.abs(dag.theta)
@@ -196,7 +196,7 @@ def _distinct(dag: Dag, found: NDArray[np.int8], inputs: Floats) -> tuple[Floats
     return np.where(found[first] > 0, 1.0, dag.slopes[dag.hidden]), inputs[first], where
 
 
-def _rounded(values: Floats) -> Floats:
+def _round_bits(values: Floats) -> Floats:
     """Numbers of few binary digits: certificates store them."""
     mantissa, exponent = np.frexp(values)
     return np.asarray(np.ldexp(np.round(mantissa * 2**12), exponent - 12))
@@ -246,7 +246,7 @@ def proved_gates(dag: Dag) -> Floats:
             silent[node], least[node], most[node] = slope == 0, slope <= 0, slope >= 0
         else:
             least[node] = slope <= 0
-        low[[node]], high[[node]] = activated(np.array([bottom]), np.array([top]), dag.slopes[[node]])
+        low[[node]], high[[node]] = activation_range(np.array([bottom]), np.array([top]), dag.slopes[[node]])
     return gates
 
 

@@ -88,7 +88,7 @@ def _view(dag: Dag, patterns: Floats, groups: NDArray[np.intp], points: Floats) 
     resting = np.asarray((mute[dag.tails] | unheard[dag.heads]).all(axis=1))
     # A gate does not matter where no signal arrives, nor, whatever those gates are, where nobody listens.
     free = no_signal | _no_listener(dag, _backward(dag, gates, no_signal))
-    return OnData(_fixed(dag, gates, free), _alike(dag, gates, free), resting, listened=~unheard)
+    return OnData(_fixed_gates(dag, gates, free), _alike(dag, gates, free), resting, listened=~unheard)
 
 
 def _forward(dag: Dag, gates: Floats, points: Floats, groups: NDArray[np.intp]) -> tuple[Mask, Mask]:
@@ -121,7 +121,7 @@ def _no_listener(dag: Dag, unheard: Mask) -> Mask:
     return found
 
 
-def _fixed(dag: Dag, gates: Floats, free: Mask) -> Floats:
+def _fixed_gates(dag: Dag, gates: Floats, free: Mask) -> Floats:
     found = np.where(dag.slopes == 1.0, 1.0, np.nan)
     for node in dag.hidden:
         seen = np.unique(gates[node, ~free[node]])

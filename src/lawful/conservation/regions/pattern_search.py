@@ -25,13 +25,13 @@ STALE = 150  # steps without gain after which to give up
 BITS = 2.0**12
 
 
-def bent(dag: Dag, goal: int, seed: int, steps: int) -> Dag:
+def search_weights(dag: Dag, goal: int, seed: int, steps: int) -> Dag:
     """Weights of few binary digits whose gradients span `goal` dimensions, or as many as some steps reach.
 
     >>> from lawful.conservation import count_laws
     >>> from lawful.network import Architecture
     >>> usual = Architecture.parse("2-3-6-9-2 relu").initialise(seed=0).to_dag()
-    >>> [count_laws(network, level="near").laws for network in (usual, bent(usual, 78, 0, 400))]
+    >>> [count_laws(network, level="near").laws for network in (usual, search_weights(usual, 78, 0, 400))]
     [35, 18]
     """
     rng = np.random.default_rng((seed, 2))
@@ -66,7 +66,7 @@ class _Pool:
     def __init__(self, dag: Dag, rng: np.random.Generator) -> None:
         object.__setattr__(self, "dag", dag)
         drawn = rng.normal(size=(len(dag.inputs), DRAWN))
-        object.__setattr__(self, "inputs", drawn[:, _heard_most(dag, drawn)])
+        object.__setattr__(self, "inputs", drawn[:, _keep_active_inputs(dag, drawn)])
         outputs = len(dag.outputs)
         object.__setattr__(self, "ends", rng.normal(size=(min(outputs, MOST_ENDS), outputs)))
         shape = (dag.parameters + SPARE, POOL * len(self.ends))
@@ -123,7 +123,7 @@ class _Pool:
         return np.asarray((up[dag.tails] * down[dag.heads]).T)
 
 
-def _heard_most(dag: Dag, drawn: Floats) -> Indices:
+def _keep_active_inputs(dag: Dag, drawn: Floats) -> Indices:
     """A quarter of the inputs in use are any, the others switch on most of the neurons that read inputs."""
     weights = np.zeros((len(dag.names), len(dag.inputs)))
     place = {int(node): number for number, node in enumerate(dag.inputs)}

@@ -103,7 +103,7 @@ def exact_signs(dag: Dag, given: Floats) -> NDArray[np.int8]:
     return np.array([sign[node] for node in dag.hidden.tolist()], dtype=np.int8)
 
 
-def refined(dag: Dag, starts: Floats, ends: Floats) -> tuple[Floats, tuple[tuple[str, ...], ...]]:
+def refine_patterns(dag: Dag, starts: Floats, ends: Floats) -> tuple[Floats, tuple[tuple[str, ...], ...]]:
     """Inputs that show the patterns between two inputs, and the sets of neurons that nothing could part.
 
     Each segment is halved until the patterns at its ends differ in one neuron only, so that hyperplanes which almost

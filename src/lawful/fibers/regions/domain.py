@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
 from lawful.fibers.layers import Array, quotient
-from lawful.network.intervals import EPSILON, NORMAL, activated, affine, between
+from lawful.network.intervals import EPSILON, NORMAL, activation_range, affine, between
 from lawful.types import Floats
 
 
@@ -91,7 +91,7 @@ class Domain:
             lower, upper = ends.reshape(len(rows), 2).T
         else:
             lower, upper = affine(rows[:, :-1], rows[:, -1], self.low, self.high)
-        low, high = activated(lower, upper, np.full(len(rows), slope))
+        low, high = activation_range(lower, upper, np.full(len(rows), slope))
         return Domain(low, np.where(high > low, high, low + np.maximum(np.abs(low) * EPSILON, NORMAL)))  # never a point
 
     def contains(self, point: ArrayLike) -> bool:

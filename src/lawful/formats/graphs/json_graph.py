@@ -17,7 +17,7 @@ import numpy as np
 from lawful.errors import InvalidNetwork, LawfulError
 from lawful.formats.io.limits import check_bytes
 from lawful.network.architecture import activation_name, parse_activation
-from lawful.network.assemble import layered
+from lawful.network.assemble import as_layers
 from lawful.network.dag import Dag, useful_dag
 from lawful.network.mlp import Mlp
 from lawful.network.reading import Reading, TensorReading, carrying
@@ -121,7 +121,7 @@ def encode(network: Mlp | Dag) -> bytes:
 
 def _as_written(dag: Dag) -> Mlp | Dag:
     """The `Mlp` whose graph this is, name by name and edge by edge; else the graph itself."""
-    mlp = layered(dag)
+    mlp = as_layers(dag)
     twin = mlp.to_dag()
     if mlp is dag or twin.names != dag.names:
         return dag

@@ -19,7 +19,7 @@ from lawful.formats.tensors.matrices import KEYS
 from lawful.network.architecture import activation_name, parse_activation
 from lawful.network.dag import Dag, useful_dag
 from lawful.network.mlp import Mlp
-from lawful.network.reading import Reading, TensorReading, carrying, listed
+from lawful.network.reading import Reading, TensorReading, carrying, list_names
 
 Arrays = Mapping[str, NDArray[Any]]
 GRAPH_KEYS = ("dag.names", "dag.roles", "dag.tails", "dag.heads", "dag.slopes")
@@ -122,7 +122,7 @@ def network_of(
         if len(stored.slopes) != len(chain) - 1:
             raise InvalidNetwork(f"states {len(stored.slopes)} activations for {len(chain) - 1} hidden layers")
     elif activation is None and len(chain) > 1:
-        names = listed(prefix.rstrip(".") for prefix in chain)
+        names = list_names(prefix.rstrip(".") for prefix in chain)
         assumed.append(
             f"ReLU between the layers {names} and nothing after the last, as weights alone do not say: the answer "
             "holds only if so (say it with --activation)"
@@ -130,7 +130,7 @@ def network_of(
     elif activation is None:
         assumed.append("nothing before or after the one layer, as weights alone do not say (say it with --activation)")
     elif order is None and not all(re.search(r"\d\.$", prefix) for prefix in chain if len(chain) > 1):
-        names = listed(prefix.rstrip(".") for prefix in chain)
+        names = list_names(prefix.rstrip(".") for prefix in chain)
         assumed.append(f"nothing but one layer in each of the blocks {names}: no skips (say it with --order)")
     slopes = stored.slopes if stored.slopes is not None else parse_activation(activation or "relu")
     parts = [f"{prefix}{part}" for prefix in chain for part in ("weight", "bias")]
@@ -147,7 +147,7 @@ def network_of(
         weights, biases = [numbers[f"{p}weight"] for p in chain], [numbers.get(f"{p}bias") for p in chain]
         return Mlp(weights, biases, slopes, reading)
     except InvalidNetwork as error:
-        raise InvalidNetwork(f"{error} (layers in order: {listed(p.rstrip('.') for p in chain)})"[:400]) from None
+        raise InvalidNetwork(f"{error} (layers in order: {list_names(p.rstrip('.') for p in chain)})"[:400]) from None
 
 
 def _tied(arrays: Arrays) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ def layer_prefixes(arrays: Arrays) -> list[str]:
     if not arrays:
         raise InvalidNetwork(f"holds no tensor; names that are read: {KEYS}")
     if not prefixes:
-        held = listed(f"{name[:40]!r} of shape {tuple(array.shape)}" for name, array in arrays.items())
+        held = list_names(f"{name[:40]!r} of shape {tuple(array.shape)}" for name, array in arrays.items())
         raise Unsupported(f"tensor {held}: names that are read are {KEYS}; {REMEDY}")
     used = {f"{prefix}{kind}" for prefix in prefixes for kind in ("weight", "bias")}
     for name, array in arrays.items():
@@ -232,7 +232,7 @@ def layer_order(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
     found = _chains(list(families.values()), shapes) if len(families) > 1 else []
     guess = f" (the widths fit in the order {','.join(p.rstrip('.') for p in found[0])})" if len(found) == 1 else ""
     raise InvalidNetwork(
-        f"the names {listed(p.rstrip('.') for p in prefixes)} do not say how its layers are joined: give "
+        f"the names {list_names(p.rstrip('.') for p in prefixes)} do not say how its layers are joined: give "
         f"--order first,second,... or --model module:factory{guess}"
     )
 
@@ -243,11 +243,11 @@ def stated_order(prefixes: Sequence[str], order: Sequence[str]) -> list[str]:
     names = [name.strip().removesuffix(".weight").rstrip(".") for name in order]
     for name in names:
         if name not in known:
-            raise LawfulError(f"--order names {name[:60]!r}, and the layers are {listed(known)}")
+            raise LawfulError(f"--order names {name[:60]!r}, and the layers are {list_names(known)}")
     if len(set(names)) < len(names):
         raise LawfulError("--order names a layer twice: a layer used twice needs --model module:factory")
     if missing := [name for name in known if name not in names]:
-        raise LawfulError(f"--order leaves out {listed(missing)}: name every layer, or give --model module:factory")
+        raise LawfulError(f"--order leaves out {list_names(missing)}: name every layer, or give --model module:factory")
     return [known[name] for name in names]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from lawful.errors import Unsupported
 from lawful.invariant_set.singular.existence import SingularPoints
 from lawful.network import Dag
-from lawful.network.digest import digest, written
+from lawful.network.digest import digest, network_record
 
 
 def certificate(dag: Dag, found: SingularPoints, balance: Mapping[str, Fraction] | None = None) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def certificate(dag: Dag, found: SingularPoints, balance: Mapping[str, Fraction]
         "kind": "singular",
         "version": 1,
         "about": [digest(dag, weights=balance is None)],
-        "network": written(dag, weights=balance is None),
+        "network": network_record(dag, weights=balance is None),
         "balance": None if balance is None else [str(Fraction(balance[dag.names[node]])) for node in dag.hidden],
         "exist": found.exist,
         "cut_off": None,

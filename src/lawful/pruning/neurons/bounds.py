@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from lawful.errors import LawfulError
 from lawful.network import Dag, Role
 from lawful.network.bounds import preactivation_bounds
-from lawful.network.intervals import activated
+from lawful.network.intervals import activation_range
 from lawful.network.relaxation import relaxed_bounds
 from lawful.types import Floats
 
@@ -83,7 +83,7 @@ class PruningRegion:
 
 def ranges(dag: Dag, box: Box) -> tuple[Floats, Floats]:
     """Bounds (low, high) on the value of every node, by interval arithmetic."""
-    return activated(*preactivation_bounds(dag, *box), dag.slopes)
+    return activation_range(*preactivation_bounds(dag, *box), dag.slopes)
 
 
 def sensitivity(dag: Dag) -> Floats:

@@ -11,7 +11,7 @@ import numpy as np
 
 from lawful.errors import Unsupported
 from lawful.network import Dag
-from lawful.network.digest import digest, written
+from lawful.network.digest import digest, network_record
 from lawful.pruning.neurons.prune import Pruning, Stage
 from lawful.pruning.removable.dependent_neurons import NamedStandIn
 
@@ -37,7 +37,10 @@ def certificate(pruning: Pruning) -> dict[str, Any]:
         labels |= {name: next(new) for name in stage.carriers}
         stages.append(_stage(stage, old, labels))
     if stages:
-        stages[-1] |= {"after": written(result), "labels": _result_labels(pruning.stages[-1].after, result, labels)}
+        stages[-1] |= {
+            "after": network_record(result),
+            "labels": _result_labels(pruning.stages[-1].after, result, labels),
+        }
     return {
         "kind": "pruning",
         "version": 2,
@@ -47,7 +50,7 @@ def certificate(pruning: Pruning) -> dict[str, Any]:
         "max_output_change_bound": _sum(stage.bound for stage in pruning.stages),
         "rounding_bound": _sum(stage.rounding for stage in pruning.stages),
         "box": None if pruning.box is None else [[_end(end) for end in corner] for corner in pruning.box],
-        "original": written(original),
+        "original": network_record(original),
         "stages": stages,
     }
 
@@ -77,7 +80,7 @@ def _stage(stage: Stage, old: Mapping[str, int], new: Mapping[str, int]) -> dict
     return {
         "evidence": [[old[name], reason] for name, reason in evidence.items()],
         "carriers": [[new[name], new[follower], str(shift)] for name, (follower, shift, _) in stage.carriers.items()],
-        "after": written(stage.after),
+        "after": network_record(stage.after),
         "labels": [new[name] for name in stage.after.names],
     }
 

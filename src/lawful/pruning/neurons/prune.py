@@ -25,7 +25,7 @@ from lawful.pruning.neurons.surrogates import Clock, Search, near_samples, sampl
 from lawful.pruning.removable.dependent_neurons import Decided, take_out
 from lawful.result import Shown
 from lawful.sources.opening import Source, open_graph
-from lawful.sources.provenance import answered
+from lawful.sources.provenance import with_provenance
 from lawful.types import Floats
 
 UNIT_BOX = (-1.0, 1.0)
@@ -211,7 +211,7 @@ def prune(
         found = [pruning for pruning in found if pruning.neurons_after <= keep] or found
     best = min(found, key=lambda pruning: (pruning.neurons_after if keep is None else 0, pruning.bound))
     reading = network.reading if network.reading is None or not best.stages else network.reading.of_other_weights()
-    return answered(replace(best, network=carrying(best.network, reading), decided=decided), network)
+    return with_provenance(replace(best, network=carrying(best.network, reading), decided=decided), network)
 
 
 def _is_layered(network: Mlp | Dag) -> bool:

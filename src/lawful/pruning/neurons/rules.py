@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.network import Dag
-from lawful.network.topology import reached
+from lawful.network.topology import reachable
 from lawful.pruning.neurons.bounds import PruningRegion
 
 Weights = dict[tuple[str, str], Fraction]
@@ -104,14 +104,14 @@ def activate(slope: float, value: Fraction) -> Fraction:
 def silent(dag: Dag, region: PruningRegion, layered: bool) -> Change:
     """Neurons without a path of nonzero weights to an output: nobody hears them."""
     live = dag.theta != 0
-    heard = reached(len(dag.names), dag.heads[live], dag.tails[live], dag.outputs)
+    heard = reachable(len(dag.names), dag.heads[live], dag.tails[live], dag.outputs)
     return Change("silent", {dag.names[node]: None for node in dag.hidden if not heard[node]})
 
 
 def constant(dag: Dag, region: PruningRegion, layered: bool) -> Change:
     """Neurons without a path of nonzero weights from an input: their value is known and goes into the next biases."""
     live = dag.theta != 0
-    hears = reached(len(dag.names), dag.tails[live], dag.heads[live], dag.inputs)
+    hears = reachable(len(dag.names), dag.tails[live], dag.heads[live], dag.inputs)
     fixed = dag.hidden[~hears[dag.hidden]]
     if not len(fixed):
         return Change("constant")

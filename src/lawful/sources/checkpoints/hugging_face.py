@@ -12,7 +12,7 @@ from typing import Any
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.io.reading import naming, read_json
 from lawful.formats.tensors.shards import WEIGHTS
-from lawful.network.reading import listed
+from lawful.network.reading import list_names
 from lawful.sources.checkpoints.adapters import STORED, base_of, is_adapter
 from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
 
@@ -239,8 +239,8 @@ def _stored_architecture(settings: Mapping[str, Any], config: Any, folder: Path)
     family = modeling_auto.MODEL_MAPPING_NAMES.get(settings["model_type"])
     if len(fitting) > 1 and family not in fitting:
         raise Unsupported(
-            f"its config.json names no architecture, and its tensors are those of {listed(list(fitting), 4)}: add the "
-            'right one to it, like "architectures": ["' + next(iter(fitting)) + '"]'
+            f"its config.json names no architecture, and its tensors are those of {list_names(list(fitting), 4)}: add "
+            'the right one to it, like "architectures": ["' + next(iter(fitting)) + '"]'
         )
     return fitting.get(family) or next(iter(fitting.values()), AutoModel.from_config)
 

@@ -14,7 +14,7 @@ from lawful.formats.io.detect_format import kind_of
 from lawful.formats.io.limits import MAX_MAPPED
 from lawful.formats.io.reading import naming, read_json
 from lawful.formats.tensors.shards import weight_map, weights_in
-from lawful.network.reading import listed
+from lawful.network.reading import list_names
 from lawful.sources.checkpoints.torchvision_names import is_about_torchvision, let_torchvision_load
 from lawful.sources.files import check_file
 
@@ -172,7 +172,7 @@ def _sharded(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]
             raise InvalidNetwork(f"{min(twice)[:80]!r} is in two shards")
         state |= shard
     if missing := set(weights) - set(state):
-        raise InvalidNetwork(f"no shard holds {listed(sorted(missing), 3)}")
+        raise InvalidNetwork(f"no shard holds {list_names(sorted(missing), 3)}")
     return state, "safetensors" if "safetensors" in path.name else "pt", ()
 
 
@@ -195,8 +195,8 @@ def filled(module: torch.nn.Module, state: State) -> tuple[torch.nn.Module, str]
     present = {id(tensor) for name, tensor in wanted.items() if name in renamed}
     missing = [name for name, tensor in wanted.items() if name not in renamed and id(tensor) not in present]
     if unknown or missing:
-        parts = [f"the module has no {listed(unknown, 4)}"] * bool(unknown)
-        parts += [f"the checkpoint has no {listed(missing, 4)}"] * bool(missing)
+        parts = [f"the module has no {list_names(unknown, 4)}"] * bool(unknown)
+        parts += [f"the checkpoint has no {list_names(missing, 4)}"] * bool(missing)
         raise InvalidNetwork(f"the checkpoint does not fit {type(module).__name__}: {'; '.join(parts)}")
     for name, tensor in renamed.items():
         if tensor.shape != wanted[name].shape:

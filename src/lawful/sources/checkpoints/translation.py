@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from lawful.errors import InvalidNetwork, Unsupported
-from lawful.network.reading import listed
+from lawful.network.reading import list_names
 
 State = Mapping[str, torch.Tensor]
 
@@ -54,9 +54,9 @@ class Translation:
         resized = {name for name, tensor in weights.items()
                    if name in self.places and tensor.shape != self.places[name].shape}  # fmt: skip
         if cut := sorted(resized - set(plain)):
-            raise Unsupported(f"{listed(cut, 3)} changed its size, and lies in several tensors of the checkpoint")
+            raise Unsupported(f"{list_names(cut, 3)} changed its size, and lies in several tensors of the checkpoint")
         if new := [name for name in weights if name not in self.places and weights[name].is_floating_point()]:
-            raise Unsupported(f"{listed(new, 3)} is new, and the checkpoint has no name for it")
+            raise Unsupported(f"{list_names(new, 3)} is new, and the checkpoint has no name for it")
         flat = torch.cat([tensor.flatten().double() for tensor in self._real.values()] or [torch.zeros(0).double()])
         written = torch.full((len(flat),), torch.nan, dtype=torch.float64)
         for name in self.places.keys() & weights.keys() - resized:
@@ -152,7 +152,7 @@ def load_translated(module: nn.Module, state: State, dtype: torch.dtype) -> nn.M
         logging.enable_progress_bar()
         logging.set_verbosity(level)
     problems = (("needs", "missing_keys"), ("has no place for", "unexpected_keys"), ("misfits", "mismatched_keys"))
-    parts = [f"{words} {listed(map(str, sorted(report[key])), 4)}" for words, key in problems if report.get(key)]
+    parts = [f"{words} {list_names(map(str, sorted(report[key])), 4)}" for words, key in problems if report.get(key)]
     if parts or report.get("error_msgs"):
         raise InvalidNetwork(f"transformers' {type(module).__name__} {'; '.join(parts) or report['error_msgs'][0]}")
     return made.eval()  # type: ignore[no-any-return]

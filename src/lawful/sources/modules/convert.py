@@ -103,7 +103,7 @@ def from_module(
             entangled.append("training does not follow the gradient of what it computes (values are detached?)")
         elif not _computes_the_same_in_training(module, shape):
             entangled.append("in train mode it computes something else")
-        return carrying(network, _noted(module_reading(module), read, found, entangled))
+        return carrying(network, _note_reading(module_reading(module), read, found, entangled))
     if failures:
         raise Unsupported(failures[0])
     raise Unsupported("its input size is unknown: give it without the batch, like (3, 8, 8) or --input 3,8,8")
@@ -129,7 +129,7 @@ def _program(module: nn.Module, read: ExportedModule) -> Program:
     return program
 
 
-def _noted(reading: Reading, read: ExportedModule, found: GraphReading, entangled: list[str]) -> Reading:
+def _note_reading(reading: Reading, read: ExportedModule, found: GraphReading, entangled: list[str]) -> Reading:
     held = found.domain.program.parameters
     unused = [name for place, name in read.names.items() if place in read.trained and name not in held]
     tail = "" if found.tail is None else found.tail.words

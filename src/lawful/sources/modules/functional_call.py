@@ -16,7 +16,7 @@ from lawful.types import Floats
 TABLES = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 
 
-def called_with(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], inputs: tuple[Any, ...]) -> Any:
+def call_with(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], inputs: tuple[Any, ...]) -> Any:
     """What a module returns with these parameters and buffers, named as `named_parameters` does; its own stay.
 
     PyTorch's `functional_call` leaves the new tensors behind in a layer that is used under two names (version 2.13), so
@@ -25,7 +25,7 @@ def called_with(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], in
     >>> layer = torch.nn.Linear(2, 2, bias=False)
     >>> twice = torch.nn.Sequential(layer, torch.nn.Tanh(), layer)
     >>> before = layer.weight.clone()
-    >>> called_with(twice, {"0.weight": torch.zeros(2, 2)}, (torch.ones(1, 2),)).tolist(), layer.weight.equal(before)
+    >>> call_with(twice, {"0.weight": torch.zeros(2, 2)}, (torch.ones(1, 2),)).tolist(), layer.weight.equal(before)
     ([[0.0, 0.0]], True)
     """
     first = {id(tensor): name for name, tensor in chain(module.named_parameters(), module.named_buffers())}

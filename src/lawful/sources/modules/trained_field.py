@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 import torch
 
 from lawful.errors import Unsupported
-from lawful.sources.modules.functional_call import called_with
+from lawful.sources.modules.functional_call import call_with
 
 DIRECTIONS = 3
 STEPS = (1e-5, 1e-6, 1e-4)  # of differences, relative to the parameters; a jump may lie within one of them
@@ -105,7 +105,7 @@ def _output(module: torch.nn.Module, values: Mapping[str, torch.Tensor], inputs:
     """What a module computes, its dropout always the same; the first of several results."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # not `torch.manual_seed`, which also changes other devices, slowly
-        found = called_with(module, values, inputs)
+        found = call_with(module, values, inputs)
     while isinstance(found, (dict, list, tuple)):
         found = next(iter(found.values() if isinstance(found, dict) else found))
     output: torch.Tensor = found

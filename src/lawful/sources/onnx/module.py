@@ -14,7 +14,7 @@ from torch import nn
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.graphs import onnx_file
 from lawful.formats.io.limits import check_numbers
-from lawful.network.reading import Reading, listed
+from lawful.network.reading import Reading, list_names
 from lawful.program import Program
 from lawful.program.backends.torch_calls import TorchProgram
 from lawful.program.frontends.onnx import SizeStatement, read_onnx, read_statements, real_outputs, whole_inputs
@@ -98,7 +98,7 @@ class OnnxModule(nn.Module):
         unknown = sorted({name for each in programs for name in each.opaque})
         if unknown:
             share = max(_behind_unknown(each) for each in programs)
-            words.append(f"{listed(unknown)}: run by ONNX's reference and not understood, {share} feed it")
+            words.append(f"{list_names(unknown)}: run by ONNX's reference and not understood, {share} feed it")
         return tuple(words)
 
     def program(self, inputs: Sequence[torch.Tensor | tuple[int, ...]]) -> Program:

@@ -16,7 +16,7 @@ from lawful.network.assemble import sizes
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
 from lawful.network.names import check_names
-from lawful.network.reading import Reading, TensorReading, assumed_in_training, carrying, listed, rounded_inside
+from lawful.network.reading import Reading, TensorReading, assumed_in_training, carrying, list_names, rounded_inside
 from lawful.program.domains.graph_reading import GraphReading, is_piecewise_linear, read_graph
 from lawful.program.frontends.onnx import place_of, read_onnx
 from lawful.program.passes.tail import depends_on_input, follows_tail
@@ -165,7 +165,7 @@ def _result(program: Program, names: list[str]) -> tuple[Program, list[str]]:
     after = follows_tail(varying, is_piecewise_linear)
     plain = {name: node for name, node in outputs.items() if node not in after}
     if len(set(plain.values())) > 1:
-        raise Unsupported(f"its outputs {listed(plain)} are different tensors: one is supported")
+        raise Unsupported(f"its outputs {list_names(plain)} are different tensors: one is supported")
     cut = [name for name in names if name not in plain]
     ignored = [f"output {name[:80]!r} ({_label(outputs[name])})" for name in cut] if plain or len(cut) > 1 else []
     kept: list[Node] = list(plain.values())[:1] or list(outputs.values())

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from lawful.symmetry.demands.labels import broadcast, flat, numbered, occurrences, on, squeezed, varying
+from lawful.symmetry.demands.labels import broadcast, flat, number_rows, occurrences, on, squeeze_fields, varying
 from lawful.types import Floats, Residues
 
 PINNED = 0  # the label whose gauge is the identity
@@ -91,7 +91,7 @@ class Gauges:
         Matrices act along the dimensions `line` (all of them by default): along any other dimension where a field
         changes, M is block-diagonal, and the demand holds in each block.
         """
-        (left, right), kept = squeezed(f, g)
+        (left, right), kept = squeeze_fields(f, g)
         inside = [place for place, d in enumerate(kept) if line is None or d in line]
         group = [place for place in range(len(kept)) if place not in inside]
         key = on(group, left.shape, torch.arange(int(np.prod([left.shape[place] for place in group], dtype=int))))
@@ -133,7 +133,7 @@ class Gauges:
         inside = sorted(set(varying(f)) & set(dims))
         if inside:
             size = int(np.prod([f.shape[d] for d in inside], dtype=int))
-            labels, place = squeezed(f, on(inside, f.shape, torch.arange(size)))[0]
+            labels, place = squeeze_fields(f, on(inside, f.shape, torch.arange(size)))[0]
             self.told_apart.append((labels.reshape(-1).numpy(), place.reshape(-1).numpy()))
 
     def tie_heads(self, heads: int, fields: Sequence[torch.Tensor], dim: int) -> None:
@@ -141,7 +141,7 @@ class Gauges:
         found = []
         for field in fields:
             number = on([dim], field.shape, torch.arange(field.shape[dim]) // (field.shape[dim] // heads))
-            labels, place = (part.reshape(-1).numpy() for part in squeezed(field, number)[0])
+            labels, place = (part.reshape(-1).numpy() for part in squeeze_fields(field, number)[0])
             found.append((labels, place))
         self.heads.append((heads, found))
 
@@ -153,9 +153,9 @@ class Gauges:
         """The field of `x · y^factor`: diagonal, and logarithms of scales add up."""
         self.diagonal(f)
         self.diagonal(g)
-        (first, second), kept = squeezed(f, g)
+        (first, second), kept = squeeze_fields(f, g)
         a, b = first.reshape(-1).numpy(), second.reshape(-1).numpy()
-        number = numbered(a, b)
+        number = number_rows(a, b)
         representative = np.unique(number, return_index=True)[1]
         result = self.fresh(len(representative))
         self.diagonals.append(result.numpy())
@@ -174,7 +174,7 @@ class Gauges:
 def _link(left: Residues, right: Residues, key: Residues, sign: int) -> Link:
     """A link with its copies made explicit; repeated rows are dropped."""
     if len(left) > 1:
-        group = numbered(key, occurrences(numbered(left, key)), occurrences(numbered(right, key)))
+        group = number_rows(key, occurrences(number_rows(left, key)), occurrences(number_rows(right, key)))
         order = np.argsort(group, kind="stable")
         left, right, group = left[order], right[order], group[order]
     else:

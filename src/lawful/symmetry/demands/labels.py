@@ -29,7 +29,7 @@ def compact(labels: torch.Tensor) -> torch.Tensor:
     (1,)
     """
     shape, changing = labels.shape, varying(labels)
-    labels = narrowed(labels)
+    labels = narrow(labels)
     for d in changing:
         first = labels.narrow(d, 0, 1)
         if torch.equal(labels, first.expand(labels.shape)):
@@ -39,7 +39,7 @@ def compact(labels: torch.Tensor) -> torch.Tensor:
     return labels.expand(shape)
 
 
-def narrowed(labels: torch.Tensor) -> torch.Tensor:
+def narrow(labels: torch.Tensor) -> torch.Tensor:
     """Labels with size 1 along the dimensions where they do not change."""
     changing = varying(labels)
     for d in range(labels.dim()):
@@ -58,7 +58,7 @@ def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
     return tuple(torch.broadcast_shapes(*map(tuple, shapes)))  # type: ignore[no-untyped-call]
 
 
-def squeezed(*fields: torch.Tensor) -> tuple[list[torch.Tensor], list[int]]:
+def squeeze_fields(*fields: torch.Tensor) -> tuple[list[torch.Tensor], list[int]]:
     """Fields broadcast together, without the dimensions along which none of them changes; and the dimensions kept."""
     shape = broadcast(*(field.shape for field in fields))
     together = [field.expand(shape) for field in fields]
@@ -71,7 +71,7 @@ def squeezed(*fields: torch.Tensor) -> tuple[list[torch.Tensor], list[int]]:
 
 def flat(labels: torch.Tensor) -> Residues:
     """The distinct positions of a field, one after the other."""
-    return np.asarray(squeezed(labels)[0][0].reshape(-1).numpy())
+    return np.asarray(squeeze_fields(labels)[0][0].reshape(-1).numpy())
 
 
 def on(dims: Sequence[int], shape: Sequence[int], labels: torch.Tensor) -> torch.Tensor:
@@ -94,10 +94,10 @@ def occurrences(values: Residues) -> Residues:
     return found
 
 
-def numbered(*keys: Residues) -> Residues:
+def number_rows(*keys: Residues) -> Residues:
     """One number for each distinct row of keys, from 0.
 
-    >>> numbered(np.array([3, 3, 1]), np.array([0, 0, 0])).tolist()
+    >>> number_rows(np.array([3, 3, 1]), np.array([0, 0, 0])).tolist()
     [1, 1, 0]
     """
     found = np.zeros(len(keys[0]), dtype=np.int64)

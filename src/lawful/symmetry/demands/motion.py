@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lawful.program.index_map import IndexMap
 from lawful.symmetry.demands.gauges import Gauges
-from lawful.symmetry.demands.labels import align, compact, flat, narrowed, on, varying
+from lawful.symmetry.demands.labels import align, compact, flat, narrow, on, varying
 from lawful.symmetry.demands.scores import Scores
 from lawful.symmetry.demands.shifts import LARGEST, Shift, Shifts
 
@@ -101,7 +101,7 @@ class Follower:
             found.append(self.shifts.common(found[0], axes, shape))
         place = torch.zeros((1,) * len(value.shape), dtype=torch.int64)
         for axis in axes:
-            place = place * shape[axis] + narrowed(value.indices[axis])
+            place = place * shape[axis] + narrow(value.indices[axis])
         labels = compact(_line(found[0].labels, axes)[place]).expand(value.shape)
         self.shifts.read.append(flat(labels))
         return (Shift(labels, torch.zeros((), dtype=torch.int64).expand(value.shape)),)
@@ -140,7 +140,7 @@ class Follower:
 
 def move_labels(labels: torch.Tensor, index: IndexMap) -> torch.Tensor:
     """Labels of the entries that an index map picks, without spelling out axes along which they do not change."""
-    small = narrowed(labels).contiguous()
+    small = narrow(labels).contiguous()
     steps = [step if size > 1 else 0 for step, size in zip(small.stride(), small.shape, strict=True)]
     found = index.after(IndexMap.affine(labels.shape, steps))
     if found.strides is not None and min(found.strides, default=0) >= 0:

@@ -18,7 +18,7 @@ import torch
 from lawful.program.index_map import IndexMap
 from lawful.program.program import Node
 from lawful.symmetry.demands.gauges import PINNED, Gauges
-from lawful.symmetry.demands.labels import compact, flat, narrowed, varying
+from lawful.symmetry.demands.labels import compact, flat, narrow, varying
 from lawful.symmetry.demands.motion import Follower, Motion, move_labels
 from lawful.symmetry.demands.shifts import ZERO, Shift
 from lawful.types import Floats, Mask, Residues
@@ -178,7 +178,7 @@ class EntryMask:
         Phases of entries that are gone may be any: fewer that agree only leave fewer shifts.
         """
         still = [d for d in range(shift.labels.dim()) if d not in varying(shift.labels)]
-        kept = narrowed(self.kept)
+        kept = narrow(self.kept)
         return self.ignored and number == self.number and any(bool(kept.any(d).all()) for d in still)
 
 

@@ -69,7 +69,7 @@ def read_scores(
     if not line or count > MOST_ROWS:
         return None
     rows = [_rows(field, heads, line) for field in fields]
-    number, first = _numbered(np.concatenate(rows, 1))
+    number, first = _number_rows(np.concatenate(rows, 1))
     places = tuple(
         on(axes, shape, torch.arange(int(np.prod([shape[d] for d in axes], dtype=int))))
         for axes in ([d for d in each if d not in heads] for each in own)
@@ -93,7 +93,7 @@ def end_attention(
     values = _rows(value, places, line)[first]
     query, key = scores.rows[1 - scores.key][number], scores.rows[scores.key][number]
     tables = query, key, values
-    kept = np.sort(_numbered(np.concatenate(tables, 1))[1])
+    kept = np.sort(_number_rows(np.concatenate(tables, 1))[1])
     gauges.attentions.append(AttentionLabels(query[kept], key[kept], values[kept], scores.tables))
     total = len(number)
     if total == 1:
@@ -119,7 +119,7 @@ def _rows(field: torch.Tensor, places: Sequence[int], line: Sequence[int]) -> Re
     return np.asarray(field.permute([kept.index(d) for d in order]).reshape(count, -1).numpy()).copy()
 
 
-def _numbered(table: Residues) -> tuple[Residues, Residues]:
+def _number_rows(table: Residues) -> tuple[Residues, Residues]:
     """A number for each row, equal for equal rows, in the order in which they come; and where each comes first."""
     _, first, inverse = np.unique(table, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)

@@ -20,7 +20,7 @@ import torch
 from scipy.sparse.csgraph import connected_components
 
 from lawful.symmetry.demands.gauges import Relation
-from lawful.symmetry.demands.labels import compact, flat, narrowed, numbered, on, squeezed, varying
+from lawful.symmetry.demands.labels import compact, flat, narrow, number_rows, on, squeeze_fields, varying
 from lawful.types import Residues
 
 ZERO = 0  # the label of what does not move
@@ -62,7 +62,7 @@ class Direction:
     mean: bool = False
 
 
-def _nested(one: Shift, other: Shift) -> bool:
+def _is_nested(one: Shift, other: Shift) -> bool:
     """Whether two shifts depend on the same data, and one changes along no dimension that the other does not."""
     own, their = set(varying(one.labels)), set(varying(other.labels))
     return not (one.masked or other.masked) and (own <= their or their <= own) and _same_data(one, other)
@@ -71,7 +71,7 @@ def _nested(one: Shift, other: Shift) -> bool:
 def _same_data(one: Shift, other: Shift) -> bool:
     if varying(one.phases) != varying(other.phases):
         return False
-    return torch.equal(narrowed(one.phases), narrowed(other.phases))
+    return torch.equal(narrow(one.phases), narrow(other.phases))
 
 
 class Shifts:
@@ -120,7 +120,7 @@ class Shifts:
         names = (part if isinstance(part, (str, int, tuple)) else self._name(part) for part in source)
         key = (*names, tuple((d, shape[d]) for d in inside), len(shape))
         if key not in self._sources:
-            self._sources[key] = narrowed(self.phase(shape, inside))
+            self._sources[key] = narrow(self.phase(shape, inside))
         return self._sources[key].expand(tuple(shape))
 
     def _name(self, value: object) -> tuple[int]:
@@ -171,7 +171,7 @@ class Shifts:
         self._grow()
         found = []
         for shift in shifts:
-            small = narrowed(shift.labels)
+            small = narrow(shift.labels)
             labels = torch.as_tensor(self.leaders(small.numpy()))
             if not self._dead[labels.numpy()].all():
                 found.append(replace(shift, labels=compact(labels).expand(shift.labels.shape)))
@@ -223,7 +223,7 @@ class Shifts:
                 self.vanish(labels)
                 continue
             for d in inside & set(varying(labels)):
-                (one, other), _ = squeezed(labels, labels.narrow(d, 0, 1).expand(labels.shape))
+                (one, other), _ = squeeze_fields(labels, labels.narrow(d, 0, 1).expand(labels.shape))
                 self._unite(*(self.leaders(part.reshape(-1).numpy()) for part in (one, other)))
 
     def plus(self, left: Sequence[Shift], right: Sequence[Shift]) -> tuple[Shift, ...]:
@@ -231,7 +231,7 @@ class Shifts:
         found: list[Shift] = []
         for shift in self.alive((*left, *right)):
             place = next(
-                (n for n, other in enumerate(found) if _nested(shift, other) and self._fits(shift, other)), None
+                (n for n, other in enumerate(found) if _is_nested(shift, other) and self._fits(shift, other)), None
             )
             found.append(shift if place is None else self._sum(found.pop(place), shift))
         return tuple(found)
@@ -243,9 +243,9 @@ class Shifts:
 
     def _sum(self, a: Shift, b: Shift) -> Shift:
         """The sum of two shifts of the same data: `u = u_a + (factor b / factor a) u_b`, times factor a."""
-        (first, second), kept = squeezed(a.labels, b.labels)
+        (first, second), kept = squeeze_fields(a.labels, b.labels)
         one, two = first.reshape(-1).numpy(), second.reshape(-1).numpy()
-        number = numbered(one, two)
+        number = number_rows(one, two)
         place = np.unique(number, return_index=True)[1]
         width = int(self.width[np.concatenate([one, two])].max(initial=1))
         result = self.vectors(len(place), width)
@@ -281,7 +281,7 @@ class Shifts:
             other = [d for d in varying(labels) if d != dim]
             size = int(np.prod([labels.shape[d] for d in other], dtype=int))
             whole = on(other, rest.shape, self.fresh(size))
-            (wide, part), _ = squeezed(whole.expand(labels.shape), labels)
+            (wide, part), _ = squeeze_fields(whole.expand(labels.shape), labels)
             self.parts.append((wide.reshape(-1).numpy(), part.reshape(-1).numpy()))
             labels = whole
         else:

@@ -34,13 +34,13 @@ def add_values(follower: Follower, shape: Shape, x: Motion, y: Motion) -> Motion
         if place is None and len(x.gauges) == len(y.gauges) == 1 and not (varying(field) and varying(waiting[0])):
             place = 0
         if place is None:
-            still += _pinned(follower, field, shapes[1])
+            still += _pin(follower, field, shapes[1])
         else:
             other = waiting.pop(place)
             follower.gauges.same(field, other)
             found.append(min(field, other, key=_rank))
     for field in waiting:
-        still += _pinned(follower, field, shapes[0])
+        still += _pin(follower, field, shapes[0])
     matched = len(found) == len(x.gauges) == len(y.gauges) == 1
     absorber = (y.absorber or x.absorber) if matched else None
     return Motion(shape, (*found, *still), follower.shifts.plus(x.shifts, y.shifts), absorber=absorber)
@@ -54,7 +54,7 @@ def _rank(field: torch.Tensor) -> tuple[int, int]:
     return len(varying(field)), int(field[(0,) * field.dim()]) if field.numel() else 0
 
 
-def _pinned(follower: Follower, field: torch.Tensor, other: Shape) -> list[torch.Tensor]:
+def _pin(follower: Follower, field: torch.Tensor, other: Shape) -> list[torch.Tensor]:
     """Pin a field beside a summand that does not move with it; it is kept if that is constant along its axes."""
     sizes = (1,) * (field.dim() - len(other)) + tuple(other)
     constant = bool(varying(field)) and all(sizes[d] == 1 for d in varying(field))

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from lawful.symmetry.demands.gauges import Link
-from lawful.symmetry.demands.labels import numbered, occurrences
+from lawful.symmetry.demands.labels import number_rows, occurrences
 from lawful.types import Residues
 
 
@@ -47,10 +47,10 @@ class Cells:
             number = self._waiting.popleft()
             self._queued[number] = False
             link = self.links[number]
-            meeting = numbered(self.of[link.left], self.of[link.right], link.group)
+            meeting = number_rows(self.of[link.left], self.of[link.right], link.group)
             self._split(link.left, meeting)
             if link.right is not link.left:
-                self._split(link.right, numbered(self.of[link.left], self.of[link.right], link.group))
+                self._split(link.right, number_rows(self.of[link.left], self.of[link.right], link.group))
 
     def _split(self, labels: Residues, keys: Residues) -> None:
         """Keep two labels of a cell together only if their copies have equal keys, and neither is missing."""
@@ -61,7 +61,7 @@ class Cells:
             here = copies == copy
             key = np.full(len(distinct), -1)
             key[which[here]] = keys[here]
-            signature = numbered(signature, key)
+            signature = number_rows(signature, key)
         _, first, group, count = np.unique(signature, return_index=True, return_inverse=True, return_counts=True)
         torn = (self._sizes[self.of[distinct[first]]] != count)[group]
         self._assign(distinct[torn], signature[torn])

@@ -10,7 +10,7 @@ import torch
 from scipy.sparse.csgraph import connected_components
 
 from lawful.symmetry.demands.gauges import Relation
-from lawful.symmetry.demands.labels import on, squeezed, varying
+from lawful.symmetry.demands.labels import on, squeeze_fields, varying
 from lawful.symmetry.solver.nullspace import Nullspace, nullspace
 from lawful.types import Residues
 
@@ -32,7 +32,7 @@ class Logarithms:
 
     def same(self, one: torch.Tensor, other: torch.Tensor) -> None:
         """Demand that labels have equal logarithms."""
-        left, right = (part.reshape(-1).numpy() for part in squeezed(one, other)[0])
+        left, right = (part.reshape(-1).numpy() for part in squeeze_fields(one, other)[0])
         self.equal.append((left, right))
 
     def pin(self, labels: torch.Tensor) -> None:
@@ -53,7 +53,7 @@ class Logarithms:
     ) -> torch.Tensor:
         """Labels of `t_one + factor · t_other`, broadcast; along `summed` they must be one number, with size 1 then."""
         shape = torch.broadcast_shapes(one.shape, other.shape)  # type: ignore[no-untyped-call]
-        (left, right), kept = squeezed(one.expand(shape), other.expand(shape))
+        (left, right), kept = squeeze_fields(one.expand(shape), other.expand(shape))
         if left.numel() > MOST_ROWS:
             raise MemoryError
         inside = [d for d in kept if d not in summed]

@@ -146,14 +146,14 @@ def _kernel(rows: list[Row], width: int) -> list[Row]:
     solved: dict[int, Row] = {}  # variable -> its expression in free variables
     used: dict[int, set[int]] = defaultdict(set)  # free variable -> the variables whose expressions name it
     for row in rows:
-        line = _substituted(row, solved)
+        line = _substitute(row, solved)
         if not line:
             continue
         pivot = max(line)
         factor = -1 / line.pop(pivot)
         expression = {place: factor * value for place, value in line.items()}
         for variable in used.pop(pivot, set()):
-            solved[variable] = _substituted(solved[variable], {pivot: expression})
+            solved[variable] = _substitute(solved[variable], {pivot: expression})
             for place in solved[variable]:
                 used[place].add(variable)
         solved[pivot] = expression
@@ -166,7 +166,7 @@ def _kernel(rows: list[Row], width: int) -> list[Row]:
     return list(found.values())
 
 
-def _substituted(row: Row, solved: dict[int, Row]) -> Row:
+def _substitute(row: Row, solved: dict[int, Row]) -> Row:
     line: Row = {}
     for place, value in row.items():
         for other, factor in solved.get(place, {place: Fraction(1)}).items():

@@ -94,7 +94,7 @@ def _alike(
     link, left, right, group = (each[kept] for each in (link, left, right, group))
     told = told[kept]
     owner = part[left]
-    key = np.where(told | _shared(link, group, owner), group, -1 - _ranks(owner, link, group))
+    key = np.where(told | _is_shared(link, group, owner), group, -1 - _ranks(owner, link, group))
     table = np.stack([link, local[left], local[right], key], axis=1)
     rows = np.lexsort([key, local[right], local[left], link, owner])
     table, owner = table[rows], owner[rows]
@@ -109,7 +109,7 @@ def _alike(
     return [parts for parts in found.values() if len(parts) > 1]
 
 
-def _shared(link: Residues, group: Residues, owner: Residues) -> Mask:
+def _is_shared(link: Residues, group: Residues, owner: Residues) -> Mask:
     """Whether a group of a link has rows of several parts."""
     if not len(link):
         return np.zeros(0, dtype=bool)

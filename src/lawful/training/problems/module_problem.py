@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.sources.modules.classes import check_labels, class_rows, classes_axis, vocabulary_of
-from lawful.sources.modules.functional_call import as_taken, called_with
+from lawful.sources.modules.functional_call import as_taken, call_with
 from lawful.sources.modules.trained_field import refuse_hooks_of_parameters
 from lawful.training.problems.loss_value import LossValue
 from lawful.training.problems.losses import check_data, find_loss
@@ -212,7 +212,7 @@ class ModuleProblem:
 
     def _outputs(self, weights: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
         try:
-            found = called_with(self.module, weights, (x,))
+            found = call_with(self.module, weights, (x,))
         except (RuntimeError, ValueError, IndexError) as error:
             raise LawfulError(f"the module does not run on x of shape {tuple(self.x.shape)}: {error}") from None
         while isinstance(self.loss, str) and isinstance(found, (dict, list, tuple)):

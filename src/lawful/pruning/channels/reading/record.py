@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 
@@ -173,7 +174,8 @@ class ChannelRecord:
         if isinstance(value, Channels):
             return value
         if isinstance(value, Padded) and value.number == 0:
-            name = f"{value.value.name} padded {value.outside.shape}{hash(value.outside.tobytes())}"
+            border = sha256(value.outside.tobytes()).hexdigest()[:16]  # names stand in certificates: the same each time
+            name = f"{value.value.name} padded {value.outside.shape}{border}"
             if name not in self.spots:
                 self.add_by_channel("pool", name, [value.value.name], padded=True)
             return replace(value.value, name=name, root="")
