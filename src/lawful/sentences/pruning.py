@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 
 from lawful.outward import at_most
 from lawful.sentences import sentence
@@ -117,8 +116,3 @@ def open_question(undecided: int) -> str:
 def not_decided(reasons: Sequence[str]) -> str:
     """Why neurons are undecided, the commonest reason."""
     return max(dict.fromkeys(reasons), key=list(reasons).count) if reasons else "not asked"
-
-
-def bound_text(value: float | Fraction) -> str:
-    """A bound on a change, rounded outwards."""
-    return at_most(value, 3)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.errors import InvalidNetwork, Unsupported
 from lawful.formats.io.reading import naming, read_json
 from lawful.formats.io.writing import new_folder
 
@@ -89,12 +89,3 @@ def _goes_along(file: Path, written: set[str]) -> bool:
         return False
     other = file.suffix in (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf")
     return not other and not file.name.endswith(".index.json") and file.stat().st_size <= MOST_BESIDE
-
-
-def check_folder(out: Path) -> None:
-    """Refuse a place for a folder before the work begins."""
-    with naming(out):
-        if out.exists():
-            raise LawfulError("exists already: name a new folder")
-        if not out.absolute().parent.is_dir():
-            raise LawfulError("its parent folder does not exist: make it first")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +17,6 @@ if TYPE_CHECKING:
 SHADES = " .:-=+*#%@"
 MARKS = {"same": "✓ same", "bounded": "✓ bounded", "different": "✗ DIFFERENT", "undecided": "◐ undecided"}
 WIDTH = 80
-
-
-def digits_text(images: Floats, read: Sequence[int]) -> str:
-    """Images of 8 by 8 pixels beside each other, and under each what the network reads.
-
-    >>> import numpy as np
-    >>> print(digits_text(np.ones((2, 64)), [3, 7]).splitlines()[-1])
-    reads 3             reads 7
-    """
-    return "\n".join([*_rows(images), "    ".join(f"{f'reads {digit}':16}" for digit in read).rstrip()])
 
 
 def _rows(images: Floats) -> list[str]:
