@@ -35,6 +35,7 @@ from lawful.formats.queries.vnnlib import Text, Variable, read_vnnlib
 from lawful.formats.specification import read_specification, regions
 from lawful.network import Dag, Mlp, Role
 from lawful.network.digest import digest
+from lawful.sentences.bounds import difference_stays_within, is_monotone
 from lawful.types import Floats
 
 SHARE = 0.8  # of the time for the method that fits the form; the joint network has the rest
@@ -172,7 +173,7 @@ def check_several(
     if asked.regions and (within := question.tolerance()) is not None:
         about = tuple(networks[name] for name in question.text.networks)
         shown = distance(about[0], about[1], asked.hull, within=within, seconds=SHARE * seconds, **options)
-        why, point = f"no output differs by more than {float(within):g}", shown.input
+        why, point = difference_stays_within("max |g − f|", within), shown.input
     elif asked.regions and (growth := question.growth()) is not None and question.text.equal:
         directions, outputs = growth
         about = (networks[question.text.networks[0]],)
@@ -181,14 +182,13 @@ def check_several(
             ways = [Growth(place, rising) for place, rising in sorted(directions.items())]
             output = outputs[0] if len(outputs) == 1 else None
             shown = check_monotone(about[0], box, ways, output=output, seconds=SHARE * seconds, **options)
-            words = " and ".join(f"{'falls' if each.rising else 'rises'} as input {each.input} grows" for each in ways)
-            why = f"{'no output' if output is None else f'output {output} never'} {words}"
+            signs = ", ".join(f"{'+' if each.rising else '-'}{each.input}" for each in ways)
+            asked_of = "the outputs are" if output is None else f"output {output} is"
+            why = is_monotone(asked_of, signs, "float64, rounded outwards")
     if shown is not None:
         spent = time.monotonic() - started
         if shown.status in ("proved", "holds"):
-            held = PropertyCheck(
-                "holds", None, None, shown.boxes, spent, shown.interrupted, asked.regions, why=f"{why} on the box"
-            )
+            held = PropertyCheck("holds", None, None, shown.boxes, spent, shown.interrupted, asked.regions, why=why)
             return SeveralAnswer(held, about, shown)
         points = [] if point is None else [point]
         if isinstance(shown, MonotoneCheck) and shown.inputs is not None:
