@@ -83,6 +83,14 @@ def test_verbs_know_the_input_of_a_module_by_one_word() -> None:
         lawful.laws(module, input="three")
 
 
+def test_how_to_read_weights_reaches_the_canonical_member_of_a_module() -> None:
+    """Weights alone with tanh are a module, which an activation that is forgotten would make a ReLU network."""
+    pytest.importorskip("torch")
+    weights = {"fc1.weight": np.array([[1.0, 2.0, 3.0], [0.0, 1.0, -1.0]]), "fc2.weight": np.ones((1, 2))}
+    found = lawful.canonical(weights, activation="tanh")
+    assert found.weights["fc1.weight"].abs().sum() == 8  # tanh allows signs and permutations, and no scales
+
+
 NET = "3-4-1 relu bias"
 RNG = np.random.default_rng(0)
 DATA = RNG.normal(size=(12, 3)), RNG.normal(size=(12, 1))

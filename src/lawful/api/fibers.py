@@ -66,7 +66,8 @@ def canonical(network: Source, **reading: Unpack[DrawOptions]) -> Canonical | Re
     if isinstance(open(network, **_without_seed(reading)), ModuleNetwork):
         from lawful.api.checkpoints.representatives import representative
 
-        return representative(network, "canonical", model=reading.get("model"), input=reading.get("input"))
+        how = {option: reading.get(option) for option in ("model", "input", "activation", "order")}
+        return representative(network, "canonical", **how)  # type: ignore[arg-type]
     return canonical_member(_reduced(network, reading))
 
 
