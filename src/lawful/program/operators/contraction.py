@@ -200,8 +200,9 @@ def _einsum(b: Builder, *tensors: Node, equation: str) -> Node:
 
 
 @onnx("Gemm", weights=(0, 1, 2))
-def _gemm(b: Builder, x: Node, y: Node, c: Node | None = None, alpha: float = 1.0, beta: float = 1.0,
+def onnx_gemm(b: Builder, x: Node, y: Node, c: Node | None = None, alpha: float = 1.0, beta: float = 1.0,
           transA: int = 0, transB: int = 0) -> Node:  # fmt: skip
+    """`alpha A B + beta C`, in the words of ONNX."""
     product = b.contract(("ki" if transA else "ik") + "," + ("jk" if transB else "kj") + "->ij", x, y)
     if c is None:
         return product if alpha == 1 else b.mul(product, alpha)
@@ -331,7 +332,7 @@ def onnx_padding(
 
 
 @onnx("Conv", weights=(1, 2))
-def _conv(
+def onnx_convolution(
     b: Builder,
     x: Node,
     weight: Node,
@@ -343,6 +344,7 @@ def _conv(
     pads: Any = None,
     strides: Any = None,
 ) -> Node:
+    """A convolution in the words of ONNX."""
     rank = weight.rank - 2
     stride, dilation = strides or [1] * rank, dilations or [1] * rank
     pairs = onnx_padding(x, weight.shape[2:], stride, dilation, pads, auto_pad)

@@ -10,8 +10,7 @@ import numpy as np
 
 from lawful.program.builder import Builder
 from lawful.program.operators.attention import attend, join_heads, split_heads
-from lawful.program.operators.contraction import _conv as convolve
-from lawful.program.operators.contraction import _gemm as gemm
+from lawful.program.operators.contraction import onnx_convolution, onnx_gemm
 from lawful.program.operators.elementwise import gelu
 from lawful.program.operators.lookup import index_select
 from lawful.program.operators.normalisation import affine, normalise
@@ -80,7 +79,7 @@ def _fused_gemm(
     transB: int = 0,
     activation: str = "",
 ) -> Node:
-    return _activate(b, gemm(b, x, y, c, alpha, beta, transA, transB), activation)
+    return _activate(b, onnx_gemm(b, x, y, c, alpha, beta, transA, transB), activation)
 
 
 @onnx("com.microsoft:FusedConv", weights=(1, 2))
@@ -98,7 +97,7 @@ def _fused_conv(
     strides: Any = None,
     activation: str = "",
 ) -> Node:
-    result = convolve(b, x, weight, bias, auto_pad, dilations, group, kernel_shape, pads, strides)
+    result = onnx_convolution(b, x, weight, bias, auto_pad, dilations, group, kernel_shape, pads, strides)
     return _activate(b, result if added is None else b.add(result, added), activation)
 
 
