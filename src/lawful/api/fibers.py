@@ -66,8 +66,7 @@ def canonical(network: Source, **reading: Unpack[DrawOptions]) -> Canonical | Re
     if isinstance(open(network, **_without_seed(reading)), ModuleNetwork):
         from lawful.api.checkpoints.representatives import representative
 
-        how = {option: reading.get(option) for option in ("model", "input", "activation", "order")}
-        return representative(network, "canonical", **how)  # type: ignore[arg-type]
+        return representative(network, "canonical", **_of_modules(reading))
     return canonical_member(_reduced(network, reading))
 
 
@@ -92,11 +91,16 @@ def fingerprint(
     if exact or any(isinstance(open(source, **options), ModuleNetwork) for source in sources):
         from lawful.api.checkpoints.orbit_hashes import orbit_fingerprints
 
-        if set(reading) - {"model", "input", "seed"}:
-            raise LawfulError("exact numbers are hashed as a module has them: say `model` and `input` only")
-        return orbit_fingerprints(sources, names, model=reading.get("model"), input=reading.get("input"))
+        if reading.get("drop_useless"):
+            raise LawfulError("drop_useless is for graphs of scalar weights: leave it out for modules and exact hashes")
+        return orbit_fingerprints(sources, names, **_of_modules(reading))
     graphs = {name: _reduced(source, reading) for name, source in zip(names, sources, strict=True)}
     return with_provenance(group_networks(names, graphs.__getitem__), *graphs.values())
+
+
+def _of_modules(reading: DrawOptions) -> dict[str, Any]:
+    """The options that say how to read a module."""
+    return {option: reading.get(option) for option in ("model", "input", "activation", "order")}
 
 
 def _without_seed(reading: DrawOptions) -> dict[str, Any]:
