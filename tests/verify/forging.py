@@ -10,7 +10,7 @@ from lawful import CertificateError, NotACertificate, Unsupported
 from lawful.verify.bounds.dense import read_dense
 from lawful.verify.core.dag import read_dag, read_mlp
 from lawful.verify.core.tensors import read_tensor, weights_digest
-from lawful.verify.invariant_set.entries import read_graph
+from lawful.verify.invariant_set.balances import read_graph
 
 REFUSED = (CertificateError, NotACertificate, Unsupported)
 Proof = dict[str, Any]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from collections.abc import Callable
 
 import pytest
 from forging import Proof, signed
 
-from lawful import Unsupported, verify
+from lawful import CertificateError, NotACertificate, Unsupported, verify
 
 RNG = random.Random(0)  # noqa: S311
 
@@ -90,11 +91,142 @@ def waiting_sides() -> Proof:
             "decisions": ["both"] * count, "points": [["0"]]}  # fmt: skip
 
 
+def chain(count: int) -> Proof:
+    """Neurons one after the other with weights near 1e-290: each adds a thousand bits to exact values."""
+    return {"weights": [[[1.1e-290]]] * count, "biases": [None] * count, "slopes": [0.0] * (count - 1)}
+
+
+def equality(network: Proof, **witness: object) -> Proof:
+    return {"kind": "same", "version": 2, "networks": [network, network], "box": [[0.5], [1.0]], "verdict": "equal",
+            "within": {"kind": "exactly", "value": 0.0}, "counterexample": None,
+            "witness": {"first": [], "second": [], "ending": "weights"} | witness}  # fmt: skip
+
+
+def ranges_of_a_chain() -> Proof:
+    """Every step asks for the ranges of all neurons below: 2.6 s each, and a file of 200 kB has a thousand."""
+    step = {"do": "lift", "layer": 2999, "neuron": 0, "shift": 0.0}
+    return equality(chain(3000), first=[step] * 1000)
+
+
+def regions_of_a_chain() -> Proof:
+    """A walk through both networks, whose affine maps have millions of bits."""
+    decisions = [["on", [0, 2]]] * (2 * 5000 - 2)
+    return equality(chain(5000), ending="regions", decisions=decisions)
+
+
+def input_of_a_chain() -> Proof:
+    """Outputs with millions of bits: two minutes were not enough for 250 kB."""
+    other = chain(5000)
+    other["weights"] = [*other["weights"][:-1], [[1.0]]]
+    return equality(chain(5000)) | {"networks": [chain(5000), other], "box": None, "verdict": "different",
+                                    "within": None, "witness": None, "counterexample": {"input": [1.0]}}  # fmt: skip
+
+
+def errors_of_a_chain() -> Proof:
+    """All values are 0, but the error of one neuron is carried on through 5,000 others: 2.3 GB."""
+    count = 5000
+    edges, weights = [[k, k + 1] for k in range(count + 1)], [1.1e-290] * (count + 1)
+    original = {"roles": [0, *[1] * count, 2], "edges": edges, "slopes": [0.0] * count, "weights": weights}
+    after = {"roles": [0, *[1] * (count - 1), 2, 3], "edges": [*edges[1:-1], [count + 1, 1]],
+             "slopes": [0.0] * (count - 1), "weights": weights[1:]}  # fmt: skip
+    stage = {"after": after, "labels": [0, *range(2, count + 2), count + 7], "evidence": [[1, "1"]], "carriers": []}
+    return {"kind": "pruning", "version": 2, "original": original, "box": [[0.0], [0.0]], "neurons_before": count,
+            "neurons_after": count - 1, "max_output_change_bound": 1.0, "rounding_bound": 0.0,
+            "stages": [stage]}  # fmt: skip
+
+
+def long_frame() -> Proof:
+    """A frame is made orthogonal in rationals that grow with every vector: hours in 800 kB."""
+    width = 200
+    rows = [[RNG.gauss(0, 1) for _ in range(width)] for _ in range(width)]
+    points = [[0.0] * width, rows[0]]  # parted by the first vector
+    for row in rows[1:]:
+        row[:] = [a + 3 * b for a, b in zip(row, rows[0], strict=True)]
+    return {"kind": "truncation-separation", "version": 1, "about": [], "points": points, "labels": [0, 1],
+            "answers": [{"answer": "frame", "rotation": rows}, {"answer": "undecided"}]}  # fmt: skip
+
+
+def sawtooth() -> Proof:
+    """Two neurons a layer fold the line: 2^layers stretches for every input, in 2 kB."""
+    fold = [[2.0, -4.0], [2.0, -4.0]]
+    network = {"weights": [[[1.0], [1.0]], *[fold] * 10, [[2.0, -4.0]]], "biases": [*[[0.0, -0.5]] * 11, [0.0]],
+               "slopes": [0.0] * 11}  # fmt: skip
+    points = [[f"{k}/1000"] for k in range(1, 100)]
+    need = {"layer": 1, "neuron": 0, "answer": "needed", "points": points, "cases": None}
+    return {"kind": "removable", "version": 1, "network": network, "neurons": [need]}
+
+
 @pytest.mark.parametrize(
     "bomb",
-    [waypoints, zero_sums, squares, shares, counterexample, deep_chain, waiting_sides],
+    [
+        waypoints,
+        zero_sums,
+        squares,
+        shares,
+        counterexample,
+        deep_chain,
+        waiting_sides,
+        ranges_of_a_chain,
+        regions_of_a_chain,
+        input_of_a_chain,
+        errors_of_a_chain,
+    ],
     ids=lambda made: made.__name__,
 )
 def test_a_bomb_is_refused_as_too_large(bomb: Callable[[], Proof]) -> None:
     with pytest.raises(Unsupported, match=r"steps|common denominator"):
         verify(json.dumps(signed(bomb())))
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def test_what_is_asked_often_is_made_quick() -> None:
+    """Sums of long fractions looked for common factors each time: 2,000 refutations in 330 kB took 25 s."""
+    half = 10
+    first, second = range(1, half + 1), range(half + 1, 2 * half + 1)
+    edges = [[0, i] for i in first] + [[i, j] for i in first for j in second] + [[j, 2 * half + 1] for j in second]
+    network = {"roles": [0, *[1] * (2 * half), 2], "edges": edges, "slopes": [0.0] * (2 * half), "weights": None}
+    refutation = {"cut_off": list(first), "inside": True, "blocked": list(first), "forward": True}
+    proof = {"kind": "singular", "version": 1, "network": network, "exist": False, "cut_off": None, "squares": None,
+             "balance": [f"-{long_fraction()}" for _ in first] + [long_fraction() for _ in second],
+             "refutations": [refutation] * 2000}  # fmt: skip
+    assert seconds(lambda: verify(json.dumps(signed(proof)))) < 5
+
+
+def test_two_layers_are_collapsed_by_one_product() -> None:
+    """Layers of 200: entry by entry it took 20 times as long."""
+    layer = [[RNG.choice((1.5, 2.5, 0.75)) for _ in range(200)] for _ in range(200)]
+    network = {"weights": [layer] * 3, "biases": [None] * 3, "slopes": [1.0, 1.0]}
+    steps = [{"do": "collapse", "layer": 1}] * 2
+    proof = equality(network, first=steps, second=steps) | {"box": None}
+    assert seconds(lambda: verify(json.dumps(signed(proof)))) < 10
+
+
+@pytest.mark.parametrize("text", ["[" + "[]," * 5_000_000 + "[]]", '{"roles": [' + "{}," * 5_000_000 + "{}]}"])
+def test_millions_of_lists_are_not_made(text: str) -> None:
+    with pytest.raises(NotACertificate, match="lists and objects"):
+        verify('{"kind": "components", "version": 2, "about": [], "network": ' + text + "}")
+
+
+def test_millions_of_inputs_that_nothing_reads_are_not_made() -> None:
+    graph = {"roles": [0] * 1_000_001 + [1, 2], "edges": [[0, 1_000_001], [1_000_001, 1_000_002]], "slopes": [0.0],
+             "weights": [1.0, 1.0]}  # fmt: skip
+    proof = {"kind": "rebalance", "version": 1, "about": [], "before": graph, "after": graph, "factors": [1.0],
+             "rounding": 0.0, "target": [0.0], "except": [], "residual": 0.0}  # fmt: skip
+    with pytest.raises(NotACertificate, match="more than 1000000"):
+        verify(json.dumps(proof))
+
+
+def test_a_frame_of_long_numbers_is_refused() -> None:
+    with pytest.raises((Unsupported, CertificateError)):
+        verify(json.dumps(long_frame()))
+
+
+def test_every_stretch_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lawful.verify.core.schema.MOST_STEPS", 3e7)
+    with pytest.raises(Unsupported, match="steps"):
+        verify(json.dumps(signed(sawtooth())))

@@ -112,7 +112,13 @@ def verify(certificate: Any, *networks: Any) -> Verified:
         raise
     except DAMAGE as error:
         raise NotACertificate(f"a damaged certificate of {kind}: {type(error).__name__}") from error
-    return Verified(kind, printable(found.statement), found.facts, (*found.networks, *found.others), given)
+    if found.statement is None:
+        from lawful.verify.sentences import SENTENCES
+
+        statement = SENTENCES[kind](found.facts, found.networks)
+    else:
+        statement = found.statement
+    return Verified(kind, printable(statement), found.facts, (*found.networks, *found.others), given)
 
 
 def _need_version(kind: str, stated: int, known: int) -> None:

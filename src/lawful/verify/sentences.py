@@ -6,7 +6,7 @@ No check is made here, and nothing of a certificate is seen: who reads `facts` n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from statistics import median_high, median_low
 from typing import Any
@@ -35,7 +35,7 @@ def _of_balance(facts: Facts, digest: str) -> str:
     if not facts["prescribed"]:
         return short(digest)
     balance = facts["balance"]
-    values = ", ".join(str(value) for value in balance[:SHOWN])
+    values = in_full(", ".join(str(value) for value in balance[:SHOWN]))
     return f"{short(digest)} with the balance ({values}{', ...' if len(balance) > SHOWN else ''})"
 
 
@@ -98,7 +98,7 @@ def say_singular(facts: Facts, digests: Digests) -> str:
     return f"the invariant set of {name} has a singular point, which cuts off {some}"
 
 
-def say_separation(facts: Facts) -> str:
+def say_separation(facts: Facts, _: Digests) -> str:
     """What is known of each cluster."""
     kinds = facts["answers"]
     lines = [f"cluster {number} {PARTED[kind]}" for number, kind in enumerate(kinds)]
@@ -188,7 +188,7 @@ def say_flow(facts: Facts, digests: Digests) -> str:
     )
 
 
-def say_geodesic(facts: Facts) -> str:
+def say_geodesic(facts: Facts, _: Digests) -> str:
     """How stationary a Leaky ResNet is, and its rank estimates."""
     ranks = facts["ranks"]
     everywhere = min(low for low, _ in ranks), max(high for _, high in ranks)
@@ -221,3 +221,19 @@ def _up(value: Fraction) -> float:
     """A double that is not below a rational."""
     found = float(value)
     return found if Fraction(found) >= value else math.nextafter(found, math.inf)
+
+
+SENTENCES: Mapping[str, Callable[[Facts, Digests], str]] = {
+    "components": say_components,
+    "flow": say_flow,
+    "geodesic": say_geodesic,
+    "identifiable": say_identifiable,
+    "path": say_path,
+    "pruning": say_pruning,
+    "rebalance": say_rebalance,
+    "regions": say_regions,
+    "removable": say_removable,
+    "same": say_same,
+    "singular": say_singular,
+    "truncation-separation": say_separation,
+}  # by kind; other kinds word their findings themselves

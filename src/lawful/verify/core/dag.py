@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -11,9 +12,11 @@ from typing import Any
 
 from lawful.errors import NotACertificate
 from lawful.verify.core.finding import little_endian
-from lawful.verify.core.schema import integers, items, matrix, number, numbers, object_with_keys
+from lawful.verify.core.numbers import ZERO, Rational, exact
+from lawful.verify.core.schema import integer, integers, items, matrix, number, numbers, object_with_keys, require
 
 INPUT, HIDDEN, OUTPUT, CONSTANT = range(4)
+MOST_NODES = 1_000_000  # each takes about 500 bytes here and 2 in a file, if it is an input that nothing reads
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,30 +112,30 @@ class CheckedDag:
         """The weights as rationals."""
         return [Fraction(weight) for weight in self.weights or ()]
 
+    def balance_of(self, squares: Mapping[int, Any]) -> dict[int, Any]:
+        """`B̃x` at the hidden nodes that the squares touch: what comes in less what goes out."""
+        total: dict[int, Any] = {}
+        for edge, square in squares.items():
+            for node, gain in ((self.heads[edge], square), (self.tails[edge], -square)):
+                if self.roles[node] == HIDDEN:
+                    total[node] = total.get(node, 0) + gain
+        return total
+
     @cached_property
-    def balance(self) -> dict[int, Fraction]:
-        """`c = B̃θ²`: squares in less squares out, of each hidden node."""
-        total = [Fraction(0)] * len(self.roles)
-        for tail, head, weight in zip(self.tails, self.heads, self.exact, strict=True):
-            total[head] += weight * weight
-            total[tail] -= weight * weight
-        return {node: total[node] for node in self.hidden}
+    def squares(self) -> dict[int, Rational]:
+        """`x = θ²`, edge by edge."""
+        return {edge: exact(weight) ** 2 for edge, weight in enumerate(self.weights or ())}
 
-    def same_graph(self, other: CheckedDag) -> bool:
-        """Whether two networks are weights of one graph."""
-        mine, theirs = ((each.roles, each.tails, each.heads, each.slopes) for each in (self, other))
-        return mine == theirs
+    @cached_property
+    def balance(self) -> dict[int, Rational]:
+        """`c = B̃θ²` of each hidden node."""
+        total = self.balance_of(self.squares)
+        return {node: total.get(node, ZERO) for node in self.hidden}
 
-    def besides(self, other: CheckedDag) -> int:
-        """In how many tensors beside their weights two networks of one graph differ: none."""
-        return 0
-
-    def must_be_settled(self, edge: int) -> bool:
-        """Whether an edge is some neuron's only one; others are free (P0 Propositions 3 and 4)."""
-        tail, head = self.tails[edge], self.heads[edge]
-        return (self.roles[tail] == HIDDEN and len(self.out_of[tail]) == 1) or (
-            self.roles[head] == HIDDEN and len(self.into[head]) == 1
-        )
+    @property
+    def graph(self) -> tuple[Any, ...]:
+        """Everything but the weights."""
+        return self.roles, self.tails, self.heads, self.slopes
 
     def digest(self, *, weights: bool = True) -> str:
         """A name that depends on nothing but the network: neither on names, nor the order of edges, nor a file format.
@@ -167,7 +170,7 @@ def _must(condition: bool, otherwise: str) -> None:
 def read_dag(value: object, where: str = "network") -> CheckedDag:
     """A graph in a certificate: roles, edges, slopes of hidden nodes, and weights or null."""
     given = object_with_keys(value, where, "roles edges slopes weights")
-    roles = integers(given["roles"], f"{where}.roles", 0, 3)
+    roles = integers(given["roles"], f"{where}.roles", 0, 3, most=MOST_NODES)
     edges = [integers(pair, f"{where}.edges", 0, length=2) for pair in items(given["edges"], f"{where}.edges")]
     weights = given["weights"]
     return CheckedDag(
@@ -177,6 +180,18 @@ def read_dag(value: object, where: str = "network") -> CheckedDag:
         tuple(numbers(given["slopes"], f"{where}.slopes")),
         None if weights is None else tuple(numbers(weights, f"{where}.weights", length=len(edges))),
     )
+
+
+def read_squares(value: object, where: str, dag: CheckedDag, read: Callable[[object, str], Any]) -> dict[int, Any]:
+    """Squares `[edge, amount]` of some edges, none twice; those of the others are 0."""
+    found: dict[int, Any] = {}
+    for item in items(value, where, most=len(dag.tails)):
+        number, amount = items(item, where, length=2)
+        edge = integer(number, where, 0, len(dag.tails) - 1)
+        require(edge not in found, f"{where}: edge {edge} appears twice")
+        found[edge] = read(amount, where)
+        require(found[edge] >= 0, f"{where}: edge {edge} has a negative square")
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,10 +19,11 @@ LONGEST = 4_000  # characters of a question that a statement repeats
 class Finding:
     """The facts that one kind of certificate was shown to prove, in words and as numbers, and the networks' digests.
 
+    Without a statement, `verify/sentences.py` words the facts; it is no part of what is trusted with the check.
     `others` are digests worked out here of data and of networks that are no graphs; a certificate does not state them.
     """
 
-    statement: str
+    statement: str | None
     facts: Mapping[str, Any]
     networks: tuple[str, ...] = ()
     others: tuple[str, ...] = ()

@@ -1,4 +1,9 @@
-"""Networks layer by layer in rationals: read, evaluated, and bounded by intervals."""
+"""Networks layer by layer in rationals: read, composed and bounded by intervals.
+
+A value is an affine function of some variables, as a row with the constant last: of the inputs in a walk through
+regions, of one parameter t along a line, or of nothing at an input. One product of matrices takes a layer from the
+values that enter it to its sums (`compose`).
+"""
 
 from __future__ import annotations
 
@@ -7,11 +12,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from flint import fmpq_mat
+
 from lawful.errors import Unsupported
-from lawful.verify.core.dag import OUTPUT, CheckedDag, CheckedMlp, read_dag, read_mlp
+from lawful.verify.core.dag import OUTPUT, CheckedDag, read_dag, read_mlp
 from lawful.verify.core.finding import in_full
-from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, activation_range, exact
-from lawful.verify.core.schema import items, limit_cost, numbers, require
+from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, activation_range, cost_of, exact, sum_range
+from lawful.verify.core.schema import items, numbers, require, spend
 
 MOST_ENTRIES = 8_000_000  # of all levels of a graph: each is a rational of about 64 bytes
 Row = list[Rational]  # the weights of a neuron, then its bias
@@ -32,14 +39,9 @@ class CheckedStack:
         return [self.inputs, *(len(layer) for layer in self.layers)]
 
     @property
-    def size(self) -> int:
-        """How many weights and biases there are."""
-        return sum(len(layer) * len(layer[0]) for layer in self.layers if layer)
-
-    @property
-    def bits(self) -> int:
-        """The length of its longest number."""
-        return max((entry.height_bits() for layer in self.layers for row in layer for entry in row), default=0)
+    def entries(self) -> list[Rational]:
+        """All weights and biases."""
+        return [entry for layer in self.layers for row in layer for entry in row]
 
     def changed(self, layer: int, rows: list[Row], above: list[Row]) -> CheckedStack:
         """Other rows in hidden layer `layer` (from 1) and in the one above it."""
@@ -54,13 +56,23 @@ class CheckedStack:
         return self.changed(layer, rows, heads)
 
 
-def mlp_as_layers(mlp: CheckedMlp) -> CheckedStack:
-    """Every double as the rational that it is; a missing bias is 0."""
+def read_layers(value: object) -> tuple[CheckedStack, str]:
+    """A network of layers, every double the rational that it is and a missing bias 0; and its digest."""
+    mlp = read_mlp(value)
     layers = tuple(
         [[*map(exact, row), ZERO if bias is None else exact(bias[neuron])] for neuron, row in enumerate(rows)]
         for rows, bias in mlp.layers
     )
-    return CheckedStack(len(mlp.layers[0][0][0]), layers, tuple(map(exact, mlp.slopes)))
+    return CheckedStack(len(layers[0][0]) - 1, layers, tuple(map(exact, mlp.slopes))), mlp.to_dag().digest()
+
+
+def read_network(value: object) -> tuple[CheckedStack, str]:
+    """A network as layers or as a graph, and its digest."""
+    if not isinstance(value, dict) or "roles" not in value:
+        return read_layers(value)
+    dag = read_dag(value)
+    require(dag.weights is not None, "a network has no weights")
+    return dag_as_layers(dag), dag.digest()
 
 
 def dag_as_layers(dag: CheckedDag) -> CheckedStack:
@@ -119,49 +131,46 @@ def _afford_levels(dag: CheckedDag, level: list[int], last_use: list[int], depth
     for change in changes:
         before, rows = rows, rows + change
         entries += (rows + len(dag.outputs)) * (before + 1)
-    limit_cost(20.0 * entries)
+    spend(20.0 * entries)
     if entries > MOST_ENTRIES:
         raise Unsupported(f"the levels of a graph have {entries:,} entries together, more than {MOST_ENTRIES:,}")
 
 
-def evaluate(net: CheckedStack, point: Sequence[Rational]) -> list[Rational]:
-    """The outputs at a point."""
-    values = list(point)
-    for layer, slope in zip(net.layers, (*net.slopes, ONE), strict=True):
-        sums = [sum((w * v for w, v in zip(row[:-1], values, strict=True) if w and v), row[-1]) for row in layer]
-        values = [total if total > 0 else slope * total for total in sums]
-    return values
+def compose(rows: list[Row], values: Sequence[Row], variables: int) -> list[Row]:
+    """The sums of a layer as affine functions, given those that enter it: `(W | b)` times the values and 1."""
+    if not rows:
+        return []
+    spend(float(len(rows)) * (len(values) + 1) * (variables + 1))
+    found: list[Row] = (fmpq_mat(rows) * fmpq_mat([*values, [ZERO] * variables + [ONE]])).tolist()
+    spend(sum(cost_of(row) for row in found))
+    return found
+
+
+def activate(value: Row, on: bool, slope: Rational) -> Row:
+    """What a neuron sends on, given its sum and its side."""
+    return value if on else [slope * entry for entry in value]
+
+
+def evaluate(net: CheckedStack, point: Sequence[Rational], layers: int | None = None) -> list[Rational]:
+    """The values behind some layers at a point; the outputs, unless told how many."""
+    values = [[coordinate] for coordinate in point]
+    for layer, slope in zip(net.layers[:layers], (*net.slopes, ONE), strict=False):
+        values = [activate(total, total[0] > 0, slope) for total in compose(layer, values, 0)]
+    return [value for (value,) in values]
 
 
 def affine_range(row: Row, box: Sequence[Span]) -> Span:
     """The range of `w·x + b` on a box."""
-    low: Rational | None = row[-1]
-    high: Rational | None = row[-1]
-    for weight, (least, most) in zip(row[:-1], box, strict=True):
-        if weight == 0:
-            continue
-        ends = (least, most) if weight > 0 else (most, least)
-        low = None if low is None or ends[0] is None else low + weight * ends[0]
-        high = None if high is None or ends[1] is None else high + weight * ends[1]
-    return low, high
+    return sum_range(zip(row[:-1], box, strict=True), row[-1], row[-1])
 
 
 def layer_ranges(net: CheckedStack, box: Sequence[Span], layers: int) -> list[Span]:
     """Ranges of the values behind the first layers, by interval arithmetic."""
     found = list(box)
-    for layer in range(layers):
-        found = [activation_range(*affine_range(row, found), net.slopes[layer]) for row in net.layers[layer]]
+    for rows, slope in zip(net.layers[:layers], net.slopes, strict=False):
+        found = [activation_range(*affine_range(row, found), slope) for row in rows]
+        spend(sum(cost_of(span) for span in found))
     return found
-
-
-def read_network(value: object) -> tuple[CheckedStack, str]:
-    """A network as layers or as a graph, and its digest."""
-    if isinstance(value, dict) and "roles" in value:
-        dag = read_dag(value)
-        require(dag.weights is not None, "a network has no weights")
-        return dag_as_layers(dag), dag.digest()
-    mlp = read_mlp(value)
-    return mlp_as_layers(mlp), mlp.to_dag().digest()
 
 
 def read_box(value: object, inputs: int) -> tuple[list[Span], str]:

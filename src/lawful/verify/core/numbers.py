@@ -1,7 +1,12 @@
-"""Exact numbers: doubles as the rationals that they are, fractions as text, and ranges that may be unbounded."""
+"""Exact numbers: FLINT's rationals, doubles as the rationals that they are, and ranges that may be unbounded.
+
+Numbers of a network grow with its depth: each layer adds the length of a weight. A file of 150 kB can hold a chain of
+3,000 neurons whose values have three million bits, so arithmetic is counted by the length of its results (`cost_of`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -19,12 +24,37 @@ def exact(value: float) -> Rational:
     return fmpq(*value.as_integer_ratio())
 
 
+def fraction(value: object, where: str) -> Rational:
+    """A fraction written as text."""
+    found = rational(value, where)
+    return fmpq(found.numerator, found.denominator)
+
+
 def quotient(value: object, where: str) -> Rational:
     """A factor: a double, or a fraction as text."""
-    if isinstance(value, str):
-        found = rational(value, where)
-        return fmpq(found.numerator, found.denominator)
-    return exact(number(value, where))
+    return fraction(value, where) if isinstance(value, str) else exact(number(value, where))
+
+
+def as_fraction(value: Rational) -> Fraction:
+    """The same number as Python has it, for facts and words."""
+    return Fraction(int(value.p), int(value.q))
+
+
+def cost_of(values: Iterable[Rational | None]) -> float:
+    """What it takes to make these numbers, in steps: a product of n words with its common factor takes about n^1.5."""
+    lengths = (float(value.height_bits()) for value in values if value is not None)
+    return float(sum((1 + length / 64) ** 1.5 for length in lengths))
+
+
+def sum_range(terms: Iterable[tuple[Rational, Span]], low: Rational | None, high: Rational | None) -> Span:
+    """The range of `Σ weight·value` plus something between `low` and `high`, given the ranges of the values."""
+    for weight, (least, most) in terms:
+        if weight == 0:
+            continue
+        ends = (least, most) if weight > 0 else (most, least)
+        low = None if low is None or ends[0] is None else low + weight * ends[0]
+        high = None if high is None or ends[1] is None else high + weight * ends[1]
+    return low, high
 
 
 def activation_range(low: Rational | None, high: Rational | None, slope: Rational) -> Span:
@@ -37,14 +67,3 @@ def activation_range(low: Rational | None, high: Rational | None, slope: Rationa
     turns = (low is None or low < 0) and (high is None or high > 0)
     known = [end for end in ends if end is not None] + [ZERO] * turns
     return min(known), None if None in ends else max(known)
-
-
-def fraction(value: object, where: str) -> Rational:
-    """A fraction written as text."""
-    found = rational(value, where)
-    return fmpq(found.numerator, found.denominator)
-
-
-def as_fraction(value: Rational) -> Fraction:
-    """The same number as Python has it, for facts and words."""
-    return Fraction(int(value.p), int(value.q))

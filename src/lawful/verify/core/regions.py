@@ -1,31 +1,21 @@
 """Two networks compared region by region, in the order of a walk through both: which sides exist is read, not searched.
 
 `both` sides are walked, which is always allowed; one side is left out only with half-spaces that make it empty, by
-Farkas: `y ≥ 0`, not zero, with `Σ y a = 0` and `Σ y c ≤ 0` over rows `a·x + c > 0`.
+Farkas: `y ≥ 0`, not zero, with `Σ y a = 0` and `Σ y c ≤ 0` over rows `a·x + c > 0`. Invariant: the half-spaces of the
+sides that wait and of the regions seen cover the box, up to walls. So continuous functions that agree on all regions
+agree on the box. The cost is regions × weights × inputs, by the length of the numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from flint import fmpq_mat
 
-from lawful.verify.core.layers import CheckedStack, Row
-from lawful.verify.core.numbers import ONE, ZERO, Span
-from lawful.verify.core.schema import integers, items, limit_cost, require
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Which network, its layer, the affine functions that enter it, the maps of the networks before, and the region."""
-
-    network: int
-    layer: int
-    values: list[Row]
-    maps: list[list[Row]]
-    rows: list[Row]
+from lawful.verify.core.layers import CheckedStack, Row, activate, compose
+from lawful.verify.core.numbers import ONE, ZERO, Rational, Span
+from lawful.verify.core.schema import integers, items, limit_cost, require, spend
 
 
 def check_regions(decisions: object, first: CheckedStack, second: CheckedStack, box: Sequence[Span]) -> int:
@@ -35,6 +25,18 @@ def check_regions(decisions: object, first: CheckedStack, second: CheckedStack, 
         require(ours == theirs, "the affine maps differ on a region")
         regions += 1
     return regions
+
+
+def check_surrogate(
+    decisions: object, net: CheckedStack, layer: int, neuron: int, factors: Sequence[Rational], constant: Rational
+) -> None:
+    """An affine combination of its layer can take a neuron's place: no output changes for any input."""
+    require(factors[neuron] == 0, "a neuron stands for itself")
+    above = [
+        [w + row[neuron] * factor for w, factor in zip(row, (*factors, constant), strict=True)]
+        for row in net.layers[layer]
+    ]
+    check_regions(decisions, net, net.without(layer, neuron, above), [(None, None)] * net.inputs)
 
 
 def walk_regions(
@@ -55,36 +57,32 @@ def walk_regions(
             if end is not None:
                 walls.append([*(sign if place == k else ZERO for place in range(inputs)), -sign * end])
     identity = [[ONE if place == k else ZERO for place in range(inputs + 1)] for k in range(inputs)]
-    start = _Place(0, 0, identity, [], walls)
-    waiting: list[tuple[_Place, list[Row], list[bool]]] = [(start, _layer_sums(nets, start), [])]
-    steps = 0.0
-    size = sum(len(layer) * (len(layer[0]) if layer else 0) for net in nets for layer in net.layers) * (inputs + 1)
+    # the layers of all networks one after the other, None being the slope of each last one
+    layers = [pair for net in nets for pair in zip(net.layers, (*net.slopes, None), strict=True)]
+    start = compose(layers[0][0], identity, inputs)
+    waiting: list[tuple[int, list[Row], list[bool], list[list[Row]], list[Row]]] = [(0, start, [], [], walls)]
     while waiting:
-        place, affine, active = waiting.pop()
-        if place.layer == len(nets[place.network].layers) - 1:
-            maps = [*place.maps, affine]
-            if len(maps) == len(nets):
-                yield place.rows, maps
-            else:
-                after = _Place(place.network + 1, 0, identity, maps, place.rows)
-                waiting.append((after, _layer_sums(nets, after), []))
+        place, sums, active, maps, rows = waiting.pop()
+        slope = layers[place][1]
+        if slope is None or slope == ONE:  # outputs, and neurons that do not bend, have no sides
+            active = [True] * len(sums)
+        if len(active) < len(sums):
+            row = sums[len(active)]
+            if not any(row[:-1]):
+                waiting.append((place, sums, [*active, row[-1] > 0], maps, rows))
+                continue
+            sides = _read_sides(stated, rows, row)
+            for on in reversed(sides):  # the active side is walked first
+                inside = [*rows, row if on else [-entry for entry in row]] if len(sides) == 2 else rows
+                waiting.append((place, sums, [*active, on], maps, inside))
             continue
-        if nets[place.network].slopes[place.layer] == ONE:  # neurons that do not bend have no sides
-            active = [True] * len(affine)
-        if len(active) == len(affine):
-            steps += size
-            limit_cost(steps)
-            after = _next_layer(nets, place, affine, active)
-            waiting.append((after, _layer_sums(nets, after), []))
-            continue
-        row = affine[len(active)]
-        if not any(row[:-1]):
-            waiting.append((place, affine, [*active, row[-1] > 0]))
-            continue
-        sides = _read_sides(stated, place.rows, row)
-        for on in reversed(sides):  # the active side is walked first
-            rows = [*place.rows, row if on else [-entry for entry in row]] if len(sides) == 2 else place.rows
-            waiting.append((replace(place, rows=rows), affine, [*active, on]))
+        values = [activate(row, on, slope) for row, on in zip(sums, active, strict=True)]
+        if slope is None:
+            maps, values = [*maps, sums], identity
+        if place + 1 == len(layers):
+            yield rows, maps
+        else:
+            waiting.append((place + 1, compose(layers[place + 1][0], values, inputs), [], maps, rows))
     require(next(stated, None) is None, "the proof goes on after all regions were seen")
 
 
@@ -98,33 +96,12 @@ def _read_sides(stated: Iterator[Any], rows: list[Row], row: Row) -> list[bool]:
     require(side in ("on", "off"), "a decision is both, on or off")
     outside = [-entry for entry in row] if side == "on" else row
     chosen = integers(support, "decisions", 0, len(rows), most=len(row))  # a minimal one is no longer
-    limit_cost(float(len(chosen)) ** 2 * len(row))
-    require(_empty([*rows, outside], chosen), "a side that the proof calls empty is not shown to be")
+    spend(float(len(chosen)) ** 2 * len(row))
+    require(_is_empty([*rows, outside], chosen), "a side that the proof calls empty is not shown to be")
     return [side == "on"]
 
 
-def _layer_sums(nets: Sequence[CheckedStack], place: _Place) -> list[Row]:
-    """The sums of a layer as affine functions of the input."""
-    found = []
-    width = nets[0].inputs + 1
-    for row in nets[place.network].layers[place.layer]:
-        total = [ZERO] * width
-        for weight, value in zip(row[:-1], place.values, strict=True):
-            if weight:
-                total = [a + weight * b for a, b in zip(total, value, strict=True)]
-        total[-1] += row[-1]
-        found.append(total)
-    return found
-
-
-def _next_layer(nets: Sequence[CheckedStack], place: _Place, affine: list[Row], active: list[bool]) -> _Place:
-    """The next layer, given which neurons are active."""
-    slope = nets[place.network].slopes[place.layer]
-    values = [row if on else [slope * entry for entry in row] for row, on in zip(affine, active, strict=True)]
-    return replace(place, layer=place.layer + 1, values=values)
-
-
-def _empty(rows: list[Row], support: list[int]) -> bool:
+def _is_empty(rows: list[Row], support: list[int]) -> bool:
     """Whether the half-spaces `row·(x, 1) > 0` of the support have no common point."""
     chosen = [rows[k] for k in support]
     if not chosen:

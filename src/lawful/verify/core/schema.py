@@ -16,12 +16,14 @@ from lawful.errors import CertificateError, NotACertificate, Unsupported
 
 MOST_BYTES = 50_000_000
 MOST_DEPTH = 12  # lists and objects inside each other
+MOST_LISTS = 5_000_000  # lists and objects in all: an empty one takes 3 bytes of a file and 64 of memory
 MOST_STEPS = 1_000_000_000  # elementary operations that a re-check may take: minutes, not hours
 MOST_SECONDS = 300.0  # of processor time, should an estimate fall short
 MOST_DIGITS = 4_000
 MOST_SUM_BITS = 300_000  # adding two such fractions takes 0.06 s
 FRACTION = re.compile(r"-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")
 _END: ContextVar[float] = ContextVar("end", default=math.inf)  # of the check that runs, on the processor's clock
+_SPENT: ContextVar[float] = ContextVar("spent", default=0.0)  # steps of the check that runs
 
 
 def parse(given: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
@@ -37,6 +39,9 @@ def parse(given: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
             raise NotACertificate(f"not a JSON object: {_short(str(error))}") from None
     if len(given) > MOST_BYTES:
         raise NotACertificate(f"larger than {MOST_BYTES:,} bytes, not a certificate")
+    text = given if isinstance(given, bytes) else given.encode(errors="replace")
+    if text.count(b"[") + text.count(b"{") > MOST_LISTS:
+        raise NotACertificate(f"more than {MOST_LISTS:,} lists and objects, not a certificate")
     try:
         found = json.loads(
             given, object_pairs_hook=_once, parse_constant=_refused, parse_float=_finite, parse_int=_integer
@@ -201,12 +206,13 @@ def truth(value: object, where: str) -> bool:
 
 @contextmanager
 def time_limit() -> Iterator[None]:
-    """Inside, every fact that is needed also asks how late it is."""
-    before = _END.set(time.process_time() + MOST_SECONDS)
+    """Inside, every fact that is needed also asks how late it is, and steps are counted from 0."""
+    before, spent = _END.set(time.process_time() + MOST_SECONDS), _SPENT.set(0.0)
     try:
         yield
     finally:
         _END.reset(before)
+        _SPENT.reset(spent)
 
 
 def extend_time_limit(seconds: float) -> None:
@@ -231,6 +237,14 @@ def limit_cost(steps: float) -> None:
     require(True, "")
 
 
+def spend(steps: float) -> None:
+    """Count steps that are about to be taken, together with those before, and refuse what would take too long."""
+    total = _SPENT.get() + steps
+    if _END.get() < math.inf:  # inside a check
+        _SPENT.set(total)
+    limit_cost(total)
+
+
 def limit_sums(values: Iterable[Any], terms: float) -> None:
     """Refuse fractions whose sums would be too long, before `terms` of them are added or multiplied by doubles.
 
@@ -243,4 +257,4 @@ def limit_sums(values: Iterable[Any], terms: float) -> None:
         common = math.lcm(common, int(value.denominator))
         if common.bit_length() > MOST_SUM_BITS:
             raise Unsupported(f"the common denominator of some fractions has more than {MOST_SUM_BITS:,} bits")
-    limit_cost(terms * (1 + (common.bit_length() + longest) / 64) ** 1.5)
+    spend(terms * (1 + (common.bit_length() + longest) / 64) ** 1.5)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lawful.verify.core.layers import Box, CheckedStack, Row, affine_range, layer_ranges
-from lawful.verify.core.numbers import ONE, ZERO, Rational
+from lawful.verify.core.numbers import ONE, ZERO, Rational, cost_of
 from lawful.verify.core.regions import check_regions
-from lawful.verify.core.schema import integers, items, limit_cost, object_with_keys, require, word
+from lawful.verify.core.schema import integers, items, object_with_keys, require, spend, word
 from lawful.verify.fibers.steps import apply_step
 
 ENDINGS = {"weights": "", "normal form": "groups", "regions": "decisions"}
@@ -34,13 +34,9 @@ def agreement(value: object, first: CheckedStack, second: CheckedStack, box: Box
 
 
 def _walked(net: CheckedStack, value: object, where: str, box: Box) -> CheckedStack:
-    steps = items(value, where, most=100_000)
-    limit_cost(5.0 * (len(steps) + 1) * net.size)
-    work = 0.0
-    for step in steps:
+    for step in items(value, where, most=100_000):
         net = apply_step(net, step, box)
-        work += 5.0 * net.size * (1 + net.bits / 64) ** 1.5  # factors that pile up make long numbers
-        limit_cost(work)
+        spend(5.0 * cost_of(net.entries))  # factors that pile up make long numbers
     return net
 
 

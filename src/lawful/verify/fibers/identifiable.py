@@ -11,34 +11,33 @@ it, and a ridge fixes each neuron below, or all masked products have full rank.
 from __future__ import annotations
 
 import hashlib
+from itertools import combinations
+from math import comb
 from typing import Any
 
 from flint import fmpq_mat
 
-from lawful.verify.core.dag import CheckedMlp, read_mlp
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.layers import CheckedStack, Row, mlp_as_layers
+from lawful.verify.core.layers import CheckedStack, Row, compose, read_layers
 from lawful.verify.core.numbers import ONE, ZERO, fraction
-from lawful.verify.core.schema import integer, items, limit_cost, limit_sums, object_with_keys, require, truth
+from lawful.verify.core.schema import integer, items, limit_sums, object_with_keys, require, spend, truth
 from lawful.verify.fibers.agreement import agreement
-from lawful.verify.fibers.roles import count_parameters
 from lawful.verify.fibers.steps import hides
-from lawful.verify.sentences import say_identifiable
 
 PRIME = 2**61 - 1
 MOST_LISTED = 32  # neurons whose subsets are all looked at, by halves
 MOST_HITS = 1000
 MOST_MASKED = 12  # neurons and outputs of a bottleneck whose masked products are all looked at
+MOST_COUNTED = 10_000  # assignments of roles that are looked at one by one
 
 
 def check(body: dict[str, Any]) -> Finding:
     """The verdict, and among which parameters it holds."""
     listing = " twins complete" if {"twins", "complete"} & set(body) else ""  # both or neither
     given = object_with_keys(body, "certificate", f"network identifiable other witness ridges{listing}")
-    mlp = read_mlp(given["network"])
-    net, digest = mlp_as_layers(mlp), mlp.to_dag().digest()
+    net, digest = read_layers(given["network"])
     if not truth(given["identifiable"], "identifiable"):
-        return _check_no(given, mlp, net, digest)
+        return Finding(None, _check_no(given, net), (digest,))
     require(given["other"] is None and given["witness"] is None, "other parameters do not go with the answer yes")
     require("twins" not in given and "complete" not in given, "twins do not go with the answer yes")
     require(all(slope == 0 for slope in net.slopes), "the theorems are about ReLU")
@@ -57,11 +56,10 @@ def check(body: dict[str, Any]) -> Finding:
     else:
         _check_bottleneck(net, given["ridges"])
         among = "generic parameters of its shape (P4 Definition 8)"
-    facts = {"identifiable": True, "among": among}
-    return Finding(say_identifiable(facts, (digest,)), facts, (digest,))
+    return Finding(None, {"identifiable": True, "among": among}, (digest,))
 
 
-def _check_no(given: dict[str, Any], mlp: CheckedMlp, net: CheckedStack, digest: str) -> Finding:
+def _check_no(given: dict[str, Any], net: CheckedStack) -> dict[str, Any]:
     """Other parameters of the same function; or several, and whether they are all."""
     require(given["ridges"] is None, "ridges do not go with the answer no")
     listing = "twins" in given
@@ -74,27 +72,26 @@ def _check_no(given: dict[str, Any], mlp: CheckedMlp, net: CheckedStack, digest:
     else:
         require("complete" not in given, "one other parameter is not all of them")
         twins = [given]
-    ways, seen, biased = set(), [_kept(net)], False
+    ways, seen, biased = set(), [_invariants(net)], False
     for twin in twins:
         other = _other(twin["other"], net)
         ways.add(agreement(twin["witness"], net, other, [(None, None)] * net.inputs, ZERO))
-        require(_kept(other) not in seen, "nothing shows that the other parameters are no reordering and rescaling")
-        seen.append(_kept(other))
-        biased |= any(
-            bias is None and any(row[-1] for row in rows)
-            for (_, bias), rows in zip(mlp.layers, other.layers, strict=True)
-        )
+        invariants = _invariants(other)
+        require(invariants not in seen, "nothing shows that the other parameters are no reordering and rescaling")
+        seen.append(invariants)
+        biases = zip(given["network"]["biases"], other.layers, strict=True)
+        biased |= any(bias is None and any(row[-1] for row in rows) for bias, rows in biases)
     how = ", ".join(sorted(ways))
     whole_fiber = listing and truth(given.get("complete"), "complete")
     facts: dict[str, Any] = {"identifiable": False, "by": how, "more_biases": biased}
     if listing:
         if whole_fiber:
-            require(_count(net) == len(seen), "there are more parameters of this function, or fewer")
+            require(_count_all(net) == len(seen), "there are more parameters of this function, or fewer")
         facts |= {"others": len(twins), "complete": whole_fiber}
-    return Finding(say_identifiable(facts, (digest,)), facts, (digest,))
+    return facts
 
 
-def _count(net: CheckedStack) -> int:
+def _count_all(net: CheckedStack) -> int:
     """How many parameters have the function: of one hidden layer, or of one first neuron that all others fall with."""
     if len(net.layers) == 2:
         return count_parameters(net)
@@ -116,14 +113,16 @@ def _check_ramp(net: CheckedStack) -> None:
     _check_orientation(net, 2)
 
 
+def _plane(row: Row, where: str) -> tuple[Row, Any]:
+    """The hyperplane of a neuron as a row whose first nonzero entry is 1, and the factor that was taken out."""
+    require(any(row[:-1]), f"{where} is constant")
+    pivot = next(entry for entry in row if entry)
+    return [entry / pivot for entry in row], pivot
+
+
 def _facing(rows: list[Row]) -> bool:
     """Whether two neurons share a hyperplane."""
-    planes = set()
-    for row in rows:
-        require(any(row[:-1]), "a neuron is constant")
-        pivot = next(entry for entry in row if entry)
-        planes.add(tuple((int(q.p), int(q.q)) for q in (entry / pivot for entry in row)))
-    return len(planes) < len(rows)
+    return len({tuple(_plane(row, "a neuron")[0]) for row in rows}) < len(rows)
 
 
 def _other(value: object, net: CheckedStack) -> CheckedStack:
@@ -133,13 +132,13 @@ def _other(value: object, net: CheckedStack) -> CheckedStack:
         [[fraction(entry, "other") for entry in items(row, "other", length=len(own[0]))] for row in items(one, "other")]
         for one, own in zip(rows, net.layers, strict=True)
     )
-    limit_sums((entry for layer in layers for row in layer for entry in row), 20.0 * net.size)
+    limit_sums((entry for layer in layers for row in layer for entry in row), 20.0 * len(net.entries))
     found = CheckedStack(net.inputs, layers, net.slopes)
     require(found.widths == net.widths, "the other parameters have another shape")
     return found
 
 
-def _kept(net: CheckedStack) -> list[Any]:
+def _invariants(net: CheckedStack) -> list[Any]:
     """What reordering and positive rescaling of neurons leave alone: rows of sum 1, each layer without its order.
 
     What a neuron without weights and bias sends on is left out: its scale is free.
@@ -170,16 +169,12 @@ def _terms(net: CheckedStack, layer: int) -> list[Row]:
 def _check_orientation(net: CheckedStack, layer: int) -> None:
     """Every hyperplane of the layer shows and belongs to one neuron, and no set of neurons can be reversed."""
     rows, above = net.layers[layer - 1], net.layers[layer]
-    limit_cost(20.0 * len(rows) ** 2 * (len(rows[0]) + len(above)))
-    planes = set()
-    for j, row in enumerate(rows):
-        require(any(row[:-1]), f"layer {layer}: neuron {j} is constant")
+    spend(20.0 * len(rows) ** 2 * (len(rows[0]) + len(above)))
+    for j in range(len(rows)):
         require(any(head[j] for head in above), f"layer {layer}: neuron {j} reaches no output")
-        pivot = next(entry for entry in row if entry)
-        planes.add(tuple((int(q.p), int(q.q)) for q in (entry / pivot for entry in row)))
-    require(len(planes) == len(rows), f"layer {layer}: two neurons share a hyperplane")
+    require(not _facing(rows), f"layer {layer}: two neurons share a hyperplane")
     terms = _terms(net, layer)
-    limit_cost(float(len(terms)) ** 2 * len(terms[0]))
+    spend(float(len(terms)) ** 2 * len(terms[0]))
     if fmpq_mat(terms).rank() < len(terms):
         _check_no_sum(terms)
 
@@ -187,7 +182,7 @@ def _check_orientation(net: CheckedStack, layer: int) -> None:
 def _check_no_sum(terms: list[Row]) -> None:
     """No set of terms adds up to zero: sums of halves are compared modulo a prime, and where they meet, exactly."""
     require(len(terms) <= MOST_LISTED, f"{len(terms)} dependent neurons are too many to look at all sets of them")
-    limit_cost(200.0 * 2 ** (len(terms) / 2 + 1) + 10.0 * sum(len(term) for term in terms))
+    spend(200.0 * 2 ** (len(terms) / 2 + 1) + 10.0 * sum(len(term) for term in terms))
     factors = [int.from_bytes(hashlib.sha256(b"%d" % k).digest()[:7], "big") + 1 for k in range(len(terms[0]))]
     keys = []
     for term in terms:
@@ -220,7 +215,7 @@ def _check_bottleneck(net: CheckedStack, value: object) -> None:
     first, second, heads = net.layers
     require(len(first) >= 2, "the theorem does not hold for a first layer of one neuron")
     require(len(first) <= net.inputs, "the first layer is wider than the input")
-    limit_cost(20.0 * len(first) ** 2 * net.inputs + 20.0 * len(first) ** 2 * len(second) * len(heads))
+    spend(20.0 * len(first) ** 2 * net.inputs + 20.0 * len(first) ** 2 * len(second) * len(heads))
     require(fmpq_mat([row[:-1] for row in first]).rank() == len(first), "the first layer's weights are dependent")
     for j, row in enumerate(second):
         require(any(entry < 0 for entry in row), f"second-layer neuron {j} is linear on what it sees")
@@ -238,7 +233,7 @@ def _check_bottleneck(net: CheckedStack, value: object) -> None:
         neuron = integer(given["first"], "ridges.first", 0, len(first) - 1)
         bent = integer(given["second"], "ridges.second", 0, len(second) - 1)
         point = [fraction(entry, "other") for entry in items(given["values"], "ridges.values", length=len(first))]
-        limit_sums(point, 20.0 * net.size)
+        limit_sums(point, 20.0 * len(net.entries))
         require(_is_ridge(second, heads, neuron, bent, point), f"a ridge does not fix first-layer neuron {neuron}")
         fixed.add(neuron)
     require(len(fixed) == len(first), "some first-layer neuron is fixed by no ridge")
@@ -272,7 +267,7 @@ def _is_ridge(second: list[Row], heads: list[Row], neuron: int, bent: int, point
     if any((value == 0) is not (place == neuron) for place, value in enumerate(point)):
         return False
     seen = [value if value > 0 else ZERO for value in point]
-    sums = [sum((w * v for w, v in zip(row[:-1], seen, strict=True) if w and v), row[-1]) for row in second]
+    sums = [total for (total,) in compose(second, [[value] for value in seen], 0)]
     if any((total == 0) is not (place == bent) for place, total in enumerate(sums)):
         return False
     # the zero set of the second-layer neuron must be there on both sides, and make an angle
@@ -282,3 +277,67 @@ def _is_ridge(second: list[Row], heads: list[Row], neuron: int, bent: int, point
     jump = [sum((head[j] * second[j][neuron] for j in active), ZERO) for head in heads]
     beyond = [a + head[bent] * second[bent][neuron] for a, head in zip(jump, heads, strict=True)]
     return any(jump) and any(beyond) and any(head[bent] for head in heads)
+
+
+# How many parameters of one hidden layer have a function, up to order and positive scale of the neurons
+
+
+def count_parameters(net: CheckedStack) -> int:
+    """All parameters of one hidden ReLU layer with this function, itself included; rejects infinitely many.
+
+    A function of one hidden layer is `A x + c + Σ_H w_H relu(n_H·x + t_H)` in one way only (P4 Lemma 2). In a network
+    of n neurons that has it, each of the p hyperplanes has a neuron: one alone, straight or turned, leaves 0 or `w_H
+    n_H` of a linear map; two that face each other leave `B n_H` with any B; two elsewhere that cancel leave a matrix
+    of rank one; the others nothing. The sum must be `−A`. So sets D of facing pairs and S of turned neurons belong to
+    a network exactly if `|D| + 2 r ≤ n − p`, with r the rank of `−A − Σ_S w_H n_H` modulo the span of n_D. If in all
+    of them |D| = n − p, and n_D are independent, each is one network: a pair with an idle neuron would show as a
+    smaller D.
+    """
+    require(len(net.layers) == 2 and net.slopes[0] == 0, "roles are those of one hidden ReLU layer")
+    rows, heads = net.layers
+    planes: dict[tuple[Any, ...], int] = {}
+    normals: list[Row] = []
+    jumps: list[Row] = []
+    goal = [[ZERO] * net.inputs for _ in heads]
+    sides: set[tuple[int, bool]] = set()
+    for j, row in enumerate(rows):
+        unit, pivot = _plane(row, f"neuron {j}")
+        place = planes.setdefault(tuple(unit), len(planes))
+        if place == len(normals):
+            normals.append(unit[:-1])
+            jumps.append([ZERO] * len(heads))
+        require((place, pivot > 0) not in sides, f"neuron {j} is a multiple of another")
+        sides.add((place, pivot > 0))
+        jumps[place] = [jump + head[j] * abs(pivot) for jump, head in zip(jumps[place], heads, strict=True)]
+        if pivot < 0:  # relu(-z) = relu(z) - z
+            goal = [
+                [g - head[j] * e for g, e in zip(line, row[:-1], strict=True)]
+                for line, head in zip(goal, heads, strict=True)
+            ]
+    require(all(any(jump) for jump in jumps), "neurons cancel: they can be moved together")
+    return _count_roles(normals, jumps, goal, len(rows) - len(normals))
+
+
+def _count_roles(normals: list[Row], jumps: list[Row], goal: list[Row], extra: int) -> int:
+    planes = range(len(normals))
+    many = sum(2 ** (len(normals) - size) * comb(len(normals), size) for size in range(extra + 1))
+    require(many <= MOST_COUNTED, f"{many} assignments of roles are too many to look at all of them")
+    spend(50.0 * many * len(goal) * len(normals[0]) * (len(goal) + extra))
+    terms = [[[jump * entry for entry in normals[k]] for jump in jumps[k]] for k in planes]
+    count = 0
+    for size in range(extra + 1):
+        for facing in combinations(planes, size):
+            base = [normals[k] for k in facing]
+            spanned = _rank(base) if base else 0
+            alone = [k for k in planes if k not in facing]
+            for bits in range(1 << len(alone)):
+                turned = [k for place, k in enumerate(alone) if bits >> place & 1]
+                left = [
+                    [entry - sum((terms[k][o][x] for k in turned), ZERO) for x, entry in enumerate(line)]
+                    for o, line in enumerate(goal)
+                ]
+                if size + 2 * (_rank([*base, *left]) - spanned) > extra:
+                    continue
+                require(size == extra and spanned == size, "infinitely many parameters have this function")
+                count += 1
+    return count

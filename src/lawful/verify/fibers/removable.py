@@ -10,35 +10,29 @@ a contradiction if no allowed t reach that. Or the values of all neurons and 1 a
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 from flint import fmpq_mat
 
-from lawful.verify.core.dag import read_mlp
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.layers import CheckedStack, Row, mlp_as_layers
-from lawful.verify.core.numbers import ONE, ZERO, Rational, fraction
-from lawful.verify.core.regions import check_regions
-from lawful.verify.core.schema import integer, items, limit_cost, limit_sums, object_with_keys, require, word
-from lawful.verify.sentences import say_removable
+from lawful.verify.core.layers import CheckedStack, Row, activate, compose, evaluate, read_layers
+from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, fraction
+from lawful.verify.core.regions import check_surrogate
+from lawful.verify.core.schema import integer, items, limit_sums, object_with_keys, require, spend, word
 
-Span = tuple[Rational | None, Rational | None]  # None is endless
-Line = tuple[Rational, Rational]  # p + q t
+MOST_STRETCHES = 100_000  # of one input: each holds a line for every neuron of a layer
 Constraint = tuple[Row, Rational, Span]  # values of the others and 1, the neuron's own, what its error may be
 
 
 def check(body: dict[str, Any]) -> Finding:
     """How many neurons are needed, how many can go, and how many it says nothing of."""
     given = object_with_keys(body, "certificate", "network neurons")
-    mlp = read_mlp(given["network"])
-    net = mlp_as_layers(mlp)
+    net, digest = read_layers(given["network"])
     hidden = [(layer, neuron) for layer, width in enumerate(net.widths[1:-1], 1) for neuron in range(width)]
     found: dict[tuple[int, int], str] = {}
     for item in items(given["neurons"], "neurons", most=len(hidden)):
-        require(
-            isinstance(item, dict) and {"layer", "neuron", "answer"} <= set(item), "neurons: an answer lacks its place"
-        )
+        placed = isinstance(item, dict) and {"layer", "neuron", "answer"} <= set(item)
+        require(placed, "neurons: an answer lacks its place")
         layer = integer(item["layer"], "neurons.layer", 1, len(net.layers) - 1)
         neuron = integer(item["neuron"], "neurons.neuron", 0, len(net.layers[layer - 1]) - 1)
         require((layer, neuron) not in found, "neurons: one is decided twice")
@@ -47,36 +41,26 @@ def check(body: dict[str, Any]) -> Finding:
             _check_need(object_with_keys(item, "neurons", "layer neuron answer points cases"), net, layer, neuron)
         else:
             keys = "layer neuron answer coefficients constant decisions"
-            _check_stand_in(object_with_keys(item, "neurons", keys), net, layer, neuron)
-    digest = mlp.to_dag().digest()
+            stated = object_with_keys(item, "neurons", keys)
+            listed = items(stated["coefficients"], "neurons", length=len(net.layers[layer - 1]))
+            factors = [fraction(value, "neurons") for value in listed]
+            constant = fraction(stated["constant"], "neurons")
+            check_surrogate(stated["decisions"], net, layer, neuron, factors, constant)
     needed = [place for place in hidden if found.get(place) == "needed"]
     removable = [place for place in hidden if found.get(place) == "removable"]
     facts = {"hidden": len(hidden), "needed": needed, "removable": removable}
-    return Finding(say_removable(facts, (digest,)), facts, (digest,))
-
-
-def _check_stand_in(given: dict[str, Any], net: CheckedStack, layer: int, neuron: int) -> None:
-    """The network with the combination in the neuron's place has the same affine maps on every region."""
-    width = len(net.layers[layer - 1])
-    factors = [fraction(value, "neurons") for value in items(given["coefficients"], "neurons", length=width)]
-    require(factors[neuron] == 0, "neurons: a neuron stands for itself")
-    constant = fraction(given["constant"], "neurons")
-    above = [
-        [w + row[neuron] * factor for w, factor in zip(row, (*factors, constant), strict=True)]
-        for row in net.layers[layer]
-    ]
-    check_regions(given["decisions"], net, net.without(layer, neuron, above), [(None, None)] * net.inputs)
+    return Finding(None, facts, (digest,))
 
 
 def _check_need(given: dict[str, Any], net: CheckedStack, layer: int, neuron: int) -> None:
     """No combination satisfies what the inputs ask."""
     points = [_point(item, net.inputs) for item in items(given["points"], "neurons.points", most=10_000)]
-    limit_cost(100.0 * net.size * sum(net.widths[1:]) * (len(points) + 1))
     seen = [_level_set(net, layer, neuron, point) for point in points]
     hulls = [(row, value, (parts[0][0], parts[-1][1])) for row, value, parts in seen]
     if given["cases"] is None:
         require(all(span == (ZERO, ZERO) for _, _, span in hulls), "at an input the outputs also allow another value")
         width = len(net.layers[layer - 1]) + 1
+        spend(float(len(hulls)) * width**2)
         table = fmpq_mat([[*row, value] for row, value, _ in hulls]) if hulls else fmpq_mat(1, width)
         require(table.rank() == width, "the values at the inputs are not independent")
         return
@@ -104,6 +88,7 @@ def _contradict(constraints: list[Constraint], numbers: object) -> bool:
     factors = [fraction(item, "neurons") for item in items(numbers, "neurons.cases", length=len(constraints))]
     if not constraints:
         return False
+    limit_sums(factors, 2.0 * len(factors) * (len(constraints[0][0]) + 2))
     for k in range(len(constraints[0][0])):
         if sum((factor * row[k] for factor, (row, _, _) in zip(factors, constraints, strict=True)), ZERO) != 0:
             return False
@@ -120,19 +105,16 @@ def _contradict(constraints: list[Constraint], numbers: object) -> bool:
 def _level_set(net: CheckedStack, layer: int, neuron: int, point: list[Rational]) -> tuple[Row, Rational, list[Span]]:
     """At an input: the values of the other neurons and 1, the neuron's own, and by how much less it may be.
 
-    The outputs are walked along t from below: on each stretch every sum is one line.
+    The outputs are walked along t from below: on each stretch every sum is one line `q t + p`, the row (q, p).
     """
-    values = point
-    for rows, slope in zip(net.layers[:layer], net.slopes, strict=False):
-        sums = [_sum(row, values) for row in rows]
-        values = [total if total > 0 else slope * total for total in sums]
+    values = evaluate(net, point, layer)
     others = [value for place, value in enumerate(values) if place != neuron]
-    lines_of_values = [(value, -ONE if place == neuron else ZERO) for place, value in enumerate(values)]
-    outputs = list(_stretches(net, layer, [((None, None), lines_of_values)]))
-    now = [p for p, _ in next(lines for span, lines in outputs if _holds(span, ZERO))]
+    moved = [[-ONE if place == neuron else ZERO, value] for place, value in enumerate(values)]
+    outputs = _stretches(net, layer, moved)
+    now = [p for _, p in next(lines for span, lines in outputs if _holds(span, ZERO))]
     parts: list[Span] = []
     for span, lines in outputs:
-        part = _solved(span, lines, now)
+        part = _solve(span, lines, now)
         if part is None:
             continue
         if parts and parts[-1][1] is not None and parts[-1][1] == part[0]:
@@ -141,32 +123,26 @@ def _level_set(net: CheckedStack, layer: int, neuron: int, point: list[Rational]
     return [*others, ONE], values[neuron], parts
 
 
-def _stretches(
-    net: CheckedStack, layer: int, pieces: list[tuple[Span, list[Line]]]
-) -> Iterator[tuple[Span, list[Line]]]:
-    """The outputs as lines in t, stretch by stretch, given the values of a hidden layer."""
-    for place in range(layer, len(net.layers)):
-        slope = net.slopes[place] if place < len(net.slopes) else ONE
-        after: list[tuple[Span, list[Line]]] = []
+def _stretches(net: CheckedStack, layer: int, values: list[Row]) -> list[tuple[Span, list[Row]]]:
+    """The outputs as lines in t, stretch by stretch, given the values of a hidden layer.
+
+    Stretches multiply with every layer: a sawtooth of two neurons a layer has 2^layers of them.
+    """
+    pieces: list[tuple[Span, list[Row]]] = [((None, None), values)]
+    for rows, slope in zip(net.layers[layer:], (*net.slopes[layer:], ONE), strict=True):
+        after: list[tuple[Span, list[Row]]] = []
         for (low, high), values in pieces:
-            sums = [
-                (_sum(row, [p for p, _ in values]), _sum([*row[:-1], ZERO], [q for _, q in values]))
-                for row in net.layers[place]
-            ]
-            zeros = {-p / q for p, q in sums if q != 0 and slope != 1}
+            sums = compose(rows, values, 1)
+            zeros = {-p / q for q, p in sums if q != 0 and slope != 1}
             cuts = sorted(zero for zero in zeros if (low is None or low < zero) and (high is None or zero < high))
-            ends = [low, *cuts, high]
-            for start, stop in itertools.pairwise(ends):
+            spend(1000.0 + 20.0 * (len(cuts) + 1) * (len(sums) + 1))
+            for start, stop in itertools.pairwise([low, *cuts, high]):
                 inside = _between(start, stop)
-                lines = [(p, q) if p + q * inside > 0 else (slope * p, slope * q) for p, q in sums]
+                lines = [activate([q, p], p + q * inside > 0, slope) for q, p in sums]
                 after.append(((start, stop), lines))
-        require(len(after) < 100_000, "an input has too many stretches")
+        require(len(after) < MOST_STRETCHES, "an input has too many stretches")
         pieces = after
-    yield from pieces
-
-
-def _sum(row: Row, values: list[Rational]) -> Rational:
-    return sum((w * v for w, v in zip(row[:-1], values, strict=True) if w and v), row[-1])
+    return pieces
 
 
 def _between(low: Rational | None, high: Rational | None) -> Rational:
@@ -179,10 +155,10 @@ def _holds(span: Span, value: Rational) -> bool:
     return (span[0] is None or span[0] <= value) and (span[1] is None or value <= span[1])
 
 
-def _solved(span: Span, lines: list[Line], wanted: list[Rational]) -> Span | None:
+def _solve(span: Span, lines: list[Row], wanted: list[Rational]) -> Span | None:
     """Where on a stretch all outputs are as wanted."""
     places = set()
-    for (p, q), value in zip(lines, wanted, strict=True):
+    for (q, p), value in zip(lines, wanted, strict=True):
         if q == 0 and p != value:
             return None
         if q != 0:

@@ -15,7 +15,6 @@ from lawful.verify.core.layers import Box, CheckedStack, box_sides, evaluate, re
 from lawful.verify.core.numbers import as_fraction, exact, quotient
 from lawful.verify.core.schema import items, limit_sums, number, object_with_keys, require, word
 from lawful.verify.fibers.agreement import agreement
-from lawful.verify.sentences import say_same
 
 KEYS = "networks box verdict within witness counterexample"
 
@@ -23,32 +22,23 @@ KEYS = "networks box verdict within witness counterexample"
 def check(body: dict[str, Any]) -> Finding:
     """Equal or different, on which domain, and within what."""
     given = object_with_keys(body, "certificate", KEYS)
-    read = [read_network(value) for value in items(given["networks"], "networks", length=2)]
-    (first, one), (second, other) = read
+    (first, one), (second, other) = map(read_network, items(given["networks"], "networks", length=2))
     box, domain = read_box(given["box"], first.inputs)
-    digests = one, other
     facts: dict[str, Any] = {"domain": domain, "box": box_sides(given["box"]), "inputs": first.inputs}
     if word(given["verdict"], "verdict", "equal", "different") == "different":
-        require(
-            given["witness"] is None and given["within"] is None, "a witness does not go with the verdict different"
-        )
+        unused = given["witness"] is None and given["within"] is None
+        require(unused, "a witness does not go with the verdict different")
         facts |= {"verdict": "different"} | _different(given["counterexample"], first, second, box)
-        return Finding(say_same(facts, digests), facts, digests)
-    require(given["counterexample"] is None, "a counterexample does not go with the verdict equal")
-    kind, share = _within(given["within"])
-    how = agreement(given["witness"], first, second, box, exact(share))
-    verdict = "equal weight by weight" if share else "equal"
-    facts |= {"verdict": verdict, "within": (kind, Fraction(share)), "by": how}
-    return Finding(say_same(facts, digests), facts, digests)
-
-
-def _within(value: object) -> tuple[str, float]:
-    given = object_with_keys(value, "within", "kind value")
-    kind, share = word(given["kind"], "within.kind", "exactly", "weights"), number(given["value"], "within.value")
-    require(
-        share == 0 if kind == "exactly" else 0 < share < 1, "the certificate does not say how far the networks agree"
-    )
-    return kind, share
+    else:
+        require(given["counterexample"] is None, "a counterexample does not go with the verdict equal")
+        within = object_with_keys(given["within"], "within", "kind value")
+        share = number(within["value"], "within.value")
+        exactly = word(within["kind"], "within.kind", "exactly", "weights") == "exactly"
+        require(share == 0 if exactly else 0 < share < 1, "the certificate does not say how far the networks agree")
+        how = agreement(given["witness"], first, second, box, exact(share))
+        verdict = "equal weight by weight" if share else "equal"
+        facts |= {"verdict": verdict, "within": (within["kind"], Fraction(share)), "by": how}
+    return Finding(None, facts, (one, other))
 
 
 def _different(value: object, first: CheckedStack, second: CheckedStack, box: Box) -> dict[str, Any]:
@@ -61,11 +51,9 @@ def _different(value: object, first: CheckedStack, second: CheckedStack, box: Bo
     given = object_with_keys(value, "counterexample", "input")
     point = items(given["input"], "counterexample.input", length=first.inputs)
     place = [quotient(value, "counterexample.input") for value in point]
-    limit_sums(place, sum(4.0 * net.size * (1 + len(net.layers) / 2) for net in (first, second)))
-    inside = all(
-        (low is None or low <= x) and (high is None or x <= high) for x, (low, high) in zip(place, box, strict=True)
-    )
-    require(inside, "the input lies outside the box")
+    limit_sums(place, 4.0 * (len(first.entries) + len(second.entries)))
+    for x, (low, high) in zip(place, box, strict=True):
+        require((low is None or low <= x) and (high is None or x <= high), "the input lies outside the box")
     answers = [evaluate(net, place) for net in (first, second)]
     apart = [k for k, (a, b) in enumerate(zip(*answers, strict=True)) if a != b]
     require(bool(apart), "the outputs do not differ at the input")

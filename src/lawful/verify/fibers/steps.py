@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from lawful.verify.core.layers import Box, CheckedStack, affine_range, layer_ranges
-from lawful.verify.core.numbers import ZERO, Span, activation_range, quotient
+from lawful.verify.core.layers import Box, CheckedStack, affine_range, compose, layer_ranges
+from lawful.verify.core.numbers import Span, activation_range, quotient
 from lawful.verify.core.schema import integer, integers, items, object_with_keys, require, word
 
 
@@ -77,13 +77,7 @@ def _collapse(net: CheckedStack, layer: int, _: dict[str, Any], box: Box) -> Che
         ranges = layer_ranges(net, box, layer - 1)
         lows = [affine_range(row, ranges)[0] for row in net.layers[layer - 1]]
         require(all(low is not None and low >= 0 for low in lows), f"layer {layer} is not linear")
-    below, above = net.layers[layer - 1], net.layers[layer]
-    width = net.widths[layer - 1]
-    rows = []
-    for head in above:
-        row = [sum((w * low[k] for w, low in zip(head[:-1], below, strict=True)), ZERO) for k in range(width + 1)]
-        row[-1] += head[-1]
-        rows.append(row)
+    rows = compose(net.layers[layer], net.layers[layer - 1], net.widths[layer - 1])
     layers = (*net.layers[: layer - 1], rows, *net.layers[layer + 1 :])
     return replace(net, layers=layers, slopes=(*net.slopes[: layer - 1], *net.slopes[layer:]))
 

@@ -3,20 +3,21 @@
 Free: a flow `x ≥ 0` of balance c has `x_e = 0`. In a graph of neurons any other edge leaves a neuron with other ways
 out and enters one with other ways in (P0 Propositions 3 and 4); in the graph of a module each edge has its flow. With
 a tolerance, locked means for every balance within it, free for some. Where a module has other laws as well, only what
-is locked is stated.
+is locked is stated. All balances and squares are integers, in units of 1 / `denominator`.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
-from lawful.verify.core.dag import CheckedDag
+from flint import fmpq
+
+from lawful.verify.core.dag import HIDDEN, CheckedDag, read_squares
 from lawful.verify.core.finding import Finding
 from lawful.verify.core.schema import integer, integers, items, object_with_keys, require, truth
-from lawful.verify.invariant_set.entries import CheckedEntries, read_graph
-from lawful.verify.invariant_set.locks import check_locks
-from lawful.verify.sentences import say_components
+from lawful.verify.invariant_set.balances import CheckedEntries, check_locks, read_graph
 
 KEYS = "network denominator tolerance balance locked flows connected log2_components"
 
@@ -30,56 +31,46 @@ def check(body: dict[str, Any]) -> Finding:
     units = integers(given["balance"], "balance", length=len(dag.hidden))
     balance = dict(zip(dag.hidden, units, strict=True))
     if dag.weights is not None:
-        pairs = ((Fraction(unit, denominator), dag.balance[node]) for node, unit in balance.items())
-        require(all(stated == true for stated, true in pairs), "the balance is not that of the weights")
-    whole_balance = {node: Fraction(unit, denominator) for node, unit in balance.items()}
-    locked = check_locks(given["locked"], dag, whole_balance, Fraction(slack, denominator))
+        own = all(fmpq(unit, denominator) == dag.balance[node] for node, unit in balance.items())
+        require(own, "the balance is not that of the weights")
+    locked = check_locks(given["locked"], dag, balance, slack)
     freed = _freed(given["flows"], dag, balance, slack)
     require(not set(locked) & freed, "an edge is both locked and freed")
-    others = isinstance(dag, CheckedEntries) and dag.others
+    entries = isinstance(dag, CheckedEntries)
+    others = isinstance(dag, CheckedEntries) and dag.other_laws
     for edge in range(0 if others else len(dag.tails)):
-        settled = edge in locked or edge in freed or not dag.must_be_settled(edge)
+        settled = edge in locked or edge in freed or not (entries or _is_an_only_way(dag, edge))
         require(settled, f"edge {edge} is neither locked nor freed")
     stated = integer(given["log2_components"], "log2_components", 0)
     require(stated == len(locked), f"{len(locked)} edges are locked, not the {stated} stated")
     connected = None if (slack or others) and not locked else not locked  # within a tolerance nothing shows that it is
-    stated_answer = None if given["connected"] is None else truth(given["connected"], "connected")
-    require(stated_answer is connected, "the stated answer does not follow")
-    tolerance = Fraction(slack, denominator)
-    digest = dag.digest()
+    answer = None if given["connected"] is None else truth(given["connected"], "connected")
+    require(answer is connected, "the stated answer does not follow")
+    places = dag.places if isinstance(dag, CheckedEntries) else list(zip(dag.tails, dag.heads, strict=True))
+    least = [{"edge": places[edge], "at_least": Fraction(x, denominator)} for edge, x in sorted(locked.items())]
     facts = {
-        "prescribed": dag.weights is None,
-        "entries": isinstance(dag, CheckedEntries),
-        "other_laws": others,
-        "log2_components": len(locked),
-        "connected": connected,
-        "tolerance": tolerance,
-        "balance": [Fraction(unit, denominator) for unit in units],
-        "locked": [{"edge": _edge(dag, edge), "at_least": least} for edge, least in sorted(locked.items())],
-    }
-    return Finding(say_components(facts, (digest,)), facts, (digest,))
+        "prescribed": dag.weights is None, "entries": entries, "other_laws": others, "log2_components": len(locked),
+        "connected": connected, "tolerance": Fraction(slack, denominator),
+        "balance": [Fraction(unit, denominator) for unit in units], "locked": least,
+    }  # fmt: skip
+    return Finding(None, facts, (dag.digest(),))
 
 
-def _edge(dag: CheckedDag, edge: int) -> tuple[Any, ...]:
-    """The two ends of an edge, or the entry that it is."""
-    return dag.places[edge] if isinstance(dag, CheckedEntries) else (dag.tails[edge], dag.heads[edge])
+def _is_an_only_way(dag: CheckedDag, edge: int) -> bool:
+    """Whether an edge is some neuron's only one in, or out: all others are free (P0 Propositions 3 and 4)."""
+    tail, head = dag.tails[edge], dag.heads[edge]
+    only_out = dag.roles[tail] == HIDDEN and len(dag.out_of[tail]) == 1
+    return only_out or (dag.roles[head] == HIDDEN and len(dag.into[head]) == 1)
 
 
 def _freed(value: object, dag: CheckedDag, balance: dict[int, int], slack: int) -> set[int]:
+    """Edges on which some flow of the balance is zero, up to the slack in the sum of absolute differences."""
     found: set[int] = set()
     size = sum(abs(unit) for unit in balance.values())
     for number, item in enumerate(items(value, "flows", most=len(dag.tails))):
         flow = object_with_keys(item, "flows", "squares frees")
-        squares: dict[int, int] = {}
-        moved: dict[int, int] = {}  # what the flow brings to each neuron that it touches
-        for pair in items(flow["squares"], "flows.squares", most=len(dag.tails)):
-            edge, amount = integers(pair, "flows.squares", 0, length=2)
-            require(edge < len(dag.tails) and edge not in squares, f"flow {number} names no edge, or one twice")
-            squares[edge] = amount
-            tail, head = dag.tails[edge], dag.heads[edge]
-            for node, gain in ((head, amount), (tail, -amount)):
-                if node in balance:
-                    moved[node] = moved.get(node, 0) + gain
+        squares = read_squares(flow["squares"], "flows.squares", dag, partial(integer, low=0))
+        moved = dag.balance_of(squares)  # a flow may be short and the graph large: nodes not touched miss all of c
         wrong = size + sum(abs(balance[node] - gain) - abs(balance[node]) for node, gain in moved.items())
         require(wrong <= slack, f"flow {number} does not have the stated balance")
         frees = integers(flow["frees"], "flows.frees", 0, len(dag.tails) - 1)

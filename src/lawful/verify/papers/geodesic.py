@@ -24,7 +24,6 @@ from lawful.verify.core.balls import (
 )
 from lawful.verify.core.finding import Finding, digest_of
 from lawful.verify.core.schema import items, limit_cost, matrix, number, numbers, object_with_keys, require
-from lawful.verify.sentences import say_geodesic
 
 KEYS = "effective_depth softness ridge steps weights into out inputs targets stationarity ranks"
 
@@ -75,7 +74,7 @@ def check(body: dict[str, Any]) -> Finding:
         "data": data,
         "samples": len(inputs),
     }
-    return Finding(say_geodesic(facts), facts, others=(network, data))
+    return Finding(None, facts, others=(network, data))
 
 
 def _balls(rows: list[list[float]]) -> Table:

@@ -8,48 +8,36 @@ Inside an orthant all angles are acute.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from typing import Any
 
 from lawful.verify.core.finding import Finding, digest_of
-from lawful.verify.core.schema import (
-    exactly,
-    integers,
-    items,
-    limit_cost,
-    limit_sums,
-    matrix,
-    object_with_keys,
-    rational,
-    require,
-    word,
-)
-from lawful.verify.sentences import say_separation
+from lawful.verify.core.numbers import ZERO, Rational, cost_of, exact, fraction
+from lawful.verify.core.schema import integers, items, limit_sums, matrix, object_with_keys, require, spend, word
 
-Vector = list[Fraction]
+Vector = list[Rational]
 Points = list[Vector]
 
 
 def check(body: dict[str, Any]) -> Finding:
     """What is known of each cluster."""
     given = object_with_keys(body, "certificate", "points labels answers")
-    points = [exactly(row) for row in matrix(given["points"], "points")]
+    table = matrix(given["points"], "points")
+    points = [list(map(exact, row)) for row in table]
     require(bool(points) and bool(points[0]), "there are no points")
     answers = items(given["answers"], "answers", most=len(points))
     labels = integers(given["labels"], "labels", 0, length=len(points))
     require(sorted(set(labels)) == list(range(len(answers))), "the answers are not one for each cluster")
     require(len(answers) > 1, "one cluster alone: there is nothing to part")
-    frames = sum(isinstance(item, dict) and item.get("answer") == "frame" for item in answers)
-    limit_cost(20.0 * len(points) * len(points[0]) * (len(answers) + frames * len(points[0])))
+    spend(20.0 * len(points) * len(points[0]) * len(answers))
     kinds = []
     for number, item in enumerate(answers):
         sides = [
             [p for p, label in zip(points, labels, strict=True) if (label == number) is own] for own in (True, False)
         ]
         kinds.append(_answer(item, f"cluster {number}", *sides))
-    data = digest_of("data", matrix(given["points"], "points"), [[label] for label in labels])
+    data = digest_of("data", table, [[label] for label in labels])
     facts = {"data": data, "answers": tuple(kinds), "points": len(points), "dimension": len(points[0])}
-    return Finding(say_separation(facts), facts, others=(data,))
+    return Finding(None, facts, others=(data,))
 
 
 def _answer(item: object, where: str, inside: Points, outside: Points) -> str:
@@ -59,17 +47,17 @@ def _answer(item: object, where: str, inside: Points, outside: Points) -> str:
     return kind
 
 
-def _dot(left: Sequence[Fraction], right: Sequence[Fraction]) -> Fraction:
-    return sum((a * b for a, b in zip(left, right, strict=True)), Fraction(0))
+def _dot(left: Sequence[Rational], right: Sequence[Rational]) -> Rational:
+    return sum((a * b for a, b in zip(left, right, strict=True)), ZERO)
 
 
 def _parts(normal: Vector, inside: Points, outside: Points) -> bool:
-    return max(_dot(normal, row) for row in inside) < min(_dot(normal, row) for row in outside)
+    return bool(max(_dot(normal, row) for row in inside) < min(_dot(normal, row) for row in outside))
 
 
 def _hyperplane(answer: dict[str, Any], where: str, inside: Points, outside: Points) -> None:
     given = items(answer["normal"], "answers.normal", length=len(inside[0]))
-    normal = [rational(value, "answers.normal") for value in given]
+    normal = [fraction(value, "answers.normal") for value in given]
     limit_sums(normal, 2.0 * len(normal) * (len(inside) + len(outside)))
     require(_parts(normal, inside, outside), f"{where}: the hyperplane does not part it from the rest")
 
@@ -77,7 +65,7 @@ def _hyperplane(answer: dict[str, Any], where: str, inside: Points, outside: Poi
 def _common(answer: dict[str, Any], where: str, inside: Points, outside: Points) -> None:
     combined = []
     for key, rows in (("inside", inside), ("outside", outside)):
-        shares = [rational(v, f"answers.{key}") for v in items(answer[key], f"answers.{key}", length=len(rows))]
+        shares = [fraction(v, f"answers.{key}") for v in items(answer[key], f"answers.{key}", length=len(rows))]
         limit_sums(shares, 2.0 * len(shares) * (1 + len(rows[0])))
         require(min(shares) >= 0 and sum(shares) == 1, f"{where}: not the coefficients of a convex combination")
         combined.append([_dot(shares, column) for column in zip(*rows, strict=True)])
@@ -88,11 +76,13 @@ def _frame(answer: dict[str, Any], where: str, inside: Points, outside: Points) 
     width = len(inside[0])
     found: Points = []
     for row in matrix(answer["rotation"], "answers.rotation", rows=width, columns=width):
-        vector = exactly(row)
-        for other in found:
+        vector = list(map(exact, row))
+        for other in found:  # numbers grow with every vector before: counted as they are made
             share = _dot(vector, other) / _dot(other, other)
             vector = [a - share * b for a, b in zip(vector, other, strict=True)]
+            spend(10.0 * cost_of(vector))
         require(any(vector), f"{where}: the frame is not a basis")
+        spend(2.0 * (len(inside) + len(outside)) * cost_of(vector))
         require(_parts(vector, inside, outside), f"{where}: direction {len(found)} does not part it from the rest")
         found.append(vector)
 

@@ -9,31 +9,31 @@ then follows from the new network alone, since σ is max(1, |slope|)-Lipschitz.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flint import fmpq
 
 from lawful.verify.core.dag import CheckedDag, read_dag
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.numbers import ONE, ZERO, Rational, activation_range, as_fraction, exact, fraction
-from lawful.verify.core.schema import integer, integers, items, limit_cost, number, object_with_keys, require
+from lawful.verify.core.numbers import ONE, ZERO, Rational, activation_range, as_fraction, cost_of, exact, fraction
+from lawful.verify.core.regions import check_surrogate
+from lawful.verify.core.schema import integer, integers, items, number, object_with_keys, require, spend
 from lawful.verify.pruning.labelled_dag import (
     BIAS,
+    Form,
     LabelledDag,
     Ranges,
     Sum,
-    intersect,
+    as_layers,
     label_nodes,
     largest_size,
-    sum_range,
+    range_of,
+    substitute,
     value_ranges,
 )
-from lawful.verify.pruning.surrogate import replace_by_surrogate
-from lawful.verify.sentences import say_pruning
 
 KEYS = "original box stages neurons_before neurons_after max_output_change_bound rounding_bound"
-Form = tuple[Sum, Rational]  # a linear form in signals, and how far a value may be from it
 
 
 def check(body: dict[str, Any]) -> Finding:
@@ -41,12 +41,11 @@ def check(body: dict[str, Any]) -> Finding:
     given = object_with_keys(body, "certificate", KEYS)
     original = result = read_dag(given["original"], "original")
     require(original.weights is not None, "a network has no weights")
-    stages = items(given["stages"], "stages", most=1000)
-    limit_cost(40.0 * original.growth * (len(stages) + 2) * len(original.tails))
     latest = label_nodes(original, range(len(original.roles)))
     region, finite = _read_box(given["box"], latest.inputs)
     bound = rounding = ZERO
-    for place, item in enumerate(stages, 1):
+    for place, item in enumerate(items(given["stages"], "stages", most=1000), 1):
+        spend(40.0 * original.growth * len(original.tails))
         result, latest, moved, rounded = _check_stage(item, latest, region, finite, f"stage {place}")
         bound, rounding = bound + moved, rounding + rounded
     before, after = len(original.hidden), len(result.hidden)
@@ -55,7 +54,6 @@ def check(body: dict[str, Any]) -> Finding:
     bounds = [exact(number(given[key], key)) for key in ("max_output_change_bound", "rounding_bound")]
     require(bounds[0] >= bound, "max_output_change_bound: the stages add up to more")
     require(bounds[1] >= rounding, "rounding_bound: the stages add up to more")
-    digests = (original.digest(), result.digest())
     ends = [] if given["box"] is None else [region[label] for label in latest.inputs]
     facts = {
         "neurons_before": before,
@@ -64,7 +62,7 @@ def check(body: dict[str, Any]) -> Finding:
         "rounding_bound": as_fraction(bounds[1]),
         "box": [tuple(None if end is None else as_fraction(end) for end in side) for side in ends] or None,
     }
-    return Finding(say_pruning(facts, digests), facts, digests)
+    return Finding(None, facts, (original.digest(), result.digest()))
 
 
 def _read_box(box: object, inputs: list[int]) -> tuple[Ranges, Ranges]:
@@ -87,7 +85,7 @@ def _check_stage(
     given = object_with_keys(item, "stages", "after labels evidence carriers")
     dag = read_dag(given["after"], "stages.after")
     require(dag.weights is not None, f"{where}: a network without weights")
-    limit_cost(40.0 * dag.growth * len(dag.tails))
+    spend(40.0 * dag.growth * len(dag.tails))
     labels = integers(given["labels"], "stages.labels", 0, length=len(dag.roles))
     require(len(set(labels)) == len(labels), f"{where}: two nodes have one label")
     after = label_nodes(dag, labels)
@@ -95,35 +93,34 @@ def _check_stage(
     reasons = _read_evidence(given["evidence"], where)
     require(set(reasons) <= set(before.hidden), f"{where}: a neuron with evidence is not hidden")
     for label in [label for label, reason in reasons.items() if isinstance(reason, dict)]:
-        before = replace_by_surrogate(before, label, reasons.pop(label), where)
+        before = _replace_by_surrogate(before, label, reasons.pop(label), where)
     values = value_ranges(before, region)
-    stage = StageForms(before, reasons, values, where)
-    wanted, errors, carried = _wanted(given["carriers"], stage, after)
-    ranges = values | {carrier: sum_range(wanted[carrier], values) for carrier in carried}
-    for carrier in carried:
-        low = ranges[carrier][0]
+    stage = _Stage(before, reasons, values, where)
+    forms: dict[int, Form] = {}
+    for label in before.order:  # tails first: the forms in a neuron's sum are known
+        if reasons.get(label) is not None:
+            forms[label] = stage.form(label, forms)
+    wanted, errors, carriers = stage.wanted(given["carriers"], after, forms)
+    for carrier in carriers:
+        low, _ = range_of(wanted[carrier], values)
         active = after.hidden[carrier] == 1 or (low is not None and low >= 0)
         require(active, f"{where}: carrier {carrier} is not always active")
-    kept = {label: slope for label, slope in before.hidden.items() if label not in reasons}
-    stays = {label: slope for label, slope in after.hidden.items() if label not in carried}
-    require(stays == kept, f"{where}: a neuron is missing, should have gone, or has another activation")
+    stays = {label: slope for label, slope in after.hidden.items() if label not in carriers}
+    remaining = {label: slope for label, slope in before.hidden.items() if label not in reasons}
+    require(stays == remaining, f"{where}: a neuron is missing, should have gone, or has another activation")
+    gaps: dict[int, Sum] = {}
     for label, row in wanted.items():
-        unexplained = [tail for tail in row if tail in reasons]
-        require(not unexplained, f"{where}: neuron {label} still reads a neuron that left")
-    off: dict[int, Sum] = {}
-    for label, stored in after.into.items():
-        gaps = {tail: wanted[label].get(tail, ZERO) - stored.get(tail, ZERO) for tail in {*wanted[label], *stored}}
-        off[label] = {tail: gap for tail, gap in gaps.items() if gap}
-        for tail in off[label]:
-            rounded = _is_rounded(wanted[label].get(tail, ZERO), stored.get(tail, ZERO))
-            require(rounded, f"{where}: a weight is another, not rounded")
-    if finite is not region and any(off.values()):
-        ranges = value_ranges(before, finite)
-        ranges |= {carrier: sum_range(wanted[carrier], ranges) for carrier in carried}
-    rounding = {
-        label: sum((abs(gap) * largest_size(ranges[tail], where) for tail, gap in gaps.items()), ZERO)
-        for label, gaps in off.items()
-    }
+        require(reasons.keys().isdisjoint(row), f"{where}: neuron {label} still reads a neuron that left")
+        stored = after.into[label]
+        pairs = [(tail, row.get(tail, ZERO), stored.get(tail, ZERO)) for tail in {*row, *stored}]
+        gaps[label] = {tail: wish - weight for tail, wish, weight in pairs if wish != weight}
+        rounded = all(wish == weight or _is_rounded(wish, weight) for _, wish, weight in pairs)
+        require(rounded, f"{where}: a weight is another, not rounded")
+    rounding: Sum = {}
+    if any(gaps.values()):
+        ranges = values if finite is region else value_ranges(before, finite)
+        ranges = ranges | {carrier: range_of(wanted[carrier], ranges) for carrier in carriers}
+        rounding = {label: largest_size(row, ranges, where) for label, row in gaps.items()}
     return dag, after, _propagate(after, errors), _propagate(after, rounding)
 
 
@@ -135,6 +132,7 @@ def _propagate(net: LabelledDag, errors: Mapping[int, Rational]) -> Rational:
     for label in net.order:
         total = sum((abs(w) * moved[t] for t, w in net.into[label].items() if t in moved), errors.get(label, ZERO))
         moved[label] = max(ONE, abs(net.hidden.get(label, ONE))) * total
+        spend(cost_of([moved[label]]))  # errors grow with depth, where all values are 0 too
     return max(moved[output] for output in net.outputs)
 
 
@@ -166,44 +164,44 @@ def _read_evidence(value: object, where: str) -> dict[int, Any]:
     return found
 
 
-@dataclass
-class StageForms:
-    """What the neurons that leave are equal to, given their reasons and the ranges of all values of the network."""
+def _replace_by_surrogate(before: LabelledDag, name: int, value: object, where: str) -> LabelledDag:
+    """The network with an affine combination of its layer in a neuron's place: the same outputs for every input."""
+    given = object_with_keys(value, where, "factors constant layers decisions")
+    layers = [integers(layer, where, 0) for layer in items(given["layers"], where, most=1000)]
+    net = as_layers(before, layers, where)
+    place = next(place for place, layer in enumerate(layers) if name in layer)
+    form: Sum = {}
+    for item in items(given["factors"], where):
+        label, factor = items(item, where, length=2)
+        form[integer(label, where, 0)] = fraction(factor, where)
+    require(set(form) <= set(layers[place]) - {name}, f"{where}: a surrogate is not of the layer of neuron {name}")
+    factors, constant = [form.get(label, ZERO) for label in layers[place]], fraction(given["constant"], where)
+    check_surrogate(given["decisions"], net, place + 1, layers[place].index(name), factors, constant)
+    forms = {name: (form | {BIAS: constant}, ZERO)}
+    hidden = {label: slope for label, slope in before.hidden.items() if label != name}
+    into = {label: substitute(row, forms)[0] for label, row in before.into.items() if label != name}
+    return replace(before, hidden=hidden, into=into, order=[label for label in before.order if label != name])
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A network, the reasons of the neurons that leave it, and the ranges of all its values."""
 
     before: LabelledDag
     reasons: Mapping[int, Any]
     values: Ranges
     where: str
-    forms: dict[int, Form] = field(default_factory=dict)
-    work: float = 0.0
 
-    def __post_init__(self) -> None:
-        for label in self.before.order:  # tails first: the forms in a neuron's sum are known
-            if self.reasons.get(label) is not None:
-                self.forms[label] = self._form(label, self.reasons[label])
-
-    def substitute(self, row: Sum) -> Form:
-        """A sum with the forms of neurons that leave in their place, and how far it may be from the sum."""
-        total: Sum = {}
-        error = ZERO
-        for tail, weight in row.items():
-            form, off = self.forms.get(tail, ({tail: ONE}, ZERO))
-            self.work += 40.0 * len(form)
-            limit_cost(self.work)
-            for source, factor in form.items():
-                total[source] = total.get(source, ZERO) + weight * factor
-            error += abs(weight) * off
-        self.work += sum(weight.height_bits() for weight in total.values())  # forms of linear neurons grow with depth
-        limit_cost(self.work)
-        return {tail: weight for tail, weight in total.items() if weight}, error
-
-    def _form(self, label: int, reason: Any) -> Form:
-        slope, row, where = self.before.hidden[label], self.before.into[label], self.where
-        form, error = self.substitute(row)
+    def form(self, label: int, forms: Mapping[int, Form]) -> Form:
+        """What a neuron equals by its reason, given the forms of the neurons below."""
+        slope, row, reason, where = self.before.hidden[label], self.before.into[label], self.reasons[label], self.where
+        form, error = substitute(row, forms)
         if isinstance(reason, tuple):
             partner, factor = reason
             return self._multiple(label, partner, factor, form, error)
-        low, high = intersect(sum_range(row, self.values), sum_range(form, self.values, error))
+        spans = range_of(row, self.values), range_of(form, self.values, error)  # the sum lies in both
+        low = max((low for low, _ in spans if low is not None), default=None)
+        high = min((high for _, high in spans if high is not None), default=None)
         if reason == "on":
             require(slope == 1 or (low is not None and low >= 0), f"{where}: neuron {label} is not always active")
             return form, error
@@ -222,55 +220,52 @@ class StageForms:
         require(factor != 0 and partner != label and stays, f"{where}: neuron {partner} cannot stand for {label}")
         require(before.hidden.get(partner) == slope, f"{where}: neuron {partner} has another activation than {label}")
         mine, theirs = before.into[label], before.into[partner]
-        gaps = {tail: mine.get(tail, ZERO) - factor * theirs.get(tail, ZERO) for tail in {*mine, *theirs}}
-        sizes = [abs(gap) * largest_size(self.values[tail], where) for tail, gap in gaps.items() if gap]
-        off = max(ONE, abs(slope)) * sum(sizes, ZERO)
+        gap = {tail: mine.get(tail, ZERO) - factor * theirs.get(tail, ZERO) for tail in {*mine, *theirs}}
+        gap = {tail: weight for tail, weight in gap.items() if weight}
+        off = max(ONE, abs(slope)) * largest_size(gap, self.values, where)
         if factor > 0 or slope == 1:
             return {partner: factor}, off
         total = {tail: (1 + slope) * weight for tail, weight in form.items()}
-        total[partner] = total.get(partner, ZERO) - factor
-        return total, off + abs(1 + slope) * error
+        return _add(total, partner, -factor), off + abs(1 + slope) * error
 
+    def wanted(
+        self, value: object, after: LabelledDag, forms: Mapping[int, Form]
+    ) -> tuple[dict[int, Sum], Sum, set[int]]:
+        """The exact sums of the next network, the error of each, and its carriers.
 
-def _wanted(value: object, stage: StageForms, after: LabelledDag) -> tuple[dict[int, Sum], Sum, set[int]]:
-    """The exact sums of the next network, the error of each, and its carriers.
-
-    A carrier is a new neuron that is always active, and gives one follower what linear neurons gave it, plus a shift.
-    """
-    before, where = stage.before, stage.where
-    known = {BIAS, *before.inputs, *before.into}
-    wanted: dict[int, Sum] = {}
-    errors: Sum = {}
-    carriers: set[int] = set()
-    followers: dict[int, tuple[int, Rational]] = {}
-    for item in items(value, "stages.carriers"):
-        label, follower, shift = items(item, "stages.carriers", length=3)
-        carrier, follower = integer(label, "stages.carriers", 0), integer(follower, "stages.carriers", 0)
-        fits = carrier not in known | carriers and carrier in after.hidden and follower not in followers
-        require(
-            fits and follower in after.into, f"{where}: carrier {carrier} is not new, or has no follower of its own"
-        )
-        carriers.add(carrier)
-        followers[follower] = carrier, fraction(shift, "stages.carriers")
-    for label in after.into:
-        if label in carriers:
-            continue
-        require(label in before.into, f"{where}: neuron {label} is new, and no carrier")
-        row = before.into[label]
-        if label in followers:
+        A carrier is a new neuron that is always active, and gives one follower what linear neurons gave it, plus a
+        shift.
+        """
+        before, where = self.before, self.where
+        known = {BIAS, *before.inputs, *before.into}
+        wanted: dict[int, Sum] = {}
+        errors: Sum = {}
+        followers: dict[int, tuple[int, Rational]] = {}
+        carriers: set[int] = set()
+        for item in items(value, "stages.carriers"):
+            label, follower, shift = items(item, "stages.carriers", length=3)
+            carrier, follower = integer(label, "stages.carriers", 0), integer(follower, "stages.carriers", 0)
+            new = carrier not in known | carriers and carrier in after.hidden
+            own = follower not in followers and follower in after.into
+            require(new and own, f"{where}: carrier {carrier} is not new, or has no follower of its own")
+            carriers.add(carrier)
+            followers[follower] = carrier, fraction(shift, "stages.carriers")
+        for label in after.into.keys() - carriers:
+            require(label in before.into, f"{where}: neuron {label} is new, and no carrier")
+            row = before.into[label]
+            if label not in followers:
+                wanted[label], errors[label] = substitute(row, forms)
+                continue
             carrier, shift = followers[label]
-            part = {tail: weight for tail, weight in row.items() if stage.reasons.get(tail) in ("on", "off")}
-            form, error = stage.substitute(part)
+            part = {tail: weight for tail, weight in row.items() if self.reasons.get(tail) in ("on", "off")}
+            form, error = substitute(part, forms)
+            rest, more = substitute({tail: weight for tail, weight in row.items() if tail not in part}, forms)
             wanted[carrier] = _add(form, BIAS, shift)
-            rest, errors[label] = stage.substitute({tail: w for tail, w in row.items() if tail not in part})
             wanted[label] = _add(_add(rest, BIAS, -shift), carrier, ONE)
-            errors[label] += error
-        else:
-            wanted[label], errors[label] = stage.substitute(row)
-    return wanted, errors, carriers
+            errors[label] = error + more
+        return wanted, errors, carriers
 
 
 def _add(row: Sum, label: int, weight: Rational) -> Sum:
     total = row.get(label, ZERO) + weight
-    rest = {tail: value for tail, value in row.items() if tail != label}
-    return rest | {label: total} if total else rest
+    return {tail: value for tail, value in row.items() if tail != label} | ({label: total} if total else {})

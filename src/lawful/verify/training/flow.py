@@ -26,7 +26,6 @@ from lawful.verify.core.schema import (
     require,
     word,
 )
-from lawful.verify.sentences import say_flow
 
 KEYS = "network x y loss decay times theta losses drift"
 
@@ -64,7 +63,7 @@ def check(body: dict[str, Any]) -> Finding:
         "samples": len(x),
         "data": data,
     }
-    return Finding(say_flow(facts, names), facts, names, (data,))
+    return Finding(None, facts, names, (data,))
 
 
 def _targets(value: object, loss: str, samples: int, outputs: int) -> list[list[float]]:
@@ -114,5 +113,5 @@ def _check_drift(dag: CheckedDag, theta: list[list[float]], times: list[float], 
         share = (ball(Fraction(decay) * Fraction(time) * -2)).exp()
         now = replace(dag, weights=tuple(weights)).balance
         for node, start in first.items():
-            gap = ball(now[node]) - share * ball(start) if decay else ball(now[node] - start)
+            gap = arb(now[node]) - share * arb(start) if decay else arb(now[node] - start)
             require(surely_below(abs(gap), drift), f"the balance of node {node} drifts by more than stated")
