@@ -138,3 +138,17 @@ def test_the_collector_sees_tables_and_texts() -> None:
     assert {"do", "layer", "flipped", "shift"} <= read_by("lawful.verify.fibers.steps")
     assert {"rotary", "queries"} <= read_by("lawful.verify.channels.heads")
     assert {"normal", "rotation"} <= read_by("lawful.verify.papers.separation")
+
+
+TIER_ONE = ("components", "path", "rebalance", "singular", "truncation-separation", "pruning", "same")
+
+
+@pytest.mark.parametrize("kind", TIER_ONE)
+def test_a_kind_of_the_first_tier_needs_its_family_and_the_core_alone(kind: str) -> None:
+    family = ALL[kind].checker.split(".")[0]
+    files = imported(f"lawful.verify.{ALL[kind].checker}")
+    assert {name.split(".")[2] for name in files} <= {family, "core"}, (
+        "words and other families are not trusted with it"
+    )
+    checkers = {f"lawful.verify.{each.checker}" for other, each in ALL.items() if other != kind}
+    assert not files & checkers, "no kind needs the checker of another"
