@@ -377,8 +377,11 @@ def path(body):
             must(apart > 0, "one balance")
         else:
             must(items(locked), "no locks")
+            seen = set()
             for each in locked:
                 edge = check_lock(one, each, balance, apart)
+                must(edge not in seen, "an edge is locked twice")
+                seen.add(edge)
                 must(opposite(one.weights[edge], two.weights[edge]), "one sign")
     return [one.digest(), two.digest()]
 

@@ -138,3 +138,12 @@ def test_what_the_first_accepts_wrongly_is_noticed(monkeypatch: pytest.MonkeyPat
     weights[0] += 1.0
     with pytest.raises(AssertionError, match="another weight"):
         verify(json.dumps(signed(proof)))
+
+
+@pytest.mark.parametrize("name", ["components", "no path for a lock"])
+def test_both_refuse_a_lock_that_is_listed_twice(name: str) -> None:
+    proof = copy.deepcopy(real(name))
+    proof["locked"] *= 2
+    assert proof["locked"]
+    assert not accepted(proof)
+    assert not accepted_by_second(proof)
