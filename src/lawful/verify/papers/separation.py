@@ -8,6 +8,7 @@ Inside an orthant all angles are acute.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import lcm
 from typing import Any
 
 from lawful.verify.core.finding import Finding, digest_of
@@ -80,7 +81,9 @@ def _frame(answer: dict[str, Any], where: str, inside: Points, outside: Points) 
         for other in found:  # numbers grow with every vector before: counted as they are made
             share = _dot(vector, other) / _dot(other, other)
             vector = [a - share * b for a, b in zip(vector, other, strict=True)]
-            spend(10.0 * cost_of(vector))
+            common = lcm(*(int(a.q) for a in vector))  # without denominators: those of a sum would multiply
+            vector = [common * a for a in vector]
+            spend(2.0 * cost_of(vector))
         require(any(vector), f"{where}: the frame is not a basis")
         spend(2.0 * (len(inside) + len(outside)) * cost_of(vector))
         require(_parts(vector, inside, outside), f"{where}: direction {len(found)} does not part it from the rest")
