@@ -124,7 +124,6 @@ def _node_names(text: str, seed: int, reading: dict[str, Any]) -> list[str]:
 def _read_named(text: str, seed: int, reading: dict[str, Any]) -> Names:
     """Read it in every way that fits; if none does, the reason is that of a network."""
     from lawful.verify.core.binding import digests_of
-    from lawful.verify.core.safetensors import SafeTensors
     from lawful.verify.core.tensors import GivenTensors
 
     ways: tuple[Callable[[], Iterator[Any]], ...] = (
@@ -140,7 +139,7 @@ def _read_named(text: str, seed: int, reading: dict[str, Any]) -> Names:
         try:
             for thing in way():
                 found += digests_of(thing)
-                sources += [thing] if isinstance(thing, (GivenTensors, SafeTensors)) else []
+                sources += [thing] if isinstance(thing, GivenTensors) else []
         except LawfulError:
             continue
     try:

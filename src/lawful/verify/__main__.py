@@ -57,14 +57,14 @@ def main(words: list[str]) -> int:
 
 
 def _read(text: str, of_files: bool) -> Any:
-    kind, folder = Path(text).suffix.lower(), Path(text)
-    if folder.is_dir() and of_files:
-        found = SafeTensors(folder / "model.safetensors", floats=True)
-        found.settings = parse(load_certificate(folder / "config.json")) if (folder / "config.json").is_file() else None
-        return found
+    if of_files:
+        from lawful.verify.checkpoints.safetensors import read_checkpoint  # needs NumPy
+
+        return read_checkpoint(Path(text))
+    kind = Path(text).suffix.lower()
     if kind == ".safetensors":
-        return SafeTensors(Path(text), floats=of_files)
-    if kind == ".json" and not of_files:
+        return SafeTensors(Path(text))
+    if kind == ".json":
         return GivenNetwork(text)
     raise LawfulError(f"{text}: the kernel alone reads .safetensors and .json; `lawful verify` reads other files")
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from lawful.errors import Unsupported
 from lawful.verify.channels.heads import HeadTables, read_heads
+from lawful.verify.channels.tensors import Tensor
 from lawful.verify.core.schema import integer, integers, items, number, object_with_keys, require, truth, word
-from lawful.verify.core.tensors import Tensor
 
 KEYS = "kind sources channels tensors padded width function arguments"
 ROLES = {

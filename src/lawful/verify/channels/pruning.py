@@ -18,10 +18,11 @@ from lawful.errors import Unsupported
 from lawful.verify.channels.compare import ChangedWeights, compare, read_tidying
 from lawful.verify.channels.program import ChannelStep, Move, read_program
 from lawful.verify.channels.signals import ChannelRun, Mask
+from lawful.verify.channels.tensors import finder, read_held_tensor
 from lawful.verify.core.balls import BITS
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.schema import integer, integers, items, limit_cost, object_with_keys, rational, require, word
-from lawful.verify.core.tensors import finder, read_tensor, weights_digest
+from lawful.verify.core.tensors import weights_digest
 from lawful.verify.relational.residues import Collision
 
 Tie = tuple[int, Any, int, Any]  # channels of one operation, and those of another that they stay or leave with
@@ -33,7 +34,10 @@ def check(body: dict[str, Any], networks: Sequence[Any] = ()) -> Finding:
     given = object_with_keys(body, "certificate", keys)
     find = finder(networks)
     before, after = (
-        {str(name): read_tensor(each, str(name), find) for name, each in object_with_any_keys(given[key], key).items()}
+        {
+            str(name): read_held_tensor(each, str(name), find)
+            for name, each in object_with_any_keys(given[key], key).items()
+        }
         for key in ("before", "after")
     )
     others = {str(name): line for name, line in object_with_any_keys(given["others"], "others").items()}

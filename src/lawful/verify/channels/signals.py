@@ -31,8 +31,8 @@ import numpy as np
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify.channels.constants import ZERO, Value, evaluate, exact, parity, plus, standardise, times
 from lawful.verify.channels.program import ChannelStep, Move
+from lawful.verify.channels.tensors import Tensor
 from lawful.verify.core.schema import require
-from lawful.verify.core.tensors import Tensor
 from lawful.verify.relational.functions import FunctionVariables
 from lawful.verify.relational.residues import LANES, LEAST_BITS, LOG_PRIMES, PRIMES, SIGN_BITS, Lanes, Residues
 

@@ -12,7 +12,7 @@ from lawful.errors import CertificateError, NotACertificate
 from lawful.verify.core.dag import dag_of
 from lawful.verify.core.finding import digest_of, short
 from lawful.verify.core.schema import MOST_BYTES
-from lawful.verify.core.tensors import digest_of_module
+from lawful.verify.core.tensors import GivenTensors
 
 
 def load_certificate(certificate: Any) -> Mapping[str, Any] | str | bytes:
@@ -66,10 +66,8 @@ def digests_of(thing: Any) -> tuple[str, ...]:
         return (leaky_digest(thing),)
     if isinstance(thing, tuple) or (hasattr(thing, "shape") and not hasattr(thing, "to_dag")):
         return data_digests(*thing) if isinstance(thing, tuple) else data_digests(thing)
-    if not hasattr(thing, "to_dag"):
-        name = digest_of_module(thing)
-        if name is not None:
-            return (name,)
+    if hasattr(thing, "state_dict") and not hasattr(thing, "to_dag"):
+        return GivenTensors(thing.state_dict()).digests
     dag = dag_of(thing)
     return dag.digest(), dag.digest(weights=False)
 
