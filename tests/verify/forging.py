@@ -8,7 +8,7 @@ from typing import Any
 
 from lawful import CertificateError, NotACertificate, Unsupported
 from lawful.verify.bounds.dense import read_dense
-from lawful.verify.core.dag import read_dag, read_mlp
+from lawful.verify.core.dag import read_dag, read_mlp, read_network
 from lawful.verify.core.tensors import read_tensor, weights_digest
 from lawful.verify.invariant_set.balances import read_graph
 
@@ -31,10 +31,7 @@ def signed(proof: Proof) -> Proof:
     try:
         match proof["kind"]:
             case "same" | "distance":
-                about = [
-                    (read_dag(network) if "roles" in network else read_mlp(network).to_dag()).digest()
-                    for network in proof["networks"]
-                ]
+                about = [read_network(network).digest() for network in proof["networks"]]
             case "pruning":
                 about = [read_dag(network).digest() for network in (proof["original"], result_of(proof))]
             case "path":
@@ -54,9 +51,9 @@ def signed(proof: Proof) -> Proof:
                 about = [read_dense(proof["network"]).digest]
             case "monotone":
                 network = proof["network"]
-                about = [(read_dag(network) if "roles" in network else read_mlp(network).to_dag()).digest()]
+                about = [read_network(network).digest()]
             case "identifiable" | "regions" | "removable":
-                about = [read_mlp(proof["network"]).to_dag().digest()]
+                about = [read_mlp(proof["network"]).digest()]
             case _ if "network" in proof:
                 about = [read_graph(proof["network"]).digest()]
             case _:

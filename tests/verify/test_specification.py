@@ -19,7 +19,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "certificates"
 ROOT = Path(lawful.__file__).parent / "verify"
 EVERY = {"kind", "version", "about"}
 TABLES = {
-    "fibers.steps": ("STEPS",), "fibers.agreement": ("ENDINGS",), "papers.separation": ("EVIDENCE",),
+    "fibers.agreement": ("STEPS", "ENDINGS"), "papers.separation": ("EVIDENCE",),
     "conservation.laws": ("MORE", "FLOWS"), "channels.program": ("ROLES",),
 }  # keys by the kind of a step or an answer  # fmt: skip
 ALL = {**KINDS, **OF_FILES}
@@ -135,7 +135,7 @@ def test_the_common_keys_are_read_somewhere() -> None:
 
 
 def test_the_collector_sees_tables_and_texts() -> None:
-    assert {"do", "layer", "flipped", "shift"} <= read_by("lawful.verify.fibers.steps")
+    assert {"do", "layer", "flipped", "shift"} <= read_by("lawful.verify.fibers.agreement")
     assert {"rotary", "queries"} <= read_by("lawful.verify.channels.heads")
     assert {"normal", "rotation"} <= read_by("lawful.verify.papers.separation")
 

@@ -14,7 +14,7 @@ from typing import Any
 from lawful.errors import CertificateError, LawfulError
 from lawful.verify import speaks_of_files, verify
 from lawful.verify.core.binding import load_certificate
-from lawful.verify.core.dag import read_dag, read_mlp
+from lawful.verify.core.dag import read_network
 from lawful.verify.core.safetensors import SafeTensors
 from lawful.verify.core.schema import parse, printable
 
@@ -23,8 +23,7 @@ class GivenNetwork:
     """A network in a file: its digests."""
 
     def __init__(self, text: str) -> None:
-        network = parse(load_certificate(Path(text)))
-        dag = read_dag(network, text) if "roles" in network else read_mlp(network, text).to_dag()
+        dag = read_network(parse(load_certificate(Path(text))), text)
         self.text, self.digests = text, (dag.digest(), dag.digest(weights=False))
 
 

@@ -9,20 +9,12 @@ import numpy as np
 
 from lawful.verify.bounds.layers import Floats, Plain, Shared
 from lawful.verify.bounds.relaxation import bounds
-from lawful.verify.core.dag import CheckedDag, read_dag, read_mlp
 from lawful.verify.core.finding import in_full
 from lawful.verify.core.schema import items, rational, require
 
 MOST_HALVINGS = 3  # of a leaf that does not quite close here
 MOST_NUMBERS = 4_000_000  # in the forms of the boxes that are bounded together
 Sides = list[tuple[Fraction, Fraction]]
-
-
-def read_network(value: object, where: str) -> CheckedDag:
-    """A network as layers or as a graph."""
-    if isinstance(value, dict) and "biases" in value:
-        return read_mlp(value, where).to_dag()
-    return read_dag(value, where)
 
 
 def read_box(value: object, inputs: int) -> Sides:

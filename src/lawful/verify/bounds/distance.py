@@ -23,13 +23,13 @@ from lawful.verify.bounds.boxes import (
     leaves_of,
     middle_of,
     read_box,
-    read_network,
     shown,
     widest,
 )
 from lawful.verify.bounds.layers import Places, Plain, Shared, deepened, plain_layers, shared_layers
 from lawful.verify.bounds.relaxation import hidden_ends
 from lawful.verify.bounds.spectral import Weights, spectral_gaps
+from lawful.verify.core.dag import read_network
 from lawful.verify.core.finding import Finding, digest_of, short
 from lawful.verify.core.schema import (
     exactly,

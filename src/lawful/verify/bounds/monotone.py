@@ -29,14 +29,13 @@ from lawful.verify.bounds.boxes import (
     halves,
     leaves_of,
     read_box,
-    read_network,
     shown,
     widest,
 )
 from lawful.verify.bounds.layers import Floats, Places, Plain, Shared, nothing, plain_layers, shared_layers
 from lawful.verify.bounds.lines import TINY, UNIT, Ends
 from lawful.verify.bounds.relaxation import hidden_ends
-from lawful.verify.core.dag import CheckedDag
+from lawful.verify.core.dag import CheckedDag, read_network
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.layers import CheckedStack, dag_as_layers
 from lawful.verify.core.regions import walk_regions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -13,10 +13,11 @@ from typing import Any
 from lawful.errors import NotACertificate
 from lawful.verify.core.finding import little_endian
 from lawful.verify.core.numbers import ZERO, Rational, exact
-from lawful.verify.core.schema import integer, integers, items, matrix, number, numbers, object_with_keys, require
+from lawful.verify.core.schema import integer, integers, items, matrix, numbers, object_with_keys, require
 
 INPUT, HIDDEN, OUTPUT, CONSTANT = range(4)
 MOST_NODES = 1_000_000  # each takes about 500 bytes here and 2 in a file, if it is an input that nothing reads
+Edges = list[list[tuple[int, int]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,19 +70,19 @@ class CheckedDag:
         return {node: Fraction(slope) for node, slope in zip(self.hidden, self.slopes, strict=True)}
 
     @cached_property
-    def into(self) -> list[list[tuple[int, int]]]:
+    def into(self) -> Edges:
         """For each node its edges as (tail, edge)."""
-        found: list[list[tuple[int, int]]] = [[] for _ in self.roles]
-        for edge, (tail, head) in enumerate(zip(self.tails, self.heads, strict=True)):
-            found[head].append((tail, edge))
-        return found
+        return self._collect(self.heads, self.tails)
 
     @cached_property
-    def out_of(self) -> list[list[tuple[int, int]]]:
+    def out_of(self) -> Edges:
         """For each node its edges as (head, edge)."""
-        found: list[list[tuple[int, int]]] = [[] for _ in self.roles]
-        for edge, (tail, head) in enumerate(zip(self.tails, self.heads, strict=True)):
-            found[tail].append((head, edge))
+        return self._collect(self.tails, self.heads)
+
+    def _collect(self, near: Sequence[int], far: Sequence[int]) -> Edges:
+        found: Edges = [[] for _ in self.roles]
+        for edge, (here, there) in enumerate(zip(near, far, strict=True)):
+            found[here].append((there, edge))
         return found
 
     @cached_property
@@ -194,51 +195,39 @@ def read_squares(value: object, where: str, dag: CheckedDag, read: Callable[[obj
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class CheckedMlp:
-    """Layers `(matrix, bias or None)` and the slopes between them."""
-
-    layers: tuple[tuple[list[list[float]], list[float] | None], ...]
-    slopes: tuple[float, ...]
-
-    def to_dag(self) -> CheckedDag:
-        """The same network edge by edge."""
-        widths = [len(self.layers[0][0][0]), *(len(rows) for rows, _ in self.layers)]
-        starts = [0, *accumulate(widths)]
-        last, biased = len(widths) - 1, any(bias is not None for _, bias in self.layers)
-        roles = [INPUT] * widths[0] + [HIDDEN] * sum(widths[1:-1]) + [OUTPUT] * widths[-1] + [CONSTANT] * biased
-        tails: list[int] = []
-        heads: list[int] = []
-        weights: list[float] = []
-        for layer, (rows, bias) in enumerate(self.layers):
-            for neuron, row in enumerate(rows):
-                tails += range(starts[layer], starts[layer + 1])
-                heads += [starts[layer + 1] + neuron] * len(row)
-                weights += row
-            if bias is not None:
-                tails += [starts[last + 1]] * len(bias)
-                heads += range(starts[layer + 1], starts[layer + 2])
-                weights += bias
-        slopes = [slope for slope, width in zip(self.slopes, widths[1:-1], strict=True) for _ in range(width)]
-        return CheckedDag(tuple(roles), tuple(tails), tuple(heads), tuple(slopes), tuple(weights))
-
-
-def read_mlp(value: object, where: str = "network") -> CheckedMlp:
-    """A layered network in a certificate: weights, biases (null for a layer without) and slopes."""
+def read_mlp(value: object, where: str = "network") -> CheckedDag:
+    """A layered network in a certificate, edge by edge: weights, biases (null for a layer without) and slopes."""
     given = object_with_keys(value, where, "weights biases slopes")
-    matrices = [matrix(rows, f"{where}.weights") for rows in items(given["weights"], f"{where}.weights")]
-    _must(len(matrices) > 0 and all(rows and rows[0] for rows in matrices), "a layer is empty")
-    for below, above in pairwise(matrices):
-        _must(len(below) == len(above[0]), "layers do not fit")
-    biases = [
-        None if bias is None else numbers(bias, f"{where}.biases", length=len(rows))
-        for bias, rows in zip(items(given["biases"], f"{where}.biases", length=len(matrices)), matrices, strict=True)
-    ]
-    slopes = [
-        number(slope, f"{where}.slopes")
-        for slope in items(given["slopes"], f"{where}.slopes", length=len(matrices) - 1)
-    ]
-    return CheckedMlp(tuple(zip(matrices, biases, strict=True)), tuple(slopes))
+    layers = [matrix(rows, f"{where}.weights") for rows in items(given["weights"], f"{where}.weights")]
+    _must(len(layers) > 0 and all(rows and rows[0] for rows in layers), "a layer is empty")
+    for lower, upper in pairwise(layers):
+        _must(len(lower) == len(upper[0]), "layers do not fit")
+    biases = items(given["biases"], f"{where}.biases", length=len(layers))
+    slopes = numbers(given["slopes"], f"{where}.slopes", length=len(layers) - 1)
+    widths = [len(layers[0][0]), *map(len, layers)]
+    nodes = [range(end - width, end) for width, end in zip(widths, accumulate(widths), strict=True)]
+    constant = sum(widths)
+    tails: list[int] = []
+    heads: list[int] = []
+    weights: list[float] = []
+    for rows, bias, below, above in zip(layers, biases, nodes[:-1], nodes[1:], strict=True):
+        for neuron, row in zip(above, rows, strict=True):
+            tails += below
+            heads += [neuron] * len(row)
+            weights += row
+        if bias is not None:
+            tails += [constant] * len(rows)
+            heads += above
+            weights += numbers(bias, f"{where}.biases", length=len(rows))
+    roles = [INPUT] * widths[0] + [HIDDEN] * sum(widths[1:-1]) + [OUTPUT] * widths[-1]
+    roles += [CONSTANT] * (constant in tails)
+    bends = [slope for slope, width in zip(slopes, widths[1:-1], strict=True) for _ in range(width)]
+    return CheckedDag(tuple(roles), tuple(tails), tuple(heads), tuple(bends), tuple(weights))
+
+
+def read_network(value: object, where: str = "network") -> CheckedDag:
+    """A network as a graph or as layers."""
+    return (read_dag if isinstance(value, dict) and "roles" in value else read_mlp)(value, where)
 
 
 def dag_of(network: Any) -> CheckedDag:

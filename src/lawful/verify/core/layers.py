@@ -7,7 +7,7 @@ values that enter it to its sums (`compose`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from flint import fmpq_mat
 
 from lawful.errors import Unsupported
-from lawful.verify.core.dag import OUTPUT, CheckedDag, read_dag, read_mlp
+from lawful.verify.core.dag import OUTPUT, CheckedDag, read_mlp
 from lawful.verify.core.finding import in_full
 from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, activation_range, cost_of, exact, sum_range
 from lawful.verify.core.schema import items, numbers, require, spend
@@ -56,21 +56,9 @@ class CheckedStack:
         return self.changed(layer, rows, heads)
 
 
-def read_layers(value: object) -> tuple[CheckedStack, str]:
-    """A network of layers, every double the rational that it is and a missing bias 0; and its digest."""
-    mlp = read_mlp(value)
-    layers = tuple(
-        [[*map(exact, row), ZERO if bias is None else exact(bias[neuron])] for neuron, row in enumerate(rows)]
-        for rows, bias in mlp.layers
-    )
-    return CheckedStack(len(layers[0][0]) - 1, layers, tuple(map(exact, mlp.slopes))), mlp.to_dag().digest()
-
-
-def read_network(value: object) -> tuple[CheckedStack, str]:
-    """A network as layers or as a graph, and its digest."""
-    if not isinstance(value, dict) or "roles" not in value:
-        return read_layers(value)
-    dag = read_dag(value)
+def read_layers(value: object, read: Callable[[object], CheckedDag] = read_mlp) -> tuple[CheckedStack, str]:
+    """A network layer by layer, every double the rational that it is and a missing bias 0; and its digest."""
+    dag = read(value)
     require(dag.weights is not None, "a network has no weights")
     return dag_as_layers(dag), dag.digest()
 
@@ -87,13 +75,18 @@ def dag_as_layers(dag: CheckedDag) -> CheckedStack:
     weights = [exact(weight) for weight in dag.weights or ()]
     slope_of = {node: exact(slope) for node, slope in zip(dag.hidden, dag.slopes, strict=True)}
     known: dict[int, dict[int, Rational]] = {node: {place: ONE} for place, node in enumerate(dag.inputs)}
-    width, layers, slopes = len(known), [], []
-    _afford_levels(dag, level, last_use, depth)
+    width, entries, layers, slopes = len(known), 0, [], []
     for height in range(1, depth + 1):
         own = dag.outputs if height == depth else [node for node in dag.hidden if level[node] == height]
         used = {slope_of[node] for node in own} if height < depth else {ONE}
         require(len(used) == 1, "a level of the graph mixes activations")
         slope = used.pop()
+        carried = [] if height == depth else [node for node in known if last_use[node] > height]
+        size = (len(own) + 2 * len(carried)) * (width + 1)
+        entries += size
+        spend(20.0 * size)
+        if entries > MOST_ENTRIES:  # skips past n levels make n³ entries of them
+            raise Unsupported(f"the levels of a graph have more than {MOST_ENTRIES:,} entries together")
         rows: list[Row] = []
         fresh: dict[int, dict[int, Rational]] = {}
         for node in own:
@@ -103,10 +96,8 @@ def dag_as_layers(dag: CheckedDag) -> CheckedStack:
                     row[place] += share * weights[edge]
             fresh[node] = {len(rows): ONE}
             rows.append(row)
-        for node, shares in known.items():
-            if height == depth or last_use[node] <= height:
-                continue
-            row = [shares.get(place, ZERO) for place in range(width)] + [ZERO]
+        for node in carried:
+            row = [known[node].get(place, ZERO) for place in range(width)] + [ZERO]
             if slope_of.get(node) == 0:
                 fresh[node] = {len(rows): ONE}
                 rows.append(row)
@@ -118,22 +109,6 @@ def dag_as_layers(dag: CheckedDag) -> CheckedStack:
         slopes.append(slope)
         known, width = fresh, len(rows)
     return CheckedStack(len(dag.inputs), tuple(layers), tuple(slopes[:-1]))
-
-
-def _afford_levels(dag: CheckedDag, level: list[int], last_use: list[int], depth: int) -> None:
-    """Refuse a graph whose levels are large together: skips past n levels make n³ entries of them."""
-    changes = [0] * (depth + 2)  # how many rows more there are at a level than at the one below
-    for node, edges in enumerate(dag.out_of):
-        if edges and node != dag.constant:
-            changes[level[node]] += 2  # a pair of rows carries a value
-            changes[min(last_use[node], depth + 1)] -= 2
-    entries = rows = 0
-    for change in changes:
-        before, rows = rows, rows + change
-        entries += (rows + len(dag.outputs)) * (before + 1)
-    spend(20.0 * entries)
-    if entries > MOST_ENTRIES:
-        raise Unsupported(f"the levels of a graph have {entries:,} entries together, more than {MOST_ENTRIES:,}")
 
 
 def compose(rows: list[Row], values: Sequence[Row], variables: int) -> list[Row]:

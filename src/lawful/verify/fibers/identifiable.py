@@ -21,8 +21,7 @@ from lawful.verify.core.finding import Finding
 from lawful.verify.core.layers import CheckedStack, Row, compose, read_layers
 from lawful.verify.core.numbers import ONE, ZERO, fraction
 from lawful.verify.core.schema import integer, items, limit_sums, object_with_keys, require, spend, truth
-from lawful.verify.fibers.agreement import agreement
-from lawful.verify.fibers.steps import hides
+from lawful.verify.fibers.agreement import agreement, hides
 
 PRIME = 2**61 - 1
 MOST_LISTED = 32  # neurons whose subsets are all looked at, by halves

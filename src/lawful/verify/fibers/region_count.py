@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lawful.verify.core.dag import read_dag
+from lawful.verify.core.dag import read_dag, read_network
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.layers import CheckedStack, box_sides, compose, read_box, read_network
+from lawful.verify.core.layers import CheckedStack, box_sides, compose, read_box, read_layers
 from lawful.verify.core.numbers import fraction
 from lawful.verify.core.regions import walk_regions
 from lawful.verify.core.schema import integer, items, limit_sums, object_with_keys, require
@@ -19,7 +19,7 @@ from lawful.verify.core.schema import integer, items, limit_sums, object_with_ke
 def check(body: dict[str, Any]) -> Finding:
     """The number of regions on the whole space or a box."""
     given = object_with_keys(body, "certificate", "network box regions decisions points")
-    net, digest = read_network(given["network"])
+    net, digest = read_layers(given["network"], read_network)
     _require_no_skips(given["network"], net)
     box, domain = read_box(given["box"], net.inputs)
     points = iter(items(given["points"], "points"))

@@ -10,8 +10,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+from lawful.verify.core.dag import read_network
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.layers import Box, CheckedStack, box_sides, evaluate, read_box, read_network
+from lawful.verify.core.layers import Box, CheckedStack, box_sides, evaluate, read_box, read_layers
 from lawful.verify.core.numbers import as_fraction, exact, quotient
 from lawful.verify.core.schema import items, limit_sums, number, object_with_keys, require, word
 from lawful.verify.fibers.agreement import agreement
@@ -22,7 +23,8 @@ KEYS = "networks box verdict within witness counterexample"
 def check(body: dict[str, Any]) -> Finding:
     """Equal or different, on which domain, and within what."""
     given = object_with_keys(body, "certificate", KEYS)
-    (first, one), (second, other) = map(read_network, items(given["networks"], "networks", length=2))
+    networks = items(given["networks"], "networks", length=2)
+    (first, one), (second, other) = (read_layers(network, read_network) for network in networks)
     box, domain = read_box(given["box"], first.inputs)
     facts: dict[str, Any] = {"domain": domain, "box": box_sides(given["box"]), "inputs": first.inputs}
     if word(given["verdict"], "verdict", "equal", "different") == "different":
