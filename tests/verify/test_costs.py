@@ -226,7 +226,17 @@ def test_a_frame_of_long_numbers_is_refused() -> None:
         verify(json.dumps(long_frame()))
 
 
-def test_every_stretch_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lawful.verify.core.schema.MOST_STEPS", 3e7)
-    with pytest.raises(Unsupported, match="steps"):
-        verify(json.dumps(signed(sawtooth())))
+def test_every_stretch_is_counted() -> None:
+    """With fewer steps for each line, 500 inputs took 14 s before they were refused."""
+    wide = sawtooth()
+    wide["network"]["weights"][-1:] = [[[2.0, -4.0]] * 100, [[1.0] * 100]]
+    wide["network"]["biases"][-1:] = [[0.0] * 100, [0.0]]
+    wide["network"]["slopes"].append(0.0)
+    for proof in (sawtooth(), wide):
+        proof["neurons"][0]["points"] *= 5
+
+        def refuse(proof: Proof = proof) -> None:
+            with pytest.raises(Unsupported, match="steps"):
+                verify(json.dumps(signed(proof)))
+
+        assert seconds(refuse) < 10

@@ -141,6 +141,7 @@ def test_the_collector_sees_tables_and_texts() -> None:
 
 
 TIER_ONE = ("components", "path", "rebalance", "singular", "truncation-separation", "pruning", "same")
+MOST_LINES = 1_880  # of the first tier, with the command that runs it; sentences are not trusted with a verdict
 
 
 @pytest.mark.parametrize("kind", TIER_ONE)
@@ -152,3 +153,35 @@ def test_a_kind_of_the_first_tier_needs_its_family_and_the_core_alone(kind: str)
     )
     checkers = {f"lawful.verify.{each.checker}" for other, each in ALL.items() if other != kind}
     assert not files & checkers, "no kind needs the checker of another"
+
+
+def code_lines(path: Path) -> int:
+    """Lines that are neither blank nor comments nor docstrings."""
+    text = path.read_text(encoding="utf-8")
+    words: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+            words.update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return sum(
+        bool(line.strip()) and not line.strip().startswith("#") and number not in words
+        for number, line in enumerate(text.splitlines(), 1)
+    )
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_the_page_says_how_much_code_a_kind_trusts(kind: str) -> None:
+    files = imported(f"lawful.verify.{ALL[kind].checker}")
+    lines = sum(code_lines(Path(str(import_module(name).__file__))) for name in files)
+    text = (PAGES.parent / "verify.md").read_text(encoding="utf-8").split("## How much code a verdict rests on")[1]
+    row = re.search(rf"\| `{kind}` \| ([0-9,]+) \| ([0-9,]+) \|", text)
+    assert row is not None, f"{kind} is missing; it has {len(files)} files and {lines} lines"
+    most_files, most_lines = (int(number.replace(",", "")) for number in row.groups())
+    assert len(files) <= most_files <= len(files) + 5, len(files)
+    assert lines <= most_lines <= 1.25 * lines, lines
+
+
+def test_the_first_tier_can_be_read_in_a_day() -> None:
+    checkers = {name for kind in TIER_ONE for name in imported(f"lawful.verify.{ALL[kind].checker}")}
+    entry = {f"lawful.verify.{name}" for name in ("core.binding", "core.safetensors", "core.tensors", "__main__")}
+    files = {Path(str(import_module(name).__file__)) for name in {*checkers, *entry, "lawful.verify"}}
+    assert sum(map(code_lines, files)) <= MOST_LINES

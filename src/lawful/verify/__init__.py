@@ -98,27 +98,22 @@ def verify(certificate: Any, *networks: Any) -> Verified:
             found: Finding = check(body, networks) if kind in OF_FILES or checker.by_digest else check(body)
         if about != list(found.networks):
             raise CertificateError("the digests are not those of the networks in the certificate")
-        given = (
-            tuple(range(len(networks)))
-            if kind in OF_FILES
-            else match_digests((*found.networks, *found.others), networks)
-        )
+        digests = (*found.networks, *found.others)
+        given = tuple(range(len(networks))) if kind in OF_FILES else match_digests(digests, networks)
     except LawfulError as error:
-        error.args = (
-            printable(str(error)),
-        )  # it may name a tensor, and a name may hold a line that looks like a verdict
+        # it may name a tensor, and a name may hold a line that looks like a verdict
+        error.args = (printable(str(error)),)
         if isinstance(error, CertificateError):
             error.kind = kind
         raise
     except DAMAGE as error:
         raise NotACertificate(f"a damaged certificate of {kind}: {type(error).__name__}") from error
-    if found.statement is None:
+    statement = found.statement
+    if statement is None:
         from lawful.verify.sentences import SENTENCES
 
         statement = SENTENCES[kind](found.facts, found.networks)
-    else:
-        statement = found.statement
-    return Verified(kind, printable(statement), found.facts, (*found.networks, *found.others), given)
+    return Verified(kind, printable(statement), found.facts, digests, given)
 
 
 def _need_version(kind: str, stated: int, known: int) -> None:

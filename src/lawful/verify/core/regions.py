@@ -108,14 +108,11 @@ def _is_empty(rows: list[Row], support: list[int]) -> bool:
         return False
     columns = fmpq_mat([[row[k] for row in chosen] for k in range(len(chosen[0]) - 1)])
     reduced, rank = columns.rref()
-    if rank != len(chosen) - 1:
+    if rank != len(chosen) - 1:  # one combination of the support is zero, up to a factor
         return False
     table = reduced.tolist()
-    pivots = [next(k for k, item in enumerate(table[line]) if item != 0) for line in range(rank)]
-    free = next(k for k in range(len(chosen)) if k not in pivots)
-    weights = [ZERO] * len(chosen)
-    weights[free] = ONE
-    for line, pivot in enumerate(pivots):
-        weights[pivot] = -table[line][free]
-    total = sum((weight * row[-1] for weight, row in zip(weights, chosen, strict=True)), ZERO)
-    return all(weight >= 0 for weight in weights) and total <= 0
+    pivots = [next(k for k, item in enumerate(line) if item != 0) for line in table[:rank]]
+    (free,) = {*range(len(chosen))} - {*pivots}
+    weights = {free: ONE} | {pivot: -line[free] for pivot, line in zip(pivots, table, strict=False)}
+    total = sum((weight * chosen[k][-1] for k, weight in weights.items()), ZERO)
+    return all(weight >= 0 for weight in weights.values()) and total <= 0

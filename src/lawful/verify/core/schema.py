@@ -44,7 +44,7 @@ def parse(given: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
         raise NotACertificate(f"more than {MOST_LISTS:,} lists and objects, not a certificate")
     try:
         found = json.loads(
-            given, object_pairs_hook=_once, parse_constant=_refused, parse_float=_finite, parse_int=_integer
+            given, object_pairs_hook=_once, parse_constant=_finite, parse_float=_finite, parse_int=_integer
         )
     except RecursionError:
         raise NotACertificate("not a certificate: nested too deeply") from None
@@ -63,14 +63,10 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refused(name: str) -> None:
-    raise ValueError(f"{name} is not a number")
-
-
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError("a number is too large for a double")
+        raise ValueError("a number is infinite, too large for a double, or not a number")
     return value
 
 

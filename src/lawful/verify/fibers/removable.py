@@ -21,6 +21,9 @@ from lawful.verify.core.regions import check_surrogate
 from lawful.verify.core.schema import integer, items, limit_sums, object_with_keys, require, spend, word
 
 MOST_STRETCHES = 100_000  # of one input: each holds a line for every neuron of a layer
+# Steps charged for a stretch and for each of its lines: about 10 and 1.5 µs at 3e8 steps a second. So a forged
+# certificate is refused within 10 s; those of the tests need less than 1e6 of the 1e9 steps that are allowed.
+STRETCH, LINE = 3000.0, 400.0
 Constraint = tuple[Row, Rational, Span]  # values of the others and 1, the neuron's own, what its error may be
 
 
@@ -135,7 +138,7 @@ def _stretches(net: CheckedStack, layer: int, values: list[Row]) -> list[tuple[S
             sums = compose(rows, values, 1)
             zeros = {-p / q for q, p in sums if q != 0 and slope != 1}
             cuts = sorted(zero for zero in zeros if (low is None or low < zero) and (high is None or zero < high))
-            spend(1000.0 + 20.0 * (len(cuts) + 1) * (len(sums) + 1))
+            spend(STRETCH + LINE * (len(cuts) + 1) * (len(sums) + 1))
             for start, stop in itertools.pairwise([low, *cuts, high]):
                 inside = _between(start, stop)
                 lines = [activate([q, p], p + q * inside > 0, slope) for q, p in sums]

@@ -152,3 +152,10 @@ class _Path:
         if self.soft > 0:
             return ((value + self.soft) / (2 * self.soft)).max(arb(0)).min(arb(1))
         return arb(1) if value > 0 else arb(0) if value < 0 else arb(0).union(arb(1))
+
+
+def leaky_digest(network: Any) -> str:
+    """The digest of a Leaky ResNet given in Python: of the numbers that make it."""
+    ends = [[] if part is None else part.tolist() for part in (network.into, network.out)]
+    shape = [[float(network.effective_depth), float(network.softness)]]
+    return digest_of("leaky", shape, [network.steps.tolist()], *network.weights.tolist(), *ends)

@@ -102,7 +102,7 @@ def _check_stage(
     values = value_ranges(before, region)
     stage = _Stage(before, reasons, values, where)
     forms: dict[int, Form] = {}
-    for label in before.order:  # tails first: the forms in a neuron's sum are known
+    for label in before.into:  # tails first: the forms in a neuron's sum are known
         if reasons.get(label) is not None:
             forms[label] = stage.form(label, forms)
     wanted, errors, carriers = stage.wanted(given["carriers"], after, forms)
@@ -117,9 +117,8 @@ def _check_stage(
     for label, row in wanted.items():
         require(reasons.keys().isdisjoint(row), f"{where}: neuron {label} still reads a neuron that left")
         stored = after.into[label]
-        pairs = [(tail, row.get(tail, ZERO), stored.get(tail, ZERO)) for tail in {*row, *stored}]
-        gaps[label] = {tail: wish - weight for tail, wish, weight in pairs if wish != weight}
-        rounded = all(wish == weight or _is_rounded(wish, weight) for _, wish, weight in pairs)
+        gaps[label] = _add(row, stored, -ONE)
+        rounded = all(_is_rounded(row.get(tail, ZERO), stored.get(tail, ZERO)) for tail in gaps[label])
         require(rounded, f"{where}: a weight is another, not rounded")
     rounding: Sum = {}
     if any(gaps.values()):
@@ -134,7 +133,7 @@ def _propagate(net: LabelledDag, errors: Mapping[int, Rational]) -> Rational:
     moved: Sum = {}
     if not any(errors.values()):
         return ZERO
-    for label in net.order:
+    for label in net.into:
         total = sum((abs(w) * moved[t] for t, w in net.into[label].items() if t in moved), errors.get(label, ZERO))
         moved[label] = max(ONE, abs(net.hidden.get(label, ONE))) * total
         spend(cost_of([moved[label]]))  # errors grow with depth, where all values are 0 too
@@ -185,7 +184,7 @@ def _replace_by_surrogate(before: LabelledDag, name: int, value: object, where: 
     forms = {name: (form | {BIAS: constant}, ZERO)}
     hidden = {label: slope for label, slope in before.hidden.items() if label != name}
     into = {label: substitute(row, forms)[0] for label, row in before.into.items() if label != name}
-    return replace(before, hidden=hidden, into=into, order=[label for label in before.order if label != name])
+    return replace(before, hidden=hidden, into=into)
 
 
 @dataclass(frozen=True)
@@ -225,13 +224,10 @@ class _Stage:
         require(factor != 0 and partner != label and stays, f"{where}: neuron {partner} cannot stand for {label}")
         require(before.hidden.get(partner) == slope, f"{where}: neuron {partner} has another activation than {label}")
         mine, theirs = before.into[label], before.into[partner]
-        gap = {tail: mine.get(tail, ZERO) - factor * theirs.get(tail, ZERO) for tail in {*mine, *theirs}}
-        gap = {tail: weight for tail, weight in gap.items() if weight}
-        off = max(ONE, abs(slope)) * largest_size(gap, self.values, where)
+        off = max(ONE, abs(slope)) * largest_size(_add(mine, theirs, -factor), self.values, where)
         if factor > 0 or slope == 1:
             return {partner: factor}, off
-        total = {tail: (1 + slope) * weight for tail, weight in form.items()}
-        return _add(total, partner, -factor), off + abs(1 + slope) * error
+        return _add({partner: -factor}, form, 1 + slope), off + abs(1 + slope) * error
 
     def wanted(
         self, value: object, after: LabelledDag, forms: Mapping[int, Form]
@@ -246,15 +242,15 @@ class _Stage:
         wanted: dict[int, Sum] = {}
         errors: Sum = {}
         followers: dict[int, tuple[int, Rational]] = {}
-        carriers: set[int] = set()
         for item in items(value, "stages.carriers"):
             label, follower, shift = items(item, "stages.carriers", length=3)
             carrier, follower = integer(label, "stages.carriers", 0), integer(follower, "stages.carriers", 0)
-            new = carrier not in known | carriers and carrier in after.hidden
+            new = carrier not in known and carrier in after.hidden
             own = follower not in followers and follower in after.into
             require(new and own, f"{where}: carrier {carrier} is not new, or has no follower of its own")
-            carriers.add(carrier)
+            known.add(carrier)
             followers[follower] = carrier, fraction(shift, "stages.carriers")
+        carriers = {carrier for carrier, _ in followers.values()}
         for label in after.into.keys() - carriers:
             require(label in before.into, f"{where}: neuron {label} is new, and no carrier")
             row = before.into[label]
@@ -265,15 +261,16 @@ class _Stage:
             part = {tail: weight for tail, weight in row.items() if self.reasons.get(tail) in ("on", "off")}
             form, error = substitute(part, forms)
             rest, more = substitute({tail: weight for tail, weight in row.items() if tail not in part}, forms)
-            wanted[carrier] = _add(form, BIAS, shift)
-            wanted[label] = _add(_add(rest, BIAS, -shift), carrier, ONE)
+            wanted[carrier] = _add(form, {BIAS: shift})
+            wanted[label] = _add(rest, {BIAS: -shift, carrier: ONE})
             errors[label] = error + more
         return wanted, errors, carriers
 
 
-def _add(row: Sum, label: int, weight: Rational) -> Sum:
-    total = row.get(label, ZERO) + weight
-    return {tail: value for tail, value in row.items() if tail != label} | ({label: total} if total else {})
+def _add(row: Sum, other: Sum, factor: Rational = ONE) -> Sum:
+    """`row + factor · other`."""
+    total = {tail: row.get(tail, ZERO) + factor * other.get(tail, ZERO) for tail in {*row, *other}}
+    return {tail: weight for tail, weight in total.items() if weight}
 
 
 # Networks by label, and ranges of their values
@@ -281,25 +278,24 @@ def _add(row: Sum, label: int, weight: Rational) -> Sum:
 
 @dataclass(frozen=True)
 class LabelledDag:
-    """`into[head][tail]` by label, zero weights left out; `order` has tails before heads, outputs last."""
+    """`into[head][tail]` by label, zero weights left out; heads come after their tails, outputs last."""
 
     inputs: list[int]
     outputs: list[int]
     hidden: dict[int, Rational]  # the slope of each
     into: dict[int, Sum]
-    order: list[int]
 
 
 def label_nodes(dag: CheckedDag, labels: Sequence[int]) -> LabelledDag:
     """A graph with a label for each of its nodes; whatever the constant's is, it is known as `BIAS`."""
     hidden = {labels[node]: exact(slope) for node, slope in zip(dag.hidden, dag.slopes, strict=True)}
     outputs = [labels[node] for node in dag.outputs]
-    into: dict[int, Sum] = {label: {} for label in (*hidden, *outputs)}
+    order = [labels[node] for node in dag.order if dag.roles[node] == HIDDEN] + outputs
+    into: dict[int, Sum] = {label: {} for label in order}
     for tail, head, weight in zip(dag.tails, dag.heads, dag.weights or (), strict=True):
         if weight:
             into[labels[head]][BIAS if dag.roles[tail] == CONSTANT else labels[tail]] = exact(weight)
-    order = [labels[node] for node in dag.order if dag.roles[node] == HIDDEN] + outputs
-    return LabelledDag([labels[node] for node in dag.inputs], outputs, hidden, into, order)
+    return LabelledDag([labels[node] for node in dag.inputs], outputs, hidden, into)
 
 
 def as_layers(net: LabelledDag, layers: Sequence[Sequence[int]], where: str) -> CheckedStack:
@@ -338,7 +334,7 @@ def value_ranges(net: LabelledDag, region: Mapping[int, Span]) -> Ranges:
     """Bounds on the value of every signal, by interval arithmetic from those of the inputs."""
     values: Ranges = {**region, BIAS: (ONE, ONE)}
     bits = 0  # numbers grow with depth, and all are kept: an eighth of the limit in bytes
-    for label in net.order:
+    for label in net.into:
         values[label] = activation_range(*range_of(net.into[label], values), net.hidden.get(label, ONE))
         bits += sum(end.height_bits() for end in values[label] if end is not None)
         limit_cost(bits)
