@@ -17,7 +17,7 @@ from lawful.verify.core.tensors import TYPES
 STORED = {"float64": "<f8", "float32": "<f4", "float16": "<f2"}
 
 
-class FloatTensors(SafeTensors, Mapping[str, Any]):
+class CheckpointTensors(SafeTensors, Mapping[str, Any]):
     """The tensors of floating point of a file by name, and the settings beside it."""
 
     def __init__(self, path: Path, settings: dict[str, Any] | None = None) -> None:
@@ -37,11 +37,13 @@ class FloatTensors(SafeTensors, Mapping[str, Any]):
         return values.astype(np.float64).reshape(shape)
 
 
-def read_checkpoint(path: Path) -> FloatTensors:
+def read_checkpoint(path: Path) -> CheckpointTensors:
     """A file, or a folder with `model.safetensors` and perhaps `config.json`."""
     if path.is_dir():
         config = path / "config.json"
-        return FloatTensors(path / "model.safetensors", parse(load_certificate(config)) if config.is_file() else None)
+        return CheckpointTensors(
+            path / "model.safetensors", parse(load_certificate(config)) if config.is_file() else None
+        )
     if path.suffix.lower() != ".safetensors":
         raise LawfulError(f"{path}: the kernel alone reads .safetensors here; `lawful verify` reads other files")
-    return FloatTensors(path)
+    return CheckpointTensors(path)
