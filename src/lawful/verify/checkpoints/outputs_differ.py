@@ -126,4 +126,4 @@ def _output(steps: Sequence[ReadStep], values: Sequence[float]) -> Any:
     numbers = Numbers()
     leaves = {"parameters": values, "input": []}
     found = interpret(steps, numbers, lambda step: [numbers.table([leaves.get(step.kind, step.values)])], keep=False)
-    return found[0][0][0, 0]  # type: ignore[index]
+    return found[0][0][0, 0]

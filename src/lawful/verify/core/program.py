@@ -26,7 +26,7 @@ PAIRS = ("add", "mul")
 FUNCTIONS = ("exp", "erf", "reciprocal", "rsqrt", "log", "sin", "cos")
 LEAVES = ("parameters", "input", "constant")
 Table = Any  # a NumPy array of balls or residues, (rows, entries)
-Jet = list[Table | None]  # by set of infinitesimals; None is 0
+Jet = list[Any]  # tables by set of infinitesimals; None is 0
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,8 @@ class Numbers:
                 return times(arguments[0], arguments[1], np.multiply)
             case "matmul":
                 n, p, q, r = step.extra
-                return times(*arguments, lambda x, y: self.product(x.reshape(-1, n, p, q), y.reshape(-1, n, q, r)))
+                x, y = arguments
+                return times(x, y, lambda x, y: self.product(x.reshape(-1, n, p, q), y.reshape(-1, n, q, r)))
             case "sum":
                 return each(arguments[0], lambda x: x.reshape(len(x), step.length, step.extra[0]).sum(axis=2))
             case "choose":
