@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lawful.errors import CertificateError, NotACertificate
+from lawful.errors import CertificateError
 from lawful.verify.checkpoints.folds import name_of
-from lawful.verify.core.checkpoint import Array, Shapes
+from lawful.verify.core.checkpoint import Array, Shapes, unpack
 from lawful.verify.core.schema import integer, integers, items, limit_cost, object_with_keys, require
 
 # Of Σ |m| |p|, what a product of a matrix and its partner may be off: each entry of either may be stored in float32
@@ -179,18 +176,8 @@ def read_shifts(value: object, shapes: Shapes) -> dict[str, list[Array]]:
 
 
 def _unpacked(value: object, where: str, count: int) -> Array:
-    """So many numbers of eight bytes, or of four; after `z:` they are compressed."""
-    if not isinstance(value, str):
-        raise NotACertificate(f"{where}: expected packed numbers")
-    try:
-        raw = base64.b64decode(value.removeprefix("z:"), validate=True)
-        if value.startswith("z:"):
-            raw = zlib.decompressobj().decompress(raw, 8 * count + 1)
-    except (binascii.Error, ValueError, zlib.error):
-        raise NotACertificate(f"{where}: packed numbers are damaged") from None
-    if len(raw) not in (4 * count, 8 * count):
-        raise NotACertificate(f"{where}: expected {count} packed numbers")
-    found = np.frombuffer(raw, dtype="<f8" if len(raw) == 8 * count else "<f4").astype(np.float64)
+    """So many finite numbers."""
+    found = unpack(value, count, where).astype(np.float64)
     require(bool(np.isfinite(found).all()), "a number of the certificate is not finite")
     return found
 
