@@ -341,3 +341,25 @@ def test_functions_that_training_moves_are_no_laws_of_a_module(steps: Any, known
 
 def test_parameters_that_no_output_reads_are_laws() -> None:
     assert verify(of_steps([*leaves(1), {"kind": "constant", "values": [1.0]}], [[[[0], "1"]]])).facts["laws"] == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"tokens": 2, "inputs": [[1, 1]]}, "no token ids"),
+        ({"draws": [["gate", 1]], "inputs": [[2, 1]]}, "neither 0 nor 1"),
+        ({"draws": [["unit", 1]], "inputs": [[2, 2]]}, r"outside \(0, 1\)"),
+        ({"inputs": [[0, 0]]}, "not proved independent"),
+        ({"words": [[0], [0]], "columns": [0, 0]}, "more than 1"),
+    ],
+)
+def test_inputs_that_training_never_meets_show_no_direction(more: dict[str, Any], words: str) -> None:
+    """y = θ x0 x1 has no law; an input outside of what is drawn, or one that moves nothing, does not show it."""
+    take = [{"kind": "take", "sources": [1], "indices": [place]} for place in (0, 1)]
+    steps = [*leaves(1, 2), *take, {"kind": "mul", "sources": [0, 2]}, {"kind": "mul", "sources": [4, 3]}]
+    body = {"laws": 0, "inputs": [[2, 2]], "weights": [[1]], "words": [[0]], "columns": [0]}
+    assert verify(of_steps(steps, [], **body)).facts["laws"] == 0
+    if "draws" in more:
+        body |= {"about": ["program:" + _fingerprint([steps, more["draws"]])]}
+    with pytest.raises(REFUSED, match=words):
+        verify(of_steps(steps, [], **body | more))
