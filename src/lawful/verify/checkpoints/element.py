@@ -197,6 +197,19 @@ def spread(squares: Array, frames: list[ListedFrame]) -> Array:
     return squares
 
 
+def reached(tensor: Array, frames: list[ListedFrame]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which entries have a term other than zero after all that happens to the axes, however small it is."""
+    counts = (tensor != 0).astype(np.float64)
+    for frame in frames:
+        counts = _along(counts, frame, lambda values: (values != 0).astype(np.float64), set())
+    return counts != 0
+
+
+def moves_only(frames: list[ListedFrame]) -> bool:
+    """Whether rows are permuted and change their signs, and nothing is computed."""
+    return all(not frame.blocks and bool((np.abs(frame.factor) == 1).all()) for frame in frames)
+
+
 def as_it_is(values: Array) -> Array:
     """No change."""
     return values
