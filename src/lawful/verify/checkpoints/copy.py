@@ -60,6 +60,7 @@ TINY = 2.0**-500  # of the largest number: the square of less is none
 # Sizes of entries are known to 2^-53 of themselves down to 2^-1022, where doubles lose bits and vanish; the rest is
 # for sums and products on the way.
 LEAST_SIZE = 2.0**-1000
+OTHER = "a tensor that is said to be moved only is another one"
 # What two ways of adding up the same numbers may differ by: sums of n terms in float64 err by n 2^-53 of the sum of
 # sizes, which is below this up to 9 million terms.
 CONSISTENT = 1e-9
@@ -160,8 +161,9 @@ class _Comparison:
         """One tensor of both: as stored, after folds, and the sizes of its terms."""
         self.total += six[0].size
         by = self.frames.get(name, [])
-        # A product with any other factor than 1 or -1 is rounded: only what keeps its numbers is equal "exactly".
-        plain = name in self.moved_only and name not in self.shifts and moves_only(by)
+        # Products are rounded, but for powers of two: only what keeps its digits is equal "exactly".
+        plain = name in self.moved_only and name not in self.shifts
+        require(not plain or moves_only(six[1], by), OTHER)
         share, off, length, vanishing = 0.0, 0.0, 0.0, False
         far = f"the numbers of {name} are too far apart to be compared"
         kinds = {(kind, side) for kind in range(len(STORED)) for side in (0, 1)} if plain else set()
@@ -192,7 +194,7 @@ class _Comparison:
             if kinds:
                 pair = raw_one, acted(raw_two, by)
                 kinds = {(kind, side) for kind, side in kinds if _stored_in(STORED[kind], pair[side], pair[1 - side])}
-        require(not plain or bool(kinds), "a tensor that is said to be moved only is another one")
+        require(not plain or bool(kinds), OTHER)
         require(not vanishing or (0, 0) in kinds, far)
         require(lines.explained(), f"{name} differs by more than rounding of its numbers explains")
         require(lines.tells(), f"{name} is mixed so that rounding of its numbers explains any others")

@@ -205,9 +205,16 @@ def reached(tensor: Array, frames: list[ListedFrame]) -> np.ndarray[Any, np.dtyp
     return counts != 0
 
 
-def moves_only(frames: list[ListedFrame]) -> bool:
-    """Whether rows are permuted and change their signs, and nothing is computed."""
-    return all(not frame.blocks and bool((np.abs(frame.factor) == 1).all()) for frame in frames)
+def moves_only(tensor: Array, frames: list[ListedFrame]) -> bool:
+    """Whether rows are permuted and multiplied with powers of two, and no product is rounded.
+
+    With up to eight factors of 2^-64 and more, numbers from 2^-500 on stay above 2^-1022, where doubles keep all bits.
+    """
+    factors = np.concatenate([np.ones(1), *(np.abs(frame.factor) for frame in frames)])
+    if any(frame.blocks for frame in frames) or tensor.ndim > 8 or bool((np.frexp(factors)[0] != 0.5).any()):
+        return False
+    sizes = np.abs(tensor[tensor != 0])
+    return bool((factors == 1).all()) or (factors.min() >= 2.0**-64 and sizes.min(initial=1.0) >= 2.0**-500)
 
 
 def as_it_is(values: Array) -> Array:

@@ -19,11 +19,12 @@ from lawful.errors import CertificateError, Unsupported
 from lawful.outward import at_least
 from lawful.verify.core.checkpoint import Array, survey
 from lawful.verify.core.finding import Finding, short
-from lawful.verify.core.program import Numbers, ReadStep, interpret, read_steps, work_of
+from lawful.verify.core.program import FUNCTIONS, Numbers, ReadStep, interpret, read_steps, work_of
 from lawful.verify.core.schema import items, limit_cost, number, object_with_keys, require
 
 MOST_ENTRIES = 6_000_000  # of all arrays of a list of steps: each is a ball
 PRECISIONS = (64, 128, 256, 512, 1024, 2048)
+PRODUCT, FUNCTION = 20.0, 300.0  # elementary operations of a product of balls of 64 bits, and of a sine
 
 
 def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Finding:
@@ -38,7 +39,7 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     for steps in programs:
         require(steps[1].length == 0, "an input that is not in the certificate")
         require(steps[-1].length == 1, "the steps do not end with one output")
-        limit_cost(20.0 * sum(work_of(step) for step in steps))
+        limit_cost(_cost(steps))
         if sum(step.length for step in steps) > MOST_ENTRIES:
             raise Unsupported(f"the steps of this certificate have more than {MOST_ENTRIES:,} numbers")
     live = all(steps[0].length > 0 and 0 in _live(steps) for steps in programs)
@@ -106,10 +107,18 @@ def _live(steps: Sequence[ReadStep]) -> set[int]:
     return live
 
 
+def _cost(steps: Sequence[ReadStep]) -> float:
+    """Elementary operations of one run."""
+    return sum(FUNCTION * step.length if step.kind in FUNCTIONS else PRODUCT * work_of(step) for step in steps)
+
+
 def _need_apart(pair: Sequence[tuple[list[ReadStep], list[float]]], least: float) -> None:
-    before = ctx.prec
+    before, cost = ctx.prec, 0.0
     try:
         for bits in PRECISIONS:
+            # Whether balls tell the outputs apart is up to the certificate: all runs together are limited, not each.
+            cost += max(_cost(steps) for steps, _ in pair) * max(1.0, bits / 512)
+            limit_cost(cost)
             ctx.prec = bits
             one, two = (_output(steps, values) for steps, values in pair)
             gap = abs(one - two)
