@@ -302,6 +302,15 @@ def test_no_forged_verdict_about_smooth_networks_is_false(seed: int) -> None:
     assert min(accepted.values()) > 5
 
 
+@pytest.mark.parametrize("names", [["w0", "b0", "w1", None], ["w0", "b0", "w1", "b0"]])
+def test_a_smooth_network_uses_every_tensor_once(names: list[Any]) -> None:
+    file = {"w0": np.ones((2, 2)), "b0": np.ones(2), "w1": np.ones((2, 2)), "b1": np.ones(2)}
+    other = file | {"b1": np.zeros(2)}
+    layers = [{"weight": names[k], "axis": 1, "bias": names[k + 1]} for k in (0, 2)]
+    with pytest.raises(CertificateError, match="used twice, or not at all"):
+        checked("smooth-pair", file, other, activation="tanh", layers=[layers, layers], verdict="equal")
+
+
 # Outputs that differ
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {

@@ -210,6 +210,8 @@ def moves_only(tensor: Array, frames: list[ListedFrame]) -> bool:
 
     With up to eight factors of 2^-64 and more, numbers from 2^-500 on stay above 2^-1022, where doubles keep all bits.
     """
+    if not tensor.any():  # zeros stay zeros
+        return True
     factors = np.concatenate([np.ones(1), *(np.abs(frame.factor) for frame in frames)])
     if any(frame.blocks for frame in frames) or tensor.ndim > 8 or bool((np.frexp(factors)[0] != 0.5).any()):
         return False
