@@ -197,12 +197,12 @@ def spread(squares: Array, frames: list[ListedFrame]) -> Array:
     return squares
 
 
-def reached(tensor: Array, frames: list[ListedFrame]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def reached(tensor: Array, frames: list[ListedFrame]) -> Places:
     """Which entries have a term other than zero after all that happens to the axes, however small it is."""
     counts = (tensor != 0).astype(np.float64)
     for frame in frames:
         counts = _along(counts, frame, lambda values: (values != 0).astype(np.float64), set())
-    return counts != 0
+    return np.asarray(counts != 0)
 
 
 def moves_only(tensor: Array, frames: list[ListedFrame]) -> bool:
