@@ -129,7 +129,7 @@ def random_copy(rng: random.Random) -> tuple[Tensors, Tensors, dict[str, Any]]:
     parts: dict[str, Any] = {"frames": [], "shifts": [], "moved": []}
     for name in "abc"[: rng.randint(1, 3)]:
         shape = rng.choice([(2,), (3,), (2, 3), (3, 3), (2, 2, 2), (1, 4), (0, 3), (4, 1), ()])
-        values = draw.normal(size=shape)
+        values: Any = draw.normal(size=shape)
         if rng.random() < 0.4:
             for place in np.ndindex(*shape):
                 values[place] = rng.choice([values[place], values[place], rng.choice(SIZES)])
