@@ -27,7 +27,8 @@ from lawful.conservation.programs.module_function import probe
 from lawful.conservation.prove_module_count import Settling
 from lawful.conservation.regions.module_data import BALLS
 from lawful.program.core.jets import lifted
-from lawful.verify.core.program import Fields, dyadics, read_steps
+from lawful.verify.conservation.brackets import Fields, dyadics
+from lawful.verify.core.program import read_steps
 from reproduction.claims.example_modules import EXAMPLES, Attention
 
 REFUSED = (CertificateError, NotACertificate, Unsupported)

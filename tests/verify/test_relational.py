@@ -25,7 +25,7 @@ from lawful.errors import CertificateError, NotACertificate
 from lawful.verify import verify
 from lawful.verify.checkpoints.element import ListedFrame
 from lawful.verify.checkpoints.folds import ListedMove, read_folds
-from lawful.verify.relational.chance import grown, words_of
+from lawful.verify.relational.growth import parameter_growth, words_of
 from lawful.verify.relational.prove import Proof, prove
 from lawful.verify.relational.residues import Lanes
 
@@ -548,4 +548,5 @@ def test_the_chance_of_an_error_follows_degrees() -> None:
     assert words_of(np.array([2**62 + 1])) > 61 / 64
     shapes = {"c": (1,), "x": (1,)}
     folds = [ListedMove("c", "x")]
-    assert grown(shapes, folds * 3, {}, {}, [])["x"].degree > grown(shapes, folds, {}, {}, [])["x"].degree > 2
+    once, thrice = (parameter_growth(shapes, folds * count, {}, {}, [], {})["x"].degree for count in (1, 3))
+    assert thrice > once > 2

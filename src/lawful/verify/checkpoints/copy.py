@@ -24,6 +24,8 @@ from lawful.verify.checkpoints.element import (
     acted,
     acted_on,
     as_it_is,
+    moves_only,
+    reached,
     read_frames,
     read_matrices,
     read_shifts,
@@ -55,6 +57,10 @@ WHOLE = 2.5
 # matrix of up to 2^18 rows errs like the root of its length), so that 2^-53 itself is not reached.
 WORKED = 2.0**-44
 TINY = 2.0**-500  # of the largest number: the square of less is none
+# Sizes of entries are known to 2^-53 of themselves down to 2^-1022, where doubles lose bits and vanish; the rest is
+# for sums and products on the way.
+LEAST_SIZE = 2.0**-1000
+OTHER = "a tensor that is said to be moved only is another one"
 # What two ways of adding up the same numbers may differ by: sums of n terms in float64 err by n 2^-53 of the sum of
 # sizes, which is below this up to 9 million terms.
 CONSISTENT = 1e-9
@@ -155,7 +161,11 @@ class _Comparison:
         """One tensor of both: as stored, after folds, and the sizes of its terms."""
         self.total += six[0].size
         by = self.frames.get(name, [])
-        plain, share, off, length = name in self.moved_only and name not in self.shifts, 0.0, 0.0, 0.0
+        # Products are rounded, but for powers of two: only what keeps its digits is equal "exactly".
+        plain = name in self.moved_only and name not in self.shifts
+        require(not plain or moves_only(six[1], by), OTHER)
+        share, off, length, vanishing = 0.0, 0.0, 0.0, False
+        far = f"the numbers of {name} are too far apart to be compared"
         kinds = {(kind, side) for kind in range(len(STORED)) for side in (0, 1)} if plain else set()
         # near 1 no square is too large or too small
         exponent = max(int(np.frexp(size.max(initial=0.0))[1]) for size in six[4:])
@@ -170,22 +180,22 @@ class _Comparison:
             for piece in self.shifts.get(name, ()):
                 part = np.ldexp(_cut(piece, along, where), -exponent)
                 turned, sizes = turned + part, sizes + np.abs(part)
+            nonzero = (folded[2] != 0) | reached(folded[3], by)
+            vanishing = vanishing or bool((sizes[nonzero] < LEAST_SIZE).any())
             gap = np.abs(turned - one)
             require(bool(np.isfinite(gap).all()), "an entry is not finite")
             require(not bool((gap[sizes == 0] > 0).any()), "an entry differs where nothing was added up")
             self.apart += int(np.count_nonzero(gap > sizes / 2))
             share = max(share, float((gap / np.where(sizes > 0, sizes, 1.0)).max(initial=0.0)))
             if not plain:
-                require(
-                    not bool(((gap > 0) & (gap < TINY)).any()),
-                    f"the numbers of {name} are too far apart to be compared",
-                )
+                require(not bool(((gap > 0) & (gap < TINY)).any()), far)
                 lines.add(gap, size, spread(mixed**2, by), along)
             off, length = math.hypot(off, float(np.linalg.norm(gap))), math.hypot(length, float(np.linalg.norm(one)))
             if kinds:
                 pair = raw_one, acted(raw_two, by)
                 kinds = {(kind, side) for kind, side in kinds if _stored_in(STORED[kind], pair[side], pair[1 - side])}
-        require(not plain or bool(kinds), "a tensor that is said to be moved only is another one")
+        require(not plain or bool(kinds), OTHER)
+        require(not vanishing or (0, 0) in kinds, far)
         require(lines.explained(), f"{name} differs by more than rounding of its numbers explains")
         require(lines.tells(), f"{name} is mixed so that rounding of its numbers explains any others")
         share += 4 * (terms + CHAIN) * ULP
@@ -242,7 +252,8 @@ class _Lines:
 
     def _within(self, units: float, squares: list[Array]) -> bool:
         gap, first, second = map(np.sqrt, squares)
-        return bool((gap <= units * self.unit * (first + second)).all())
+        room = units * self.unit * (first + second)
+        return bool(((gap <= room) & np.isfinite(room)).all())  # squares beyond doubles leave room for anything
 
 
 def _unit(values: Array) -> tuple[float, float]:

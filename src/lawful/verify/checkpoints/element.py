@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lawful.errors import CertificateError, NotACertificate
+from lawful.errors import CertificateError
 from lawful.verify.checkpoints.folds import name_of
-from lawful.verify.core.checkpoint import Array, Shapes
+from lawful.verify.core.checkpoint import Array, Shapes, unpack
 from lawful.verify.core.schema import integer, integers, items, limit_cost, object_with_keys, require
 
 # Of Σ |m| |p|, what a product of a matrix and its partner may be off: each entry of either may be stored in float32
@@ -179,18 +176,8 @@ def read_shifts(value: object, shapes: Shapes) -> dict[str, list[Array]]:
 
 
 def _unpacked(value: object, where: str, count: int) -> Array:
-    """So many numbers of eight bytes, or of four; after `z:` they are compressed."""
-    if not isinstance(value, str):
-        raise NotACertificate(f"{where}: expected packed numbers")
-    try:
-        raw = base64.b64decode(value.removeprefix("z:"), validate=True)
-        if value.startswith("z:"):
-            raw = zlib.decompressobj().decompress(raw, 8 * count + 1)
-    except (binascii.Error, ValueError, zlib.error):
-        raise NotACertificate(f"{where}: packed numbers are damaged") from None
-    if len(raw) not in (4 * count, 8 * count):
-        raise NotACertificate(f"{where}: expected {count} packed numbers")
-    found = np.frombuffer(raw, dtype="<f8" if len(raw) == 8 * count else "<f4").astype(np.float64)
+    """So many finite numbers."""
+    found = unpack(value, count, where).astype(np.float64)
     require(bool(np.isfinite(found).all()), "a number of the certificate is not finite")
     return found
 
@@ -208,6 +195,28 @@ def spread(squares: Array, frames: list[ListedFrame]) -> Array:
     for frame in frames:
         squares = _along(squares, frame, np.square, frame.rotations)
     return squares
+
+
+def reached(tensor: Array, frames: list[ListedFrame]) -> Places:
+    """Which entries have a term other than zero after all that happens to the axes, however small it is."""
+    counts = (tensor != 0).astype(np.float64)
+    for frame in frames:
+        counts = _along(counts, frame, lambda values: (values != 0).astype(np.float64), set())
+    return np.asarray(counts != 0)
+
+
+def moves_only(tensor: Array, frames: list[ListedFrame]) -> bool:
+    """Whether rows are permuted and multiplied with powers of two, and no product is rounded.
+
+    With up to eight factors of 2^-64 and more, numbers from 2^-500 on stay above 2^-1022, where doubles keep all bits.
+    """
+    if not tensor.any():  # zeros stay zeros
+        return True
+    factors = np.concatenate([np.ones(1), *(np.abs(frame.factor) for frame in frames)])
+    if any(frame.blocks for frame in frames) or tensor.ndim > 8 or bool((np.frexp(factors)[0] != 0.5).any()):
+        return False
+    sizes = np.abs(tensor[tensor != 0])
+    return bool((factors == 1).all()) or (factors.min() >= 2.0**-64 and sizes.min(initial=1.0) >= 2.0**-500)
 
 
 def as_it_is(values: Array) -> Array:

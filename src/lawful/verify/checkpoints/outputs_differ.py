@@ -13,18 +13,18 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from flint import arb, arb_mat, ctx
+from flint import arb, ctx
 
 from lawful.errors import CertificateError, Unsupported
 from lawful.outward import at_least
 from lawful.verify.core.checkpoint import Array, survey
 from lawful.verify.core.finding import Finding, short
-from lawful.verify.core.program import ReadStep, read_steps
+from lawful.verify.core.program import FUNCTIONS, Numbers, ReadStep, interpret, read_steps, work_of
 from lawful.verify.core.schema import items, limit_cost, number, object_with_keys, require
 
 MOST_ENTRIES = 6_000_000  # of all arrays of a list of steps: each is a ball
 PRECISIONS = (64, 128, 256, 512, 1024, 2048)
-Balls = list[Any]
+PRODUCT, FUNCTION = 20.0, 300.0  # elementary operations of a product of balls of 64 bits, and of a sine
 
 
 def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Finding:
@@ -39,7 +39,7 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     for steps in programs:
         require(steps[1].length == 0, "an input that is not in the certificate")
         require(steps[-1].length == 1, "the steps do not end with one output")
-        limit_cost(20.0 * sum(_work(step) for step in steps))
+        limit_cost(_cost(steps))
         if sum(step.length for step in steps) > MOST_ENTRIES:
             raise Unsupported(f"the steps of this certificate have more than {MOST_ENTRIES:,} numbers")
     live = all(steps[0].length > 0 and 0 in _live(steps) for steps in programs)
@@ -107,16 +107,20 @@ def _live(steps: Sequence[ReadStep]) -> set[int]:
     return live
 
 
-def _work(step: ReadStep) -> int:
-    return step.length * (step.extra[2] if step.kind == "matmul" else 1)
+def _cost(steps: Sequence[ReadStep]) -> float:
+    """Elementary operations of one run."""
+    return sum(FUNCTION * step.length if step.kind in FUNCTIONS else PRODUCT * work_of(step) for step in steps)
 
 
 def _need_apart(pair: Sequence[tuple[list[ReadStep], list[float]]], least: float) -> None:
-    before = ctx.prec
+    before, cost = ctx.prec, 0.0
     try:
         for bits in PRECISIONS:
+            # Whether balls tell the outputs apart is up to the certificate: all runs together are limited, not each.
+            cost += max(_cost(steps) for steps, _ in pair) * max(1.0, bits / 512)
+            limit_cost(cost)
             ctx.prec = bits
-            one, two = (_output(steps, numbers) for steps, numbers in pair)
+            one, two = (_output(steps, values) for steps, values in pair)
             gap = abs(one - two)
             if gap > arb(least):
                 return
@@ -126,59 +130,9 @@ def _need_apart(pair: Sequence[tuple[list[ReadStep], list[float]]], least: float
     raise CertificateError(f"balls of {PRECISIONS[-1]} bits do not tell the outputs apart")
 
 
-def _output(steps: Sequence[ReadStep], numbers: Sequence[float]) -> Any:
-    """A ball that holds the output; arrays are let go after their last use."""
-    last = {source: place for place, step in enumerate(steps) for source in step.sources}
-    values: dict[int, Balls] = {}
-    for place, step in enumerate(steps):
-        require(True, "")  # in time
-        if step.kind == "parameters":
-            values[place] = [arb(value) for value in numbers]
-        elif step.kind == "input":
-            values[place] = []
-        elif step.kind == "constant":
-            values[place] = [arb(value) for value in step.values]
-        else:
-            values[place] = _value(step, [values[source] for source in step.sources])
-        for source in set(step.sources):
-            if last[source] == place:
-                del values[source]
-    return values[len(steps) - 1][0]
-
-
-def _value(step: ReadStep, given: Sequence[Balls]) -> Balls:
-    match step.kind:
-        case "take":
-            whole = [value for part in given for value in part]
-            whole.append(arb(0))  # the last, which −1 is
-            return [whole[index] for index in step.extra]
-        case "add":
-            return [x + y for x, y in zip(*given, strict=True)]
-        case "mul":
-            return [x * y for x, y in zip(*given, strict=True)]
-        case "matmul":
-            return _products(step.extra, *given)
-        case "sum":
-            run = step.extra[0]
-            return [sum(given[0][start : start + run], arb(0)) for start in range(0, len(given[0]), run)]
-        case "choose":
-            return [_chosen(*three) for three in zip(*given, strict=True)]
-    return [1 / x if step.kind == "reciprocal" else getattr(x, step.kind)() for x in given[0]]
-
-
-def _products(sizes: Sequence[int], first: Balls, second: Balls) -> Balls:
-    """A stack of matrix products."""
-    n, p, q, r = sizes
-    found: Balls = []
-    for k in range(n):
-        left = arb_mat(p, q, first[k * p * q : (k + 1) * p * q])
-        right = arb_mat(q, r, second[k * q * r : (k + 1) * q * r])
-        found += (left * right).entries()
-    return found
-
-
-def _chosen(sign: Any, positive: Any, other: Any) -> Any:
-    """One of two where the sign is sure, else a ball that holds both."""
-    if sign > 0:
-        return positive
-    return other if sign <= 0 else positive.union(other)
+def _output(steps: Sequence[ReadStep], values: Sequence[float]) -> Any:
+    """A ball that holds the output."""
+    numbers = Numbers()
+    leaves = {"parameters": values, "input": []}
+    found = interpret(steps, numbers, lambda step: [numbers.table([leaves.get(step.kind, step.values)])], keep=False)
+    return found[0][0][0, 0]

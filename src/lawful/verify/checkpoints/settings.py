@@ -35,6 +35,9 @@ MORE = {"auto_map": "has code of its own", "quantization_config": "is quantised 
         "transformers_weights": "names a file of weights that may be another one"}  # fmt: skip
 
 
+ABSENT = object()
+
+
 def settings_digest(settings: Mapping[str, Any] | None) -> str | None:
     """Names the settings of a folder."""
     if settings is None:
@@ -58,7 +61,8 @@ def check_settings(bound: object, files: Sequence[Any]) -> str:
     if None in both:
         return ""
     one, two = (dict(_flat(each or {})) for each in both)
-    apart = [key for key in sorted({*one, *two}) if one.get(key) != two.get(key)]
+    # A key that one folder lacks has the default of its architecture there, which null need not be.
+    apart = [key for key in sorted({*one, *two}) if one.get(key, ABSENT) != two.get(key, ABSENT)]
     if not apart:
         return ". Both folders have the same settings"
     unchecked = [key for key in apart if _name(key) in UNCHECKED or key.endswith(TOKENS)]
@@ -69,21 +73,28 @@ def check_settings(bound: object, files: Sequence[Any]) -> str:
                 f"the settings of the folders differ in {key}: equal numbers are not equal functions"
             )
     alone = [key for key in apart if key not in inert]
-    found = f". The settings of both folders are the same but for {', '.join(inert)[:160]}" if inert else ""
+    found = f". The settings of both folders are the same but for {_listed(inert)}" if inert else ""
     if unchecked:
-        found += f". Not checked: that the difference in {', '.join(unchecked)[:160]} has no effect here"
+        found += f". Not checked: that the difference in {_listed(unchecked)} has no effect here"
     if alone:
-        found += f". Not checked: that {', '.join(alone)[:160]}, which only one folder states, is what the other takes"
+        found += f". Not checked: that {_listed(alone)}, which only one folder states, is what the other takes"
     return found
 
 
+def _listed(keys: Sequence[str]) -> str:
+    """The first ten, and how many more there are: none is left out in silence."""
+    more = f" and {len(keys) - 10} more" if len(keys) > 10 else ""
+    return ", ".join(key[:60] for key in keys[:10]) + more
+
+
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their path; those of a part (`text_config`) one by one."""
+    """Settings by their path; those of a part (`text_config`) one by one. A dot in a key makes no path."""
     for key, value in settings.items():
-        if isinstance(value, Mapping) and key not in WITHOUT_EFFECT:
-            yield from _flat(value, f"{prefix}{key}.")
+        own = key.replace("\\", "\\\\").replace(".", "\\.")
+        if isinstance(value, Mapping) and value and key not in WITHOUT_EFFECT:
+            yield from _flat(value, f"{prefix}{own}.")
         else:
-            yield f"{prefix}{key}", value
+            yield f"{prefix}{own}", value
 
 
 def _name(path: str) -> str:

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, log2
+from math import ceil, log2, prod
 from random import SystemRandom
 from typing import Any
 
 import numpy as np
-from flint import fmpz, fmpz_mod_ctx
+from flint import fmpz, fmpz_mod_ctx, fmpz_mod_mat
 
-from lawful.verify.core.program import ReadStep, Table
+from lawful.verify.core.program import Jet, Numbers, ReadStep, Table, each, interpret, plus
 
 BITS = 256
 Law = Sequence[tuple[tuple[int, ...], Fraction]]
@@ -46,9 +46,8 @@ def identities(
     """The k for which all laws hold at all weights, unless an event of probability 2^−k occurred; 0 if not shown.
 
     Under cross-entropy (`classes` outputs in a run) the output's derivative may be the same for a whole run. With
-    `tokens` inputs in a run, each run adds up to 1, as the unit vectors of token ids do; inputs from
-    `plain` on are no tokens. On `data` the laws need to
-    hold at its samples alone.
+    `tokens` inputs in a run, each run adds up to 1, as the unit vectors of token ids do; inputs from `plain` on are no
+    tokens. On `data` the laws need to hold at its samples alone.
     """
     size = _Size.of(steps, laws, [value for sample in data for value in sample.values])
     doubt = size.degree / 2.0 ** (BITS - 1) + size.bits / (BITS - 1) / 2.0 ** (BITS - 1 - ceil(log2(BITS)))
@@ -57,7 +56,10 @@ def identities(
         return 0
     try:
         for sample in data or (None,):
-            slopes = _Moving(steps, classes, tokens, sample, plain).output(laws)
+            slopes = _slopes(steps, laws, tokens, sample, plain)
+            if classes:  # all of a run may be the same
+                runs = slopes.reshape(-1, classes)
+                slopes = runs - runs[:, :1]
             if any(bool(value != 0) for value in slopes.ravel()):
                 return 0
     except ZeroDivisionError:
@@ -65,139 +67,95 @@ def identities(
     return k
 
 
-class _Moving:
-    """Values modulo a prime and their derivatives along a combination of the laws' gradients."""
+class FreeFunctions(Numbers):
+    """Residues modulo a random prime; functions of an array are free variables, tied by what always holds of them."""
 
-    def __init__(
-        self,
-        steps: Sequence[ReadStep],
-        classes: int,
-        tokens: int,
-        sample: Sample | None = None,
-        plain: int | None = None,
-    ) -> None:
-        self.steps, self.classes, self.tokens, self.sample, self.plain = steps, classes, tokens, sample, plain
-        self.random = SystemRandom()
-        self.prime = self._prime()
+    def __init__(self, sample: Sample | None) -> None:
+        self.random, self.sample = SystemRandom(), sample
+        self.prime = 4
+        while not fmpz(self.prime).is_prime():
+            self.prime = self.random.getrandbits(BITS - 1) | 1 << (BITS - 1) | 1
         self.field = fmpz_mod_ctx(fmpz(self.prime))
-        self.zero, self.drawn = self.field(0), {}  # type: ignore[var-annotated]
+        self.drawn: dict[tuple[str, int], Table] = {}
 
-    def _prime(self) -> int:
-        while True:
-            found = self.random.getrandbits(BITS - 1) | 1 << (BITS - 1) | 1
-            if fmpz(found).is_prime():
-                return found
+    def number(self, value: float | Fraction) -> Any:
+        """A rational, exactly."""
+        exact = Fraction(value)
+        return self.field(exact.numerator) / self.field(exact.denominator)
 
-    def _any(self, count: int) -> Table:
-        return self._table([self.field(self.random.randrange(self.prime)) for _ in range(count)])
+    def matrix(self, rows: int, columns: int, entries: list[Any]) -> Any:
+        """FLINT's."""
+        return fmpz_mod_mat(rows, columns, entries, self.field)
 
-    @staticmethod
-    def _table(values: list[Any]) -> Table:
-        found = np.empty(len(values), dtype=object)
-        found[:] = values
-        return found
+    def draw(self, count: int) -> Table:
+        """Random numbers, one row."""
+        return np.array([[self.field(self.random.randrange(self.prime)) for _ in range(count)]], dtype=object)
 
-    def _number(self, value: Fraction) -> Any:
-        return self.field(value.numerator) / self.field(value.denominator)
-
-    def output(self, laws: Sequence[Law]) -> Table:
-        """The derivative of the output, which is 0 for laws."""
-        point = self._any(self.steps[0].length)
-        along = self._table([self.zero] * len(point))
-        for law in laws:
-            factor = self._any(1)[0]
-            for monomial, coefficient in law:
-                for place, edge in enumerate(monomial):
-                    term = factor * self._number(coefficient)
-                    for other in (*monomial[:place], *monomial[place + 1 :]):
-                        term = term * point[other]
-                    along[edge] = along[edge] + term
-        pairs: list[tuple[Table, Table]] = []
-        for number, step in enumerate(self.steps):
-            if number == 0:
-                pairs.append((point, along))
-            elif step.kind in ("input", "constant"):
-                given = self._inputs(step.length) if step.kind == "input" else self._constants(step.values)
-                pairs.append((given, self._table([self.zero] * step.length)))
-            else:
-                side = self.sample.sides[number] if self.sample is not None and step.kind == "choose" else None
-                pairs.append(self._step(step, [pairs[source] for source in step.sources], side))
-        slopes = pairs[-1][1]
-        if self.classes:
-            runs = slopes.reshape(-1, self.classes)
-            slopes = runs - runs[:, :1]
-        return slopes
-
-    def _inputs(self, length: int) -> Table:
-        if self.sample is not None:
-            return self._constants(self.sample.values)
-        found = self._any(length)
-        if self.tokens:
-            runs = found[: self.plain].reshape(-1, self.tokens)
-            runs[:, -1] = self.field(1) - runs[:, :-1].sum(axis=1)
-        return found
-
-    def _constants(self, values: Sequence[float]) -> Table:
-        return self._table([self._number(Fraction(value)) for value in values])
-
-    def _step(self, step: ReadStep, given: Sequence[tuple[Table, Table]], side: Any = None) -> tuple[Table, Table]:
-        value, slope = given[0] if given else (None, None)
-        match step.kind:
-            case "take":
-                return self._taken(step, [pair[0] for pair in given]), self._taken(step, [pair[1] for pair in given])
-            case "add":
-                return value + given[1][0], slope + given[1][1]
-            case "mul":
-                return value * given[1][0], slope * given[1][0] + value * given[1][1]
-            case "matmul":
-                (a, s), (b, t) = given
-                return _stacked(step, a, b), _stacked(step, s, b) + _stacked(step, a, t)
-            case "sum":
-                return tuple(part.reshape(-1, step.extra[0]).sum(axis=1) for part in (value, slope))  # type: ignore
-            case "choose":
-                (_, _), (a, s), (b, t) = given
-                if side is not None:
-                    return np.where(side, a, b), np.where(side, s, t)
-                gate = self._free("choose", step.sources[0], step.length)
-                return gate * (a - b) + b, gate * (s - t) + t
-        found, derivative = self._function(step, value)
-        return found, derivative * slope
-
-    def _taken(self, step: ReadStep, parts: list[Table]) -> Table:
-        return np.concatenate([*parts, self._table([self.zero])])[np.array(step.extra, dtype=np.intp)]
-
-    def _free(self, name: str, source: int, length: int) -> Table:
+    def free(self, name: str, step: ReadStep) -> Table:
         """Random values of a function of one array, the same whenever they are asked for."""
-        if (name, source) not in self.drawn:
-            self.drawn[name, source] = self._any(length)
-        return self.drawn[name, source]
+        key = name, step.sources[0]
+        if key not in self.drawn:
+            self.drawn[key] = self.draw(step.length)
+        return self.drawn[key]
 
-    def _inverse(self, value: Table) -> Table:
-        return self._table([1 / entry for entry in value])
-
-    def _function(self, step: ReadStep, value: Table) -> tuple[Table, Table]:
-        """Values and derivatives: free ones, related by what the functions satisfy whatever they are."""
-        if step.kind == "reciprocal":
-            found = self._inverse(value)
-            return found, -found * found
-        free = self._free(step.kind, step.sources[0], step.length)
-        match step.kind:
+    def series(self, step: ReadStep, value: Table, order: int) -> list[Table]:
+        """A value and its derivative."""
+        kind = step.kind
+        if kind == "reciprocal":
+            inverse = 1 / value
+            return [inverse, -inverse * inverse]
+        free = self.free(kind, step)
+        match kind:
             case "exp":
-                return free, free
+                return [free, free]
             case "rsqrt":
-                return free, free * self._inverse(value) * self._number(Fraction(-1, 2))
+                return [free, free / value * self.number(Fraction(-1, 2))]
             case "log":
-                return free, self._inverse(value)
+                return [free, 1 / value]
             case "sin":
-                return free, self._free("cos", step.sources[0], step.length)
+                return [free, self.free("cos", step)]
             case "cos":
-                return free, -self._free("sin", step.sources[0], step.length)
-        return free, self._free(f"slope of {step.kind}", step.sources[0], step.length)
+                return [free, -self.free("sin", step)]
+        return [free, self.free(f"slope of {kind}", step)]
+
+    def choose(self, place: int, step: ReadStep, sign: Jet, first: Jet, second: Jet) -> Jet:
+        """On data the side that was told, else a random combination of both."""
+        if self.sample is None:
+            gate = self.free("choose", step)
+        else:
+            gate = np.where(self.sample.sides[place], self.number(1), self.number(0))
+        return plus(each(first, lambda x: gate * x), each(second, lambda x: x - gate * x))
 
 
-def _stacked(step: ReadStep, a: Table, b: Table) -> Table:
-    n, p, q, r = step.extra
-    return np.matmul(a.reshape(n, p, q), b.reshape(n, q, r)).ravel()
+def _slopes(
+    steps: Sequence[ReadStep], laws: Sequence[Law], tokens: int, sample: Sample | None, plain: int | None
+) -> Any:
+    """The derivative of the output along a random combination of the laws' gradients, which is 0 for laws."""
+    numbers = FreeFunctions(sample)
+    point = numbers.draw(steps[0].length)
+    along = np.full_like(point, numbers.number(0))
+    for law in laws:
+        factor = numbers.draw(1)[0, 0]
+        for monomial, coefficient in law:
+            for place, edge in enumerate(monomial):
+                others = (*monomial[:place], *monomial[place + 1 :])
+                along[0, edge] += prod(
+                    (point[0, other] for other in others), start=factor * numbers.number(coefficient)
+                )
+
+    def leaf(step: ReadStep) -> Jet:
+        if step.kind == "parameters":
+            return [point, along]
+        if step.kind == "constant" or sample is not None:
+            return [numbers.table([step.values if sample is None or step.kind == "constant" else sample.values]), None]
+        given = numbers.draw(step.length)
+        if tokens:
+            runs = given[0, :plain].reshape(-1, tokens)  # a view
+            runs[:, -1] = numbers.number(1) - runs[:, :-1].sum(axis=1)
+        return [given, None]
+
+    slope = interpret(steps, numbers, leaf, keep=False)[0][1]
+    return np.zeros((1, steps[-1].length), dtype=object) if slope is None else slope
 
 
 @dataclass(frozen=True)

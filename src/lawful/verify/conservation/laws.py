@@ -174,7 +174,7 @@ def _read(given: dict[str, Any], dag: CheckedDag, level: str) -> Case:
             None if gate is None else number(gate, "fixed")
             for gate in items(given["fixed"], "fixed", length=len(dag.roles))
         ]
-        patterns = realised_patterns(dag, inputs)
+        patterns = realised_patterns(dag, inputs, on_data=level == "data")
         if level == "near" and "every" in given:
             require(truth(given["every"], "every"), "every: expected true, or no such key")
             require(set(patterns) == every_pattern(dag), "the inputs do not show all patterns that occur")

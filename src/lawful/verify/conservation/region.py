@@ -14,8 +14,15 @@ End = Fraction | float  # a fraction, or an infinity
 Gates = tuple[Fraction | None, ...]
 
 
-def realised_patterns(dag: CheckedDag, inputs: Sequence[Sequence[float]]) -> tuple[tuple[Fraction, ...], ...]:
-    """The gates of the hidden neurons at each input; a sum that is 0 must stay 0 whatever the weights nearby."""
+def realised_patterns(
+    dag: CheckedDag, inputs: Sequence[Sequence[float]], *, on_data: bool
+) -> tuple[tuple[Fraction, ...], ...]:
+    """The gates of the hidden neurons at each input; a sum that is 0 must stay 0 whatever the weights nearby.
+
+    `on_data` the inputs stay as well, so a coordinate that is 0 remains 0. Otherwise an input stands for an open set of
+    inputs with these gates: beside a coordinate of 0 a chain of neurons has the gates of one sign or of the other, and
+    the gates at 0 itself may be those of neither.
+    """
     found = []
     for given in inputs:
         value = [Fraction(0)] * len(dag.roles)
@@ -25,7 +32,7 @@ def realised_patterns(dag: CheckedDag, inputs: Sequence[Sequence[float]]) -> tup
             value[dag.constant] = Fraction(1)
         for node, coordinate in zip(dag.inputs, given, strict=True):
             value[node] = Fraction(coordinate)
-            silent[node] = not coordinate
+            silent[node] = on_data and not coordinate
         for node in dag.order:
             if dag.roles[node] == HIDDEN:
                 edges = dag.into[node]

@@ -23,9 +23,9 @@ from lawful.verify.checkpoints.folds import (
     ListedValue,
 )
 from lawful.verify.core.schema import require
-from lawful.verify.relational.degree import Degree
+from lawful.verify.relational.contraction import Leaf
+from lawful.verify.relational.growth import Degrees
 from lawful.verify.relational.residues import LANES, PRIMES, Lanes, NotCovered, Residues
-from lawful.verify.relational.variables import Leaf
 from lawful.verify.relational.weights import ExactFrame, Weight, draw_weight
 
 MOST_ELIMINATED = 2 * 10**10  # steps of eliminations modulo one prime: a rotation of 2,700 coordinates
@@ -37,7 +37,7 @@ Powers = dict[tuple[str, float], dict[bytes, Residues]]
 class Assignment:
     """Tensors by name, and the degree of each in those that have several factors."""
 
-    def __init__(self, field: Lanes, tensors: dict[str, Weight], degrees: dict[str, Degree]) -> None:
+    def __init__(self, field: Lanes, tensors: dict[str, Weight], degrees: dict[str, Degrees]) -> None:
         self.field, self.tensors, self.degrees = field, tensors, degrees
         self.powers: Powers = {}
 

@@ -7,18 +7,16 @@ shape must be the one that its operands give it, so that a program that is read 
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import json
 import math
-import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from lawful.errors import NotACertificate
+from lawful.verify.core.checkpoint import unpack
 from lawful.verify.core.schema import (
     integer,
     integers,
@@ -258,7 +256,7 @@ def _positions(parts: dict[str, Any], shape: tuple[int, ...], where: str) -> np.
     """An affine map `offset + Σ stride_k i_k`, or the positions themselves."""
     if "positions" in parts:
         object_with_keys(parts, where, "positions")
-        return unpack(parts["positions"], math.prod(shape), "<i8", where).reshape(shape)
+        return unpack(parts["positions"], math.prod(shape), where, "<i8").reshape(shape)
     object_with_keys(parts, where, "offset strides")
     strides = integers(parts["strides"], where, -(10**10), 10**10, length=len(shape))
     total = np.full(shape, integer(parts["offset"], where, 0, 10**10), dtype=np.int64)
@@ -270,19 +268,6 @@ def _positions(parts: dict[str, Any], shape: tuple[int, ...], where: str) -> np.
 def _constant(parts: dict[str, Any], shape: tuple[int, ...], where: str) -> np.ndarray[Any, Any]:
     kind = word(parts["kind"], where, "b", "i", "f")
     count = math.prod(shape)
-    found = unpack(parts["values"], count, "<f8" if kind == "f" else "<i8", where).reshape(shape)
+    found = unpack(parts["values"], count, where, "<f8" if kind == "f" else "<i8").reshape(shape)
     require(kind != "b" or bool(((found == 0) | (found == 1)).all()), "a truth value is neither 0 nor 1")
     return found
-
-
-def unpack(value: object, count: int, kind: str, where: str) -> np.ndarray[Any, Any]:
-    """So many numbers of eight bytes as text, compressed after `z:`."""
-    if not isinstance(value, str) or not value.startswith("z:"):
-        raise NotACertificate(f"{where}: expected packed numbers")
-    try:
-        raw = zlib.decompressobj().decompress(base64.b64decode(value[2:], validate=True), 8 * count + 1)
-    except (binascii.Error, ValueError, zlib.error):
-        raise NotACertificate(f"{where}: packed numbers are damaged") from None
-    if len(raw) != 8 * count:
-        raise NotACertificate(f"{where}: expected {count} packed numbers")
-    return np.frombuffer(raw, dtype=kind)

@@ -12,9 +12,8 @@ from lawful.errors import CertificateError, Unsupported
 from lawful.verify.checkpoints.element import Form, ListedFrame
 from lawful.verify.checkpoints.folds import Fold
 from lawful.verify.core.schema import printable, require
-from lawful.verify.relational.chance import bits_of_chance, grown, words_of
 from lawful.verify.relational.claims import draw_assignment, exact_frames
-from lawful.verify.relational.degree import MOST, count_degree
+from lawful.verify.relational.growth import measure, parameter_growth, words_of
 from lawful.verify.relational.operators import Runs
 from lawful.verify.relational.program import ListedProgram, program_digest, read_program
 from lawful.verify.relational.residues import LEAST_BITS, Collision, Lanes, NotCovered
@@ -65,13 +64,10 @@ def run(
         moved = {name: [frame.dims for frame in own] for name, own in frames.items()}
         degrees = draw_assignment(field, shapes, moved, 1)
         degrees.fold(folds)
-        terms, generic = count_degree(program, degrees.degrees)
-        if terms > MOST:
-            raise NotCovered("products of a parameter with itself of a high degree")
+        leaves = parameter_growth(shapes, folds, listed_frames, shifts, forms, degrees.degrees)
         constants = {node.attributes["name"] for node in program.nodes if node.op == "held"}
-        leaves = grown(shapes, folds, listed_frames, shifts, forms)
         words = {name: words_of(numbers(name)[0]) for name in constants}
-        bits = bits_of_chance(program, leaves, words, generic, 3)
+        terms, generic, bits = measure(program, leaves, words, 3)
         if bits < LEAST_BITS:
             raise NotCovered("products of so many values")
         first = draw_assignment(field, shapes, moved, terms)

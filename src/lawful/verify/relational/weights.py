@@ -3,7 +3,7 @@
 A tensor with axes in groups is Σ_k u_k ⊗ v_k ⊗ ..., a random vector for each group. A polynomial of degree at most r in
 the entries of a tensor that vanishes on all sums of r such products vanishes everywhere: in T = Σ λ_j t_j with any
 number of products t_j its coefficients belong to monomials in at most r of the λ_j, and each of those is seen by a sum
-of r products; and sums of products are all tensors. `degree.py` says which r a program needs.
+of r products; and sums of products are all tensors. `growth.py` says which r a program needs.
 """
 
 from __future__ import annotations

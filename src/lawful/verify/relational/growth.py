@@ -1,4 +1,4 @@
-"""How likely equal residues of different functions are: from the degrees and the heights that a program reaches.
+"""How far a program multiplies: how many products a random parameter needs, and how likely equal residues mislead.
 
 Every value is a quotient of polynomials in the random numbers. Two of degree d that differ agree at a random point
 modulo p with a chance of at most 2d/p (Schwartz and Zippel), and a prime divides an integer of h bits only if it is one
@@ -7,26 +7,29 @@ of at most h/30. Powers of powers are of any degree, and x^E is 1 modulo every p
 Denominators are the sums of softmax and what is inverted. A value is N/Π Q_i^k_i, where i is a node; its numerator has
 the degree a + Σ k_i q_i with the degree q_i of all denominators of node i together. So a and the k_i take the larger
 one in sums and add up in products.
+
+A parameter that is drawn as a sum of few products (`weights.py`) needs as many of them as what is compared has degree
+in it, between two functions that are no polynomials: these give new variables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log2, prod
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from lawful.verify.checkpoints.element import Form, ListedFrame, Rotation
 from lawful.verify.checkpoints.folds import Fold, tensors_of
 from lawful.verify.core.schema import require
-from lawful.verify.relational.degree import largest, total
 from lawful.verify.relational.program import ListedNode, ListedProgram
 from lawful.verify.relational.residues import LANES, LOG_PRIMES, PRIMES, SIGN_BITS, NotCovered
 
 WORD = 64  # bits of height are counted in words
 MOST_DEGREE = 2.0**64  # of numbers that are still counted: larger ones are as bad
+MOST_PRODUCTS = 12  # of a random parameter: each costs as much as a tensor of rank one
 MOST_DENOMINATORS = 20_000_000  # entries of all tables of them
 
 CARRIED = {"take", "add", "sum", "detach", "not", "normalise"}
@@ -35,52 +38,69 @@ SIGNED = EXTREMES | {"relu", "abs", "eq", "ne", "lt", "le", "gt", "ge"}
 MULTIPLIED = {"mul", "contract", "conv", "and", "or", "xor"}
 
 
+Degrees = dict[str, int]
+K = TypeVar("K", str, int)
+N = TypeVar("N", int, float)
+
+
 @dataclass(frozen=True)
 class DegreeAndHeight:
-    """The degree of a value and the words of its numbers, each without denominators; how often these are there."""
+    """The degree of a value and the words of its numbers, each without denominators; how often these are there; and its
+    degree in each parameter of several products."""
 
     degree: float = 0.0
     height: float = 0.0
     below: Mapping[int, float] = field(default_factory=dict)
+    products: Mapping[str, int] = field(default_factory=dict)
 
 
 VARIABLE = DegreeAndHeight(1.0, 1.0)  # the height is that of a factor that comes out of a function
 
 
-def bits_of_chance(
-    program: ListedProgram,
-    leaves: Mapping[str, DegreeAndHeight],
-    held: Mapping[str, float],
-    generic: list[bool],
-    sides: int,
-) -> int:
-    """A number k so that different functions are taken for the same with a chance below 2^-k."""
+class Reach(NamedTuple):
+    """Products that each parameter needs; which nodes hold no parameter of several; bits of the chance of an error."""
+
+    products: int
+    generic: list[bool]
+    bits: int
+
+
+def measure(
+    program: ListedProgram, leaves: Mapping[str, DegreeAndHeight], held: Mapping[str, float], sides: int
+) -> Reach:
+    """How far it multiplies; different functions are taken for the same with a chance below 2^-bits."""
     denominators: dict[int, tuple[float, float]] = {}
     values: list[DegreeAndHeight] = []
-    degree, height, most, tables, signed = 1.0, 1.0, 1, 0, 1
+    degree, height, most, tables, signed, products = 1.0, 1.0, 1, 0, 1, 1
     for node in program.nodes:
         require(True, "")
         inside = [values[k] for k in node.operands]
         count = prod(program.nodes[node.operands[0]].shape) if node.operands else 1
-        inverted = node.op == "power" and node.attributes["exponent"] < 0 and generic[node.operands[0]]
-        made = _growth(node, inside, leaves, held, denominators, count, inverted)
+        made = _growth(node, inside, leaves, held, denominators, count)
         # a mean square; or the product over all that a maximum is taken of, divided by its sum as often
         times = 2.0 * max(count // prod(node.shape), 2) if node.op in EXTREMES else 2.0
         for each in (*(_whole(one, denominators, times) for one in inside), _whole(made, denominators)):
-            degree, height = max(degree, each[0]), max(height, each[1])
-        if degree > MOST_DEGREE or height > MOST_DEGREE:
-            return 0
+            degree, height = max(degree, min(each[0], MOST_DEGREE)), max(height, min(each[1], MOST_DEGREE))
         tables += len(made.below)
         if tables > MOST_DENOMINATORS:
             raise NotCovered("programs with so many quotients")
         values.append(made)
         signed += prod(node.shape) if node.op in SIGNED else 0
         most = max(most, prod(node.shape) if node.op != "parameter" else 1)
+        squared = 2 if node.op == "normalise" else 1
+        products = max(
+            products, *made.products.values(), *(squared * n for x in inside for n in x.products.values()), 1
+        )
+        if products > MOST_PRODUCTS:
+            raise NotCovered("products of a parameter with itself of a high degree")
+        if MOST_DEGREE in (degree, height):
+            return Reach(products, [], 0)
     pairs = 2 * log2(sides * most)  # that are compared at a node: any of them may be the one that only looks equal
     by_points = LANES * (30 - log2(2 * degree)) - pairs
     by_primes = PRIMES * (LOG_PRIMES - log2(max(2 * height * WORD / 30, 1))) - pairs
     by_signs = SIGN_BITS - log2(sides * signed)
-    return int(max(0, min(by_points, by_primes, by_signs) - 2))  # the chances are added
+    bits = int(max(0, min(by_points, by_primes, by_signs) - 2))  # the chances are added
+    return Reach(products, [not each.products for each in values], bits)
 
 
 def _whole(
@@ -99,7 +119,6 @@ def _growth(
     held: Mapping[str, float],
     denominators: dict[int, tuple[float, float]],
     count: int,
-    inverted: bool,
 ) -> DegreeAndHeight:
     added = log2(count + 1) / WORD  # a sum of n terms has log n bits more
     if node.op == "parameter":
@@ -110,49 +129,71 @@ def _growth(
         return DegreeAndHeight(0.0, words_of(node.attributes["value"]))
     if node.op in CARRIED or (node.op == "cast" and node.attributes["to"] == "f"):
         most = _largest(inside)
-        return DegreeAndHeight(most.degree + (node.op == "normalise"), most.height + added, most.below)
+        return replace(most, degree=most.degree + (node.op == "normalise"), height=most.height + added)
     if node.op in MULTIPLIED:
         product = _total(inside)
-        return DegreeAndHeight(product.degree, product.height + added, product.below)
+        return replace(product, height=product.height + added)
     if node.op == "where":
         return _total([inside[0], _largest(inside[1:])])
-    if node.op == "lookup":
+    if node.op == "lookup":  # positions are variables of their own
         return _total([inside[0], VARIABLE])
     if node.op == "softmax":
         denominators[node.number] = count / node.shape[node.attributes["axis"]], added
         return DegreeAndHeight(1.0, 0.0, {node.number: 1.0})
     if node.op == "power" and abs(exponent := node.attributes["exponent"]) <= 64 and exponent == int(exponent):
-        if inverted:
-            degree, height = _whole(inside[0], denominators)
+        x, n = inside[0], int(exponent)
+        if n >= 0:
+            powers = {at: n * k for at, k in x.below.items()}
+            return DegreeAndHeight(n * x.degree, n * x.height, powers, {name: n * k for name, k in x.products.items()})
+        if not x.products:
+            degree, height = _whole(x, denominators)
             denominators[node.number] = count * degree, count * height
-            return DegreeAndHeight(-exponent * degree, -exponent * height, {node.number: -exponent})
-        if exponent >= 0:
-            powers = {at: exponent * k for at, k in inside[0].below.items()}
-            return DegreeAndHeight(exponent * inside[0].degree, exponent * inside[0].height, powers)
+            return DegreeAndHeight(-n * degree, -n * height, {node.number: -n})
     return VARIABLE
 
 
-def _largest(several: list[DegreeAndHeight]) -> DegreeAndHeight:
-    below = largest([each.below for each in several])
-    return DegreeAndHeight(max(each.degree for each in several), max(each.height for each in several), below)
+def _largest(several: Sequence[DegreeAndHeight]) -> DegreeAndHeight:
+    """Of sums."""
+    below, products = largest([each.below for each in several]), largest([each.products for each in several])
+    return DegreeAndHeight(max(each.degree for each in several), max(each.height for each in several), below, products)
 
 
-def _total(several: list[DegreeAndHeight]) -> DegreeAndHeight:
-    below = total([each.below for each in several])
-    return DegreeAndHeight(sum(each.degree for each in several), sum(each.height for each in several), below)
+def _total(several: Sequence[DegreeAndHeight]) -> DegreeAndHeight:
+    """Of products."""
+    below, products = total([each.below for each in several]), total([each.products for each in several])
+    return DegreeAndHeight(sum(each.degree for each in several), sum(each.height for each in several), below, products)
+
+
+def largest(several: Sequence[Mapping[K, N]]) -> dict[K, N]:
+    """The largest number of each key: of sums."""
+    found: dict[K, N] = {}
+    for each in several:
+        for key, value in each.items():
+            found[key] = max(found.get(key, value), value)
+    return found
+
+
+def total(several: Sequence[Mapping[K, N]]) -> dict[K, N]:
+    """The sum of the numbers of each key: of products."""
+    found: dict[K, N] = {}
+    for each in several:
+        for key, value in each.items():
+            found[key] = found[key] + value if key in found else value
+    return found
 
 
 # Parameters: their degree after folds, and the numbers that act on them
 
 
-def grown(
+def parameter_growth(
     shapes: Mapping[str, tuple[int, ...]],
     folds: Sequence[Fold],
     frames: Mapping[str, list[ListedFrame]],
     shifts: Mapping[str, list[np.ndarray[Any, Any]]],
     forms: list[Form],
+    products: Mapping[str, Degrees],
 ) -> dict[str, DegreeAndHeight]:
-    """What each parameter is at most, in all runs."""
+    """What each parameter is at most, in all runs; `products` are the degrees of those of several, after folds."""
     degrees = {name: float(max(len(shape), 1)) for name, shape in shapes.items()}
     heights = dict.fromkeys(shapes, 0.0)
     for fold in folds:  # whatever a fold does, it multiplies each of its tensors once, and takes roots of some
@@ -164,7 +205,7 @@ def grown(
         heights[name] += sum(_words_of_frame(frame, forms) for frame in own)
     for name, pieces in shifts.items():
         heights[name] += sum(words_of(piece) for piece in pieces)
-    return {name: DegreeAndHeight(degrees[name], heights[name]) for name in shapes}
+    return {name: DegreeAndHeight(degrees[name], heights[name], {}, products.get(name, {})) for name in shapes}
 
 
 def _words_of_frame(frame: ListedFrame, forms: list[Form]) -> float:
