@@ -34,8 +34,7 @@ from lawful.verify.bounds.boxes import (
     widest,
 )
 from lawful.verify.bounds.layers import Floats, Places, Plain, Shared, nothing, plain_layers, shared_layers
-from lawful.verify.bounds.lines import TINY, UNIT, Ends
-from lawful.verify.bounds.relaxation import hidden_ends
+from lawful.verify.bounds.relaxation import TINY, UNIT, Ends, hidden_ends
 from lawful.verify.core.dag import CheckedDag
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.layers import CheckedStack, dag_as_layers

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lawful.verify.bounds.layers import Floats, Shared
-from lawful.verify.bounds.lines import TINY, UNIT, Ends
+from lawful.verify.bounds.relaxation import TINY, UNIT, Ends
 
 SQUARINGS = 10
 
@@ -95,20 +95,10 @@ def _entering(layers: Sequence[Shared], ends: Sequence[Ends], box: tuple[Floats,
     if len(layers) == 2:
         nothing = np.zeros_like(box[0])
         return np.concatenate([box[0], nothing]), np.concatenate([box[1], nothing])
-    slopes = layers[-3].slopes
-    y_low, y_high, z_low, z_high, d_low, d_high = (end[0] for end in ends[-2])
-    h_low, h_high = _bent(y_low, slopes, -1.0), _bent(y_high, slopes, 1.0)
-    k_low, k_high = _bent(z_low, slopes, -1.0), _bent(z_high, slopes, 1.0)
-    D_low = np.maximum(-_bent(-d_low, slopes, 1.0), np.nextafter(k_low - h_high, -np.inf))
-    D_high = np.minimum(_bent(d_high, slopes, 1.0), np.nextafter(k_high - h_low, np.inf))
+    h_low, h_high, _, _, D_low, D_high = (end[0] for end in ends[-2].activated(layers[-3].slopes))
     low, high = np.concatenate([h_low, D_low]), np.concatenate([h_high, D_high])
     middle = low / 2 + high / 2
     return middle, np.nextafter(np.maximum(high - middle, middle - low), np.inf)
-
-
-def _bent(values: Floats, slopes: Floats, sign: float) -> Floats:
-    """The activation, rounded outwards."""
-    return np.nextafter(np.where(values > 0, values, slopes * values), sign * np.inf)
 
 
 def _norm(matrix: Floats) -> float:
