@@ -7,51 +7,74 @@ import hashlib
 import zlib
 from fractions import Fraction
 from itertools import pairwise
-from typing import NamedTuple
+from math import lcm
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
-from lawful.verify.bounds.layers import Floats, Plain
+from lawful.verify.bounds.layers import Floats
 from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT, OUTPUT
 from lawful.verify.core.schema import integer, items, number, object_with_keys, require
 
-MOST_NUMBERS = (
-    40_000_000  # of a network, or of a table: zeros take a thousandth of it in a file, and 32 bytes each here
-)
-
-MOST_LEVELS = 2_000  # of a graph: its layers are dense, so a deep one is too large anyway
+MOST_NUMBERS = 40_000_000  # of a network, or of a table: 32 bytes each here, and zeros take a thousandth in a file
+MOST_LEVELS = 2_000  # of a graph
+SPARSE, LEAST_ENTRIES = 0.08, 10_000  # a share of entries below which sparse products are the quicker ones
 Integers = NDArray[np.int64]
+Matrix = Any  # an array, or a sparse one of SciPy, which multiplies arrays from both sides as an array does
 
 
-class DenseLayer(NamedTuple):
+class PackedLayer(NamedTuple):
     """`φ(W h + b)` with one slope below 0 for each neuron."""
 
-    weight: Floats
+    weight: Matrix
     bias: Floats
     slopes: Floats
 
 
-class DenseNetwork(NamedTuple):
+class PackedNetwork(NamedTuple):
     """Layers, the last one of slope 1, and the name of the network."""
 
-    layers: list[DenseLayer]
+    layers: list[PackedLayer]
     digest: str
 
-    def plain(self) -> list[Plain]:
-        """The same in rationals."""
-        return [
-            Plain(
-                [{int(j): Fraction(float(row[j])) for j in np.flatnonzero(row)} for row in layer.weight],
-                [Fraction(float(value)) for value in layer.bias],
-                [Fraction(float(value)) for value in layer.slopes],
-            )
-            for layer in self.layers
-        ]
+    def evaluate(self, point: list[Fraction]) -> list[Fraction]:
+        """The outputs at a point, exactly: integers over one denominator, as every double is one over a power of 2."""
+        below = lcm(*(value.denominator for value in point))
+        values = [int(value * below) for value in point]
+        for layer in self.layers:
+            (rows, columns), weights = _entries(layer.weight)
+            entries, scale = _integers([*weights, *layer.bias])
+            sums = [shift * below for shift in entries[len(weights) :]]
+            for row, column, weight in zip(rows, columns, entries, strict=False):
+                sums[row] += weight * values[column]
+            slopes, unit = _integers(layer.slopes.tolist())
+            values = [total * (unit if total > 0 else slope) for total, slope in zip(sums, slopes, strict=True)]
+            below *= scale * unit
+        return [Fraction(value, below) for value in values]
 
 
-def read_dense(value: object) -> DenseNetwork:
+def _entries(matrix: Matrix) -> tuple[tuple[list[int], list[int]], list[float]]:
+    """Rows and columns of what is not zero, and the numbers there."""
+    rows, columns = matrix.nonzero()
+    return (rows.tolist(), columns.tolist()), np.asarray(matrix[rows, columns]).ravel().tolist()
+
+
+def _integers(values: list[float]) -> tuple[list[int], int]:
+    """Integers and one power of 2 by which they are to be divided."""
+    ratios = [value.as_integer_ratio() for value in map(float, values)]
+    most = max(below for _, below in ratios)
+    return [above * (most // below) for above, below in ratios], most
+
+
+def rows_of(matrix: Matrix, rows: NDArray[Any]) -> Floats:
+    """Some of its rows, as an array."""
+    found = matrix[rows]
+    return np.asarray(found if isinstance(found, np.ndarray) else found.toarray())
+
+
+def read_packed(value: object) -> PackedNetwork:
     """Either form."""
     return _packed(value) if isinstance(value, dict) and "layers" in value else _graph(value)
 
@@ -67,7 +90,7 @@ class _Graph(NamedTuple):
     levels: Integers
 
 
-def _graph(value: object) -> DenseNetwork:
+def _graph(value: object) -> PackedNetwork:
     """Layers of a graph: a value that is needed later passes each layer between as a neuron of slope 1.
 
     The neurons of a layer are the nodes of its level in their order, then what passes; the last layer is the outputs.
@@ -80,30 +103,47 @@ def _graph(value: object) -> DenseNetwork:
     last = np.zeros(count, dtype=np.int64)  # the level up to which a node is heard
     np.maximum.at(last, tails, level[heads])
     last[outputs] = depth + 1
-    carried, layers, total = np.flatnonzero(roles == INPUT), list[DenseLayer](), 0
+    carried, layers, total = np.flatnonzero(roles == INPUT), list[PackedLayer](), 0
     by_level = np.argsort(level[heads], kind="stable")
     starts = np.searchsorted(level[heads][by_level], np.arange(depth + 2))
     for step in range(1, depth + 1):
         fresh = np.flatnonzero((level == step) & (roles != CONSTANT))
         nodes = outputs if step == depth else np.concatenate([fresh, carried[last[carried] > step]])
-        total += len(nodes) * (len(carried) + 1)
-        if total > MOST_NUMBERS:
-            raise Unsupported(f"a network of more than {MOST_NUMBERS:,} numbers is not checked")
         column, row = np.full(count, -1), np.full(count, -1)
         column[carried], row[nodes] = np.arange(len(carried)), np.arange(len(nodes))
-        weight, bias, slopes = np.zeros((len(nodes), len(carried))), np.zeros(len(nodes)), np.ones(len(nodes))
-        passing = nodes[column[nodes] >= 0]
-        weight[row[passing], column[passing]] = 1.0
+        passing, new = nodes[column[nodes] >= 0], nodes[column[nodes] < 0]
         here = by_level[starts[step] : starts[step + 1]]
         constant = roles[tails[here]] == CONSTANT
         sums, shifts = here[~constant], here[constant]
-        weight[row[heads[sums]], column[tails[sums]]] = graph.weights[sums]
+        bias, slopes = np.zeros(len(nodes)), np.ones(len(nodes))
         bias[row[heads[shifts]]] = graph.weights[shifts]
-        new = nodes[column[nodes] < 0]
         slopes[row[new]] = graph.slopes[new]
-        layers.append(DenseLayer(weight, bias, slopes))
+        places = (
+            np.concatenate([row[passing], row[heads[sums]]]),
+            np.concatenate([column[passing], column[tails[sums]]]),
+        )
+        values = np.concatenate([np.ones(len(passing)), graph.weights[sums]])
+        weight = _matrix(values, places, (len(nodes), len(carried)))
+        total += weight.size
+        if total > MOST_NUMBERS:
+            raise Unsupported(f"a network of more than {MOST_NUMBERS:,} numbers is not checked")
+        layers.append(PackedLayer(weight, bias, slopes))
         carried = nodes
-    return DenseNetwork(layers, _digest_of_graph(graph))
+    return PackedNetwork(layers, _digest_of_graph(graph))
+
+
+def _matrix(values: Floats, places: tuple[Integers, Integers], shape: tuple[int, int]) -> Matrix:
+    """A matrix of these entries: that of a convolution is nearly all zeros."""
+    entries = shape[0] * shape[1]
+    if entries >= LEAST_ENTRIES and len(values) <= SPARSE * entries:
+        from scipy.sparse import csr_array  # where it is needed: the checker starts without it
+
+        return csr_array((values, places), shape=shape)
+    if entries > MOST_NUMBERS:
+        raise Unsupported(f"a network of more than {MOST_NUMBERS:,} numbers is not checked")
+    matrix = np.zeros(shape)
+    matrix[places] = values
+    return matrix
 
 
 def _read_graph(value: object) -> _Graph:
@@ -119,7 +159,7 @@ def _read_graph(value: object) -> _Graph:
     require(bool((roles == INPUT).any() and (roles == OUTPUT).any()), "there is no input or no output")
     ends = np.concatenate([tails, heads])
     require(bool(((ends >= 0) & (ends < count)).all()), "an edge names a node that does not exist")
-    require(len(np.unique(tails * count + heads)) == edges, "an edge appears twice")
+    require(bool((np.diff(np.sort(tails * count + heads)) > 0).all()), "an edge appears twice")
     right = np.isin(roles[heads], (HIDDEN, OUTPUT)) & (roles[tails] != OUTPUT)
     require(bool(right.all()), "an edge points the wrong way")
     require(bool(np.isin(hidden, tails).all() and np.isin(hidden, heads).all()), "a hidden node has no way in or out")
@@ -157,7 +197,7 @@ def _digest_of_graph(graph: _Graph) -> str:
     return f"network:{found.hexdigest()}"
 
 
-def _packed(value: object) -> DenseNetwork:
+def _packed(value: object) -> PackedNetwork:
     given = object_with_keys(value, "network", "layers slopes")
     parts = [
         object_with_keys(each, "network", "shape weights bias")
@@ -181,10 +221,10 @@ def _packed(value: object) -> DenseNetwork:
     every = [*weights, *(bias for bias in biases if bias is not None)]
     require(all(bool(np.isfinite(each).all()) for each in every), "a weight is not finite")
     layers = [
-        DenseLayer(weight, np.zeros(len(weight)) if bias is None else bias, np.full(len(weight), slope))
+        PackedLayer(weight, np.zeros(len(weight)) if bias is None else bias, np.full(len(weight), slope))
         for weight, bias, slope in zip(weights, biases, [*slopes, 1.0], strict=True)
     ]
-    return DenseNetwork(layers, _digest(weights, biases, slopes))
+    return PackedNetwork(layers, _digest(weights, biases, slopes))
 
 
 def _digest(weights: list[Floats], biases: list[Floats | None], slopes: list[float]) -> str:
