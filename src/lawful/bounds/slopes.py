@@ -57,8 +57,9 @@ def _times(low: Floats, least: Floats, most: Floats) -> Floats:
     """Lower bounds of the product of numbers at least `low` with factors between two nonnegative ones."""
     factor = np.where(low < 0, most, least)
     product = low * factor
-    product = np.where((factor == 0) | (factor == 1), product, product - 4 * ULP * np.abs(product))
-    return np.asarray(np.where((low < 0) & (factor > 0), np.minimum(product, -TINY), product))
+    # What underflows is taken off as well: weights above may be as large as doubles are.
+    rounded = np.where((factor == 0) | (factor == 1), 0.0, 4 * ULP * np.abs(product) + TINY)
+    return np.asarray(np.where((low < 0) & (factor > 0), product - rounded, np.maximum(product - rounded, 0.0)))
 
 
 def _sum_below(matrix: Floats, low: Floats, high: Floats) -> Floats:
@@ -68,4 +69,4 @@ def _sum_below(matrix: Floats, low: Floats, high: Floats) -> Floats:
     down = np.maximum(-low, 0.0) @ positive + np.maximum(high, 0.0) @ negative
     pulled = (low < 0) @ (positive > 0).astype(np.float64) + (high > 0) @ (negative > 0).astype(np.float64) > 0
     room = 4 * (matrix.shape[1] + 8) * ULP
-    return np.asarray(np.where(pulled, up - down - room * (up + down) - TINY, np.maximum(up * (1 - room), 0.0)))
+    return np.asarray(np.where(pulled, up - down - room * (up + down) - TINY, np.maximum(up * (1 - room) - TINY, 0.0)))

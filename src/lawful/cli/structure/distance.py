@@ -155,7 +155,7 @@ def check(
     if threads is not None and threads < 1:
         raise LawfulError(f"--threads takes a number of at least 1, not {threads}")
     will_write(certificate, result)
-    *others, file = files or [None]
+    others, file = (files[:-1], files[-1]) if files else ([], None)
     need_one_question(file, monotone, box, output)
     if file is None:
         if result is not None:

@@ -7,22 +7,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from lawful.verify.bounds.layers import Floats, Plain, Shared
+from lawful.verify.bounds.network import Floats
+from lawful.verify.bounds.pair import Shared
 from lawful.verify.bounds.relaxation import bounds
-from lawful.verify.core.dag import CheckedDag, read_dag, read_mlp
 from lawful.verify.core.finding import in_full
 from lawful.verify.core.schema import items, rational, require
 
 MOST_HALVINGS = 3  # of a leaf that does not quite close here
 MOST_NUMBERS = 4_000_000  # in the forms of the boxes that are bounded together
 Sides = list[tuple[Fraction, Fraction]]
-
-
-def read_network(value: object, where: str) -> CheckedDag:
-    """A network as layers or as a graph."""
-    if isinstance(value, dict) and "biases" in value:
-        return read_mlp(value, where).to_dag()
-    return read_dag(value, where)
 
 
 def read_box(value: object, inputs: int) -> Sides:
@@ -39,18 +32,6 @@ def shown(box: Sides) -> str:
     """A box in words: it is part of the question, so it is repeated whole, or named by its digest where it is long."""
     sides = [f"[{low}, {high}]" for low, high in box]
     return f"{sides[0]}^{len(sides)}" if len(set(sides)) == 1 else in_full(" x ".join(sides))
-
-
-def evaluated(layers: list[Plain], point: list[Fraction]) -> list[Fraction]:
-    """The outputs at a point, exactly."""
-    values = point
-    for layer in layers:
-        sums = [
-            sum((weight * values[place] for place, weight in row.items()), shift)
-            for row, shift in zip(layer.rows, layer.bias, strict=True)
-        ]
-        values = [total if total > 0 else slope * total for total, slope in zip(sums, layer.slopes, strict=True)]
-    return values
 
 
 def leaves_of(tree: list[int], box: Sides) -> list[Sides]:

@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
-from lawful.verify.bounds.layers import Floats
-from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT, OUTPUT
-from lawful.verify.core.schema import integer, items, number, object_with_keys, require
+from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT, OUTPUT, CheckedDag, read_dag, read_mlp
+from lawful.verify.core.schema import integer, items, limit_cost, number, object_with_keys, require
 
 MOST_NUMBERS = 40_000_000  # of a network, or of a table: 32 bytes each here, and zeros take a thousandth in a file
 MOST_LEVELS = 2_000  # of a graph
 SPARSE, LEAST_ENTRIES = 0.08, 10_000  # a share of entries below which sparse products are the quicker ones
+Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Indices = NDArray[np.intp]
 Matrix = Any  # an array, or a sparse one of SciPy, which multiplies arrays from both sides as an array does
 
 
@@ -39,8 +40,14 @@ class PackedNetwork(NamedTuple):
     layers: list[PackedLayer]
     digest: str
 
+    @property
+    def weights(self) -> int:
+        """How many numbers its matrices hold."""
+        return sum(int(layer.weight.size) for layer in self.layers)
+
     def evaluate(self, point: list[Fraction]) -> list[Fraction]:
         """The outputs at a point, exactly: integers over one denominator, as every double is one over a power of 2."""
+        limit_cost(20.0 * self.weights)  # a microsecond or a few for each
         below = lcm(*(value.denominator for value in point))
         values = [int(value * below) for value in point]
         for layer in self.layers:
@@ -76,7 +83,27 @@ def rows_of(matrix: Matrix, rows: NDArray[Any]) -> Floats:
 
 def read_packed(value: object) -> PackedNetwork:
     """Either form."""
-    return _packed(value) if isinstance(value, dict) and "layers" in value else _graph(value)
+    if isinstance(value, dict) and "layers" in value:
+        return _packed(value)
+    graph = _read_graph(value)
+    return PackedNetwork(_layers(graph), _digest_of_graph(graph))
+
+
+def read_network(value: object, where: str) -> CheckedDag:
+    """A network with weights whose numbers are listed: layers, or a graph."""
+    listed = isinstance(value, dict) and "biases" in value
+    network = read_mlp(value, where).to_dag() if listed else read_dag(value, where)
+    require(network.weights is not None, "a network has no weights")
+    return network
+
+
+def pack(dag: CheckedDag) -> PackedNetwork:
+    """A graph as layers."""
+    slopes = np.ones(len(dag.roles))
+    slopes[dag.hidden] = dag.slopes
+    require(bool(((slopes >= 0) & (slopes <= 1)).all()), "an activation has a slope that is not between 0 and 1")
+    roles, tails, heads, levels = (np.array(each, np.int64) for each in (dag.roles, dag.tails, dag.heads, dag.levels))
+    return PackedNetwork(_layers(_Graph(roles, tails, heads, slopes, np.array(dag.weights), levels)), dag.digest())
 
 
 class _Graph(NamedTuple):
@@ -90,12 +117,11 @@ class _Graph(NamedTuple):
     levels: Integers
 
 
-def _graph(value: object) -> PackedNetwork:
+def _layers(graph: _Graph) -> list[PackedLayer]:
     """Layers of a graph: a value that is needed later passes each layer between as a neuron of slope 1.
 
     The neurons of a layer are the nodes of its level in their order, then what passes; the last layer is the outputs.
     """
-    graph = _read_graph(value)
     roles, tails, heads = graph.roles, graph.tails, graph.heads
     outputs, count = np.flatnonzero(roles == OUTPUT), len(roles)
     level = np.where(roles == OUTPUT, np.maximum(graph.levels, 1), graph.levels)
@@ -129,7 +155,7 @@ def _graph(value: object) -> PackedNetwork:
             raise Unsupported(f"a network of more than {MOST_NUMBERS:,} numbers is not checked")
         layers.append(PackedLayer(weight, bias, slopes))
         carried = nodes
-    return PackedNetwork(layers, _digest_of_graph(graph))
+    return layers
 
 
 def _matrix(values: Floats, places: tuple[Integers, Integers], shape: tuple[int, int]) -> Matrix:

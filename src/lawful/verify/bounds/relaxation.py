@@ -10,13 +10,15 @@ What is computed stays true because of these facts, whatever order a library sum
 - a sum of n products computed in float64 is off by at most `(n + 1) 2^-53` times the sum of the products' sizes, plus
   what underflow loses, less than 1e-323 a product (Higham, *Accuracy and Stability*, chapter 3; it holds for fused
   multiply-adds, and for any order or blocking, but not for Strassen's algorithm, which no BLAS uses for doubles);
-- weights and biases of f, g and their difference are the floats nearest to the exact numbers, so off by 2^-53 of
-  themselves;
+- weights and biases of f are exact, those of g and of the difference off by at most five roundings and by what `pair`
+  doubts; where one underflowed it is off by less than TINY;
 - if `value >= r · v - error` holds for exact v, then with other coefficients r' in place of r it holds with the error
   enlarged by `|r' - r| · |v|`, and |v| is bounded by intervals known before.
 
 So every step enlarges the error by `slack` times the sizes of all its terms, with a slack of four times what the
-facts ask for; that also pays for the roundings of the errors themselves. A NaN or an overflow bounds nothing.
+facts ask for; that also pays for the roundings of the errors themselves. TINY is added to what is lost *per unit of a
+coefficient*: coefficients may be as large as doubles are, and what underflowed beside them is not small then. A NaN or
+an overflow bounds nothing.
 """
 
 from __future__ import annotations
@@ -25,14 +27,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lawful.verify.bounds.layers import Floats, Shared
+from lawful.verify.bounds.network import Floats, Indices
+from lawful.verify.bounds.pair import TINY, Shared
 
 UNIT = 2.0**-52
-TINY = 1e-312  # far more than underflows lose: each loses less than 1e-323
 VERSIONS = ("low", "flat", "high")  # of lines below an activation: any slope from its own to 1 serves
-Indices = NDArray[np.intp]
 
 
 class Ends(NamedTuple):
@@ -164,55 +164,57 @@ class _Pass:
         self.underflow = np.full(len(centre), TINY)  # of coefficients, times what they act on, in all layers so far
 
     def bounds(self) -> tuple[Floats, Floats]:
-        low, high, nothing = (
-            _down(self.centre - self.radius),
-            _up(self.centre + self.radius),
-            np.zeros_like(self.centre),
-        )
-        entering = Ends(low, high, low, high, nothing, nothing)
-        for number, (layer, slack) in enumerate(zip(self.layers, self.slacks, strict=True)):
-            h, k, d = entering.sizes
-            W, V, E = (np.abs(matrix).T for matrix in (layer.W, layer.V, layer.E))
-            self.rough.append(
-                tuple(slack * (reach + np.abs(shift)) for reach, shift in  # type: ignore[arg-type]
-                      ((h @ W, layer.b), (k @ V, layer.c), (d @ V + h @ E, layer.e)))
-            )  # fmt: skip
-            self.underflow = self.underflow + TINY * (8 + (h + k + d).sum(axis=1))
-            ends = self.intervals(number, entering).tightened()
+        low, high = _down(self.centre - self.radius), _up(self.centre + self.radius)
+        entering = Ends(low, high, low, high, np.zeros_like(low), np.zeros_like(low))
+        for number, layer in enumerate(self.layers):
+            ends = self.sums(number, entering).tightened()
             if number == len(self.layers) - 1:
                 return self.outputs(ends)
             if number:
                 ends = self.refined(number, ends)
-            slopes = layer.slopes
-            f, g = lines(ends.y_low, ends.y_high, slopes), lines(ends.z_low, ends.z_high, slopes)
-            y_size, z_size, d_size = ends.sizes
-            pair = planes(ends, f, g, slopes)
-            rough = [8 * UNIT * size + slack * line.shift for size, line in ((y_size, f), (z_size, g))]
-            rough += [
-                8 * UNIT * (np.abs(each.d) * d_size + np.abs(each.y) * y_size) + 2 * slack * np.abs(each.shift)
-                for each in pair
-            ]
-            self.underflow = self.underflow + TINY * (8 + 2 * (y_size + z_size + d_size).sum(axis=1))
-            self.hidden.append(Hidden((f, g), *pair, (rough[0], rough[1]), rough[2], rough[3]))
             self.ends.append(ends)
-            entering = ends.activated(slopes)
+            self.hidden.append(self.relax(number, ends))
+            entering = ends.activated(layer.slopes)
         raise AssertionError("a network has at least one layer")
 
-    def intervals(self, number: int, entering: Ends) -> Ends:
-        """Sums from intervals of what enters, `z - y` as `V (k - h) + E h + e`."""
-        layer, lost = self.layers[number], self.underflow[:, None]
+    def sums(self, number: int, entering: Ends) -> Ends:
+        """Intervals of sums from what enters, `z - y` as `V (k - h) + E h + e`, and what products may lose there."""
+        layer, slack = self.layers[number], self.slacks[number]
         (h, h_width), (k, k_width), (d, d_width) = (
             (low / 2 + high / 2, high / 2 - low / 2) for low, high in zip(entering[::2], entering[1::2], strict=True)
         )
         W, V, E = (np.abs(matrix).T for matrix in (layer.W, layer.V, layer.E))
+        h_size, k_size, d_size = entering.sizes
+        tiny = TINY * (8 + (h_size + k_size + d_size).sum(axis=1))
+        self.underflow = self.underflow + tiny
+        self.rough.append((
+            slack * (h_size @ W + np.abs(layer.b)) + tiny[:, None],
+            slack * (k_size @ V + np.abs(layer.c)) + tiny[:, None],
+            slack * (d_size @ V + h_size @ E + np.abs(layer.e)) + tiny[:, None]
+            + 2 * (h_size @ layer.doubt.T + layer.shift_doubt),
+        ))  # fmt: skip
         middles = h @ layer.W.T + layer.b, k @ layer.V.T + layer.c, d @ layer.V.T + h @ layer.E.T + layer.e
         widths = h_width @ W, k_width @ V, d_width @ V + h_width @ E
         found = [
-            middle + sign * (width + rough + lost)
+            middle + sign * (width + rough)
             for middle, width, rough in zip(middles, widths, self.rough[number], strict=True)
             for sign in (-1.0, 1.0)
         ]
         return Ends(*found)
+
+    def relax(self, number: int, ends: Ends) -> Hidden:
+        """Lines and planes, and what rounding their coefficients and summing their shifts may lose."""
+        slopes, slack = self.layers[number].slopes, self.slacks[number]
+        f, g = lines(ends.y_low, ends.y_high, slopes), lines(ends.z_low, ends.z_high, slopes)
+        below, above = planes(ends, f, g, slopes)
+        y, z, d = ends.sizes
+        self.underflow = self.underflow + TINY * (8 + 2 * (y + z + d).sum(axis=1))
+        rough_f, rough_g = (8 * UNIT * size + slack * line.shift + TINY for size, line in ((y, f), (z, g)))
+        rough_below, rough_above = (
+            8 * UNIT * (np.abs(each.d) * d + np.abs(each.y) * y) + 2 * slack * np.abs(each.shift) + TINY
+            for each in (below, above)
+        )
+        return Hidden((f, g), below, above, (rough_f, rough_g), rough_below, rough_above)
 
     def refined(self, number: int, ends: Ends) -> Ends:
         """Backward bounds for the neurons of unknown sign."""

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lawful.verify.bounds.boxes import Sides, read_box
-from lawful.verify.bounds.layers import Floats
-from lawful.verify.bounds.network import PackedNetwork, read_packed
+from lawful.verify.bounds.network import Floats, PackedNetwork, read_packed
 from lawful.verify.bounds.split_layers import SizedTower
 from lawful.verify.bounds.split_tree import CaseRows, exclude
 from lawful.verify.core.finding import Finding, in_full, short
-from lawful.verify.core.schema import items, limit_cost, number, object_with_keys, rational, require, truth
+from lawful.verify.core.schema import items, number, object_with_keys, rational, require, truth
 
 MOST_BOXES, MOST_CASES, MOST_ROWS = 10_000, 10_000, 1_000
 
@@ -117,7 +116,6 @@ def _reached(
     point: list[Fraction], regions: list[SpecifiedRegion], network: PackedNetwork
 ) -> tuple[list[Fraction], int]:
     """The outputs at the input, and a box of which it is in a case."""
-    limit_cost(_cost_of_values(network))
     outputs = network.evaluate(point)
     for at, region in enumerate(regions):
         inside = all(low <= x <= high for x, (low, high) in zip(point, region.box, strict=True))
@@ -127,16 +125,10 @@ def _reached(
     raise AssertionError
 
 
-def _cost_of_values(network: PackedNetwork) -> float:
-    """Of evaluating it in integers: a microsecond or a few for each weight."""
-    return 20.0 * sum(layer.weight.size for layer in network.layers)
-
-
 def _excluded(region: SpecifiedRegion, network: PackedNetwork, proof: object) -> int:
     """Check the proof for one box; how many boxes were bounded. A single point needs none: it is evaluated."""
     if proof is None:
         require(all(low == high for low, high in region.box), "only a box of a single point needs no proof")
-        limit_cost(_cost_of_values(network))
         point = [low for low, _ in region.box]
         require(not region.forbids(point, network.evaluate(point)), "the point leads to what is forbidden")
         return 1

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.verify.bounds.layers import Floats
-from lawful.verify.bounds.network import Matrix, PackedLayer
+from lawful.verify.bounds.network import Floats, Indices, Matrix, PackedLayer
 from lawful.verify.core.schema import require
 
 ULP = 2.0**-53
@@ -21,7 +20,6 @@ ULP = 2.0**-53
 # for widths below 10^6 this is under 10^-250 a layer, and TINY covers 10^9 of them.
 LARGEST = 1e60
 TINY = 1e-240
-Indices = NDArray[np.intp]
 
 
 class LinearChain(NamedTuple):

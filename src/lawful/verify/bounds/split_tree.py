@@ -15,13 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.verify.bounds.layers import Floats
-from lawful.verify.bounds.network import MOST_NUMBERS, rows_of, unpacked
+from lawful.verify.bounds.network import MOST_NUMBERS, Floats, Indices, rows_of, unpacked
 from lawful.verify.bounds.split_layers import (
     TINY,
     ULP,
     BoundedRows,
-    Indices,
     PhaseLines,
     SizedTower,
     lines_of,
