@@ -28,7 +28,7 @@ from lawful.network import Dag, Mlp
 from lawful.network.digest import digest
 from lawful.network.validity import Role
 from lawful.verify import verify
-from lawful.verify.bounds.network import read_packed
+from lawful.verify.bounds.packed import read_packed
 
 
 def as_dag(layers: tuple[Layer, ...]) -> Dag:

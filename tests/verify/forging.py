@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lawful import CertificateError, NotACertificate, Unsupported
-from lawful.verify.bounds.network import read_packed
+from lawful.verify.bounds.packed import read_packed
 from lawful.verify.core.dag import read_dag, read_mlp
 from lawful.verify.core.tensors import read_tensor, weights_digest
 from lawful.verify.invariant_set.entries import read_graph

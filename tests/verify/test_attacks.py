@@ -20,7 +20,7 @@ from lawful.errors import CertificateError, Unsupported
 from lawful.pruning.channels import prune_channels
 from lawful.pruning.channels.certificate import certificate as channels_certificate
 from lawful.verify import verify
-from lawful.verify.bounds.network import read_packed
+from lawful.verify.bounds.packed import read_packed
 from lawful.verify.core.checkpoint import tensors_digest
 from lawful.verify.core.tensors import weights_digest
 

@@ -119,7 +119,7 @@ def _better(known: Ends, one: Plane, other: Plane, sign: float) -> Plane:
     return Plane(*(np.where(there < here, theirs, ours) for ours, theirs in zip(one, other, strict=True)))
 
 
-class Hidden(NamedTuple):
+class RelaxedLayer(NamedTuple):
     """The lines and planes of a hidden layer, and what rounding changes at each per unit of a coefficient."""
 
     alone: tuple[Line, Line]  # of f, of g
@@ -158,7 +158,7 @@ class _Pass:
     def __init__(self, layers: Sequence[Shared], centre: Floats, radius: Floats) -> None:
         self.layers, self.centre, self.radius = layers, centre, radius
         self.ends: list[Ends] = []
-        self.hidden: list[Hidden] = []
+        self.hidden: list[RelaxedLayer] = []
         self.rough: list[tuple[Floats, Floats, Floats]] = []  # what a layer's products change: of f, g, difference
         self.slacks = [2 * (max(layer.W.shape) + len(layers) + 16) * UNIT for layer in layers]
         self.underflow = np.full(len(centre), TINY)  # of coefficients, times what they act on, in all layers so far
@@ -202,7 +202,7 @@ class _Pass:
         ]
         return Ends(*found)
 
-    def relax(self, number: int, ends: Ends) -> Hidden:
+    def relax(self, number: int, ends: Ends) -> RelaxedLayer:
         """Lines and planes, and what rounding their coefficients and summing their shifts may lose."""
         slopes, slack = self.layers[number].slopes, self.slacks[number]
         f, g = lines(ends.y_low, ends.y_high, slopes), lines(ends.z_low, ends.z_high, slopes)
@@ -214,7 +214,7 @@ class _Pass:
             8 * UNIT * (np.abs(each.d) * d + np.abs(each.y) * y) + 2 * slack * np.abs(each.shift) + TINY
             for each in (below, above)
         )
-        return Hidden((f, g), below, above, (rough_f, rough_g), rough_below, rough_above)
+        return RelaxedLayer((f, g), below, above, (rough_f, rough_g), rough_below, rough_above)
 
     def refined(self, number: int, ends: Ends) -> Ends:
         """Backward bounds for the neurons of unknown sign."""

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lawful.verify.bounds.boxes import Sides, read_box
-from lawful.verify.bounds.network import Floats, PackedNetwork, read_packed
+from lawful.verify.bounds.network import Floats, PackedNetwork
+from lawful.verify.bounds.packed import read_packed
 from lawful.verify.bounds.split_layers import SizedTower
 from lawful.verify.bounds.split_tree import CaseRows, exclude
 from lawful.verify.core.finding import Finding, in_full, short

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.verify.bounds.network import MOST_NUMBERS, Floats, Indices, rows_of, unpacked
+from lawful.verify.bounds.network import MOST_NUMBERS, Floats, Indices, rows_of
+from lawful.verify.bounds.packed import unpacked
 from lawful.verify.bounds.split_layers import (
     TINY,
     ULP,
