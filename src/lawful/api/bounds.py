@@ -96,10 +96,10 @@ def check(
             Path(specification), [(None, str(at)) for at in range(len(graphs))], lambda at: graphs[int(at)],
             seconds=seconds, threads=threads, scheduler=scheduler, seed=seed,
         )  # fmt: skip
-        return with_provenance(answer.found, *graphs)
+        return with_provenance(answer.found, *graphs, exact=True)
     grown = check_growth(
         graphs[0], str(monotone), BOX if box is None else box,
         output=output, seconds=seconds, scheduler=scheduler, seed=seed,
     )  # fmt: skip
-    grown = with_provenance(grown, graphs[0])
+    grown = with_provenance(grown, graphs[0], exact=True)
     return grown if box is not None else read_as(grown, *(each.assuming(BOX_ASSUMED) for each in grown.readings))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from lawful.cli.evidence import save_evidence
-from lawful.cli.output import note_assumed, print_json, will_write, write_certificate
+from lawful.cli.output import note_assumed, note_exact, print_json, will_write, write_certificate
 from lawful.cli.progress import bar
 from lawful.cli.source import (
     BOX_HELP,
@@ -104,6 +104,7 @@ def distance(
         from lawful.bounds.certificate import certificate as evidence
 
         write_certificate(certificate, evidence(found, *networks))
+    note_exact()
     if as_json:
         print_json({**distance_json(found), "understood": understood})
     else:
@@ -191,6 +192,7 @@ def _finish(
         typer.echo("nothing was decided: no certificate was written", err=True)
     elif certificate is not None:
         save_evidence(certificate, make)
+    note_exact()
     typer.echo(shown) if isinstance(shown, str) else print_json(shown)
     raise typer.Exit(130 if found.interrupted else {"holds": 0, "violated": 1, "undecided": 3}[found.status])
 

@@ -53,8 +53,9 @@ UNBOUNDED = 1e38  # a bound near the largest float32 is how files say that there
 class ScalarGraph(AbstractDomain[Entry]):
     """Affine forms of neurons.
 
-    `entangled` collects why the edges are not the parameters one by one, `computed` says that some were worked out from
-    others in floating point, `used` counts how often a tensor meets values, and is in the order of the first time.
+    `entangled` collects why the edges are not the parameters one by one, `computed` says that some were worked out in
+    floating point, from others or from numbers such as 1/9, `used` counts how often a tensor meets values, and is in
+    the order of the first time.
     """
 
     program: Program
@@ -175,7 +176,7 @@ class ScalarGraph(AbstractDomain[Entry]):
             self._entangle(node)  # but the negative side of a leaky ReLU is one neuron with the other
         factors = self._of_sample(node, y, forms)
         value = forms.value.broadcast(np.broadcast_shapes(forms.shape, factors.shape))
-        self.computed = self.computed or (y.learned and value.weighted)
+        self.computed = self.computed or (value.weighted if y.learned else _rounds(y.numbers))
         return with_value(forms, value.scaled(factors))
 
     def contraction(self, node: Node, x: Entry, y: Entry) -> Entry:
@@ -203,6 +204,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         matrix = einsum_matrix(first, second, out, size, numbers)
         if not y.learned:
             self._entangle(node)
+            self.computed = self.computed or _rounds(numbers)
             inside = matrix.entries != 0  # a fixed zero is no edge; a trained one is
             matrix = Matrix(matrix.rows[inside], matrix.columns[inside], matrix.entries[inside])
             return Forms(*all_entries(forms.value.mapped(matrix, shape, weighted=False)), axis)
@@ -438,6 +440,11 @@ def _base(node: Node) -> tuple[tuple[Node, float], int]:
         if factor and math.isfinite(factor):
             return (node.inputs[1], abs(factor)), 1 if factor > 0 else -1
     return (node, 1.0), 1
+
+
+def _rounds(factors: Floats) -> bool:
+    """Whether a product with these may be rounded: 1/9 is no double, and only powers of two keep every mantissa."""
+    return bool((np.abs(np.frexp(factors)[0]) % 0.5 != 0).any())
 
 
 def _bends(node: Node) -> bool:
