@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lawful.bounds.crown import Box, Hidden, Roundings, Units, both, paired, single, sizes
+from lawful.bounds.crown import Box, Hidden, Roundings, Rows, Units, both, paired, single, sizes
 from lawful.bounds.pair import Layered, NetworkPair
 from lawful.bounds.planes import ULP, Bounds, known_below, planes
 from lawful.network.relaxation import lines
-from lawful.types import Floats, Mask
+from lawful.types import Floats, Indices, Mask
 
 VERSIONS = ("low", "flat", "high")
 MOST_BOXES = 32
@@ -114,36 +114,63 @@ def activated(ends: Bounds, slopes: Floats) -> Bounds:
 def _refine(
     layers: list[Layered], hidden: list[Hidden], rough: list[Roundings], box: Box, ends: Bounds
 ) -> tuple[Bounds, Floats]:
-    """Backward bounds for the neurons of unknown sign, and how much each input moves these, (boxes, neurons, n)."""
-    loose_y, loose_z = (ends.y_low < 0) & (ends.y_high > 0), (ends.z_low < 0) & (ends.z_high > 0)
-    bends = layers[-1].slopes != 1
+    """Backward bounds for the neurons of unknown sign, and how much each input moves these, (boxes, neurons, n).
+
+    On small boxes one version of the lines finds most signs that intervals leave open: only what it leaves open too
+    has the other versions and the planes, which are three quarters of the work.
+    """
+    loose = _loose(ends)
     if not hidden:
-        last, radius = layers[-1], box.radius[:, None]
-        moved = np.abs(last.W) * radius * loose_y[..., None] + np.abs(last.V) * radius * loose_z[..., None]
+        (in_f, in_g), radius = loose, box.radius[:, None]
+        moved = np.abs(layers[-1].W) * radius * in_f[..., None] + np.abs(layers[-1].V) * radius * in_g[..., None]
         return ends, moved
-    moved = np.zeros((*loose_y.shape, box.radius.shape[1]))
-    at, neuron = np.nonzero((loose_y | loose_z) & bends)
+    moved = np.zeros((*loose[0].shape, box.radius.shape[1]))
+    bends = layers[-1].slopes != 1
+    at, neuron = np.nonzero((loose[0] | loose[1]) & bends)
     if not len(at):
         return ends, moved
-    units = Units(np.tile(neuron, 2), np.repeat([1.0, -1.0], len(at)), np.tile(at, 2))
+    apart = _apart(layers, hidden, rough, _both_sides(at, neuron), VERSIONS[:1])
+    found = _tighten(ends, at, neuron, [rows.least(box, np.tile(at, 2))[0] for rows in apart])
+    loose = _loose(found)
+    for rows, each in zip(apart, loose, strict=True):
+        moved[at, neuron] += np.abs(rows.coefficients[0, : len(at)]) * box.radius[at] * each[at, neuron][:, None]
+    at, neuron = np.nonzero((loose[0] | loose[1]) & bends)
+    if not len(at):
+        return found, moved
+    units = _both_sides(at, neuron)
+    best = [np.fmax.reduce(rows.least(box, units.at)) for rows in _apart(layers, hidden, rough, units, VERSIONS[1:])]
+    joint = paired(layers, hidden, rough, units).least(box, units.at)
+    return _tighten(found, at, neuron, [*best, joint]), moved
+
+
+def _loose(ends: Bounds) -> tuple[Mask, Mask]:
+    """Where signs are unknown in f and in g."""
+    return (ends.y_low < 0) & (ends.y_high > 0), (ends.z_low < 0) & (ends.z_high > 0)
+
+
+def _both_sides(at: Indices, neuron: Indices) -> Units:
+    return Units(np.tile(neuron, 2), np.repeat([1.0, -1.0], len(at)), np.tile(at, 2))
+
+
+def _apart(
+    layers: list[Layered], hidden: list[Hidden], rough: list[Roundings], units: Units, versions: tuple[str, ...]
+) -> tuple[Rows, Rows]:
+    """Neurons of f and of g as rows on the inputs, each through its own network."""
     W, b, V, c = ([getattr(layer, name) for layer in layers] for name in "WbVc")
-    of_f = single(W, b, [each.f for each in hidden], [each.f for each in rough], units, VERSIONS)
-    of_g = single(V, c, [each.g for each in hidden], [each.g for each in rough], units, VERSIONS)
-    of_d = paired(layers, hidden, rough, units)
-    best = [
-        np.fmax.reduce(of_f.least(box, units.at)), np.fmax.reduce(of_g.least(box, units.at)),
-        of_d.least(box, units.at),
-    ]  # fmt: skip
+    return (
+        single(W, b, [each.f for each in hidden], [each.f for each in rough], units, versions),
+        single(V, c, [each.g for each in hidden], [each.g for each in rough], units, versions),
+    )
+
+
+def _tighten(ends: Bounds, at: Indices, neuron: Indices, best: list[Floats]) -> Bounds:
+    """The bounds with better ones of some neurons and of their negatives: of f, of g and perhaps of the difference."""
     tighter = [end.copy() for end in ends]
     for which, least in enumerate(best):
         low, high = tighter[2 * which], tighter[2 * which + 1]
         low[at, neuron] = np.fmax(low[at, neuron], least[: len(at)])
         high[at, neuron] = np.fmin(high[at, neuron], -least[len(at) :])
-    found = Bounds(*tighter).tightened()
-    for rows, low, high in ((of_f, found.y_low, found.y_high), (of_g, found.z_low, found.z_high)):
-        loose = (low[at, neuron] < 0) & (high[at, neuron] > 0)
-        moved[at, neuron] += np.abs(rows.coefficients[0, : len(at)]) * box.radius[at] * loose[:, None]
-    return found, moved
+    return Bounds(*tighter).tightened()
 
 
 def _outputs(
