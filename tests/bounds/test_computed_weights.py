@@ -114,3 +114,20 @@ def test_answers_say_that_weights_were_rounded_in_reading(lawful: Callable[..., 
         assert (COMPUTED in check(path, file).reading.assumed) == rounded, path
         printed = lawful("check", path, file, "--json", code=0).json
         assert (COMPUTED in printed["reading"]["assumed"]) == rounded, path
+
+
+def test_a_network_that_ignores_its_input_is_answered(lawful: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "question.vnnlib"
+    lines = [f"(declare-const X_{i} Real)(assert (>= X_{i} 0))(assert (<= X_{i} 1))" for i in range(SIDE * SIDE)]
+    held = {"c": np.array([[1.0, 2.0]])}
+    path = _save(tmp_path / "constant.onnx", [helper.make_node("Add", ["c", "c"], ["y"])], held, 2)
+    for bound, code in ((1.5, 1), (2.5, 0)):
+        file.write_text(
+            "\n".join([*lines, f"(declare-const Y_0 Real)(declare-const Y_1 Real)(assert (>= Y_0 {bound}))"])
+        )
+        lawful("check", path, file, "--certificate", tmp_path / "proof.json", code=code)
+        lawful("verify", tmp_path / "proof.json", path, "--drop-useless", code=0)
+    other = _save(tmp_path / "other.onnx", [helper.make_node("Identity", ["c"], ["y"])], held, 2)
+    assert float(distance(path, other, "-1,1").lower) == 2
+    assert check(path, monotone="+0,-1", box="-1,1").status == "holds"
+    assert "does not come from its input" in lawful("laws", path, code=2).stderr

@@ -62,6 +62,7 @@ class ScalarGraph(AbstractDomain[Entry]):
     assembly: Assembly
     batch: int  # samples along the first axis of the input; 0 if the input is one sample
     frozen: Collection[str] = ()  # parameters that do not train
+    may_be_constant: bool = False  # whether an output that ignores the input is one
     entangled: list[str] = field(default_factory=list)
     computed: bool = False
     used: Counter[str] = field(default_factory=Counter)
@@ -269,7 +270,7 @@ class ScalarGraph(AbstractDomain[Entry]):
     def result(self, node: Node, entry: Entry) -> Value:
         """The entries of one sample of an output."""
         if isinstance(entry, Fixed):
-            raise InvalidNetwork("does not come from its input")
+            return self._constant(node, entry)
         forms = self._forms(entry)
         if self.batch and forms.axis != 0:
             raise self._refused(node, "does not keep the batch apart: it mixes the samples of a batch")
@@ -277,6 +278,18 @@ class ScalarGraph(AbstractDomain[Entry]):
         if not value.weighted:
             self.entangled.append("the outputs are neurons themselves, by weights that do not train")
         return value
+
+    def _constant(self, node: Node, numbers: Fixed) -> Value:
+        """An output that ignores the input: biases alone."""
+        if not self.may_be_constant:
+            raise InvalidNetwork("does not come from its input")
+        self._use(numbers)
+        self.computed = True  # constants were folded before, and roundings with them
+        array = np.asarray(numbers.numbers, dtype=np.float64)
+        array = self._alike(node, array, 0) if self.batch else array
+        none, bias = np.zeros(0), array.ravel()
+        start = np.zeros(len(bias) + 1, dtype=np.intp)
+        return Value(array.shape, start, none.astype(np.intp), none, bias, np.ones(len(bias), dtype=bool), True)
 
     def _forms(self, entry: Entry) -> Forms:
         """The entries as forms: a bend that is used is made, once."""
