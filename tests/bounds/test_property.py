@@ -175,6 +175,44 @@ def test_a_side_without_a_double_has_a_rational_witness(lawful: Callable[..., An
         lawful("verify", proof, code=code)
 
 
+def test_a_single_point_is_decided_by_its_outputs() -> None:
+    """No rounding is in the way: the outputs at a point are rationals, for the maker and for the checker."""
+    network, tenth = Mlp([[[3.0], [-1.0]], [[1.0, 1.0]]]), Fraction(1, 10)  # 0.3 at 0.1, which is no double
+
+    def check_point(bound: Fraction, strict: bool) -> Any:
+        case = (ForbiddenHalfSpace((Fraction(1),), (), bound, strict),)
+        return check_regions(network, [ForbiddenRegion((tenth,), (tenth,), (case,))])
+
+    value = Fraction(3, 10)
+    assert check_point(value, strict=False).status == "violated"
+    assert check_point(value - Fraction(1, 10**40), strict=False).status == "holds"
+    held = check_point(value, strict=True)
+    assert held.status == "holds"
+    proof = certificate_of_check(held, network)
+    assert proof["proofs"] == [None]
+    assert verify(proof, network).facts["nodes"] == 1
+    region = proof["regions"][0]
+    for forged in (
+        region | {"box": [["1/10", "1/5"]]},
+        region | {"forbidden": [[region["forbidden"][0][0] | {"strict": False}]]},
+        region | {"forbidden": [[]]},
+    ):
+        with pytest.raises(CertificateError):
+            verify(proof | {"regions": [forged]})
+
+
+def test_a_case_without_conditions_is_every_input() -> None:
+    """An input shows that it occurs, and nothing can show that it does not."""
+    network, box = Mlp([[[1.0]], [[1.0]]]), (np.zeros(1), np.ones(1))
+    everything = certificate_of_check(ask(network, box, [[]]), network)
+    assert "into any outputs" in verify(everything, network).statement
+    never = [[ForbiddenHalfSpace((Fraction(1),), (), Fraction(-1), strict=False)]]
+    proof = certificate_of_check(ask(network, box, never), network)
+    for forged in ([[]], [[], *proof["regions"][0]["forbidden"]]):
+        with pytest.raises(CertificateError):
+            verify(proof | {"regions": [proof["regions"][0] | {"forbidden": forged}]})
+
+
 def test_graphs_in_certificates_are_read_strictly() -> None:
     """A network with a skip is held by its edges; every defect of a graph is refused."""
     network = Architecture.parse("2-3-3-1 relu bias skip(0,2)").initialise(seed=0)
@@ -218,8 +256,9 @@ def test_convolutions_pooling_and_skips(monkeypatch: pytest.MonkeyPatch) -> None
     assert np.allclose(network.evaluate(points), outputs)
     least = Fraction(float(outputs[:, 0].min()))
     for density in (0.08, 1.0):  # the usual bound, and every matrix sparse
-        monkeypatch.setattr("lawful.bounds.split.layers.SPARSE", density)
-        monkeypatch.setattr("lawful.bounds.split.layers.LEAST_ENTRIES", 1)
+        for place in ("lawful.bounds.layers", "lawful.verify.bounds.network"):
+            monkeypatch.setattr(f"{place}.SPARSE", density)
+            monkeypatch.setattr(f"{place}.LEAST_ENTRIES", 1)
         box = -np.ones(36), np.ones(36)
         for bound, statuses in ((least - 10, {"holds"}), (least, {"violated"}), (least - Fraction(1, 10), None)):
             space = ForbiddenHalfSpace((Fraction(1), Fraction(0)), (), bound, strict=False)

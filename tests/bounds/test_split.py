@@ -28,7 +28,7 @@ from lawful.network import Dag, Mlp
 from lawful.network.digest import digest
 from lawful.network.validity import Role
 from lawful.verify import verify
-from lawful.verify.bounds.dense import read_dense
+from lawful.verify.bounds.packed import read_packed
 
 
 def as_dag(layers: tuple[Layer, ...]) -> Dag:
@@ -242,7 +242,7 @@ def test_the_digest_of_packed_layers_is_that_of_the_graph() -> None:
     rng = np.random.default_rng(0)
     for biases in ([None, None, None], [np.ones(3), None, -np.zeros(2)], [np.ones(3), np.ones(4), np.ones(2)]):
         network = Mlp([rng.normal(size=(3, 2)), np.zeros((4, 3)), rng.normal(size=(2, 4))], biases, slopes=[0.0, 0.25])
-        assert read_dense(json.loads(json.dumps(packed_network(network)))).digest == digest(network)
+        assert read_packed(json.loads(json.dumps(packed_network(network)))).digest == digest(network)
 
 
 SPEC = "(declare-const X_0 Real)(declare-const X_1 Real)(declare-const Y_0 Real)\n"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lawful import CertificateError, NotACertificate, Unsupported
-from lawful.verify.bounds.dense import read_dense
+from lawful.verify.bounds.packed import read_packed
 from lawful.verify.core.dag import read_dag, read_mlp, read_network
 from lawful.verify.core.tensors import read_tensor, weights_digest
 from lawful.verify.invariant_set.balances import read_graph
@@ -48,7 +48,7 @@ def signed(proof: Proof) -> Proof:
                     for key, others in (("before", proof["others"]), ("after", kept))
                 ]
             case "specification":
-                about = [read_dense(proof["network"]).digest]
+                about = [read_packed(proof["network"]).digest]
             case "monotone":
                 network = proof["network"]
                 about = [read_network(network).digest()]

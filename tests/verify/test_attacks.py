@@ -20,7 +20,7 @@ from lawful.errors import CertificateError, Unsupported
 from lawful.pruning.channels import prune_channels
 from lawful.pruning.channels.certificate import certificate as channels_certificate
 from lawful.verify import verify
-from lawful.verify.bounds.dense import read_dense
+from lawful.verify.bounds.packed import read_packed
 from lawful.verify.core.checkpoint import tensors_digest
 from lawful.verify.core.tensors import weights_digest
 
@@ -298,7 +298,7 @@ def test_a_huge_box_under_tiny_weights_does_not_underflow() -> None:
     condition = {"outputs": [[0, "-1"]], "inputs": [], "bound": f"-1/{10**31}", "strict": False}
     tree = {"splits": [0], "middles": [], "slopes": _table([0], "u1"), "pushes": _table([0], "<f4"),
             "weights": _table([1], "<f4"), "rounds": 0, "tuned": []}  # fmt: skip
-    proof = {"kind": "specification", "version": 2, "about": [read_dense(network).digest], "network": network,
+    proof = {"kind": "specification", "version": 2, "about": [read_packed(network).digest], "network": network,
              "regions": [{"box": [["0", str(10**300)]], "forbidden": [[condition]]}], "input": None,
              "proofs": [tree]}  # fmt: skip
     with pytest.raises(CertificateError, match="the box is too large"):
@@ -311,12 +311,12 @@ def test_layers_of_zeros_are_counted_together() -> None:
     zeros = _table(np.zeros((3000, 3000)), "<f8")
     layers = [{"shape": [3000, 3000], "weights": zeros, "bias": None}] * 10
     with pytest.raises(Unsupported, match="more than 40,000,000 numbers"):
-        read_dense({"layers": layers, "slopes": [0.0] * 9})
+        read_packed({"layers": layers, "slopes": [0.0] * 9})
 
 
 def test_a_case_without_conditions_is_no_question() -> None:
     network = {"layers": [{"shape": [1, 1], "weights": _table([1.0], "<f8"), "bias": None}], "slopes": []}
-    proof = {"kind": "specification", "version": 2, "about": [read_dense(network).digest], "network": network,
+    proof = {"kind": "specification", "version": 2, "about": [read_packed(network).digest], "network": network,
              "regions": [{"box": [["0", "1"]], "forbidden": [[]]}], "input": [0.5], "proofs": None}  # fmt: skip
     with pytest.raises(CertificateError, match="every input"):
         verify(json.dumps(proof))
@@ -346,7 +346,7 @@ def test_bounding_the_whole_box_of_a_deep_network_is_counted() -> None:
             "pushes": _table(np.zeros(120_000), "<f4"), "weights": _table([1], "<f4"), "rounds": 0,
             "tuned": []}  # fmt: skip
     region = {"box": [["-1", "1"]] * 50, "forbidden": [[condition]]}
-    proof = {"kind": "specification", "version": 2, "about": [read_dense(network).digest], "network": network,
+    proof = {"kind": "specification", "version": 2, "about": [read_packed(network).digest], "network": network,
              "regions": [region], "input": None, "proofs": [tree]}  # fmt: skip
     with pytest.raises(Unsupported, match="would take about"):
         verify(json.dumps(proof))

@@ -16,9 +16,12 @@ from forging import REFUSED, Proof, changed, signed
 from lawful import Architecture, CertificateError, Dag, Mlp
 from lawful.bounds.certificate import certificate
 from lawful.bounds.distance import distance
+from lawful.bounds.slopes import Growth
+from lawful.fibers.monotone import certificate_of_monotone, check_monotone
 from lawful.verify import verify
 from lawful.verify.bounds.boxes import bounded
-from lawful.verify.bounds.layers import Places, deepened, plain_layers, shared_layers
+from lawful.verify.bounds.network import pack
+from lawful.verify.bounds.pair import Places, deepen, share_layers
 from lawful.verify.core.dag import dag_of
 
 
@@ -101,9 +104,10 @@ def test_integer_bounds_hold_every_sample(seed: int) -> None:
     widths = tuple(int(n) for n in rng.integers(1, 7, size=int(rng.integers(2, 5))))
     first = random_mlp(rng, widths, [0.0, 0.3, 1.0][seed % 3])
     second = moved(first, rng, 10.0 ** rng.integers(-6, 1))
-    layers = [plain_layers(dag_of(network)) for network in (first, second)]
-    matches = [Places(range(n), rng.permutation(n).tolist(), [Fraction(3, 7)] * n) for n in widths[1:-1]]
-    shared = shared_layers(*(deepened(each, len(layers[0]), widths[0]) for each in layers), matches, widths[0])  # type: ignore[call-arg]
+    layers = [pack(dag_of(network)).layers for network in (first, second)]
+    matches = [Places(np.arange(n), rng.permutation(n), np.full(n, 3 / 7)) for n in widths[1:-1]]
+    ours, theirs = (deepen(each, len(layers[0])) for each in layers)
+    shared = share_layers(ours, theirs, matches, widths[0])
     low = rng.normal(size=widths[0])
     high = low + 10.0 ** rng.integers(-3, 1)
     box = [(Fraction(a), Fraction(b)) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
@@ -143,6 +147,27 @@ def test_forgeries_are_rejected(proof: Proof, name: str) -> None:
     FORGERS[name](forged)
     with pytest.raises(REFUSED):
         verify(forged if name == "another digest" else signed(forged))
+
+
+def test_factors_that_underflow_hide_nothing() -> None:
+    """`w relu(v x)` reaches 1000 on the box; with a factor 1e-165 for the neuron, v underflows to nothing."""
+    first, second = Mlp([[[1e-160]], [[0.0]]]), Mlp([[[1e-160]], [[1e143]]])
+    given = certificate(distance(first, second, ([0.0], [1e20]), seconds=1.0), first, second)
+    assert verify(given).facts["upper"] >= 1000
+    for scale in (1e-165, 1e-308, 5e-324, 1e300):
+        match = {"first": [-1, 0], "second": [0, -1], "scale": [scale, 1.0]}
+        with pytest.raises(REFUSED):
+            verify(signed(given | {"matching": [match], "upper": "1", "tree": [0], "spectral": None, "lower": None}))
+
+
+def test_slopes_that_underflow_keep_their_sign() -> None:
+    """Slope 0.6 · (5e-324 · 1e308 - 6.6e-16) is negative: 0.6 · 5e-324 rounds up to 5e-324."""
+    network = Mlp([[[5e-324], [1.0]], [[1e308, -6.6e-16]]], slopes=0.6)
+    growth = [Growth(0, rising=True)]
+    assert check_monotone(network, ([-1.0], [-0.5]), growth, seconds=1.0).status != "holds"
+    falls = certificate_of_monotone(check_monotone(network, ([-1.0], [-0.5]), growth, seconds=1.0), network)
+    with pytest.raises(REFUSED):
+        verify(falls | {"inputs": None, "tree": [0], "regions": []})
 
 
 def test_the_certificate_is_about_its_networks(proof: Proof, pair: tuple[Mlp, Mlp]) -> None:

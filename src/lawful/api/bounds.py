@@ -12,15 +12,13 @@ from numpy.typing import ArrayLike
 
 from lawful.api.inputs import BOX, BOX_ASSUMED, ReadOptions, open_options
 from lawful.api.two_networks import TwoNetworks
-from lawful.api.verification.checks import check_network
-from lawful.api.verification.several import assign, check_several, is_about_several, joint_question
+from lawful.api.verification.checks import check_growth, need_one_question
+from lawful.api.verification.several import check_file
 from lawful.bounds.distance import distance as bound_distance
 from lawful.bounds.property import PropertyCheck
 from lawful.bounds.result import Distance
-from lawful.errors import LawfulError
 from lawful.fibers.monotone import MonotoneCheck
 from lawful.formats.queries.box import box_of
-from lawful.formats.queries.vnnlib import read_vnnlib
 from lawful.sources.opening import Source, open_graph
 from lawful.sources.provenance import read_as, with_provenance
 
@@ -90,30 +88,18 @@ def check(
     >>> check(Mlp([[[1.0, -1.0]], [[2.0]]]), monotone="+0,-1", box="-1,1").status
     'holds'
     """
+    need_one_question(specification, monotone, box, output)
     options = {**open_options(reading), "drop_useless": True}
-    graph = open_graph(network, **options)
-    if specification is not None and (others or is_about_several(Path(specification))):
-        if monotone is not None or box is not None or output is not None:
-            raise LawfulError("a specification names its own box and outputs")
-        file, graphs = Path(specification), [graph, *(open_graph(each, **options) for each in others)]
-        sources = assign(read_vnnlib(file), [(None, str(at)) for at in range(len(graphs))], file)
-        networks = {name: graphs[int(at)] for name, at in sources.items()}
-        several = check_several(
-            networks, joint_question(file, networks),
+    graphs = [open_graph(each, **options) for each in (network, *others)]
+    if specification is not None:
+        answer = check_file(
+            Path(specification), [(None, str(at)) for at in range(len(graphs))], lambda at: graphs[int(at)],
             seconds=seconds, threads=threads, scheduler=scheduler, seed=seed,
         )  # fmt: skip
-        return with_provenance(several.found, *graphs)
-    where = BOX if box is None and monotone is not None else box
-    answer = check_network(
-        graph,
-        specification,
-        monotone=monotone,
-        box=where,
-        output=output,
-        seconds=seconds,
-        scheduler=scheduler,
-        seed=seed,
-        threads=threads,
-    )
-    answer = with_provenance(answer, graph)
-    return answer if where == box else read_as(answer, *(each.assuming(BOX_ASSUMED) for each in answer.readings))
+        return with_provenance(answer.found, *graphs, exact=True)
+    grown = check_growth(
+        graphs[0], str(monotone), BOX if box is None else box,
+        output=output, seconds=seconds, scheduler=scheduler, seed=seed,
+    )  # fmt: skip
+    grown = with_provenance(grown, graphs[0], exact=True)
+    return grown if box is not None else read_as(grown, *(each.assuming(BOX_ASSUMED) for each in grown.readings))

@@ -15,7 +15,6 @@ from lawful.fibers.regions.domain import Domain
 from lawful.fibers.same import same as same_graphs
 from lawful.fibers.verdict import Verdict, certificate, certified
 from lawful.formats.queries.box import box_of
-from lawful.network.reading import COMPUTED
 from lawful.sources.opening import Model, Source
 from lawful.sources.provenance import read_as
 
@@ -81,8 +80,7 @@ def same_with_evidence(
     found = same_graphs(*graphs, seconds=seconds, seed=seed, **question)
     if plain and (other := _other_answer(networks, found, seed, started)) is not None:
         return other
-    if any(each.computed for each in found.readings):
-        read_as(found, *(each.assuming(COMPUTED) if each.computed else each for each in found.readings))
+    read_as(found, *(each.in_exact_terms() for each in found.readings))
     return found, (lambda: certificate(found, *graphs)) if certified(found) else None
 
 

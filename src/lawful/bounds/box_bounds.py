@@ -1,19 +1,24 @@
-"""Bounds of the difference of two networks on many boxes at once: forms forwards, then backwards where it matters."""
+"""Bounds of the difference of two networks on many boxes at once: intervals, then lines backwards where signs are open.
+
+Idea: layer by layer, intervals from the layer below decide which neurons have an unknown sign; those alone are bounded
+again by substituting lines and planes backwards to the inputs (`crown`), and their relaxations follow from that.
+Invariant: `y_low <= y <= y_high` (f), the same of z (g) and of `d = z − y` for every input of the box, roundings
+included. Cost: one pass backwards for every neuron of unknown sign (Zhang et al., *CROWN*, 2018); the planes around
+a difference are those of Paulsen et al., *NeuroDiff*, 2020.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
-from lawful.bounds import forms as forward
-from lawful.bounds.crown import Box, Hidden, Roundings, Units, both, paired, single, sizes
+from lawful.bounds.crown import Box, Hidden, Roundings, Rows, Units, both, paired, single, sizes
 from lawful.bounds.pair import Layered, NetworkPair
-from lawful.bounds.planes import ULP, Bounds, Planes, known_below, planes
-from lawful.network.relaxation import Lines, lines
-from lawful.types import Floats, Mask
+from lawful.bounds.planes import ULP, Bounds, known_below, planes
+from lawful.network.relaxation import lines
+from lawful.types import Floats, Indices, Mask
 
-Relaxation = TypeVar("Relaxation", Lines, Planes)
 VERSIONS = ("low", "flat", "high")
 MOST_BOXES = 32
 MOST_NUMBERS = 4_000_000  # in one of some twenty arrays
@@ -31,106 +36,145 @@ class BoxBounds(NamedTuple):
 
 
 def boxes_together(pair: NetworkPair) -> int:
-    """How many boxes to bound at a time: many, unless their forms would fill the memory."""
+    """How many boxes to bound at a time: many, unless their rows would fill the memory."""
     width = max(int(max(layer.W.shape)) for layer in pair.layers)
     return max(1, min(MOST_BOXES, MOST_NUMBERS // (width * (1 + pair.inputs))))
 
 
 def bound(pair: NetworkPair, low: Floats, high: Floats) -> BoxBounds:
     """Sound bounds over boxes given by their corners, of shape (boxes, n)."""
-    with np.errstate(all="ignore"):
-        return _bound(pair, low, high, [])
+    return bound_with_hidden(pair, low, high)[0]
 
 
 def bound_with_hidden(pair: NetworkPair, low: Floats, high: Floats) -> tuple[BoxBounds, list[Bounds]]:
-    """The same, and what is known of every hidden layer, of shape (neurons, boxes)."""
-    known: list[Bounds] = []
+    """The same, and what is known of every hidden layer, of shape (boxes, neurons)."""
     with np.errstate(all="ignore"):
-        return _bound(pair, low, high, known), known
+        return _bound(pair, low, high)
 
 
-def hidden_bounds(pair: NetworkPair, low: Floats, high: Floats) -> list[Bounds]:
-    """What is known of every hidden layer on one box, of shape (neurons,)."""
-    _, known = bound_with_hidden(pair, low[None], high[None])
-    return [Bounds(*(end[:, 0] for end in each)) for each in known]
-
-
-def _bound(pair: NetworkPair, low: Floats, high: Floats, known: list[Bounds]) -> BoxBounds:
+def _bound(pair: NetworkPair, low: Floats, high: Floats) -> tuple[BoxBounds, list[Bounds]]:
     centre = low / 2 + high / 2
     radius = np.maximum(high - centre, centre - low)
     box = Box(centre, radius + ULP * np.abs(radius))
-    values = forward.start(*box)
+    nothing = np.zeros_like(low)
+    entering = Bounds(low, high, low, high, nothing, nothing)
+    known: list[Bounds] = []
     hidden: list[Hidden] = []
     rough: list[Roundings] = []
     layers: list[Layered] = []
-    moved: list[Floats] = []
-    below: Mask | None = None
+    moves: list[Floats] = []
+    live: Mask | None = None
     for number, whole in enumerate(pair.layers):
-        layer = whole if below is None else whole.hearing(below)
-        forms = forward.affine(layer, values, number == 0)
-        found = forward.bounds_of(forms).tightened()
-        rough.append(sizes(layer, hidden[-1] if hidden else None, box))
+        layer = whole if live is None else whole.hearing(live)
         layers.append(layer)
+        rough.append(sizes(layer, hidden[-1] if hidden else None, box))
+        ends = _sum_intervals(layer, entering, rough[-1]).tightened()
         if number == len(pair.layers) - 1:
-            return _outputs(layers, box, hidden, rough, found, moved)
-        if number:
-            found = _refined(layers, hidden, rough, box, found)
-        known.append(found)
-        below = ~((found.y_high <= 0) & (found.z_high <= 0) & (layer.slopes == 0)[:, None]).all(axis=1)
-        layers[-1], rough[-1], forms, found = _without(below, layer, rough[-1], forms, found)
-        moved.append(forward.moves(forms, found))
-        slopes = layers[-1].slopes[:, None]
-        f, g = lines(found.y_low, found.y_high, slopes), lines(found.z_low, found.z_high, slopes)
-        values = forward.activated(forms, found, f, g, slopes)
-        hidden.append(Hidden(_turned(f), _turned(g), _turned(planes(found, f, g, slopes))))
+            return _outputs(layers, box, hidden, rough, ends, moves), known
+        ends, moved = _refine(layers, hidden, rough, box, ends)
+        known.append(ends)
+        # Neurons that are zero in both networks on all of these boxes send nothing, exactly.
+        live = ~((ends.y_high <= 0) & (ends.z_high <= 0) & (layer.slopes == 0)).all(axis=0)
+        if not live.all():
+            layers[-1], rough[-1] = layer.only(live), Roundings(*(each[:, live] for each in rough[-1]))
+            ends, moved = Bounds(*(end[:, live] for end in ends)), moved[:, live]
+        moves.append(moved)
+        slopes = layers[-1].slopes
+        f, g = lines(ends.y_low, ends.y_high, slopes), lines(ends.z_low, ends.z_high, slopes)
+        hidden.append(Hidden(f, g, planes(ends, f, g, slopes)))
+        entering = activated(ends, slopes)
     raise AssertionError("a pair has at least one layer")
 
 
-def _without(
-    live: Mask, layer: Layered, rough: Roundings, forms: forward.Trio, found: Bounds
-) -> tuple[Layered, Roundings, forward.Trio, Bounds]:
-    """A layer without the neurons that are silent in both networks on all of these boxes: they send exactly zero."""
-    if live.all():
-        return layer, rough, forms, found
-    kept = [forward.Form(form.low[:, live], form.high[:, live]) for form in forms]
+def _sum_intervals(layer: Layered, entering: Bounds, rough: Roundings) -> Bounds:
+    """`y = W h + b`, `z = V k + c`, `z − y = V (k − h) + E h + e` from intervals of what enters."""
+    size_W, size_V, size_E = layer.sizes
+    (h, h_width), (k, k_width), (D, D_width) = (
+        (low / 2 + high / 2, high / 2 - low / 2) for low, high in zip(entering[::2], entering[1::2], strict=True)
+    )
+    y, y_width = h @ layer.W.T + layer.b, h_width @ size_W.T + rough.f
+    z, z_width = k @ layer.V.T + layer.c, k_width @ size_V.T + rough.g
+    d = D @ layer.V.T + h @ layer.E.T + layer.e
+    d_width = D_width @ size_V.T + h_width @ size_E.T + rough.difference
+    return Bounds(y - y_width, y + y_width, z - z_width, z + z_width, d - d_width, d + d_width)
+
+
+def activated(ends: Bounds, slopes: Floats) -> Bounds:
+    """Intervals of `φ(y)`, `φ(z)` and their difference, which is d times a slope between φ's two."""
+    on, off = (ends.y_low >= 0) & (ends.z_low >= 0), (ends.y_high <= 0) & (ends.z_high <= 0)
+    least, most = np.where(on, 1.0, slopes), np.where(off, slopes, 1.0)
+    h_low, h_high, k_low, k_high = (np.where(end > 0, end, slopes * end) for end in ends[:4])
+    D_low = np.where(ends.d_low < 0, most, least) * ends.d_low
+    D_high = np.where(ends.d_high > 0, most, least) * ends.d_high
+    D_low, D_high = np.fmax(D_low, k_low - h_high), np.fmin(D_high, k_high - h_low)
+    pairs = ((h_low, -1), (h_high, 1), (k_low, -1), (k_high, 1), (D_low, -1), (D_high, 1))
+    return Bounds(*(end + side * 4 * ULP * np.abs(end) for end, side in pairs))
+
+
+def _refine(
+    layers: list[Layered], hidden: list[Hidden], rough: list[Roundings], box: Box, ends: Bounds
+) -> tuple[Bounds, Floats]:
+    """Backward bounds for the neurons of unknown sign, and how much each input moves these, (boxes, neurons, n).
+
+    On small boxes one version of the lines finds most signs that intervals leave open: only what it leaves open too
+    has the other versions and the planes, which are three quarters of the work.
+    """
+    loose = _loose(ends)
+    if not hidden:
+        (in_f, in_g), radius = loose, box.radius[:, None]
+        moved = np.abs(layers[-1].W) * radius * in_f[..., None] + np.abs(layers[-1].V) * radius * in_g[..., None]
+        return ends, moved
+    moved = np.zeros((*loose[0].shape, box.radius.shape[1]))
+    bends = layers[-1].slopes != 1
+    at, neuron = np.nonzero((loose[0] | loose[1]) & bends)
+    if not len(at):
+        return ends, moved
+    apart = _apart(layers, hidden, rough, _both_sides(at, neuron), VERSIONS[:1])
+    found = _tighten(ends, at, neuron, [rows.least(box, np.tile(at, 2))[0] for rows in apart])
+    loose = _loose(found)
+    for rows, each in zip(apart, loose, strict=True):
+        moved[at, neuron] += np.abs(rows.coefficients[0, : len(at)]) * box.radius[at] * each[at, neuron][:, None]
+    at, neuron = np.nonzero((loose[0] | loose[1]) & bends)
+    if not len(at):
+        return found, moved
+    units = _both_sides(at, neuron)
+    best = [np.fmax.reduce(rows.least(box, units.at)) for rows in _apart(layers, hidden, rough, units, VERSIONS[1:])]
+    joint = paired(layers, hidden, rough, units).least(box, units.at)
+    return _tighten(found, at, neuron, [*best, joint]), moved
+
+
+def _loose(ends: Bounds) -> tuple[Mask, Mask]:
+    """Where signs are unknown in f and in g."""
+    return (ends.y_low < 0) & (ends.y_high > 0), (ends.z_low < 0) & (ends.z_high > 0)
+
+
+def _both_sides(at: Indices, neuron: Indices) -> Units:
+    return Units(np.tile(neuron, 2), np.repeat([1.0, -1.0], len(at)), np.tile(at, 2))
+
+
+def _apart(
+    layers: list[Layered], hidden: list[Hidden], rough: list[Roundings], units: Units, versions: tuple[str, ...]
+) -> tuple[Rows, Rows]:
+    """Neurons of f and of g as rows on the inputs, each through its own network."""
+    W, b, V, c = ([getattr(layer, name) for layer in layers] for name in "WbVc")
     return (
-        layer.only(live),
-        Roundings(*(each[:, live] for each in rough)),
-        forward.Trio(*kept),
-        Bounds(*(end[live] for end in found)),
+        single(W, b, [each.f for each in hidden], [each.f for each in rough], units, versions),
+        single(V, c, [each.g for each in hidden], [each.g for each in rough], units, versions),
     )
 
 
-def _turned(arrays: Relaxation) -> Relaxation:
-    """From (neurons, boxes) to (boxes, neurons)."""
-    return type(arrays)(*(np.ascontiguousarray(array.T) for array in arrays))
-
-
-def _refined(layers: list[Layered], hidden: list[Hidden], rough: list[Roundings], box: Box, found: Bounds) -> Bounds:
-    """Backward bounds for the neurons of unknown sign."""
-    y_low, y_high, z_low, z_high, _, _ = found
-    bent = ((y_low < 0) & (y_high > 0)) | ((z_low < 0) & (z_high > 0))
-    bent &= (layers[-1].slopes != 1)[:, None]
-    at, neuron = np.nonzero(bent.T)
-    if not len(at):
-        return found
-    units = Units(np.tile(neuron, 2), np.repeat([1.0, -1.0], len(at)), np.tile(at, 2))
-    W, b, V, c = ([getattr(layer, name) for layer in layers] for name in "WbVc")
-    f, g = [each.f for each in hidden], [each.g for each in hidden]
-    f_rough, g_rough = [each.f for each in rough], [each.g for each in rough]
-    of_y = np.fmax.reduce(single(W, b, f, f_rough, units, VERSIONS).least(box, units.at))
-    of_z = np.fmax.reduce(single(V, c, g, g_rough, units, VERSIONS).least(box, units.at))
-    of_d = paired(layers, hidden, rough, units).least(box, units.at)
-    ends = [end.copy() for end in found]
-    for which, best in enumerate((of_y, of_z, of_d)):
-        place = neuron, at
-        ends[2 * which][place] = np.fmax(ends[2 * which][place], best[: len(at)])
-        ends[2 * which + 1][place] = np.fmin(ends[2 * which + 1][place], -best[len(at) :])
-    return Bounds(*ends).tightened()
+def _tighten(ends: Bounds, at: Indices, neuron: Indices, best: list[Floats]) -> Bounds:
+    """The bounds with better ones of some neurons and of their negatives: of f, of g and perhaps of the difference."""
+    tighter = [end.copy() for end in ends]
+    for which, least in enumerate(best):
+        low, high = tighter[2 * which], tighter[2 * which + 1]
+        low[at, neuron] = np.fmax(low[at, neuron], least[: len(at)])
+        high[at, neuron] = np.fmin(high[at, neuron], -least[len(at) :])
+    return Bounds(*tighter).tightened()
 
 
 def _outputs(
-    layers: list[Layered], box: Box, hidden: list[Hidden], rough: list[Roundings], found: Bounds, moved: list[Floats]
+    layers: list[Layered], box: Box, hidden: list[Hidden], rough: list[Roundings], ends: Bounds, moves: list[Floats]
 ) -> BoxBounds:
     boxes, outputs = len(box.centre), len(layers[-1].W)
     each, signs = np.tile(np.arange(outputs), 2 * boxes), np.tile(np.repeat([1.0, -1.0], outputs), boxes)
@@ -139,16 +183,11 @@ def _outputs(
     joint = paired(layers, hidden, rough, units, heard)
     apart = both(layers, hidden, rough, units)
     best = np.fmax(joint.least(box, units.at), apart.least(box, units.at)).reshape(boxes, 2, outputs)
-    low, high = np.fmax(found.d_low.T, best[:, 0]), np.fmin(found.d_high.T, -best[:, 1])
-    low, high = known_below(low), -known_below(-high)
+    low, high = known_below(np.fmax(ends.d_low, best[:, 0])), -known_below(-np.fmin(ends.d_high, -best[:, 1]))
     worst = np.concatenate([low, -high], axis=1).argmin(axis=1) + np.arange(boxes) * 2 * outputs
     slant = np.abs(joint.coefficients).reshape(boxes, 2 * outputs, -1).sum(axis=1) * box.radius
     smear = np.zeros_like(box.centre)
-    for weight, move in zip(reversed(heard), moved, strict=True):
-        smear += np.einsum("inb,bn->bi", move, weight[worst])
-    return BoxBounds(low, high, smear, slant, _corner(box, joint.coefficients[worst]))
-
-
-def _corner(box: Box, coefficients: Floats) -> Floats:
-    """Where a linear function is least."""
-    return np.asarray(box.centre - box.radius * np.sign(coefficients))
+    for weight, moved in zip(reversed(heard), moves, strict=True):
+        smear += np.einsum("bni,bn->bi", moved, weight[worst])
+    corner = box.centre - box.radius * np.sign(joint.coefficients[worst])  # where the bound's linear function is least
+    return BoxBounds(low, high, smear, slant, corner)

@@ -14,7 +14,6 @@ from threadpoolctl import threadpool_limits
 from lawful.bounds.layers import Layer
 from lawful.bounds.split.attack import attack
 from lawful.bounds.split.halving import halve
-from lawful.bounds.split.layers import keep_sparse
 from lawful.bounds.split.question import BoxQuestion, ForbiddenRegion, Replay, cases_of
 from lawful.bounds.split.search import MORE_NODES, HalvingSearch, PhaseSearch, SearchOutcome, TreeSearch
 from lawful.bounds.split.tree import SplitTree
@@ -30,7 +29,9 @@ MOST_HALVED = 12  # inputs: 30 and more (sat_relu, mnist_fc) are never decided b
 
 
 class RegionAnswer(NamedTuple):
-    """An input that shows that something forbidden occurs, or a proof that it does not, or neither."""
+    """An input that shows that something forbidden occurs, or a proof that it does not, or neither, and then `why`.
+
+    A single point that is not forbidden has no proof: the checker evaluates it as well."""
 
     input: Floats | None
     proof: SplitTree | None
@@ -51,12 +52,14 @@ def decide(
 ) -> RegionAnswer:
     """Search the least box of doubles around a region until it is decided or time is up."""
     started, box = time.monotonic(), region.outward()
+    if region.low == region.high:  # its one input decides, in rationals
+        point = replay(box[0])
+        return RegionAnswer(point, None, 1, False, "")
     if not all(region.forbidden):  # a case without conditions: every input of the box is in it
         point = replay(box[0] / 2 + box[1] / 2)
         return RegionAnswer(point, None, 0, False, "the exact box contains no double")
-    cases = cases_of(region.forbidden, len(box[0]), len(layers[-1].weight))
-    stored = tuple(layer._replace(weight=keep_sparse(layer.weight)) for layer in layers)
-    question = BoxQuestion(stored, *box, cases)
+    cases = cases_of(region.forbidden, len(box[0]), len(layers[-1].bias))
+    question = BoxQuestion(layers, *box, cases)
     few = len(box[0]) <= MOST_HALVED
     with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
         try:

@@ -107,7 +107,7 @@ def distance(
         question, norm, low, high, time.monotonic() - started, interrupted, pair, spectral,
         ended == "stalled",
     )  # fmt: skip
-    return with_provenance(found, *networks)
+    return with_provenance(found, *networks, exact=True)
 
 
 def bound_of_difference(

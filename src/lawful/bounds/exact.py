@@ -32,11 +32,11 @@ def exact_outputs(layers: tuple[Layer, ...], point: Floats | Sequence[Fraction])
     """
     values, power, divisor = _rationals(point)
     for weight, bias, slopes in layers:
-        rows, columns = np.nonzero(weight)
-        entries, one = _integers(weight[rows, columns])
+        rows, columns = weight.nonzero()
+        entries, one = _integers(np.asarray(weight[rows, columns]))
         shifts, two = _integers(bias)
         power += one
-        summed = np.zeros(len(weight), dtype=object)
+        summed = np.zeros(len(bias), dtype=object)
         np.add.at(summed, rows, entries * values[columns])
         common = min(power, two)
         summed = summed * (1 << (power - common)) + shifts * (divisor << (two - common))

@@ -37,7 +37,7 @@ class PropertyCheck(Shown):
     seconds: float
     interrupted: bool
     regions: tuple[ForbiddenRegion, ...]  # all that is forbidden, exactly
-    proofs: tuple[SplitTree, ...] = ()  # one for each of them, if it holds
+    proofs: tuple[SplitTree | None, ...] = ()  # one for each of them, if it holds; a single point needs none
     why: str = ""  # nothing was decided, or nothing had to be
     exact_input: tuple[Fraction, ...] | None = None  # `input` is near it: a side such as [0.1, 0.1] has no double
 
@@ -64,11 +64,11 @@ def check_regions(
     'holds'
     """
     started = time.monotonic()
-    layers = layers_of(network)
-    outputs = len(layers[-1].weight)
+    layers = layers_of(network, sparse=True)
+    outputs = len(layers[-1].bias)
     if any(len(space.outputs) != outputs for region in regions for case in region.forbidden for space in case):
         raise LawfulError(f"the specification is not about {outputs} outputs")
-    proofs: list[SplitTree] = []
+    proofs: list[SplitTree | None] = []
     status: Literal["holds", "undecided"] = "holds"
     boxes, interrupted, why = 0, False, ""
     for number, region in enumerate(regions):
@@ -85,7 +85,7 @@ def check_regions(
             x, spent = region.move_inside(answer.input), time.monotonic() - started
             values, near = tuple(exact_outputs(layers, x)), np.array([float(value) for value in x])
             return PropertyCheck("violated", near, values, boxes, spent, interrupted, tuple(regions), exact_input=x)
-        if answer.proof is None:
+        if answer.proof is None and answer.why:
             status, why = "undecided", why or answer.why
         else:
             proofs.append(answer.proof)

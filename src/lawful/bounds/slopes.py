@@ -36,20 +36,20 @@ def slope_bounds(
     with np.errstate(all="ignore"):
         found, hidden = bound_with_hidden(pair, low, high)
         below, above = _slopes(pair, hidden, [each.input for each in directions], len(low))
-    below, above = below[:, outputs], above[:, outputs]
-    wanted = np.stack([below[d] if each.rising else -above[d] for d, each in enumerate(directions)])
-    columns = np.where(np.isnan(wanted), -np.inf, wanted).reshape(-1, len(low)).T
+    ways = [below[:, at] if each.rising else -above[:, at] for at, each in enumerate(directions)]
+    wanted = np.concatenate([way[:, outputs] for way in ways], axis=1)
+    columns = np.where(np.isnan(wanted), -np.inf, wanted)
     return BoxBounds(columns, columns, found.smear, found.slant, low / 2 + high / 2)
 
 
 def _slopes(pair: NetworkPair, hidden: list[Bounds], inputs: list[int], boxes: int) -> tuple[Floats, Floats]:
-    """Lower and upper bounds of the slopes of all outputs, of shape (directions, outputs, boxes)."""
-    low = high = np.repeat(pair.layers[0].V[:, inputs].T[:, :, None], boxes, axis=2)
+    """Lower and upper bounds of the slopes of all outputs, of shape (boxes, directions, outputs)."""
+    low = high = np.repeat(pair.layers[0].V[:, inputs].T[None], boxes, axis=0)
     for below, layer, known in zip(pair.layers[:-1], pair.layers[1:], hidden, strict=True):
-        least = np.where(known.z_low >= 0, 1.0, below.slopes[:, None])
-        most = np.where(known.z_high <= 0, below.slopes[:, None], 1.0)
+        least = np.where(known.z_low >= 0, 1.0, below.slopes)[:, None]
+        most = np.where(known.z_high <= 0, below.slopes, 1.0)[:, None]
         low, high = _times(low, least, most), -_times(-high, least, most)
-        low, high = _summed(layer.V, low, high), -_summed(layer.V, -high, -low)
+        low, high = _sum_below(layer.V, low, high), -_sum_below(layer.V, -high, -low)
     return low, high
 
 
@@ -57,15 +57,16 @@ def _times(low: Floats, least: Floats, most: Floats) -> Floats:
     """Lower bounds of the product of numbers at least `low` with factors between two nonnegative ones."""
     factor = np.where(low < 0, most, least)
     product = low * factor
-    product = np.where((factor == 0) | (factor == 1), product, product - 4 * ULP * np.abs(product))
-    return np.asarray(np.where((low < 0) & (factor > 0), np.minimum(product, -TINY), product))
+    # What underflows is taken off as well: weights above may be as large as doubles are.
+    rounded = np.where((factor == 0) | (factor == 1), 0.0, 4 * ULP * np.abs(product) + TINY)
+    return np.asarray(np.where((low < 0) & (factor > 0), product - rounded, np.maximum(product - rounded, 0.0)))
 
 
-def _summed(matrix: Floats, low: Floats, high: Floats) -> Floats:
+def _sum_below(matrix: Floats, low: Floats, high: Floats) -> Floats:
     """Lower bounds of `matrix @ v` for `low <= v <= high`: what pulls up and what pulls down are summed apart."""
-    positive, negative = np.maximum(matrix, 0.0), np.maximum(-matrix, 0.0)
-    up = positive @ np.maximum(low, 0.0) + negative @ np.maximum(-high, 0.0)
-    down = positive @ np.maximum(-low, 0.0) + negative @ np.maximum(high, 0.0)
-    pulled = (positive > 0).astype(np.float64) @ (low < 0) + (negative > 0).astype(np.float64) @ (high > 0) > 0
+    positive, negative = np.maximum(matrix, 0.0).T, np.maximum(-matrix, 0.0).T
+    up = np.maximum(low, 0.0) @ positive + np.maximum(-high, 0.0) @ negative
+    down = np.maximum(-low, 0.0) @ positive + np.maximum(high, 0.0) @ negative
+    pulled = (low < 0) @ (positive > 0).astype(np.float64) + (high > 0) @ (negative > 0).astype(np.float64) > 0
     room = 4 * (matrix.shape[1] + 8) * ULP
-    return np.asarray(np.where(pulled, up - down - room * (up + down) - TINY, np.maximum(up * (1 - room), 0.0)))
+    return np.asarray(np.where(pulled, up - down - room * (up + down) - TINY, np.maximum(up * (1 - room) - TINY, 0.0)))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lawful.bounds.box_bounds import hidden_bounds
+from lawful.bounds.box_bounds import activated, bound_with_hidden
 from lawful.bounds.pair import NetworkPair
 from lawful.bounds.planes import ULP, Bounds, largest
 from lawful.network.relaxation import TINY
@@ -51,7 +51,8 @@ def spectral_bound(
     if below is None or len(outputs) * len(below.W) * 2 * below.W.shape[1] > MOST_ENTRIES:
         return None
     with np.errstate(all="ignore"):
-        form = _bilinear(pair, hidden_bounds(pair, *box), box, outputs)
+        _, known = bound_with_hidden(pair, box[0][None], box[1][None])
+        form = _bilinear(pair, [Bounds(*(end[0] for end in ends)) for ends in known], box, outputs)
         if not (np.isfinite(form.matrix).all() and np.isfinite(form.error).all()):
             return None
         p, q = _start(form.matrix)
@@ -142,15 +143,8 @@ def _entering(pair: NetworkPair, known: list[Bounds], box: tuple[Floats, Floats]
     if len(pair.layers) == 2:
         nothing = np.zeros_like(box[0])
         return *box, nothing, nothing
-    ends, slopes = known[-2], pair.layers[-3].slopes
-
-    def bent(values: Floats) -> Floats:
-        return np.maximum(values, 0.0) + slopes * np.minimum(values, 0.0)
-
-    h_low, h_high, k_low, k_high = (bent(ends[at]) for at in range(4))
-    D_low, D_high = np.maximum(-bent(-ends.d_low), k_low - h_high), np.minimum(bent(ends.d_high), k_high - h_low)
-    room = 4 * ULP
-    return tuple(end + sign * room * np.abs(end) for end, sign in ((h_low, -1), (h_high, 1), (D_low, -1), (D_high, 1)))
+    h_low, h_high, _, _, D_low, D_high = activated(known[-2], pair.layers[-3].slopes)
+    return h_low, h_high, D_low, D_high
 
 
 def _start(matrix: Floats) -> tuple[Floats, Floats]:

@@ -61,6 +61,10 @@ class Reading:
         """The same with more assumptions."""
         return replace(self, assumed=(*self.assumed, *(each for each in sentences if each not in self.assumed)))
 
+    def in_exact_terms(self) -> Reading:
+        """The same for an answer that roundings of the network's own weights could change."""
+        return self.assuming(COMPUTED) if self.computed else self
+
     def in_training(self, mode: str) -> Reading:
         """The same for an answer about training: in the mode that was asked for, or in train mode if none was ("")."""
         told = replace(self, assumed=tuple(each for each in self.assumed if each != IN_EVAL))

@@ -14,11 +14,12 @@ Opened = Architecture | Mlp | Dag | ModuleNetwork
 Result = TypeVar("Result")
 
 
-def with_provenance(result: Result, *networks: Opened, trained: str | None = None) -> Result:
+def with_provenance(result: Result, *networks: Opened, trained: str | None = None, exact: bool = False) -> Result:
     """The result, which now says how the networks that it is about were read.
 
     `result.reading` is the network's, or what was read of all of them; `result.readings` has each. An answer about
-    training in the mode `trained` ("train" or "eval"; "" if nobody chose) rests on how normalisation works there.
+    training in the mode `trained` ("train" or "eval"; "" if nobody chose) rests on how normalisation works there, an
+    `exact` one on weights as reading rounded them.
 
     >>> from lawful.invariant_set import components
     >>> components("3-4-2 relu").reading.assumed
@@ -28,7 +29,7 @@ def with_provenance(result: Result, *networks: Opened, trained: str | None = Non
     found = tuple(each for each in readings if each is not None)
     if trained is not None:
         found = tuple(each.in_training(trained) for each in found)
-    return read_as(result, *found)
+    return read_as(result, *(each.in_exact_terms() for each in found) if exact else found)
 
 
 def read_as(result: Result, *found: Reading) -> Result:

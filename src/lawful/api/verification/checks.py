@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from lawful.bounds.property import PropertyCheck, check_regions
@@ -14,43 +13,35 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.fibers.monotone import MonotoneCheck, certificate_of_monotone, check_monotone, read_directions
 from lawful.formats.queries.box import read_box
 from lawful.formats.queries.vnnlib import Variable
-from lawful.formats.specification import ForbiddenBox, Specification, read_specification, regions
+from lawful.formats.specification import ForbiddenBox, Specification, regions
 from lawful.formats.vnnlib_formula import Condition
 from lawful.network import Dag, Mlp
 
 
-def check_network(
+def check_growth(
     network: Mlp | Dag,
-    specification: str | Path | None,
+    monotone: str,
+    box: str,
     *,
-    monotone: str | None,
-    box: str | None,
     output: int | None,
     seconds: float,
-    scheduler: str | None,
-    seed: int,
-    threads: int | None = None,
-) -> PropertyCheck | MonotoneCheck:
-    """One of the two questions; the other's options do not go with it."""
+    scheduler: str | None = None,
+    seed: int = 0,
+) -> MonotoneCheck:
+    """Whether outputs are monotone on a box in inputs such as `+0,-2`."""
     inputs = len(network.to_dag().inputs)
-    if (specification is None) == (monotone is None):
+    return check_monotone(
+        network, read_box(box, inputs), read_directions(monotone, inputs),
+        output=output, seconds=seconds, scheduler=scheduler, seed=seed,
+    )  # fmt: skip
+
+
+def need_one_question(file: object, monotone: str | None, box: str | None, output: int | None) -> None:
+    """Refuse a specification together with `--monotone` or its options, and neither."""
+    if file is None and monotone is None:
         raise LawfulError("give a specification, a .vnnlib file, or --monotone with --box, one of the two")
-    if monotone is not None:
-        if box is None:
-            raise LawfulError("--monotone needs --box: lo,hi for all inputs, or lo:hi,lo:hi,... one for each")
-        directions = read_directions(monotone, inputs)
-        return check_monotone(
-            network, read_box(box, inputs), directions,
-            output=output, seconds=seconds, scheduler=scheduler, seed=seed,
-        )  # fmt: skip
-    if box is not None or output is not None:
-        raise LawfulError("a specification names its own box and outputs: --box and --output go with --monotone")
-    file = Path(str(specification))
-    if not file.name.lower().endswith((".vnnlib", ".vnnlib.gz")):
-        raise LawfulError(f"{str(file)[:80]}: a specification is a .vnnlib file")
-    return check_specification(
-        network, read_specification(file), seconds=seconds, scheduler=scheduler, threads=threads, seed=seed
-    )
+    if file is not None and not (monotone is None and box is None and output is None):
+        raise LawfulError("a specification names its own box and outputs: --monotone, --box and --output do not go")
 
 
 def check_specification(

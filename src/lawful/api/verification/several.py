@@ -1,4 +1,4 @@
-"""Specifications of several networks: which file is which, the joint network, and the method that fits the question.
+"""Specifications in files, of one network or several: which network is which, and the method that fits the question.
 
 Whatever a file describes is a question about the network that runs all of them side by side. Its relaxation knows
 nothing of neurons that resemble each other, so two forms are first given to methods that do: outputs that differ by
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -42,11 +42,13 @@ SHARE = 0.8  # of the time for the method that fits the form; the joint network 
 
 
 class SeveralAnswer(NamedTuple):
-    """The answer in terms of the joint network, the networks that its certificate is about, and what shows it."""
+    """The answer, in terms of the joint network if there are several; the networks that its certificate is about, what
+    shows it, and the joint question."""
 
     found: PropertyCheck
     about: tuple[Mlp | Dag, ...]
-    shown: Distance | MonotoneCheck | None
+    shown: Distance | MonotoneCheck | None = None
+    question: JointSpecification | None = None
 
     def certificate(self) -> dict[str, Any]:
         """The evidence for `lawful verify`."""
@@ -55,6 +57,33 @@ class SeveralAnswer(NamedTuple):
         if isinstance(self.shown, MonotoneCheck):
             return certificate_of_monotone(self.shown, *self.about)
         return certificate_of_check(self.found, *self.about)
+
+
+def check_file(
+    file: Path,
+    named: Sequence[tuple[str | None, str]],
+    open_source: Callable[[str], Mlp | Dag],
+    *,
+    seconds: float,
+    scheduler: str | None = None,
+    threads: int | None = None,
+    seed: int = 0,
+) -> SeveralAnswer:
+    """Whether what a file describes occurs in the networks that are given, by name or in the file's order."""
+    if not file.name.lower().endswith((".vnnlib", ".vnnlib.gz")):
+        raise LawfulError(f"{str(file)[:80]}: a specification is a .vnnlib file, after the networks")
+    options: dict[str, Any] = {"seconds": seconds, "scheduler": scheduler, "threads": threads, "seed": seed}
+    if len(named) == 1 and not is_about_several(file):
+        network = open_source(named[0][1])
+        return SeveralAnswer(check_specification(network, read_specification(file), **options), (network,))
+    text = read_vnnlib(file)
+    if len(text.networks) < 2:
+        raise LawfulError(f"{file}: is about one network, and {len(named)} were given")
+    sources = assign(text, named, file)
+    opened = {source: open_source(source) for source in dict.fromkeys(sources.values())}
+    networks = {name: opened[source] for name, source in sources.items()}
+    question = joint_question(file, networks)
+    return check_several(networks, question, **options)._replace(question=question)
 
 
 def is_about_several(file: Path) -> bool:
@@ -200,14 +229,14 @@ def check_several(
                 violated = PropertyCheck(
                     "violated", near, y, shown.boxes, spent, shown.interrupted, asked.regions, exact_input=x
                 )
-                return SeveralAnswer(violated, (joint,), None)
+                return SeveralAnswer(violated, (joint,))
         if shown.interrupted:
             open_one = PropertyCheck("undecided", None, None, shown.boxes, spent, True, asked.regions)
-            return SeveralAnswer(open_one, (joint,), None)
+            return SeveralAnswer(open_one, (joint,))
     left = max(0.0, seconds - (time.monotonic() - started))
     found = check_specification(joint, question.specification, seconds=left, **options)
     boxes = found.boxes + (0 if shown is None else shown.boxes)
-    return SeveralAnswer(replace(found, boxes=boxes, seconds=time.monotonic() - started), (joint,), None)
+    return SeveralAnswer(replace(found, boxes=boxes, seconds=time.monotonic() - started), (joint,))
 
 
 class _Asked:

@@ -22,7 +22,7 @@ def certificate_of_specification(
     regions: Sequence[ForbiddenRegion],
     *,
     point: Sequence[Fraction] | None,
-    proofs: Sequence[SplitTree] | None,
+    proofs: Sequence[SplitTree | None] | None,
 ) -> dict[str, Any]:
     """What `lawful verify` needs to see that nothing forbidden occurs, or that it does at a point."""
     return {
@@ -38,7 +38,7 @@ def certificate_of_specification(
             for region in regions
         ],
         "input": None if point is None else [_number(value) for value in point],
-        "proofs": None if proofs is None else [_proof(each) for each in proofs],
+        "proofs": None if proofs is None else [None if each is None else _proof(each) for each in proofs],
     }
 
 

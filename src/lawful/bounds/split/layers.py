@@ -14,31 +14,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
 
-from lawful.bounds.layers import Layer
+from lawful.bounds.layers import Layer, Matrix, keep_sparse
 from lawful.types import Floats, Indices
 
 ULP = 2.0**-53
 TINY = 1e-240  # more than all that underflow loses where no sum exceeds LARGEST: below 1e6 · 2^-1074 · 1e60 a layer
 LARGEST = 1e60
-# 200 rows times matrices of oval21, collins_rul and tllverifybench: 3 to 15 times as fast below 6%, slower from 20%.
-SPARSE, LEAST_ENTRIES = 0.08, 10_000
-Matrix = Any  # an array, or a sparse one, which multiplies arrays from both sides as an array does
-
-
-def keep_sparse(matrix: Matrix) -> Matrix:
-    """The same matrix, sparse if that is the quicker way to multiply by it."""
-    count = matrix.nnz if issparse(matrix) else np.count_nonzero(matrix)
-    if matrix.shape[0] * matrix.shape[1] < LEAST_ENTRIES or count > SPARSE * matrix.shape[0] * matrix.shape[1]:
-        return matrix.toarray() if issparse(matrix) else matrix
-    return csr_array(matrix)
-
-
-def rows_of(matrix: Matrix, rows: Indices) -> Floats:
-    """Some of its rows, as an array."""
-    found = matrix[rows]
-    return np.asarray(found.toarray() if issparse(found) else found)
 
 
 class MergedLayers:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lawful.bounds.split.layers import MergedLayers, rows_of
+from lawful.bounds.layers import rows_of
+from lawful.bounds.split.layers import MergedLayers
 from lawful.bounds.split.nodes import SearchNodes
 from lawful.bounds.split.question import ForbiddenCases
 from lawful.bounds.split.relaxation import CaseBound, InputRows, PassStep, bound_case, lines_of, substitute

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lawful.bounds.split.layers import TINY, ULP, MergedLayers, rows_of
+from lawful.bounds.layers import rows_of
+from lawful.bounds.split.layers import TINY, ULP, MergedLayers
 from lawful.bounds.split.nodes import SearchNodes
 from lawful.bounds.split.question import ForbiddenCases
 from lawful.bounds.split.relaxation import InputRows, NeuronLines, PassStep, condition_rows, lines_of, substitute

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import time as clock
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from lawful.cli.evidence import save_evidence
-from lawful.cli.output import note_assumed, print_json, will_write, write_certificate
+from lawful.cli.output import note_assumed, note_exact, print_json, will_write, write_certificate
 from lawful.cli.progress import bar
 from lawful.cli.source import (
     BOX_HELP,
@@ -28,6 +29,10 @@ from lawful.cli.source import (
     takes_network,
 )
 from lawful.errors import LawfulError
+
+if TYPE_CHECKING:
+    from lawful.bounds.property import PropertyCheck
+    from lawful.fibers.monotone import MonotoneCheck
 
 NORMS = {"inf": math.inf, "1": 1.0, "2": 2.0}
 EXITS = {"proved": 0, "violated": 1, "undecided": 3}
@@ -99,6 +104,7 @@ def distance(
         from lawful.bounds.certificate import certificate as evidence
 
         write_certificate(certificate, evidence(found, *networks))
+    note_exact()
     if as_json:
         print_json({**distance_json(found), "understood": understood})
     else:
@@ -133,93 +139,61 @@ def check(
 ) -> None:
     """Check a VNN-LIB specification of networks, or that one is monotone on a box. Exit 0, 1 (violated) or 3."""
     from lawful.api.inputs import BOX, BOX_ASSUMED
-    from lawful.api.verification.checks import certificate_of_check, check_network
-    from lawful.bounds.property import PropertyCheck
+    from lawful.api.verification.checks import certificate_of_check, check_growth, need_one_question
+    from lawful.api.verification.several import check_file, split_name
+    from lawful.formats.io.writing import write_text
     from lawful.network.reading import Reading
-    from lawful.report.structure.distance import monotone_json, monotone_text, property_json, property_text
+    from lawful.report.structure.distance import (
+        competition_text,
+        monotone_json,
+        monotone_text,
+        property_json,
+        property_text,
+    )  # fmt: skip
 
     if not 0 < time < math.inf:
         raise LawfulError(f"--seconds takes a positive number of seconds, not {time:g}")
     if threads is not None and threads < 1:
         raise LawfulError(f"--threads takes a number of at least 1, not {threads}")
     will_write(certificate, result)
-    file, others = (Path(files[-1]), files[:-1]) if files else (None, [])
-    if file is not None and (others or _declares_several(file)):
-        if monotone is not None or box is not None or output is not None:
-            raise LawfulError("a specification names its own box and outputs: --monotone, --box and --output do not go")
-        _check_several(named, others, file, time, threads, scheduler, certificate, result,
-                       as_json)  # fmt: skip
-    opened = replace(named, drop_useless=True).network()
-    if monotone is not None and file is None and box is None:
-        box = BOX
-        note_assumed(Reading("", ()), [BOX_ASSUMED])
-    found = check_network(
-        opened, file, monotone=monotone, box=box, output=output, seconds=time, scheduler=scheduler, seed=named.seed,
-        threads=threads,
+    others, file = (files[:-1], files[-1]) if files else ([], None)
+    need_one_question(file, monotone, box, output)
+    if file is None:
+        if result is not None:
+            raise LawfulError("--result is the competition's format for a specification, not for --monotone")
+        network = replace(named, drop_useless=True).network()
+        if box is None:
+            note_assumed(Reading("", ()), [BOX_ASSUMED])
+        grown = check_growth(
+            network, str(monotone), BOX if box is None else box,
+            output=output, seconds=time, scheduler=scheduler, seed=named.seed,
+        )  # fmt: skip
+        shown = monotone_json(grown) if as_json else monotone_text(grown)
+        _finish(grown, shown, certificate, lambda: certificate_of_check(grown, network))
+    answer = check_file(
+        Path(file), [split_name(str(each)) for each in (named.text, *others)],
+        lambda text: replace(named, text=text, drop_useless=True).network(),
+        seconds=time, threads=threads, scheduler=scheduler, seed=named.seed,
     )  # fmt: skip
     if result is not None:
-        if not isinstance(found, PropertyCheck):
-            raise LawfulError("--result is the competition's format for a specification, not for --monotone")
-        from lawful.formats.io.writing import write_text
-        from lawful.report.structure.distance import competition_text
-
-        write_text(result, competition_text(found))
-    if certificate is not None and found.status == "undecided":
-        typer.echo("nothing was decided: no certificate was written", err=True)
-    elif certificate is not None:
-        save_evidence(certificate, lambda: certificate_of_check(found, opened))
-    if isinstance(found, PropertyCheck):
-        print_json(property_json(found)) if as_json else typer.echo(property_text(found))
-    else:
-        print_json(monotone_json(found)) if as_json else typer.echo(monotone_text(found))
-    raise typer.Exit(130 if found.interrupted else {"holds": 0, "violated": 1, "undecided": 3}[found.status])
+        write_text(result, competition_text(answer.found, answer.question))
+    shown = property_json(answer.found) if as_json else property_text(answer.found)
+    _finish(answer.found, shown, certificate, answer.certificate)
 
 
-def _declares_several(file: Path) -> bool:
-    """Whether it is a specification of several networks; what is wrong with a file is said where it is read."""
-    from lawful.api.verification.several import is_about_several
-
-    try:
-        return file.name.lower().endswith((".vnnlib", ".vnnlib.gz")) and is_about_several(file)
-    except (LawfulError, OSError):
-        return False
-
-
-def _check_several(
-    named: Named,
-    others: list[str],
-    file: Path,
-    seconds: float,
-    threads: int | None,
-    scheduler: str | None,
+def _finish(
+    found: PropertyCheck | MonotoneCheck,
+    shown: str | dict[str, Any],
     certificate: Path | None,
-    result: Path | None,
-    as_json: bool,
+    make: Callable[[], dict[str, Any]],
 ) -> NoReturn:
-    """The same for the networks that a file declares, by name (`f=A.onnx`) or in its order."""
-    from lawful.api.verification.several import assign, check_several, joint_question, split_name
-    from lawful.formats.io.writing import write_text
-    from lawful.formats.queries.vnnlib import read_vnnlib
-    from lawful.report.structure.distance import competition_text, property_json, property_text
-
-    if not file.name.lower().endswith((".vnnlib", ".vnnlib.gz")):
-        raise LawfulError(f"{str(file)[:80]}: a specification is a .vnnlib file, after the networks")
-    text = read_vnnlib(file)
-    if len(text.networks) < 2:
-        raise LawfulError(f"{file}: is about one network, and {len(others) + 1} were given")
-    sources = assign(text, [split_name(each) for each in (named.text, *others)], file)
-    opened = {each: replace(named, text=each, drop_useless=True).network() for each in dict.fromkeys(sources.values())}
-    networks = {name: opened[source] for name, source in sources.items()}
-    question = joint_question(file, networks)
-    answer = check_several(networks, question, seconds=seconds, threads=threads, scheduler=scheduler, seed=named.seed)
-    found = answer.found
-    if result is not None:
-        write_text(result, competition_text(found, question))
+    """Save the evidence, print, and exit."""
     if certificate is not None and found.status == "undecided":
         typer.echo("nothing was decided: no certificate was written", err=True)
     elif certificate is not None:
-        save_evidence(certificate, answer.certificate)
-    print_json(property_json(found)) if as_json else typer.echo(property_text(found))
+        save_evidence(certificate, make)
+    note_exact()
+    typer.echo(shown) if isinstance(shown, str) else print_json(shown)
     raise typer.Exit(130 if found.interrupted else {"holds": 0, "violated": 1, "undecided": 3}[found.status])
 
 

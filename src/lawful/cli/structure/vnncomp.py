@@ -18,10 +18,7 @@ from lawful.cli.source import JsonOption
 from lawful.errors import CertificateError, LawfulError
 
 if TYPE_CHECKING:
-    from lawful.api.verification.several import SeveralAnswer
     from lawful.api.verification.vnncomp import CompetitionInstance, InstanceResult
-    from lawful.bounds.property import PropertyCheck
-    from lawful.fibers.monotone import MonotoneCheck
     from lawful.network import Dag, Mlp
 
 
@@ -118,11 +115,9 @@ def decide_instance(
     import json
 
     from lawful.api.verification.binding import need_specification
-    from lawful.api.verification.checks import certificate_of_check, check_network
-    from lawful.api.verification.several import assign, check_several, is_about_several, joint_question
+    from lawful.api.verification.several import check_file
     from lawful.api.verification.vnncomp import InstanceResult
     from lawful.formats.io.writing import write_text
-    from lawful.formats.queries.vnnlib import read_vnnlib
     from lawful.network.digest import digest
     from lawful.verify import verify
 
@@ -131,30 +126,20 @@ def decide_instance(
     started = clock.process_time()
     try:
         file = instance.file(spec)
-        answer: SeveralAnswer | None = None
-        if is_about_several(file):
-            sources = assign(read_vnnlib(file), instance.networks, file)
-            graphs = {name: _open(instance, path) for name, path in sources.items()}
-            answer = check_several(graphs, joint_question(file, graphs), seconds=seconds, threads=threads)
-            found: PropertyCheck | MonotoneCheck = answer.found
-            about = answer.about
-        else:
-            ((_, path),) = instance.networks if len(instance.networks) == 1 else [(None, name)]
-            about = (_open(instance, path),)
-            found = check_network(
-                about[0], file, monotone=None, box=None, output=None, seconds=seconds, scheduler=None,
-                seed=0, threads=threads,
-            )  # fmt: skip
+        answer = check_file(
+            file, instance.networks, lambda path: _open(instance, path), seconds=seconds, threads=threads
+        )
+        found, about = answer.found, answer.about
         result = {"holds": "unsat", "violated": "sat", "undecided": "timeout"}[found.status]
-        spent, note = clock.process_time() - started, str(getattr(found, "why", ""))
+        spent, note = clock.process_time() - started, found.why
         if found.status == "undecided" or note.startswith("vacuous"):
             return InstanceResult(name, spec, result, spent, found.boxes, note=note)
-        body = json.dumps(certificate_of_check(found, about[0]) if answer is None else answer.certificate())
+        body = json.dumps(answer.certificate())
         before = clock.process_time()
         checked = verify(body)
         if checked.networks != tuple(map(digest, about)):
             raise CertificateError("it is about another network")
-        if answer is not None and not need_specification(checked.kind, checked.facts, file):
+        if not need_specification(checked.kind, checked.facts, file):
             raise CertificateError("it does not answer the specification")
         recheck = clock.process_time() - before
     except CertificateError as error:  # the search and the checker disagree: no answer may rest on that

@@ -47,11 +47,16 @@ class GraphReading:
 
 
 def read_graph(
-    program: Program, batch: int, frozen: Collection[str] = (), hint: Callable[[str], str] | None = None
+    program: Program,
+    batch: int,
+    frozen: Collection[str] = (),
+    hint: Callable[[str], str] | None = None,
+    may_be_constant: bool = False,
 ) -> GraphReading:
     """The scalar graph of a program of one input, whose first axis counts samples if `batch` says how many.
 
-    `frozen` are parameters that do not train, `hint` says what to do about a place that cannot be followed.
+    `frozen` are parameters that do not train, `hint` says what to do about a place that cannot be followed;
+    `may_be_constant` lets an output ignore the input, for questions about the function alone.
     """
     parts = split(program, is_piecewise_linear)
     if isinstance(parts, Node):
@@ -59,7 +64,7 @@ def read_graph(
         raise Unsupported(f"{place}: {_obstacle(parts, program, hint(place) if hint else '')}")
     head, tail = parts
     lowered, shape = _lower(head), program.inputs[0].shape
-    domain = ScalarGraph(lowered, Assembly(shape[1:] if batch else shape), batch, frozen)
+    domain = ScalarGraph(lowered, Assembly(shape[1:] if batch else shape), batch, frozen, may_be_constant)
     (output,) = lowered.outputs
     return GraphReading(domain, domain.result(output, interpret(lowered, domain)[output]), tail)
 

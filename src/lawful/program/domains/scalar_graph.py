@@ -53,14 +53,16 @@ UNBOUNDED = 1e38  # a bound near the largest float32 is how files say that there
 class ScalarGraph(AbstractDomain[Entry]):
     """Affine forms of neurons.
 
-    `entangled` collects why the edges are not the parameters one by one, `computed` says that some were worked out from
-    others in floating point, `used` counts how often a tensor meets values, and is in the order of the first time.
+    `entangled` collects why the edges are not the parameters one by one, `computed` says that some were worked out in
+    floating point, from others or from numbers such as 1/9, `used` counts how often a tensor meets values, and is in
+    the order of the first time.
     """
 
     program: Program
     assembly: Assembly
     batch: int  # samples along the first axis of the input; 0 if the input is one sample
     frozen: Collection[str] = ()  # parameters that do not train
+    may_be_constant: bool = False  # whether an output that ignores the input is one
     entangled: list[str] = field(default_factory=list)
     computed: bool = False
     used: Counter[str] = field(default_factory=Counter)
@@ -175,7 +177,7 @@ class ScalarGraph(AbstractDomain[Entry]):
             self._entangle(node)  # but the negative side of a leaky ReLU is one neuron with the other
         factors = self._of_sample(node, y, forms)
         value = forms.value.broadcast(np.broadcast_shapes(forms.shape, factors.shape))
-        self.computed = self.computed or (y.learned and value.weighted)
+        self.computed = self.computed or (value.weighted if y.learned else _rounds(y.numbers))
         return with_value(forms, value.scaled(factors))
 
     def contraction(self, node: Node, x: Entry, y: Entry) -> Entry:
@@ -203,6 +205,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         matrix = einsum_matrix(first, second, out, size, numbers)
         if not y.learned:
             self._entangle(node)
+            self.computed = self.computed or _rounds(numbers)
             inside = matrix.entries != 0  # a fixed zero is no edge; a trained one is
             matrix = Matrix(matrix.rows[inside], matrix.columns[inside], matrix.entries[inside])
             return Forms(*all_entries(forms.value.mapped(matrix, shape, weighted=False)), axis)
@@ -267,7 +270,7 @@ class ScalarGraph(AbstractDomain[Entry]):
     def result(self, node: Node, entry: Entry) -> Value:
         """The entries of one sample of an output."""
         if isinstance(entry, Fixed):
-            raise InvalidNetwork("does not come from its input")
+            return self._constant(node, entry)
         forms = self._forms(entry)
         if self.batch and forms.axis != 0:
             raise self._refused(node, "does not keep the batch apart: it mixes the samples of a batch")
@@ -275,6 +278,18 @@ class ScalarGraph(AbstractDomain[Entry]):
         if not value.weighted:
             self.entangled.append("the outputs are neurons themselves, by weights that do not train")
         return value
+
+    def _constant(self, node: Node, numbers: Fixed) -> Value:
+        """An output that ignores the input: biases alone."""
+        if not self.may_be_constant:
+            raise InvalidNetwork("does not come from its input")
+        self._use(numbers)
+        self.computed = True  # constants were folded before, and roundings with them
+        array = np.asarray(numbers.numbers, dtype=np.float64)
+        array = self._alike(node, array, 0) if self.batch else array
+        none, bias = np.zeros(0), array.ravel()
+        start = np.zeros(len(bias) + 1, dtype=np.intp)
+        return Value(array.shape, start, none.astype(np.intp), none, bias, np.ones(len(bias), dtype=bool), True)
 
     def _forms(self, entry: Entry) -> Forms:
         """The entries as forms: a bend that is used is made, once."""
@@ -438,6 +453,11 @@ def _base(node: Node) -> tuple[tuple[Node, float], int]:
         if factor and math.isfinite(factor):
             return (node.inputs[1], abs(factor)), 1 if factor > 0 else -1
     return (node, 1.0), 1
+
+
+def _rounds(factors: Floats) -> bool:
+    """Whether a product with these may be rounded: 1/9 is no double, and only powers of two keep every mantissa."""
+    return bool((np.abs(np.frexp(factors)[0]) % 0.5 != 0).any())
 
 
 def _bends(node: Node) -> bool:

@@ -129,8 +129,8 @@ def _read(model: Any, folder: Path, entry: Any, batch: int, shape: tuple[int, ..
     whole = (batch, *shape) if batch else shape
     array = partial(onnx_file.array, folder=folder)
     program = read_onnx(model, {entry.name: whole}, load=array, most=MAX_COMPUTED)
-    kept, ignored = _result(program, [each.name for each in model.graph.output])
-    found = read_graph(kept, batch, hint=lambda place: ADVICE)
+    kept, ignored = _result(program, [each.name for each in model.graph.output], drop_useless)
+    found = read_graph(kept, batch, hint=lambda place: ADVICE, may_be_constant=drop_useless)
     network = found.domain.assembly.finish(found.value, drop_useless=drop_useless)
     return carrying(network, _reading(model, entry, found, network, ignored))
 
@@ -155,12 +155,12 @@ def _reading(model: Any, entry: Any, found: GraphReading, network: Mlp | Dag, ig
     )
 
 
-def _result(program: Program, names: list[str]) -> tuple[Program, list[str]]:
+def _result(program: Program, names: list[str], may_be_constant: bool) -> tuple[Program, list[str]]:
     """The program of the output that is the network's answer, or of all that are made of it by a tail; and the rest."""
     varying = depends_on_input(program)
     outputs = dict(zip(names, program.outputs, strict=True))
     foreign = next((name for name, node in outputs.items() if node not in varying), None)
-    if foreign is not None:
+    if foreign is not None and not (may_be_constant and len(names) == 1):
         raise InvalidNetwork(f"its output {foreign[:80]!r} does not come from its input")
     after = follows_tail(varying, is_piecewise_linear)
     plain = {name: node for name, node in outputs.items() if node not in after}

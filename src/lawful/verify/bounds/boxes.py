@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from lawful.verify.bounds.layers import Floats, Plain, Shared
+from lawful.verify.bounds.network import Floats
+from lawful.verify.bounds.pair import Shared
 from lawful.verify.bounds.relaxation import bounds
 from lawful.verify.core.finding import in_full
 from lawful.verify.core.schema import items, rational, require
@@ -31,18 +32,6 @@ def shown(box: Sides) -> str:
     """A box in words: it is part of the question, so it is repeated whole, or named by its digest where it is long."""
     sides = [f"[{low}, {high}]" for low, high in box]
     return f"{sides[0]}^{len(sides)}" if len(set(sides)) == 1 else in_full(" x ".join(sides))
-
-
-def evaluated(layers: list[Plain], point: list[Fraction]) -> list[Fraction]:
-    """The outputs at a point, exactly."""
-    values = point
-    for layer in layers:
-        sums = [
-            sum((weight * values[place] for place, weight in row.items()), shift)
-            for row, shift in zip(layer.rows, layer.bias, strict=True)
-        ]
-        values = [total if total > 0 else slope * total for total, slope in zip(sums, layer.slopes, strict=True)]
-    return values
 
 
 def leaves_of(tree: list[int], box: Sides) -> list[Sides]:

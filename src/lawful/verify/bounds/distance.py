@@ -1,7 +1,7 @@
 """How far apart two networks are on a box: an exact difference from below, a tree of boxes from above.
 
 The certificate holds the networks, the box, which neurons resemble which, and where boxes were halved: no slopes and no
-bounds. Each leaf is bounded here anew, in float64 with errors that `distance_bounds` accounts for.
+bounds. Each leaf is bounded here anew, in float64 with errors that `relaxation` accounts for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from lawful.verify.bounds.boxes import (
     MOST_HALVINGS,
     Sides,
     bounded,
-    evaluated,
     halves,
     leaves_of,
     middle_of,
@@ -26,10 +25,10 @@ from lawful.verify.bounds.boxes import (
     shown,
     widest,
 )
-from lawful.verify.bounds.layers import Places, Plain, Shared, deepened, plain_layers, shared_layers
+from lawful.verify.bounds.network import PackedNetwork, pack, read_weighted_network
+from lawful.verify.bounds.pair import Places, Shared, deepen, share_layers
 from lawful.verify.bounds.relaxation import hidden_ends
 from lawful.verify.bounds.spectral import Weights, spectral_gaps
-from lawful.verify.core.dag import read_network
 from lawful.verify.core.finding import Finding, digest_of, short
 from lawful.verify.core.schema import (
     exactly,
@@ -37,7 +36,6 @@ from lawful.verify.core.schema import (
     items,
     limit_cost,
     matrix,
-    number,
     numbers,
     object_with_keys,
     rational,
@@ -52,18 +50,18 @@ def check(body: dict[str, Any]) -> Finding:
         body, "certificate", "networks box outputs norm upper lower matching tree spectral", "near"
     )
     networks = [
-        read_network(each, f"networks[{at}]") for at, each in enumerate(items(given["networks"], "networks", length=2))
+        read_weighted_network(each, f"networks[{at}]")
+        for at, each in enumerate(items(given["networks"], "networks", length=2))
     ]
     inputs = len(networks[0].inputs)
     require(inputs == len(networks[1].inputs), "the networks have different numbers of inputs")
     count = len(networks[0].outputs)
     require(count == len(networks[1].outputs), "the networks have different numbers of outputs")
-    require(all(each.weights is not None for each in networks), "a network has no weights")
     box = read_box(given["box"], inputs)
     outputs = integers(given["outputs"], "outputs", 0, count - 1, most=count)
     require(bool(outputs) and len(set(outputs)) == len(outputs), "the outputs are not chosen once each")
     norm = word(given["norm"], "norm", "inf", "1", "2")
-    first, second = (plain_layers(each) for each in networks)
+    pair = tuple(map(pack, networks))
     facts: dict[str, Any] = {"outputs": outputs, "norm": norm, "box": box}
     on = shown(box)
     near: list[Sides] | None = None
@@ -75,14 +73,11 @@ def check(body: dict[str, Any]) -> Finding:
         facts["near"] = {"samples": len(near), "radius": radius}
     said = []
     if given["lower"] is not None:
-        facts["lower"] = _lower(given["lower"], box, first, second, outputs, norm)
+        facts["lower"] = _lower(given["lower"], box, pair, outputs, norm)
         said.append(f"is more than {at_least(facts['lower'], 9)} at one input (exact)")
     if given["upper"] is not None:
         facts["upper"] = rational(given["upper"], "upper")
-        depth = max(len(first), len(second))
-        pair = deepened(first, depth, inputs), deepened(second, depth, inputs)
-        matches = _matching(given["matching"], depth - 1)
-        facts["leaves"] = _upper(facts["upper"], given, pair, matches, box, outputs, norm, near)
+        facts["leaves"] = _upper(facts["upper"], given, pair, box, outputs, norm, near)
         said.append(f"is at most {at_most(facts['upper'], 9)} on {on} ({facts['leaves']} boxes re-computed)")
     require(bool(said), "the certificate states nothing")
     what = {"inf": "|g - f|", "1": "the 1-norm of g - f", "2": "the 2-norm of g - f"}[norm]
@@ -110,16 +105,13 @@ def around_samples(value: object, box: Sides) -> tuple[list[Sides], Fraction, tu
 # From below
 
 
-def _lower(
-    value: object, box: Sides, first: list[Plain], second: list[Plain], outputs: list[int], norm: str
-) -> Fraction:
+def _lower(value: object, box: Sides, pair: tuple[PackedNetwork, ...], outputs: list[int], norm: str) -> Fraction:
     given = object_with_keys(value, "lower", "input above")
     point = exactly(numbers(given["input"], "lower.input", length=len(box)))
     above = rational(given["above"], "lower.above")
     require(above >= 0, "a bound from below is negative")
     require(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "the input is outside the box")
-    limit_cost(100.0 * sum(len(row) for layers in (first, second) for layer in layers for row in layer.rows))
-    ours, theirs = (evaluated(layers, point) for layers in (first, second))
+    ours, theirs = (network.evaluate(point) for network in pair)
     sizes = [abs(theirs[which] - ours[which]) for which in outputs]
     require(not within(sizes, above, norm), "the networks do not differ by more than stated at this input")
     return above
@@ -141,19 +133,19 @@ def _matching(value: object, hidden: int) -> list[Places]:
     found = []
     for item in items(value, "matching", length=hidden):
         given = object_with_keys(item, "matching", "first second scale")
-        scale = exactly([number(each, "matching.scale") for each in items(given["scale"], "matching.scale")])
+        scale = numbers(given["scale"], "matching.scale")
         first, second = (
-            integers(given[side], f"matching.{side}", -1, length=len(scale)) for side in ("first", "second")
+            np.array(integers(given[side], f"matching.{side}", -1, length=len(scale)), dtype=np.intp)
+            for side in ("first", "second")
         )
-        found.append(Places(first, second, scale))
+        found.append(Places(first, second, np.array(scale)))
     return found
 
 
 def _upper(
     most: Fraction,
     given: dict[str, Any],
-    pair: tuple[list[Plain], list[Plain]],
-    matches: list[Places],
+    pair: tuple[PackedNetwork, ...],
     box: Sides,
     outputs: list[int],
     norm: str,
@@ -161,10 +153,13 @@ def _upper(
 ) -> int:
     """Bound every leaf of the tree, or every box around a sample; how many there are."""
     tree = integers(given["tree"], "tree", 0, len(box))
-    weights = sum(len(row) for layers in pair for layer in layers for row in layer.rows)
-    limit_cost(20.0 * weights + 0.1 * len(near or tree) * weights * max(1, len(pair[0]) - 1))
     require(most >= 0, "a bound from above is negative")
-    layers = shared_layers(*pair, matches, len(box))
+    depth = max(len(network.layers) for network in pair)
+    matches = _matching(given["matching"], depth - 1)
+    first, second = (deepen(network.layers, depth) for network in pair)
+    weights = sum(layer.weight.size for layer in (*first, *second))
+    limit_cost(20.0 * weights + 0.1 * len(near or tree) * weights * max(1, depth - 1))
+    layers = share_layers(first, second, matches, len(box))
     if all(layer.same for layer in layers):
         return 0
     leaves = leaves_of(tree, box) if near is None else near

@@ -25,17 +25,16 @@ from lawful.verify.bounds.boxes import (
     MOST_NUMBERS,
     Sides,
     centred,
-    evaluated,
     halves,
     leaves_of,
     read_box,
     shown,
     widest,
 )
-from lawful.verify.bounds.layers import Floats, Places, Plain, Shared, nothing, plain_layers, shared_layers
-from lawful.verify.bounds.lines import TINY, UNIT, Ends
-from lawful.verify.bounds.relaxation import hidden_ends
-from lawful.verify.core.dag import CheckedDag, read_network
+from lawful.verify.bounds.network import Floats, PackedNetwork, pack, read_weighted_network
+from lawful.verify.bounds.pair import TINY, Shared, beside_nothing
+from lawful.verify.bounds.relaxation import UNIT, Ends, hidden_ends
+from lawful.verify.core.dag import CheckedDag
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.layers import CheckedStack, dag_as_layers
 from lawful.verify.core.regions import walk_regions
@@ -45,8 +44,7 @@ from lawful.verify.core.schema import exactly, integer, integers, items, limit_c
 def check(body: dict[str, Any]) -> Finding:
     """Which of the two holds."""
     given = object_with_keys(body, "certificate", "network box rising falling outputs inputs tree regions")
-    network = read_network(given["network"], "network")
-    require(network.weights is not None, "the network has no weights")
+    network = read_weighted_network(given["network"], "network")
     count = len(network.inputs)
     box = read_box(given["box"], count)
     rising, falling = (integers(given[side], side, 0, count - 1, most=count) for side in ("rising", "falling"))
@@ -54,12 +52,12 @@ def check(body: dict[str, Any]) -> Finding:
     require(len({*rising, *falling}) == len(rising) + len(falling), "an input is named twice")
     outputs = integers(given["outputs"], "outputs", 0, len(network.outputs) - 1, most=len(network.outputs))
     require(bool(outputs) and len(set(outputs)) == len(outputs), "the outputs are not chosen once each")
-    layers = plain_layers(network)
+    packed = pack(network)
     facts: dict[str, Any] = {"box": box, "rising": rising, "falling": falling, "outputs": outputs}
     name, which = f"for f = {short(network.digest())}, ", _listed(outputs, "output")
     if given["inputs"] is not None:
         require(given["tree"] is None and given["regions"] == [], "a certificate shows one of the two")
-        at, output = _against(given["inputs"], box, layers, rising, falling, outputs)
+        at, output = _against(given["inputs"], box, packed, rising, falling, outputs)
         facts |= {"input": at, "output": output}
         verb = "falls" if at in rising else "rises"
         statement = f"{name}output {output} {verb} somewhere on {shown(box)} as input {at} grows (exact)"
@@ -71,7 +69,7 @@ def check(body: dict[str, Any]) -> Finding:
             _walked(network, leaves[leaf], walk, rising, falling, outputs) for leaf, walk in walks.items()
         )
         rest = [leaf for number, leaf in enumerate(leaves) if number not in walks]
-        _monotone(rest, len(tree), layers, rising, falling, outputs)
+        _monotone(rest, len(tree), packed, rising, falling, outputs)
         facts["leaves"] = len(leaves)
         ways = [
             f"never {verb} as {_listed(some, 'input')} grows"
@@ -89,7 +87,7 @@ def _listed(places: list[int], what: str) -> str:
 
 
 def _against(
-    value: object, box: Sides, layers: list[Plain], rising: list[int], falling: list[int], outputs: list[int]
+    value: object, box: Sides, network: PackedNetwork, rising: list[int], falling: list[int], outputs: list[int]
 ) -> tuple[int, int]:
     """The input that grows, and the output that goes the wrong way."""
     first, second = (exactly(numbers(item, "inputs", length=len(box))) for item in items(value, "inputs", length=2))
@@ -100,8 +98,7 @@ def _against(
         len(moved) == 1 and moved[0] in {*rising, *falling}, "the inputs do not differ in one of the directions alone"
     )
     require(first[moved[0]] < second[moved[0]], "the second input is not the larger one")
-    limit_cost(200.0 * sum(len(row) for layer in layers for row in layer.rows))
-    before, after = evaluated(layers, first), evaluated(layers, second)
+    before, after = network.evaluate(first), network.evaluate(second)
     sign = 1 if moved[0] in rising else -1
     wrong = [output for output in outputs if sign * (after[output] - before[output]) < 0]
     require(bool(wrong), "no output goes the wrong way between these inputs")
@@ -150,19 +147,16 @@ def _exact(value: Fraction) -> fmpq:
 
 
 def _monotone(
-    leaves: list[Sides], nodes: int, layers: list[Plain], rising: list[int], falling: list[int], outputs: list[int]
+    leaves: list[Sides], nodes: int, network: PackedNetwork, rising: list[int], falling: list[int], outputs: list[int]
 ) -> None:
     """Bound the slopes on every leaf."""
     if not leaves:
         return
     box = leaves[0]
-    weights = sum(len(row) for layer in layers for row in layer.rows)
     directions = len(rising) + len(falling)
-    limit_cost(20.0 * weights + 0.1 * nodes * weights * (len(layers) + 4 * directions))
-    alone = [
-        Places([-1] * len(layer.rows), range(len(layer.rows)), [Fraction(1)] * len(layer.rows)) for layer in layers[:-1]
-    ]
-    shared = shared_layers(nothing(layers), layers, alone, len(box))
+    weights = network.weights
+    limit_cost(20.0 * weights + 0.1 * nodes * weights * (len(network.layers) + 4 * directions))
+    shared = beside_nothing(network.layers, len(box))
     width = max(max(layer.W.shape) for layer in shared)
     many = max(1, min(16, MOST_NUMBERS // (width * (1 + len(box) + directions))))
     open_, deeper = leaves, MOST_HALVINGS
@@ -191,7 +185,7 @@ def _right(
 def _slopes(shared: list[Shared], ends: list[Ends], inputs: list[int], boxes: int) -> tuple[Floats, Floats]:
     """Lower and upper bounds of slopes, of shape (boxes, directions, outputs); a NaN bounds nothing.
 
-    The floats of V are the nearest to the exact numbers, so off by 2^-53 of themselves: the slack pays for that too.
+    What underflows is taken off too: weights above may be as large as doubles are.
     """
     low = np.repeat(shared[0].V[:, inputs].T[None], boxes, axis=0)
     low, high = low - 4 * UNIT * np.abs(low), low + 4 * UNIT * np.abs(low)
@@ -209,7 +203,7 @@ def _gated(low: Floats, least: Floats, most: Floats) -> Floats:
     factor = np.where(low < 0, most, least)
     product = low * factor
     product = product - 4 * UNIT * np.abs(product)
-    return np.where((low < 0) & (factor > 0), np.minimum(product, -TINY), product)
+    return np.where((low < 0) & (factor > 0), np.minimum(product, -TINY), np.maximum(product - TINY, 0.0))
 
 
 def _below(matrix: Floats, low: Floats, high: Floats) -> Floats:
@@ -219,4 +213,6 @@ def _below(matrix: Floats, low: Floats, high: Floats) -> Floats:
     down = np.maximum(-low, 0.0) @ plus + np.maximum(high, 0.0) @ minus
     some = (low < 0).astype(float) @ (plus > 0) + (high > 0).astype(float) @ (minus > 0)
     slack = 8 * (matrix.shape[1] + 8) * UNIT
-    return np.asarray(np.where(some > 0, up - down - slack * (up + down) - TINY, up * (1 - slack)))
+    return np.asarray(
+        np.where(some > 0, up - down - slack * (up + down) - TINY, np.maximum(up * (1 - slack) - TINY, 0.0))
+    )

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lawful.verify.bounds.boxes import Sides, evaluated, read_box
-from lawful.verify.bounds.dense import DenseNetwork, read_dense
-from lawful.verify.bounds.layers import Floats
+from lawful.verify.bounds.boxes import Sides, read_box
+from lawful.verify.bounds.network import Floats, PackedNetwork
+from lawful.verify.bounds.packed import read_packed
 from lawful.verify.bounds.split_layers import SizedTower
 from lawful.verify.bounds.split_tree import CaseRows, exclude
 from lawful.verify.core.finding import Finding, in_full, short
-from lawful.verify.core.schema import items, limit_cost, number, object_with_keys, rational, require, truth
+from lawful.verify.core.schema import items, number, object_with_keys, rational, require, truth
 
 MOST_BOXES, MOST_CASES, MOST_ROWS = 10_000, 10_000, 1_000
 
@@ -53,14 +53,18 @@ class SpecifiedRegion(NamedTuple):
 
     def __str__(self) -> str:
         sides = " x ".join(f"[{low}, {high}]" for low, high in self.box)
-        return f"{sides} into {' or '.join(' and '.join(map(str, case)) for case in self.cases)}"
+        return f"{sides} into {' or '.join(' and '.join(map(str, case)) or 'any outputs' for case in self.cases)}"
+
+    def forbids(self, x: list[Fraction], y: list[Fraction]) -> bool:
+        """Whether an input of the box leads into a case."""
+        return any(all(each.holds(x, y) for each in case) for case in self.cases)
 
 
 def check(body: dict[str, Any]) -> Finding:
     """Which of the two holds."""
     given = object_with_keys(body, "certificate", "network regions input proofs")
-    network = read_dense(given["network"])
-    inputs, outputs = network.layers[0].weight.shape[1], len(network.layers[-1].weight)
+    network = read_packed(given["network"])
+    inputs, outputs = network.layers[0].weight.shape[1], len(network.layers[-1].bias)
     regions = [_region(item, inputs, outputs) for item in items(given["regions"], "regions", most=MOST_BOXES)]
     require(bool(regions), "nothing is forbidden: there is no question")
     whole = in_full("; or from ".join(map(str, regions)))
@@ -90,7 +94,6 @@ def _region(value: object, inputs: int, outputs: int) -> SpecifiedRegion:
         for case in items(given["forbidden"], "forbidden", most=MOST_CASES)
     ]
     require(bool(cases), "nothing is forbidden on a box: there is no question")
-    require(all(cases), "a case without conditions is every input")
     return SpecifiedRegion(box, cases)
 
 
@@ -111,21 +114,26 @@ def _condition(value: object, inputs: int, outputs: int) -> SpecifiedCondition:
 
 
 def _reached(
-    point: list[Fraction], regions: list[SpecifiedRegion], network: DenseNetwork
+    point: list[Fraction], regions: list[SpecifiedRegion], network: PackedNetwork
 ) -> tuple[list[Fraction], int]:
     """The outputs at the input, and a box of which it is in a case."""
-    limit_cost(100.0 * sum(np.count_nonzero(layer.weight) for layer in network.layers))
-    outputs = evaluated(network.plain(), point)
+    outputs = network.evaluate(point)
     for at, region in enumerate(regions):
         inside = all(low <= x <= high for x, (low, high) in zip(point, region.box, strict=True))
-        if inside and any(all(each.holds(point, outputs) for each in case) for case in region.cases):
+        if inside and region.forbids(point, outputs):
             return outputs, at
     require(False, "the input is in none of the boxes with outputs that are forbidden there")
     raise AssertionError
 
 
-def _excluded(region: SpecifiedRegion, network: DenseNetwork, proof: object) -> int:
-    """Check the proof for one box; how many boxes were bounded."""
+def _excluded(region: SpecifiedRegion, network: PackedNetwork, proof: object) -> int:
+    """Check the proof for one box; how many boxes were bounded. A single point needs none: it is evaluated."""
+    if proof is None:
+        require(all(low == high for low, high in region.box), "only a box of a single point needs no proof")
+        point = [low for low, _ in region.box]
+        require(not region.forbids(point, network.evaluate(point)), "the point leads to what is forbidden")
+        return 1
+    require(all(region.cases), "a case without conditions is every input")
     low = np.array([_below(end) for end, _ in region.box])
     high = np.array([-_below(-end) for _, end in region.box])
     cases = [_rows(case) for case in region.cases]

@@ -6,9 +6,10 @@ Write `τ` for the slope with `φ(z) - φ(y) = τ (z - y)`: it lies between φ's
 With both written as middles plus radii times numbers in [-1, 1] it is `[1, s] B [1, t] + constant`, which for any
 positive p and q is at most `|P^-1/2 B Q^-1/2| √(Σp Σq) + |constant|` by Cauchy's inequality: `Σ p_j s_j² <= Σp`.
 
-Rounding: every number of B is off by at most `slack` times the same expression in absolute values; as s and t are at
-most 1, the sum of all these is added. The norm is bounded by `‖A‖² = ‖AᵀA‖` several times and a Frobenius norm at last;
-a product of matrices of Frobenius norm at most 1 is off by at most `(n + 1) 2^-53` in that norm.
+Rounding: every number of B is off by at most `slack` times the same expression in absolute values, and by what `pair`
+doubts of the weights; as s and t are at most 1, the sum of all these is added. The norm is bounded by `‖A‖² = ‖AᵀA‖`
+several times and a Frobenius norm at last; a product of matrices of Frobenius norm at most 1 is off by at most
+`(n + 1) 2^-53` in that norm.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lawful.verify.bounds.layers import Floats, Shared
-from lawful.verify.bounds.lines import TINY, UNIT, Ends
+from lawful.verify.bounds.network import Floats
+from lawful.verify.bounds.pair import TINY, Shared
+from lawful.verify.bounds.relaxation import UNIT, Ends
 
 SQUARINGS = 10
 
@@ -71,7 +73,11 @@ def _gap(
     sizes = _Layer(*map(np.abs, inner))
     reach, total = _bilinear(abs(V), abs(E), abs(e), sizes, abs(middle) + radius, radius, centre, swing)
     slack = 4 * (sum(below.W.shape) + 16) * UNIT
-    lost = slack * (reach.sum() + total) + (np.abs(E) @ mixed) * (1 + slack) + TINY * (1 + radius.sum())
+    entering, count = np.abs(middle) + radius, below.W.shape[1]
+    inner_lost = below.doubt @ entering[:count] + below.shift_doubt + TINY * (8 + entering.sum())
+    outer_lost = last.doubt[output] @ here.sizes[0][0] + last.shift_doubt[output] + TINY * (8 + radius.sum())
+    lost = slack * (reach.sum() + total) + (np.abs(E) @ mixed) * (1 + slack)
+    lost += 2 * (np.abs(V) @ inner_lost + np.abs(E).sum() * TINY * (8 + entering.sum()) + outer_lost)
     norm = _norm(matrix / np.sqrt(p)[:, None] / np.sqrt(q))
     room = 1 + 4 * (len(p) + len(q)) * UNIT
     return float((norm * np.sqrt(p.sum() * q.sum()) + abs(constant)) * room + lost)
@@ -95,20 +101,10 @@ def _entering(layers: Sequence[Shared], ends: Sequence[Ends], box: tuple[Floats,
     if len(layers) == 2:
         nothing = np.zeros_like(box[0])
         return np.concatenate([box[0], nothing]), np.concatenate([box[1], nothing])
-    slopes = layers[-3].slopes
-    y_low, y_high, z_low, z_high, d_low, d_high = (end[0] for end in ends[-2])
-    h_low, h_high = _bent(y_low, slopes, -1.0), _bent(y_high, slopes, 1.0)
-    k_low, k_high = _bent(z_low, slopes, -1.0), _bent(z_high, slopes, 1.0)
-    D_low = np.maximum(-_bent(-d_low, slopes, 1.0), np.nextafter(k_low - h_high, -np.inf))
-    D_high = np.minimum(_bent(d_high, slopes, 1.0), np.nextafter(k_high - h_low, np.inf))
+    h_low, h_high, _, _, D_low, D_high = (end[0] for end in ends[-2].activated(layers[-3].slopes))
     low, high = np.concatenate([h_low, D_low]), np.concatenate([h_high, D_high])
     middle = low / 2 + high / 2
     return middle, np.nextafter(np.maximum(high - middle, middle - low), np.inf)
-
-
-def _bent(values: Floats, slopes: Floats, sign: float) -> Floats:
-    """The activation, rounded outwards."""
-    return np.nextafter(np.where(values > 0, values, slopes * values), sign * np.inf)
 
 
 def _norm(matrix: Floats) -> float:

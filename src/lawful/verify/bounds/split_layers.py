@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.verify.bounds.dense import DenseLayer
-from lawful.verify.bounds.layers import Floats
+from lawful.verify.bounds.network import Floats, Indices, Matrix, PackedLayer
 from lawful.verify.core.schema import require
 
 ULP = 2.0**-53
@@ -21,15 +20,14 @@ ULP = 2.0**-53
 # for widths below 10^6 this is under 10^-250 a layer, and TINY covers 10^9 of them.
 LARGEST = 1e60
 TINY = 1e-240
-Indices = NDArray[np.intp]
 
 
 class LinearChain(NamedTuple):
     """A layer's sums on the last layer below that is not linear (`below`, -1 for the inputs): matrix and shift,
     what computing them and one product with them lost."""
 
-    positive: Floats
-    negative: Floats
+    matrix: Matrix
+    size: Matrix  # its absolute values
     shift: Floats
     lost: Floats
     below: int
@@ -38,9 +36,9 @@ class LinearChain(NamedTuple):
 class SizedTower:
     """Hidden layers `h = max(z, 0) + s min(z, 0)`, `z = W h + b`, a last linear layer, and sizes of all sums."""
 
-    def __init__(self, layers: list[DenseLayer], xsize: Floats, longest: int) -> None:
+    def __init__(self, layers: list[PackedLayer], xsize: Floats, longest: int) -> None:
         """`xsize` bounds the inputs; `longest` is the length of the longest case."""
-        self.weights: list[Floats] = [layer.weight for layer in layers]
+        self.weights: list[Matrix] = [layer.weight for layer in layers]
         self.biases: list[Floats] = [layer.bias for layer in layers]
         self.slopes: list[Floats] = [layer.slopes for layer in layers[:-1]]
         self.linear = [bool((slopes == 1).all()) for slopes in self.slopes]
@@ -65,7 +63,7 @@ class SizedTower:
         self.sizes: list[Floats] = []
         values = self.xsize
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            self.sizes.append((np.abs(weight) @ values + np.abs(bias)) * (1 + 2 * self.g) + TINY)
+            self.sizes.append((abs(weight) @ values + np.abs(bias)) * (1 + 2 * self.g) + TINY)
             require(bool((self.sizes[-1] <= LARGEST).all()), "the network's values are too large for this check")
             if layer < self.depth:
                 values = np.minimum(self.sizes[layer], self.part(known, layer))
@@ -75,12 +73,12 @@ class SizedTower:
         matrix, shift, below = self.weights[layer], self.biases[layer], layer - 1
         lost = np.zeros(len(shift))
         while below >= 0 and self.linear[below]:
-            lost = lost + self.g * (np.abs(matrix) @ self.sizes[below])
+            lost = lost + self.g * (abs(matrix) @ self.sizes[below])
             shift = shift + matrix @ self.biases[below]
             matrix, below = matrix @ self.weights[below], below - 1
         size = self.xsize if below < 0 else self.sizes[below]
-        lost = 1.01 * (lost + self.g * (np.abs(matrix) @ size + np.abs(shift))) + TINY
-        return LinearChain(np.maximum(matrix, 0).T, np.minimum(matrix, 0).T, shift, lost, below)
+        lost = 1.01 * (lost + self.g * (abs(matrix) @ size + np.abs(shift))) + TINY
+        return LinearChain(matrix, abs(matrix), shift, lost, below)
 
 
 class PhaseLines(NamedTuple):

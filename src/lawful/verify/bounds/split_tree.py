@@ -15,13 +15,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.verify.bounds.dense import MOST_NUMBERS, unpacked
-from lawful.verify.bounds.layers import Floats
+from lawful.verify.bounds.network import MOST_NUMBERS, Floats, Indices, rows_of
+from lawful.verify.bounds.packed import unpacked
 from lawful.verify.bounds.split_layers import (
     TINY,
     ULP,
     BoundedRows,
-    Indices,
     PhaseLines,
     SizedTower,
     lines_of,
@@ -117,7 +116,7 @@ class _Check:
         self, tower: SizedTower, low: Floats, high: Floats, cases: list[CaseRows], evidence: TreeEvidence
     ) -> None:
         self.tower, self.low, self.high, self.cases, self.evidence = tower, low, high, cases, evidence
-        inner = [weight.size for weight in tower.weights]
+        inner = [weight.size + 4 * max(weight.shape) for weight in tower.weights]  # of a sparse one: what is stored
         work = sum(2 * len(tower.biases[k]) * sum(inner[:k]) for k in range(tower.depth))
         each = PRICE * (work * evidence.rounds + 4 * sum(inner)) + NODE_PRICE + tower.count
         limit_cost(len(evidence.splits) * each + PRICE * 3 * work)  # the root is bounded up to three times
@@ -238,8 +237,10 @@ class _Check:
             low, high = (self.tower.part(each, chain.below) for each in (nodes.least, nodes.most))
             low, high = np.where(low > 0, low, slope * low), np.where(high > 0, high, slope * high)
         least, most = (self.tower.part(each, layer) for each in (nodes.least, nodes.most))
-        np.maximum(least, low @ chain.positive + high @ chain.negative + chain.shift - chain.lost, out=least)
-        np.minimum(most, high @ chain.positive + low @ chain.negative + chain.shift + chain.lost, out=most)
+        middle = (low / 2 + high / 2) @ chain.matrix.T + chain.shift
+        width = (high / 2 - low / 2) @ chain.size.T + chain.lost
+        np.maximum(least, middle - width, out=least)
+        np.minimum(most, middle + width, out=most)
 
     def _bound_neurons(self, nodes: TreeNodes, *, tuned: bool = False) -> None:
         """Intervals, and a pass backwards for neurons that are loose or split, or tuned."""
@@ -254,7 +255,7 @@ class _Check:
                 neuron, slopes = self.evidence.tuned.get(layer, (np.zeros(0, np.intp), None))
                 at = np.zeros(len(neuron), np.intp)
             if layer and len(at):
-                twice, weight, bias = np.tile(at, 2), tower.weights[layer][neuron], tower.biases[layer][neuron]
+                twice, weight, bias = np.tile(at, 2), rows_of(tower.weights[layer], neuron), tower.biases[layer][neuron]
                 exact = BoundedRows(
                     np.concatenate([weight, -weight]), np.concatenate([bias, -bias]), np.zeros(2 * len(at))
                 )
@@ -308,12 +309,8 @@ class _Check:
             at, neuron = np.nonzero(self.tower.part(nodes.phase, layer))
             if len(at):
                 sign = -nodes.phase[at, self.tower.cuts[layer] + neuron].astype(np.float64)
-                matrix = (chain.positive + chain.negative).T
-                self._cut(
-                    nodes,
-                    BoundedRows(sign[:, None] * matrix[neuron], sign * chain.shift[neuron], chain.lost[neuron]),
-                    at,
-                )
+                on = sign[:, None] * rows_of(chain.matrix, neuron)
+                self._cut(nodes, BoundedRows(on, sign * chain.shift[neuron], chain.lost[neuron]), at)
 
     def _cut(self, nodes: TreeNodes, rows: BoundedRows, at: Indices) -> None:
         """`rows · x + constant - lost <= 0` holds at every forbidden input of its node."""

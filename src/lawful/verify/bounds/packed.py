@@ -5,108 +5,34 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
-from fractions import Fraction
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
-from lawful.verify.bounds.layers import Floats, Plain
+from lawful.verify.bounds.network import (
+    MOST_NUMBERS,
+    Floats,
+    LayeredGraph,
+    PackedLayer,
+    PackedNetwork,
+    layers_of,
+)
 from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT, OUTPUT
 from lawful.verify.core.schema import integer, items, number, object_with_keys, require
 
-MOST_NUMBERS = (
-    40_000_000  # of a network, or of a table: zeros take a thousandth of it in a file, and 32 bytes each here
-)
-
-MOST_LEVELS = 2_000  # of a graph: its layers are dense, so a deep one is too large anyway
-Integers = NDArray[np.int64]
+MOST_LEVELS = 2_000  # of a graph
 
 
-class DenseLayer(NamedTuple):
-    """`φ(W h + b)` with one slope below 0 for each neuron."""
-
-    weight: Floats
-    bias: Floats
-    slopes: Floats
-
-
-class DenseNetwork(NamedTuple):
-    """Layers, the last one of slope 1, and the name of the network."""
-
-    layers: list[DenseLayer]
-    digest: str
-
-    def plain(self) -> list[Plain]:
-        """The same in rationals."""
-        return [
-            Plain(
-                [{int(j): Fraction(float(row[j])) for j in np.flatnonzero(row)} for row in layer.weight],
-                [Fraction(float(value)) for value in layer.bias],
-                [Fraction(float(value)) for value in layer.slopes],
-            )
-            for layer in self.layers
-        ]
-
-
-def read_dense(value: object) -> DenseNetwork:
+def read_packed(value: object) -> PackedNetwork:
     """Either form."""
-    return _packed(value) if isinstance(value, dict) and "layers" in value else _graph(value)
-
-
-class _Graph(NamedTuple):
-    """A network by its edges; a level is the length of the longest path to a node."""
-
-    roles: Integers
-    tails: Integers
-    heads: Integers
-    slopes: Floats  # of every node
-    weights: Floats
-    levels: Integers
-
-
-def _graph(value: object) -> DenseNetwork:
-    """Layers of a graph: a value that is needed later passes each layer between as a neuron of slope 1.
-
-    The neurons of a layer are the nodes of its level in their order, then what passes; the last layer is the outputs.
-    """
+    if isinstance(value, dict) and "layers" in value:
+        return _packed(value)
     graph = _read_graph(value)
-    roles, tails, heads = graph.roles, graph.tails, graph.heads
-    outputs, count = np.flatnonzero(roles == OUTPUT), len(roles)
-    level = np.where(roles == OUTPUT, np.maximum(graph.levels, 1), graph.levels)
-    depth = max(1, int(level.max()))
-    last = np.zeros(count, dtype=np.int64)  # the level up to which a node is heard
-    np.maximum.at(last, tails, level[heads])
-    last[outputs] = depth + 1
-    carried, layers, total = np.flatnonzero(roles == INPUT), list[DenseLayer](), 0
-    by_level = np.argsort(level[heads], kind="stable")
-    starts = np.searchsorted(level[heads][by_level], np.arange(depth + 2))
-    for step in range(1, depth + 1):
-        fresh = np.flatnonzero((level == step) & (roles != CONSTANT))
-        nodes = outputs if step == depth else np.concatenate([fresh, carried[last[carried] > step]])
-        total += len(nodes) * (len(carried) + 1)
-        if total > MOST_NUMBERS:
-            raise Unsupported(f"a network of more than {MOST_NUMBERS:,} numbers is not checked")
-        column, row = np.full(count, -1), np.full(count, -1)
-        column[carried], row[nodes] = np.arange(len(carried)), np.arange(len(nodes))
-        weight, bias, slopes = np.zeros((len(nodes), len(carried))), np.zeros(len(nodes)), np.ones(len(nodes))
-        passing = nodes[column[nodes] >= 0]
-        weight[row[passing], column[passing]] = 1.0
-        here = by_level[starts[step] : starts[step + 1]]
-        constant = roles[tails[here]] == CONSTANT
-        sums, shifts = here[~constant], here[constant]
-        weight[row[heads[sums]], column[tails[sums]]] = graph.weights[sums]
-        bias[row[heads[shifts]]] = graph.weights[shifts]
-        new = nodes[column[nodes] < 0]
-        slopes[row[new]] = graph.slopes[new]
-        layers.append(DenseLayer(weight, bias, slopes))
-        carried = nodes
-    return DenseNetwork(layers, _digest_of_graph(graph))
+    return PackedNetwork(layers_of(graph), _digest_of_graph(graph))
 
 
-def _read_graph(value: object) -> _Graph:
+def _read_graph(value: object) -> LayeredGraph:
     given = object_with_keys(value, "network", "nodes edges roles ends slopes weights")
     count, edges = (integer(given[name], "network", 1, MOST_NUMBERS // 8) for name in ("nodes", "edges"))
     roles = unpacked(given["roles"], "u1", 1, count)[0].astype(np.int64)
@@ -119,7 +45,7 @@ def _read_graph(value: object) -> _Graph:
     require(bool((roles == INPUT).any() and (roles == OUTPUT).any()), "there is no input or no output")
     ends = np.concatenate([tails, heads])
     require(bool(((ends >= 0) & (ends < count)).all()), "an edge names a node that does not exist")
-    require(len(np.unique(tails * count + heads)) == edges, "an edge appears twice")
+    require(bool((np.diff(np.sort(tails * count + heads)) > 0).all()), "an edge appears twice")
     right = np.isin(roles[heads], (HIDDEN, OUTPUT)) & (roles[tails] != OUTPUT)
     require(bool(right.all()), "an edge points the wrong way")
     require(bool(np.isin(hidden, tails).all() and np.isin(hidden, heads).all()), "a hidden node has no way in or out")
@@ -131,11 +57,11 @@ def _read_graph(value: object) -> _Graph:
         raised = levels.copy()
         np.maximum.at(raised, heads, levels[tails] + 1)
         if (raised == levels).all():
-            return _Graph(roles, tails, heads, slopes, weights, levels)
+            return LayeredGraph(roles, tails, heads, slopes, weights, levels)
         levels = raised
 
 
-def _digest_of_graph(graph: _Graph) -> str:
+def _digest_of_graph(graph: LayeredGraph) -> str:
     """Nodes are numbered inputs, hidden ones by level, outputs, the constant; edges go by head and tail."""
     roles, levels = graph.roles, graph.levels
     hidden = np.flatnonzero(roles == HIDDEN)
@@ -157,7 +83,7 @@ def _digest_of_graph(graph: _Graph) -> str:
     return f"network:{found.hexdigest()}"
 
 
-def _packed(value: object) -> DenseNetwork:
+def _packed(value: object) -> PackedNetwork:
     given = object_with_keys(value, "network", "layers slopes")
     parts = [
         object_with_keys(each, "network", "shape weights bias")
@@ -181,10 +107,10 @@ def _packed(value: object) -> DenseNetwork:
     every = [*weights, *(bias for bias in biases if bias is not None)]
     require(all(bool(np.isfinite(each).all()) for each in every), "a weight is not finite")
     layers = [
-        DenseLayer(weight, np.zeros(len(weight)) if bias is None else bias, np.full(len(weight), slope))
+        PackedLayer(weight, np.zeros(len(weight)) if bias is None else bias, np.full(len(weight), slope))
         for weight, bias, slope in zip(weights, biases, [*slopes, 1.0], strict=True)
     ]
-    return DenseNetwork(layers, _digest(weights, biases, slopes))
+    return PackedNetwork(layers, _digest(weights, biases, slopes))
 
 
 def _digest(weights: list[Floats], biases: list[Floats | None], slopes: list[float]) -> str:
