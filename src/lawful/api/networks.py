@@ -31,7 +31,7 @@ def show(network: Source, **reading: Unpack[ReadOptions]) -> Summary | TensorSum
     21
     """
     try:
-        opened = open(network, **open_options(reading))
+        opened = open(network, **open_options(reading), glance=True)
     except LawfulError as reason:
         is_file = isinstance(network, (str, Path)) and reading.get("model") is None
         tensors = contents(Path(network)) if is_file else None

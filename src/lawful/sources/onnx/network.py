@@ -20,7 +20,7 @@ from lawful.program.operators.factory import ONNX_KINDS
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.onnx import open_sizes
 from lawful.sources.onnx.graph import load as load_model
-from lawful.sources.onnx.module import OnnxModule
+from lawful.sources.onnx.module import OnnxModule, is_close, list_tensors
 
 SAMPLES = 2  # for which a graph is tried
 MAX_CHECKED = 5_000_000  # weights up to which a graph is compared with ONNX's own reference,
@@ -36,13 +36,18 @@ class Mixed(Unsupported):
     """A graph in which the entries along the first axis are not samples."""
 
 
-def load(path: Path, obstacle: str, input_shape: Size | None = None) -> ModuleNetwork:
+def load(path: Path, obstacle: str, input_shape: Size | None = None, glance: bool = False) -> ModuleNetwork:
     """The module of an ONNX file; `obstacle` is what prevents a graph of scalar weights."""
-    return network_of(load_model(path), path.parent, obstacle, input_shape)
+    return network_of(load_model(path), path.parent, obstacle, input_shape, glance)
 
 
-def network_of(model: Any, folder: Path, obstacle: str, input_shape: Size | None = None) -> ModuleNetwork:
-    """The module of an ONNX model; tensors in other files lie in the folder."""
+def network_of(
+    model: Any, folder: Path, obstacle: str, input_shape: Size | None = None, glance: bool = False
+) -> ModuleNetwork:
+    """The module of an ONNX model; tensors in other files lie in the folder.
+
+    A `glance` is for whoever asks for its tensors and sizes alone.
+    """
     module = OnnxModule(model, folder).eval()
     entries = {entry.name: entry for entry in model.graph.input}
     if not module.inputs:
@@ -52,14 +57,16 @@ def network_of(model: Any, folder: Path, obstacle: str, input_shape: Size | None
     module.fixed = first.copy().pop() or 0 if len(first) == 1 else 0
     # Inputs of one axis have no samples; nor has a graph whose inputs begin with axes of different meanings.
     module.bare = any(len(size) == 1 for size in stated.values()) or len(first) > 1
-    chosen = _open(module, entries, stated, input_shape)
+    chosen = _open(module, entries, stated, input_shape, glance)
     only = module.input_sizes[0] if len(module.input_sizes) == 1 else None
     reading = _reading(module, model).assuming(*chosen)
     module.told = replace(reading, module=None, template=None)
     return ModuleNetwork(module, obstacle, reading, only if isinstance(only, tuple) else None)
 
 
-def _open(module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Sizes], given: Size | None) -> list[str]:
+def _open(
+    module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Sizes], given: Size | None, glance: bool
+) -> list[str]:
     """Try the module at the sizes that the file states, or else at usual ones; what was chosen, in words."""
     asked = {}
     for name, stated_size in stated.items():
@@ -74,11 +81,11 @@ def _open(module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Size
     chosen, second_best = None, None
     for sizes, values in open_sizes.candidates(asked):
         try:
-            examples = _try(module, entries, sizes, values)
+            examples = _try(module, entries, sizes, values, glance)
         except LawfulError as error:
             if isinstance(error, Mixed) and not module.bare:
                 module.alone, module.bare, module.fixed = False, True, 0
-                return [MIXED, *_open(module, entries, stated, given)]
+                return [MIXED, *_open(module, entries, stated, given, glance)]
             errors.append((sizes, error))
             # The same words twice: no size will change that, unless it is an operator that cannot do with the size.
             if len(errors) > 1 and str(error) == str(errors[-2][1]) and not any(w in str(error) for w in MISUSED):
@@ -94,7 +101,7 @@ def _open(module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Size
         if second_best is None:
             raise open_sizes.refuse(errors)
         chosen = second_best
-        examples = _try(module, entries, *chosen)
+        examples = _try(module, entries, *chosen, glance)
     sizes, values = chosen
     _check(module, module.graph.model, module.graph.folder, examples)
     module.input_sizes = tuple(_said(module, entries[name], sizes[name]) for name in module.inputs)
@@ -102,12 +109,12 @@ def _open(module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Size
 
 
 def _try(
-    module: OnnxModule, entries: Mapping[str, Any], sizes: Mapping[str, Size], values: Mapping[str, Any]
+    module: OnnxModule, entries: Mapping[str, Any], sizes: Mapping[str, Size], values: Mapping[str, Any], glance: bool
 ) -> list[torch.Tensor]:
     """Run the module at these sizes, on the samples that are returned."""
     module.values, module.programs = dict(values), {}
     examples = [_example(module, entries[name], sizes[name]) for name in module.inputs]
-    _choose(module, examples)
+    _choose(module, examples, glance)
     return examples
 
 
@@ -129,7 +136,7 @@ def _is_finite(module: OnnxModule, examples: list[torch.Tensor]) -> bool:
     """Whether the outputs are finite at this size: the statistics of a sequence of one entry are not."""
     kind = next((each.dtype for each in module.parameters()), torch.float32)
     with torch.no_grad():
-        outputs = _tensors(module(*(each.to(kind) if each.is_floating_point() else each for each in examples)))
+        outputs = list_tensors(module(*(each.to(kind) if each.is_floating_point() else each for each in examples)))
     return all(bool(each.isfinite().all()) for each in outputs)
 
 
@@ -149,7 +156,7 @@ def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) ->
         )
         twin = network_of(type(model).FromString(content), path.parent, "").module
         with torch.no_grad():
-            same = _close(twin(*examples), smaller(*examples), 1e-5)
+            same = is_close(twin(*examples), smaller(*examples), 1e-5)
     except (LawfulError, KeyError, RuntimeError):
         return None
     return content if same else None
@@ -254,43 +261,25 @@ def _example(module: OnnxModule, entry: Any, sample: Size) -> torch.Tensor:
     return torch.randn((SAMPLES, *sample), generator=generator)
 
 
-def _choose(module: OnnxModule, examples: list[torch.Tensor]) -> None:
-    """Run samples side by side if the graph can, and gives the same; else one after another."""
+def _choose(module: OnnxModule, examples: list[torch.Tensor], glance: bool) -> None:
+    """Run the samples, side by side if the graph can and gives the same; else one after another.
+
+    Whoever takes a `glance` computes nothing with the module: a file that is written for one sample is run on one.
+    """
     kind = next((each.dtype for each in module.parameters()), torch.float32)
     given = [each.to(kind) if each.is_floating_point() else each for each in examples]
     with torch.no_grad():
         if module.bare:
             module(*given)
-            return
-        if module.fixed > 1:
+        elif module.fixed > 1:
             module(*(torch.cat([each] * module.fixed)[: module.fixed] for each in given))
-            return
-        try:
-            together = module(*given)
-        except LawfulError:
-            if not module.fixed:
-                raise
-            together = None
-        module.alone = True
-        apart = module(*given)
-        module.alone = together is None or not _close(together, apart)
-        if module.alone and not module.fixed:
-            raise Mixed("its samples are not kept apart")
-
-
-def _tensors(found: Any) -> list[torch.Tensor]:
-    return [each.double() for each in (found if isinstance(found, tuple) else (found,))]
-
-
-def _close(one: Any, two: Any, tolerance: float = 1e-3) -> bool:
-    pairs = list(zip(_tensors(one), _tensors(two), strict=True))
-    return all(
-        a.shape == b.shape
-        and bool((a.isfinite() == b.isfinite()).all())
-        and bool((a - b).nan_to_num(0, 0, 0).abs().max() <= tolerance * (b.nan_to_num(0, 0, 0).abs().max() + 1e-6))
-        for a, b in pairs
-        if a.numel()
-    )
+        elif module.fixed and glance:
+            module.alone = True
+            module(*(each[:1] for each in given))
+        else:
+            module.alone = not module.keeps_apart(given)
+            if module.alone and not module.fixed:
+                raise Mixed("its samples are not kept apart")
 
 
 def _check(module: OnnxModule, model: Any, folder: Path, examples: list[torch.Tensor]) -> None:
@@ -318,9 +307,9 @@ def _check(module: OnnxModule, model: Any, folder: Path, examples: list[torch.Te
     own = next((each.dtype for each in module.parameters()), torch.float32)
     with torch.no_grad():
         found = module(*(each.to(own) if each.is_floating_point() else each for each in whole))
-    found = tuple(each[0] for each in _tensors(found)) if module.bare else found
+    found = tuple(each[0] for each in list_tensors(found)) if module.bare else found
     half = any(each.dtype in (torch.float16, torch.bfloat16) for each in module.parameters())
-    if not _close(found, tuple(torch.as_tensor(np.array(each)) for each in wanted), 2e-2 if half else 1e-3):
+    if not is_close(found, tuple(torch.as_tensor(np.array(each)) for each in wanted), 2e-2 if half else 1e-3):
         raise Unsupported("its reading as a module gave another function than ONNX's reference: a defect, or odd types")
 
 
