@@ -10,8 +10,7 @@ from lawful.api.audit import audit as audit_graph
 from lawful.api.inputs import ReadOptions, open_options
 from lawful.errors import LawfulError
 from lawful.pruning.removable.activity import settle
-from lawful.sources.contents import contents
-from lawful.sources.files import Written, write
+from lawful.sources.files import Written, contents, write
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.opening import Source, module_behind, open, open_free, open_graph
 from lawful.sources.provenance import read_as, with_provenance

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.graphs import json_graph
 from lawful.formats.io.detect_format import ENDINGS, check_ending, kind_of
-from lawful.formats.io.limits import MAX_BYTES, check_bytes
-from lawful.formats.io.reading import naming, open_file, read_bytes
+from lawful.formats.io.limits import MAX_BYTES, MAX_MAPPED, check_bytes
+from lawful.formats.io.reading import naming, open_file, read_bytes, read_json
 from lawful.formats.io.writing import check_target, write_bytes
 from lawful.formats.tensors import arrays
-from lawful.formats.tensors.matrices import layers_of
+from lawful.formats.tensors.arrays import layers_of
 from lawful.formats.tensors.shards import refuse_lone_shard, weight_map, weights_in, write_folder
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
-from lawful.network.reading import Reading, carrying, list_names
+from lawful.network.reading import Reading, TensorReading, carrying, list_names
 from lawful.outward import at_most
 
 EXACT = "float64"
@@ -333,3 +333,43 @@ def _written(path: Path, types: dict[str, str], exact: dict[str, NDArray[Any]]) 
             parts.append(float((change / np.where(array == 0, 1.0, np.abs(array))).max()))
     kinds = sorted({types.get(name, EXACT) for name, array in exact.items() if array.dtype.kind == "f"})
     return Written(str(path), ", ".join(kinds) or EXACT, max(changes), max(parts))
+
+
+def contents(path: Path) -> Reading | None:
+    """What a file, an index of shards or a folder holds, if it is a checkpoint that can be trusted to be one."""
+    try:
+        if path.is_dir():
+            path = weights_in(path)
+        check_file(path, MAX_MAPPED)
+        kind = kind_of(path)
+        layers = _layers(path, kind)
+    except (LawfulError, OSError):
+        return None
+    return None if layers is None else Reading(kind, layers, source=str(path), states_activations=False)
+
+
+def _layers(path: Path, kind: str) -> tuple[TensorReading, ...] | None:
+    if kind == "safetensors":
+        from lawful.formats.tensors import safetensors
+
+        return safetensors.layers(path)
+    if kind == "gguf":
+        from lawful.formats.tensors import gguf
+
+        return gguf.layers(path)
+    if kind == "index":
+        shards = [path.with_name(Path(name).name) for name in sorted(set(read_json(path)["weight_map"].values()))]
+        found = [_layers(shard, kind_of(shard)) for shard in shards]
+        return None if None in found else tuple(layer for shard in found for layer in shard or ())
+    if kind == "pt" and path.stat().st_size <= MAX_BYTES:
+        from lawful.formats.tensors import pt
+
+        state, _ = pt.load_tensors(path)
+        return tuple(
+            TensorReading(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+            for name, tensor in state.items()
+        )
+    if kind == "npz":
+        stored = load_arrays(path, kind)
+        return tuple(stored.layer(name) for name in stored.arrays)
+    return None

@@ -20,7 +20,6 @@ from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.reading import list_names
 from lawful.program.frontends.export import twin_of
 from lawful.program.frontends.torch_function import read_function
-from lawful.program.passes.kinks import has_kinks
 from lawful.sources.modules.classes import classes_axis as axis_of_classes
 from lawful.sources.modules.classes import vocabulary_of
 from lawful.sources.modules.convert import input_shapes
@@ -297,7 +296,7 @@ def _is_piecewise(twin: torch.nn.Module, tensors: dict[str, torch.Tensor], batch
             return call_with(twin, held, (inputs,))
 
     try:
-        return has_kinks(read_function(output, {name: value.detach() for name, value in tensors.items()}, [batch]))
+        return read_function(output, {name: value.detach() for name, value in tensors.items()}, [batch]).has_kinks
     except LawfulError:
         return True
 

@@ -1,4 +1,4 @@
-"""Networks of layers and graphs of scalar weights as programs: no PyTorch needed."""
+"""Networks of layers, graphs of scalar weights and architectures as text, as programs: no PyTorch needed."""
 
 from __future__ import annotations
 
@@ -76,3 +76,12 @@ def _read_dag(network: Dag, batch: int) -> Program:
     whole = b.concatenate(parts, 1)
     places = np.array([order.index(int(node)) for node in network.outputs])
     return b.finish([b.pick(whole, 1, places)])
+
+
+def read_text(text: str, batch: int = 1, seed: int = 0) -> Program:
+    """The program of an architecture, with weights drawn from a seed.
+
+    >>> sorted(read_text("3-4-2 relu bias").parameters)
+    ['0.bias', '0.weight', '1.bias', '1.weight']
+    """
+    return read_layers(Architecture.parse(text).initialise(seed=seed), batch)

@@ -1,8 +1,12 @@
-"""ONNX files that are no graph of scalar weights, opened as modules, checked, and written back."""
+"""ONNX files that are no graph of scalar weights, opened as modules, checked, and written back.
+
+Sizes that a file leaves open are the first of a few usual ones for which its graph can be read. What holds at one size
+need not hold at another, so every reading says which was taken, and `--input` gives another.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +22,8 @@ from lawful.network.reading import Reading, TensorReading, assumed_in_training, 
 from lawful.program.domains.graph_reading import unrolled_edges
 from lawful.program.operators.factory import ONNX_KINDS
 from lawful.sources.modules.module_network import ModuleNetwork
-from lawful.sources.onnx import open_sizes
-from lawful.sources.onnx.graph import load as load_model
 from lawful.sources.onnx.module import OnnxModule, is_close, list_tensors
+from lawful.sources.onnx.reader import load_model
 
 SAMPLES = 2  # for which a graph is tried
 MAX_CHECKED = 5_000_000  # weights up to which a graph is compared with ONNX's own reference,
@@ -30,6 +33,12 @@ MISUSED = ("is used in an unsupported way", "of no steps", "at this size")  # as
 MIXED = "the first axis of its input counts no samples: what stands along it is mixed"
 Size = tuple[int, ...]
 Sizes = list[int | None]
+Stated = Mapping[str, tuple[Sequence[int | None], str, Sequence[str]]]  # of inputs: sizes, kind, names of axes
+# Usual sizes: sides of pictures (most networks halve them five times), lengths of sequences, samples of sound.
+TRIES = ((64, 8), (48, 64), (32, 16), (224, 512), (320, 576), (640, 1024), (96, 16_000))
+CHANNELS = 3
+SCALARS = {"i": (16_000, 1, 0), "f": (1.0,), "b": (False,)}  # whole ones are rates of sound more often than not
+PICTURE = 3  # axes of a sample, without the batch
 
 
 class Mixed(Unsupported):
@@ -79,7 +88,7 @@ def _open(
     errors: list[tuple[Mapping[str, Size], LawfulError]] = []
     is_open = any(None in size for size, _, _ in asked.values())
     chosen, second_best = None, None
-    for sizes, values in open_sizes.candidates(asked):
+    for sizes, values in size_candidates(asked):
         try:
             examples = _try(module, entries, sizes, values, glance)
         except LawfulError as error:
@@ -99,13 +108,13 @@ def _open(
         second_best = (sizes, values) if second_best is None or not sees else second_best
     if chosen is None:
         if second_best is None:
-            raise open_sizes.refuse(errors)
+            raise _refusal(errors)
         chosen = second_best
         examples = _try(module, entries, *chosen, glance)
     sizes, values = chosen
     _check(module, module.graph.model, module.graph.folder, examples)
     module.input_sizes = tuple(_said(module, entries[name], sizes[name]) for name in module.inputs)
-    return open_sizes.words(asked, sizes, values)
+    return words_of_sizes(asked, sizes, values)
 
 
 def _try(
@@ -328,3 +337,63 @@ def _reading(module: OnnxModule, model: Any) -> Reading:
     return Reading(
         "onnx", layers, assumed, module.graph.left_out, in_training_only=training, module=module, template=model
     )
+
+
+def size_candidates(
+    inputs: Stated,
+) -> Iterator[tuple[dict[str, Size], dict[str, Any]]]:
+    """Sizes of the inputs, and values of those that are one number, in the order in which they are tried.
+
+    An input is its stated sizes without the batch (None for an open one), its kind (`f`, `i` or `b`), and the names of
+    its axes: axes of one name have one size.
+
+    >>> next(size_candidates({"x": ((None, None, None), "f", ("", "", "")), "ids": ((None,), "i", ("n",))}))
+    ({'x': (3, 64, 64), 'ids': (8,)}, {})
+    """
+    seen = []
+    for number, (side, length) in enumerate(TRIES):
+        named: dict[str, int] = {}
+        sizes: dict[str, Size] = {}
+        values: dict[str, Any] = {}
+        for name, (stated, kind, axes) in inputs.items():
+            if not stated:
+                usual = SCALARS[kind]
+                values[name] = np.asarray(usual[number % len(usual)])
+                continue
+            found = []
+            for axis, size in enumerate(stated):
+                picture = len(stated) == PICTURE and kind == "f"
+                free = CHANNELS if picture and axis == 0 else side if picture else length
+                if size is None and axes[axis]:
+                    size = named.setdefault(axes[axis], free)
+                found.append(free if size is None else size)
+            sizes[name] = tuple(found)
+        key = (sizes, {name: value.item() for name, value in values.items()})
+        if key not in seen:
+            seen.append(key)
+            yield sizes, values
+
+
+def words_of_sizes(inputs: Stated, sizes: Mapping[str, Size], values: Any) -> list[str]:
+    """What was taken where the file leaves it open.
+
+    >>> words_of_sizes({"x": ((3, None), "f", ("", "")), "r": ((), "i", ())}, {"x": (3, 64)}, {"r": np.asarray(16_000)})
+    ["the open size of its input 'x' is taken as 3×64: --input gives another", "its input 'r' is taken as 16000"]
+    """
+    found = []
+    for name, (stated, _, _) in inputs.items():
+        if name in values:
+            found.append(f"its input {name[:60]!r} is taken as {values[name].item()}")
+        elif None in stated:
+            taken = "×".join(map(str, sizes[name]))
+            found.append(f"the open size of its input {name[:60]!r} is taken as {taken}: --input gives another")
+    return found
+
+
+def _refusal(errors: Sequence[tuple[Mapping[str, Size], LawfulError]]) -> LawfulError:
+    """What is said where none of the sizes could be read."""
+    sizes, error = errors[0]
+    tried = ";".join(",".join(map(str, size)) for size in sizes.values())
+    if len({str(each) for _, each in errors}) == 1:  # no size would change it
+        return error
+    return type(error)(f"{error} (at the size {tried}, and others: its input sizes are open, give --input)")

@@ -19,11 +19,11 @@ from lawful.network.names import check_names
 from lawful.network.reading import Reading, TensorReading, assumed_in_training, carrying, list_names, rounded_inside
 from lawful.program.domains.graph_reading import GraphReading, is_piecewise_linear, read_graph
 from lawful.program.frontends.onnx import place_of, read_onnx
+from lawful.program.frontends.onnx_quantised import lower_quantised
 from lawful.program.frontends.onnx_weights import entry_of
 from lawful.program.passes.tail import depends_on_input, follows_tail
 from lawful.program.program import Node, Program
 from lawful.program.table import OPERATORS, OperatorFamily, Traits
-from lawful.sources.onnx.graph import load as load_model
 
 ADVICE = "give the PyTorch module itself (module:factory), or a graph without it"
 OPEN = -1  # the size of a batch that the file leaves open
@@ -250,3 +250,13 @@ def _filled(stated: list[int | None], given: tuple[int, ...] | None) -> tuple[in
     if any(size is None for size in stated):
         raise Unsupported("its input size is left open: give it without the batch, like --input 3,8,8")
     return tuple(size for size in stated if size is not None)
+
+
+def load_model(path: Path) -> Any:
+    """The model of a file as everybody reads it: local functions and quantised operators written out."""
+    model = onnx_file.parse(path)
+    if model.functions:
+        from onnx.inliner import inline_local_functions
+
+        model = inline_local_functions(model)
+    return lower_quantised(model, partial(onnx_file.array, folder=path.parent))
