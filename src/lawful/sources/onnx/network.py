@@ -20,6 +20,7 @@ from lawful.formats.graphs import onnx_file
 from lawful.formats.io.limits import check_numbers
 from lawful.network.reading import Reading, TensorReading, assumed_in_training, rounded_inside
 from lawful.program.domains.graph_reading import unrolled_edges
+from lawful.program.frontends.onnx_weights import held_tensors
 from lawful.program.operators.factory import ONNX_KINDS
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.onnx.module import OnnxModule, is_close, list_tensors
@@ -187,18 +188,17 @@ def refilled(
 
     twin = type(model)()
     twin.CopyFrom(model)
-    held = {each.name: each for each in twin.graph.initializer}
-    for node in twin.graph.node:
-        if node.op_type == "Constant":
-            held |= dict.fromkeys(node.output, next((each.t for each in node.attribute if each.name == "value"), None))
-    for name, numbers in module.initializers(weights).items():
-        kind = helper.tensor_dtype_to_np_dtype(held[name].data_type)
-        array = np.ascontiguousarray(numbers.detach().cpu().double().numpy().astype(kind))
+    fresh = module.initializers(weights)
+    for name, tensor in held_tensors(twin.graph):  # those of graphs inside nodes too: two branches may hold one each
+        if name not in fresh:
+            continue
+        kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        array = np.ascontiguousarray(fresh[name].detach().cpu().double().numpy().astype(kind))
         if not np.isfinite(array.astype(np.float64)).all():
             raise LawfulError(f"{name} has a number that {kind} cannot hold")
-        if tuple(array.shape) != tuple(held[name].dims) and not resize:
+        if tuple(array.shape) != tuple(tensor.dims) and not resize:
             raise Unsupported(f"{name} changed its size, and the nodes of the file are written for the old one")
-        held[name].CopyFrom(numpy_helper.from_array(array, held[name].name))
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     makers = {node.output[0]: node for node in twin.graph.node if node.output}
     for output, stated in (sizes or {}).items():
         _state(twin, makers[output], stated)
