@@ -135,7 +135,7 @@ def load_libraries() -> None:
     for module in pkgutil.walk_packages(lawful.__path__, "lawful."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    for name in ("onnx.reference", "onnxruntime", "torch.export", "torch.fx", "safetensors"):
+    for name in ("onnx.reference", "onnxruntime", "torch.export._trace", "torch._dynamo", "safetensors"):
         importlib.import_module(name)
 
 

@@ -12,7 +12,7 @@ from lawful.program.arrays import count_windows
 from lawful.program.builder import Builder, Operand
 from lawful.program.operators.contraction import onnx_padding, per_axis
 from lawful.program.program import Node
-from lawful.program.table import INFINITY, Refused, aten, onnx
+from lawful.program.table import INFINITY, Refused, TooShort, aten, onnx
 
 Pairs = Sequence[tuple[int, int]]
 Windows = tuple[Sequence[int], Sequence[int], Pairs, Sequence[int], bool]  # kernel, stride, padding, dilation, ceil
@@ -34,6 +34,8 @@ def cut_windows(
     for k in range(rank):
         size, reach = x.shape[lead + k], dilation[k] * (kernel[k] - 1) + 1
         count = count_windows(size, reach, stride[k], padding[k], ceil)
+        if count <= 0:
+            raise TooShort
         b.check_size(count * kernel[k])
         at = np.arange(count)[:, None] * stride[k] + np.arange(kernel[k]) * dilation[k] - padding[k][0]
         x = b.pick(x, lead + k, np.where((at >= 0) & (at < size), at, -1), fill=fill)

@@ -19,7 +19,7 @@ from lawful.program import Program
 from lawful.program.backends.torch_calls import TorchProgram
 from lawful.program.frontends.onnx import SizeStatement, read_onnx, read_statements, real_outputs, whole_inputs
 from lawful.program.frontends.onnx_weights import OnnxWeights, held_tensors, read_weights
-from lawful.program.table import OperatorFamily
+from lawful.program.table import OperatorFamily, TooShort
 
 ROUNDS = "rounds to "  # how a program's notes begin that say of a cast to fewer bits
 STEPS = "rounds between layers"  # and that say of a quantised network
@@ -144,7 +144,7 @@ class OnnxModule(nn.Module):
         except RuntimeError as error:
             if "Kernel size" not in str(error):
                 raise
-            raise Unsupported("a window is longer than what it slides over at this size") from None
+            raise TooShort from None
 
     def _program(self, shapes: Sequence[tuple[int, ...]]) -> TorchProgram:
         """The program for inputs of these sizes and weights of today's."""
