@@ -16,6 +16,7 @@ from lawful.program import Refused
 from lawful.program.domains.dependence import leaves_of_outputs, read_entries
 from lawful.program.domains.evaluate import evaluate
 from lawful.program.domains.interpret import AbstractDomain, interpret
+from lawful.program.domains.intervals import bounds
 from lawful.program.frontends.torch_export import read_module
 from lawful.program.passes.core import lower
 from lawful.program.table import ATEN, ATEN_MOVEMENTS, ONNX, OPERATORS, OperatorFamily, Traits, aten, define
@@ -77,6 +78,9 @@ def test_a_new_operator_is_one_entry(toy: object) -> None:
         np.testing.assert_allclose(evaluate(each, x.numpy())[0], truth.numpy())
     assert leaves_of_outputs(program) == [{"x", "a.weight", "a.bias", "b.weight", "b.bias"}]
     assert all(entries.all() for entries in read_entries(program).values())
+    low, high = bounds(program, {"x": (x.numpy() - 0.1, x.numpy() + 0.1)})[0]
+    assert ((low <= truth.numpy()) & (truth.numpy() <= high)).all()
+    assert (high - low).max() < 1  # that it rises is all that bounds need
 
 
 def test_an_argument_that_an_entry_does_not_know_makes_the_call_opaque(toy: object) -> None:
