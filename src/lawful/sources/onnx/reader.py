@@ -95,7 +95,8 @@ def _refuse_curves(graph: Any) -> None:
     """Refuse a curved function of the data with a layer behind it, by the names of its calls alone.
 
     What `read_graph` would say after it has read a program for a batch of several samples, in a hundredth of the time.
-    Values that follow from sizes are no data; a call that is missed here is refused there.
+    Values that follow from sizes are no data; a call that is missed here is refused there. Masks (a comparison, a sign)
+    are constant but for jumps, and x · (x > 0) is a ReLU: nothing that comes from one counts as curved.
     """
     curved = {
         each.onnx
@@ -103,6 +104,13 @@ def _refuse_curves(graph: Any) -> None:
         if each.family is OperatorFamily.ELEMENTWISE and isinstance(each.traits, Traits) and each.traits.degree is None
     }
     products = {each.onnx for each in OPERATORS.values() if each.family is OperatorFamily.PRODUCT}
+    masks = {
+        each.onnx
+        for each in OPERATORS.values()
+        if each.family is OperatorFamily.COMPARISON
+        or (isinstance(each.traits, Traits) and (each.traits.steps or each.traits.degree == 0))
+    }
+    masked: set[str] = set()
     held = {proto.name for proto in graph.initializer}
     data = {entry.name for entry in graph.input if entry.name not in held}
     behind: dict[str, Any] = {}  # for each value, the first curved call on the way to it
@@ -112,10 +120,17 @@ def _refuse_curves(graph: Any) -> None:
         if entry is None or not varying or entry.sizes_alone:
             continue
         data.update(node.output)
+        if node.op_type in masks or not masked.isdisjoint(varying):
+            masked.update(node.output)
         first = next((behind[name] for name in varying if name in behind), None)
         if first is not None and any(node.input[place] in held for place in entry.weights if place < len(node.input)):
             raise Unsupported(f"{place_of(first)}: is not supported; {ADVICE}")
-        if first is None and (node.op_type in curved or (node.op_type in products and len(varying) > 1)):
+        is_masked = not masked.isdisjoint(varying)
+        if (
+            first is None
+            and not is_masked
+            and (node.op_type in curved or (node.op_type in products and len(varying) > 1))
+        ):
             first = node
         if first is not None:
             behind |= dict.fromkeys(node.output, first)
