@@ -155,18 +155,20 @@ def _load_file(path: Path, kind: str) -> arrays.StoredArrays:
 
 @dataclass(frozen=True)
 class Written:
-    """A file that was written: its type of numbers, and by how much storing changed any weight."""
+    """A file that was written: its type of numbers, by how much storing changed any weight, and what limits it."""
 
     path: str
     dtype: str
     rounding: float
     relative: float
+    note: str = ""
 
     def __str__(self) -> str:
+        path = f"{self.path} ({self.note})" if self.note else self.path
         if not self.rounding:
-            return f"{self.path}"
+            return path
         return (
-            f"{self.path} (weights stored as {self.dtype}, each rounded by at most {at_most(self.relative, 1)} "
+            f"{path} (weights stored as {self.dtype}, each rounded by at most {at_most(self.relative, 1)} "
             f"of itself, {at_most(self.rounding, 1)} at most)"
         )
 
@@ -192,7 +194,7 @@ def write(network: Mlp | Dag, path: str | Path, like: Reading | None = None, dty
                 "written out: choose another format, or say --dtype"
             )
         write_bytes(path, content)
-    return _written(path, stored, exact)
+    return describe_rounding(path, stored, exact)
 
 
 def stored_type(network: Mlp | Dag, path: str | Path, like: Reading | None = None) -> str | None:
@@ -239,7 +241,7 @@ def _write_folder(network: Mlp | Dag, folder: Path, like: Reading, source: Path,
     bits = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
     sizes = {name: exact[name].size * bits[types[name]] for name in exact}
     write_folder(source, folder, list(exact), sizes, lambda names, file: _all_bytes(file, encode(names)))
-    return _written(folder, types, exact)
+    return describe_rounding(folder, types, exact)
 
 
 def _all_bytes(file: Path, content: bytes) -> None:
@@ -259,7 +261,7 @@ def _encode(
 
         content, types, exact = writer.dump(network, like, dtype)
         for name, array in exact.items():
-            _check_range(name, array, types[name])
+            check_range(name, array, types[name])
         return content, types, exact
     found = arrays.arrays_of(network, like)
     types = _types(network, found, like, dtype)
@@ -296,7 +298,7 @@ def _types(
         own = {each.name: each.dtype for each in floats}
         types = {name: own.get(name, floats[0].dtype) for name in real}
     for name, kind in types.items():
-        _check_range(name, found[name], kind)
+        check_range(name, found[name], kind)
     return types
 
 
@@ -304,7 +306,8 @@ def _numpy_type(name: str) -> Any:
     return np.dtype("float32" if name == "bfloat16" else name)
 
 
-def _check_range(name: str, array: NDArray[Any], dtype: str) -> None:
+def check_range(name: str, array: NDArray[Any], dtype: str) -> None:
+    """Refuse numbers that overflow in this type."""
     if not np.isfinite(stored_as(array, dtype)).all():
         raise LawfulError(f"{name} has a number that {dtype} cannot hold: store it with --dtype float64")
 
@@ -324,7 +327,8 @@ def stored_as(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
             ) from None
 
 
-def _written(path: Path, types: dict[str, str], exact: dict[str, NDArray[Any]]) -> Written:
+def describe_rounding(path: Path, types: dict[str, str], exact: dict[str, NDArray[Any]], note: str = "") -> Written:
+    """What was written, and by how much its types change the exact numbers."""
     changes, parts = [0.0], [0.0]
     for name, array in exact.items():
         if array.dtype.kind == "f" and array.size and types.get(name, EXACT) != EXACT:
@@ -332,7 +336,7 @@ def _written(path: Path, types: dict[str, str], exact: dict[str, NDArray[Any]]) 
             changes.append(float(change.max()))
             parts.append(float((change / np.where(array == 0, 1.0, np.abs(array))).max()))
     kinds = sorted({types.get(name, EXACT) for name, array in exact.items() if array.dtype.kind == "f"})
-    return Written(str(path), ", ".join(kinds) or EXACT, max(changes), max(parts))
+    return Written(str(path), ", ".join(kinds) or EXACT, max(changes), max(parts), note)
 
 
 def contents(path: Path) -> Reading | None:
