@@ -146,3 +146,12 @@ def test_a_changed_network_is_written_as_it_is(tmp_path: Path) -> None:
     lawful.convert(doubled, tmp_path / "net.onnx", input="4")
     x = np.random.default_rng(0).normal(size=(3, 4))
     np.testing.assert_allclose(lawful.open(tmp_path / "net.onnx").evaluate(x), doubled.evaluate(x), rtol=1e-6)
+
+
+def test_laws_of_a_file_of_ids_are_those_of_its_module(tmp_path: Path) -> None:
+    """The file states that its input holds ids, and how many: nobody has to say it again."""
+    table = nn.Sequential(nn.Embedding(5, 2), nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 1))
+    lawful.convert(table, tmp_path / "net.onnx", input="2:int")
+    wanted = lawful.laws(table, input="2:int")
+    found = lawful.laws(tmp_path / "net.onnx")
+    assert (found.laws, found.parameters) == (wanted.laws, wanted.parameters)

@@ -395,6 +395,9 @@ def _call(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) 
 
 
 def _guess_shape(module: torch.nn.Module) -> tuple[int, ...]:
+    stated = getattr(module, "input_sizes", ())
+    if len(stated) == 1 and isinstance(stated[0], str):  # the module of an ONNX file that reads ids
+        return tuple(int(size) for size in stated[0].removesuffix(":int").split(","))
     for shape in input_shapes(module):
         with torch.no_grad(), suppress(Exception):  # whatever the module's own code raises
             module(torch.zeros((MIXED, *shape), dtype=torch.float64))
