@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -395,7 +395,7 @@ def _call(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) 
 
 
 def _guess_shape(module: torch.nn.Module) -> tuple[int, ...]:
-    stated = getattr(module, "input_sizes", ())
+    stated: Sequence[Any] = getattr(module, "input_sizes", ())
     if len(stated) == 1 and isinstance(stated[0], str):  # the module of an ONNX file that reads ids
         return tuple(int(size) for size in stated[0].removesuffix(":int").split(","))
     for shape in input_shapes(module):
