@@ -82,7 +82,7 @@ def write_opened(network: Mlp | Dag | ModuleNetwork, out: str | Path, dtype: str
         network.to_dag()
     from lawful.api.module_file import write_module
 
-    return write_module(network.module, out, dtype, input or network.input_shape)
+    return write_module(network.module, out, dtype, network.input_shape if input is None else input)
 
 
 def audit(

@@ -37,6 +37,7 @@ def convert(
     found = named.network() if isinstance(opened, Architecture) else choose_form(opened, out, named.input_text)
     written = write_opened(found, out, dtype, named.input_text)
     if as_json:
-        print_json({"written": str(out), "parameters": found.parameters, "stored": asdict(written)})
+        stored = {key: value for key, value in asdict(written).items() if key != "note" or value}
+        print_json({"written": str(out), "parameters": found.parameters, "stored": stored})
     else:
         typer.echo(f"{written}: {found}, {found.parameters:,} parameters")
