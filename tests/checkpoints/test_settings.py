@@ -35,7 +35,7 @@ SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "nu
 @pytest.fixture(scope="module")
 def transformers() -> Any:
     found = pytest.importorskip("transformers")
-    from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
+    from lawful.sources.checkpoints.load import let_torchvision_load
 
     let_torchvision_load()
     found.utils.logging.disable_progress_bar()

@@ -29,7 +29,7 @@ SPEECH = {"vocab_size": 24, "d_model": 8, "encoder_layers": 1, "decoder_layers":
 @pytest.fixture(scope="module")
 def transformers() -> Any:
     found = pytest.importorskip("transformers")
-    from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
+    from lawful.sources.checkpoints.load import let_torchvision_load
 
     let_torchvision_load()
     found.utils.logging.disable_progress_bar()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from lawful.formats.io.memory_maps import let_go
+from lawful.formats.io.reading import let_go
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are let go on Linux alone")

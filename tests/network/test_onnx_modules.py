@@ -484,3 +484,34 @@ def test_a_pruned_file_keeps_its_nodes(tmp_path: Path, lawful: Any) -> None:
     assert after.graph.node == model.graph.node
     batch = inputs_of([(3,)], 5)
     agree(runtime(after, batch), runtime(model, batch))
+
+
+def test_a_glance_reads_the_program_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`show` computes nothing: no scalar graph is tried behind a curve, and one sample is read, not several."""
+    from lawful.sources.onnx import module as onnx_module
+    from lawful.sources.onnx import reader
+
+    rng = np.random.default_rng(0)
+    weights = {"w": (3, 4), "v": (4, 2)}
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["a"]),
+            helper.make_node("Tanh", ["a"], ["h"]),
+            helper.make_node("MatMul", ["h", "v"], ["y"]),
+        ],
+        "curved",
+        [helper.make_tensor_value_info("x", FLOAT, [1, 3])],
+        [helper.make_tensor_value_info("y", FLOAT, [1, 2])],
+        [numpy_helper.from_array(rng.normal(size=size).astype(np.float32), name) for name, size in weights.items()],
+    )
+    path = tmp_path / "curved.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(path))
+    calls = []
+    for place in (onnx_module, reader):
+        read = place.read_onnx
+        monkeypatch.setattr(place, "read_onnx", lambda *a, r=read, **k: calls.append(a) or r(*a, **k))
+    shown = package.show(path)
+    assert "(Tanh) is not piecewise linear" in shown.reason
+    assert len(calls) == 1
+    batch = rng.normal(size=(5, 3)).astype(np.float32)
+    assert package.open(path).evaluate(batch).shape == (5, 2)  # whoever computes has a module of any batch

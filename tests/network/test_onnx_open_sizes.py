@@ -12,7 +12,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from lawful.errors import LawfulError  # noqa: E402
-from lawful.sources.onnx.open_sizes import candidates  # noqa: E402
+from lawful.sources.onnx.network import size_candidates  # noqa: E402
 from lawful.sources.opening import open_module  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -104,7 +104,7 @@ def test_what_no_size_can_change_is_said_at_once(tmp_path: Path) -> None:
 
 def test_axes_of_one_name_have_one_size() -> None:
     stated = {"x": ((None, 4), "f", ("n", "")), "y": ((None, None), "i", ("m", "n"))}
-    for sizes, values in candidates(stated):
+    for sizes, values in size_candidates(stated):
         assert sizes["x"][0] == sizes["y"][1]
         assert not values
 

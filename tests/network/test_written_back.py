@@ -222,3 +222,38 @@ def test_a_regressor_with_several_targets(scaled: bool) -> None:
     assert found.reading is not None
     assert "reshape to [-1, 1] at the end is cut off" in found.reading.assumed[0]
     assert np.abs(found.evaluate(x) - model.predict(x)).max() < 1e-5
+
+
+def test_weights_inside_branches_are_written_back(tmp_path: Path) -> None:
+    """A condition that a constant decides: the weights stand in the graphs inside its node."""
+
+    from lawful.sources.checkpoints.save import write_weights
+    from lawful.sources.opening import open_module
+
+    rng = np.random.default_rng(0)
+
+    def branch(name: str, size: tuple[int, int]) -> Any:
+        weight = numpy_helper.from_array(rng.normal(size=size).astype(np.float32), f"{name}.weight")
+        out = helper.make_tensor_value_info(f"{name}.y", TensorProto.FLOAT, None)
+        nodes = [
+            helper.make_node("MatMul", ["x", f"{name}.weight"], [f"{name}.h"]),
+            helper.make_node("Tanh", [f"{name}.h"], [f"{name}.y"]),
+        ]
+        return helper.make_graph(nodes, name, [], [out], [weight])
+
+    node = helper.make_node("If", ["yes"], ["y"], then_branch=branch("one", (3, 4)), else_branch=branch("two", (3, 4)))
+    graph = helper.make_graph(
+        [node],
+        "branches",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])],
+        [numpy_helper.from_array(np.array(True), "yes")],
+    )
+    path = tmp_path / "branches.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(path))
+    module = open_module(path).module
+    state = {name: 2 * tensor for name, tensor in module.state_dict().items()}
+    assert "one.weight" in state
+    write_weights(state, tmp_path / "twice.onnx", like=path)
+    again = open_module(tmp_path / "twice.onnx").module
+    assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in state.items())

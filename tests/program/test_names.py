@@ -15,7 +15,6 @@ MOST = 5  # names of operators that are words of other things too: "linear", "re
 STEPS = "names of a certificate's steps"
 LISTED: dict[str, str] = {
     "training/problems/piecewise.py": "intercepts functions of PyTorch while they run",
-    "sources/onnx/writer.py": "writes layers",
     "sources/modules/convert.py": "writes layers",
     "sources/modules/randomness.py": "intercepts functions of PyTorch while they run",
     "pruning/channels/reading/functions.py": STEPS,

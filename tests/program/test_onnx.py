@@ -171,3 +171,19 @@ def test_opaque_calls_run_in_every_way_of_evaluating() -> None:
     assert isinstance(whole, torch.Tensor)
     assert torch.allclose(whole, torch.tensor(-1.0).double())
     assert torch.allclose(streamed[0], whole)
+
+
+def test_a_window_longer_than_its_axis_is_refused_at_this_size() -> None:
+    """Else the size of a result would be negative, and what reads it would be blamed."""
+    weight = onnx.numpy_helper.from_array(np.ones((2, 1, 5), dtype=np.float32), "w")
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Conv", ["x", "w"], ["h"]), onnx.helper.make_node("Transpose", ["h"], ["y"])],
+        "short",
+        [onnx.helper.make_tensor_value_info("x", 1, [1, 1, "n"])],
+        [onnx.helper.make_tensor_value_info("y", 1, None)],
+        [weight],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    with pytest.raises(Refused, match=r"\(Conv\): a window is longer than what it slides over at this size"):
+        read_onnx(model, {"x": (1, 1, 3)})
+    assert read_onnx(model, {"x": (1, 1, 8)}).outputs[0].shape == (4, 2, 1)

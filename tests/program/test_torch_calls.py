@@ -13,8 +13,7 @@ from torch import nn
 
 from lawful.program.arrays import NUMPY
 from lawful.program.backends.movement_steps import MovementStep, Value, carry_out, digits_of, spell_movement
-from lawful.program.backends.torch_calls import TorchProgram
-from lawful.program.backends.torch_module import ProgramModule
+from lawful.program.backends.torch_calls import ProgramModule, TorchProgram
 from lawful.program.builder import Builder
 from lawful.program.frontends.torch_export import read_module
 from lawful.program.index_map import IndexMap

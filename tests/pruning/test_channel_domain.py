@@ -31,7 +31,7 @@ from lawful.pruning.channels.reading.labels import follow
 from lawful.pruning.channels.reading.values import Channels
 from lawful.pruning.channels.weights import ChannelWeights
 from lawful.pruning.files.onnx_channels import prune_onnx
-from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
+from lawful.sources.checkpoints.load import let_torchvision_load
 from lawful.verify import verify
 from lawful.verify.channels.constants import evaluate as bent
 from lawful.verify.core.tensors import read_tensor, weights_digest

@@ -16,6 +16,7 @@ from lawful.program.index_map import IndexMap, Shape
 from lawful.program.table import Operator, OperatorFamily, Traits, ValueKind
 
 KINDS: tuple[ValueKind, ...] = ("b", "i", "f", "c")
+CHOOSES = (OperatorFamily.CHOICE, OperatorFamily.COMPARISON, OperatorFamily.OPAQUE)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,6 +130,19 @@ class Program:
         return [node["name"] for node in self.nodes if node.op == "opaque"]
 
     @property
+    def has_kinks(self) -> bool:
+        """Whether an operator bends, jumps or chooses by a value that parameters or inputs move.
+
+        By traits and families: a new operator needs no other line. Choices by constants (a causal mask) are movements
+        by now. What an opaque call does is not known: it counts.
+
+        >>> from lawful.program.frontends.layers import read_text
+        >>> [read_text(f"2-3-1 {name}").has_kinks for name in ("linear", "relu", "leaky_relu(0.1)")]
+        [False, True, True]
+        """
+        return any(map(_bends, self.nodes))
+
+    @property
     def users(self) -> dict[Node, list[Node]]:
         """For every node, the nodes that read it, once for each operand."""
         found: dict[Node, list[Node]] = {node: [] for node in self.nodes}
@@ -183,6 +197,12 @@ class Program:
 
     def __repr__(self) -> str:
         return f"Program({self.source or 'unnamed'}: {len(self.nodes)} nodes, {len(self.parameters)} parameters)"
+
+
+def _bends(node: Node) -> bool:
+    traits = node.traits
+    extreme = node.family is OperatorFamily.REDUCTION and traits.degree is not None and not traits.linear
+    return bool(traits.kinks) or traits.steps or extreme or node.family in CHOOSES
 
 
 def _ordered(roots: tuple[Node, ...]) -> list[Node]:

@@ -40,6 +40,13 @@ class TooLarge(Refused):
         self.shape = tuple(shape)
 
 
+class TooShort(Refused):
+    """A window that is longer than what it slides over: another size of the input may do."""
+
+    def __init__(self, said: str = "a window is longer than what it slides over at this size") -> None:
+        super().__init__(said)
+
+
 class OperatorFamily(StrEnum):
     """What a domain must know to follow an operator: one method each."""
 

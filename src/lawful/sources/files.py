@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.graphs import json_graph
 from lawful.formats.io.detect_format import ENDINGS, check_ending, kind_of
-from lawful.formats.io.limits import MAX_BYTES, check_bytes
-from lawful.formats.io.reading import naming, open_file, read_bytes
+from lawful.formats.io.limits import MAX_BYTES, MAX_MAPPED, check_bytes
+from lawful.formats.io.reading import naming, open_file, read_bytes, read_json
 from lawful.formats.io.writing import check_target, write_bytes
 from lawful.formats.tensors import arrays
-from lawful.formats.tensors.matrices import layers_of
+from lawful.formats.tensors.arrays import layers_of
 from lawful.formats.tensors.shards import refuse_lone_shard, weight_map, weights_in, write_folder
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
-from lawful.network.reading import Reading, carrying, list_names
+from lawful.network.reading import Reading, TensorReading, carrying, list_names
 from lawful.outward import at_most
 
 EXACT = "float64"
@@ -155,18 +155,20 @@ def _load_file(path: Path, kind: str) -> arrays.StoredArrays:
 
 @dataclass(frozen=True)
 class Written:
-    """A file that was written: its type of numbers, and by how much storing changed any weight."""
+    """A file that was written: its type of numbers, by how much storing changed any weight, and what limits it."""
 
     path: str
     dtype: str
     rounding: float
     relative: float
+    note: str = ""
 
     def __str__(self) -> str:
+        path = f"{self.path} ({self.note})" if self.note else self.path
         if not self.rounding:
-            return f"{self.path}"
+            return path
         return (
-            f"{self.path} (weights stored as {self.dtype}, each rounded by at most {at_most(self.relative, 1)} "
+            f"{path} (weights stored as {self.dtype}, each rounded by at most {at_most(self.relative, 1)} "
             f"of itself, {at_most(self.rounding, 1)} at most)"
         )
 
@@ -192,7 +194,7 @@ def write(network: Mlp | Dag, path: str | Path, like: Reading | None = None, dty
                 "written out: choose another format, or say --dtype"
             )
         write_bytes(path, content)
-    return _written(path, stored, exact)
+    return describe_rounding(path, stored, exact)
 
 
 def stored_type(network: Mlp | Dag, path: str | Path, like: Reading | None = None) -> str | None:
@@ -239,7 +241,7 @@ def _write_folder(network: Mlp | Dag, folder: Path, like: Reading, source: Path,
     bits = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
     sizes = {name: exact[name].size * bits[types[name]] for name in exact}
     write_folder(source, folder, list(exact), sizes, lambda names, file: _all_bytes(file, encode(names)))
-    return _written(folder, types, exact)
+    return describe_rounding(folder, types, exact)
 
 
 def _all_bytes(file: Path, content: bytes) -> None:
@@ -259,7 +261,7 @@ def _encode(
 
         content, types, exact = writer.dump(network, like, dtype)
         for name, array in exact.items():
-            _check_range(name, array, types[name])
+            check_range(name, array, types[name])
         return content, types, exact
     found = arrays.arrays_of(network, like)
     types = _types(network, found, like, dtype)
@@ -296,7 +298,7 @@ def _types(
         own = {each.name: each.dtype for each in floats}
         types = {name: own.get(name, floats[0].dtype) for name in real}
     for name, kind in types.items():
-        _check_range(name, found[name], kind)
+        check_range(name, found[name], kind)
     return types
 
 
@@ -304,7 +306,8 @@ def _numpy_type(name: str) -> Any:
     return np.dtype("float32" if name == "bfloat16" else name)
 
 
-def _check_range(name: str, array: NDArray[Any], dtype: str) -> None:
+def check_range(name: str, array: NDArray[Any], dtype: str) -> None:
+    """Refuse numbers that overflow in this type."""
     if not np.isfinite(stored_as(array, dtype)).all():
         raise LawfulError(f"{name} has a number that {dtype} cannot hold: store it with --dtype float64")
 
@@ -324,7 +327,8 @@ def stored_as(array: NDArray[Any], dtype: str) -> NDArray[np.float64]:
             ) from None
 
 
-def _written(path: Path, types: dict[str, str], exact: dict[str, NDArray[Any]]) -> Written:
+def describe_rounding(path: Path, types: dict[str, str], exact: dict[str, NDArray[Any]], note: str = "") -> Written:
+    """What was written, and by how much its types change the exact numbers."""
     changes, parts = [0.0], [0.0]
     for name, array in exact.items():
         if array.dtype.kind == "f" and array.size and types.get(name, EXACT) != EXACT:
@@ -332,4 +336,44 @@ def _written(path: Path, types: dict[str, str], exact: dict[str, NDArray[Any]]) 
             changes.append(float(change.max()))
             parts.append(float((change / np.where(array == 0, 1.0, np.abs(array))).max()))
     kinds = sorted({types.get(name, EXACT) for name, array in exact.items() if array.dtype.kind == "f"})
-    return Written(str(path), ", ".join(kinds) or EXACT, max(changes), max(parts))
+    return Written(str(path), ", ".join(kinds) or EXACT, max(changes), max(parts), note)
+
+
+def contents(path: Path) -> Reading | None:
+    """What a file, an index of shards or a folder holds, if it is a checkpoint that can be trusted to be one."""
+    try:
+        if path.is_dir():
+            path = weights_in(path)
+        check_file(path, MAX_MAPPED)
+        kind = kind_of(path)
+        layers = _layers(path, kind)
+    except (LawfulError, OSError):
+        return None
+    return None if layers is None else Reading(kind, layers, source=str(path), states_activations=False)
+
+
+def _layers(path: Path, kind: str) -> tuple[TensorReading, ...] | None:
+    if kind == "safetensors":
+        from lawful.formats.tensors import safetensors
+
+        return safetensors.layers(path)
+    if kind == "gguf":
+        from lawful.formats.tensors import gguf
+
+        return gguf.layers(path)
+    if kind == "index":
+        shards = [path.with_name(Path(name).name) for name in sorted(set(read_json(path)["weight_map"].values()))]
+        found = [_layers(shard, kind_of(shard)) for shard in shards]
+        return None if None in found else tuple(layer for shard in found for layer in shard or ())
+    if kind == "pt" and path.stat().st_size <= MAX_BYTES:
+        from lawful.formats.tensors import pt
+
+        state, _ = pt.load_tensors(path)
+        return tuple(
+            TensorReading(name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
+            for name, tensor in state.items()
+        )
+    if kind == "npz":
+        stored = load_arrays(path, kind)
+        return tuple(stored.layer(name) for name in stored.arrays)
+    return None

@@ -45,10 +45,11 @@ class ReadingOptions:
         input_shape: tuple[int, ...] | None,
         drop_useless: bool,
         whole: bool = False,
+        glance: bool = False,
     ) -> None:
         self.model, self.activation, self.order = model, activation, order
         self.input_shape, self.drop_useless = input_shape, drop_useless
-        self.whole = whole
+        self.whole, self.glance = whole, glance
 
     def made(
         self, module: torch.nn.Module, shape: tuple[int, ...] | None, source: str = ""
@@ -63,7 +64,7 @@ class ReadingOptions:
     def refuse(self, why: str, but: Sequence[str] = ("drop_useless",)) -> None:
         """Options that mean nothing for this source are a mistake."""
         for name, value in vars(self).items():
-            if value not in (None, False) and name not in (*but, "whole"):
+            if value not in (None, False) and name not in (*but, "whole", "glance"):
                 option = {"input_shape": "--input"}.get(name, f"--{name}")
                 raise LawfulError(f"{why}: leave out {option} ({name})")
 
@@ -158,7 +159,7 @@ def _from_onnx(path: Path, chosen: ReadingOptions) -> Opened:
         raise obstacle from None
     said = str(obstacle).removeprefix(f"{path}: ").partition("; ")[0]
     said = said.replace("): is not supported", ") is not piecewise linear, or not known to be")
-    found = load(path, said, chosen.input_shape)
+    found = load(path, said, chosen.input_shape, chosen.glance)
     return carrying(found, replace(found.reading, source=str(path), size=path.stat().st_size))
 
 

@@ -30,12 +30,14 @@ def open(
     order: str | Sequence[str] | None = None,
     input_shape: tuple[int, ...] | None = None,
     drop_useless: bool = False,
+    glance: bool = False,
 ) -> Opened:
     """The network that a source stands for; its `reading` says what was read, assumed and ignored.
 
     A source is a path, an architecture such as `"3-4-2 relu"`, a `"module:factory"`, a folder of Hugging Face, `"-"`
     for standard input, a PyTorch module, a state dict, an ONNX model, or a network. `model` makes the module into which
-    a checkpoint is loaded, strictly; `activation` and `order` are for weights without either.
+    a checkpoint is loaded, strictly; `activation` and `order` are for weights without either. A `glance` is for whoever
+    computes nothing with the network: it does not ask whether a module of one sample can take several.
 
     >>> open("3-4-2 relu").parameters
     20
@@ -46,7 +48,9 @@ def open(
     >>> open(weights).reading.assumed[0][:36]
     'ReLU between the layers fc1, fc2 and'
     """
-    return open_source(source, ReadingOptions(model, activation, _names(order), input_shape, drop_useless))
+    return open_source(
+        source, ReadingOptions(model, activation, _names(order), input_shape, drop_useless, glance=glance)
+    )
 
 
 def _names(order: str | Sequence[str] | None) -> Sequence[str] | None:

@@ -74,7 +74,7 @@ class FloatTensors(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         import torch
 
-        from lawful.formats.io.memory_maps import let_go
+        from lawful.formats.io.reading import let_go
 
         tensor = self._held[name]
         wide = tensor.to(torch.float64, copy=True).numpy()

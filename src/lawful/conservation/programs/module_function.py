@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +20,6 @@ from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.reading import list_names
 from lawful.program.frontends.export import twin_of
 from lawful.program.frontends.torch_function import read_function
-from lawful.program.passes.kinks import has_kinks
 from lawful.sources.modules.classes import classes_axis as axis_of_classes
 from lawful.sources.modules.classes import vocabulary_of
 from lawful.sources.modules.convert import input_shapes
@@ -297,7 +296,7 @@ def _is_piecewise(twin: torch.nn.Module, tensors: dict[str, torch.Tensor], batch
             return call_with(twin, held, (inputs,))
 
     try:
-        return has_kinks(read_function(output, {name: value.detach() for name, value in tensors.items()}, [batch]))
+        return read_function(output, {name: value.detach() for name, value in tensors.items()}, [batch]).has_kinks
     except LawfulError:
         return True
 
@@ -396,6 +395,9 @@ def _call(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) 
 
 
 def _guess_shape(module: torch.nn.Module) -> tuple[int, ...]:
+    stated: Sequence[Any] = getattr(module, "input_sizes", ())
+    if len(stated) == 1 and isinstance(stated[0], str):  # the module of an ONNX file that reads ids
+        return tuple(int(size) for size in stated[0].removesuffix(":int").split(","))
     for shape in input_shapes(module):
         with torch.no_grad(), suppress(Exception):  # whatever the module's own code raises
             module(torch.zeros((MIXED, *shape), dtype=torch.float64))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gzip
 import io
 import json
@@ -9,15 +10,19 @@ import math
 import os
 import re
 import stat
+import sys
 import tomllib
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from lawful.errors import LawfulError
 from lawful.formats.io.limits import MAX_BYTES, check_bytes
+
+if TYPE_CHECKING:
+    import torch
 
 MAX_TEXT = 64 * 2**20  # of JSON: parsed, it takes up to some twelve times as much
 MAX_TOML = 2**20
@@ -31,6 +36,9 @@ TOML_STRING = re.compile(
     r""""{3}(?:\\.|[^\\])*?(?:"{3,5}|\\?\Z)|'{3}.*?(?:'{3,5}|\Z)|"(?:[^"\\\n]++|\\[^\n])*+"?|'[^'\n]*+'?|\#[^\n]*+""",
     re.DOTALL,
 )
+PAGE = 4096
+MOST = 2**20  # bytes of a tensor below which its pages are left alone
+NOT_NEEDED = 4  # MADV_DONTNEED: the next read of a mapped file finds its pages again
 
 
 @contextmanager
@@ -184,3 +192,32 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"the key {key[:40]!r} appears twice")
         found[key] = value
     return found
+
+
+def let_go(tensor: torch.Tensor) -> bool:
+    """Let go the pages of a large tensor that is mapped from a file and that nobody has written to.
+
+    Whether that was done: memory that belongs to no file, and systems other than Linux, are left alone.
+
+    >>> import torch
+    >>> let_go(torch.zeros(2**20))
+    False
+    """
+    held = tensor.untyped_storage()
+    start, stop = held.data_ptr(), held.data_ptr() + held.nbytes()
+    start, stop = -(-start // PAGE) * PAGE, stop // PAGE * PAGE
+    if held.nbytes() < MOST or sys.platform != "linux" or not _of_a_file(start, stop):
+        return False
+    advise = ctypes.CDLL(None).madvise
+    advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return bool(advise(start, stop - start, NOT_NEEDED) == 0)
+
+
+def _of_a_file(start: int, stop: int) -> bool:
+    """Whether addresses are those of one mapping of a file, as the system lists them."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, _, _, _, inode, *name = line.split(maxsplit=5)
+        low, high = (int(end, 16) for end in span.split("-"))
+        if low <= start and stop <= high:
+            return inode != "0" and bool(name)
+    return False

@@ -1,6 +1,10 @@
 """A program as an ONNX file, by the same calls that PyTorch gets; what ONNX cannot say is refused by name.
 
-Sizes are the program's own. Reals are of one type; parameters and buffers keep their names as initializers.
+Reals are of one type; parameters and buffers keep their names as initializers. The sizes of a program are numbers, so
+a file for any number of samples is found from the programs for 2 and for 3 samples: their nodes must be the same, and
+every whole number that differs is taken as affine in the number of samples (a flattened axis of n·k entries, the end
+of a slice). That two points lie on a line proves nothing about a third: who writes such a file compares it with the
+program for another number of samples.
 """
 
 from __future__ import annotations
@@ -24,6 +28,21 @@ TYPES = {"float64": "DOUBLE", "float32": "FLOAT", "float16": "FLOAT16"}
 
 def write_onnx(program: Program, real: str = "float32") -> Any:
     """The `ModelProto` of a program, its reals in this type."""
+    return _draft(program, real).finish()
+
+
+def write_any_batch(read: Callable[[int], Program], real: str = "float32", output: str = "output") -> Any | None:
+    """The model for any number of samples along the first axis of every input; None where its nodes depend on it.
+
+    `read` gives the program for a number of samples.
+    """
+    two, three = (_draft(read(samples), real) for samples in (2, 3))
+    if not two.depend_affinely(three):
+        return None
+    return two.finish(three.program, output)
+
+
+def _draft(program: Program, real: str) -> _Draft:
     if real not in TYPES:
         raise Refused(f"reals of {real}: ONNX files are written in {', '.join(TYPES)}")
     draft = _Draft(program, real)
@@ -34,7 +53,9 @@ def write_onnx(program: Program, real: str = "float32") -> Any:
             draft.values[call.node] = _operator(draft, call)
         else:
             draft.values[call.node] = _CALLS[call.kind](draft, call, *(draft.value(each) for each in call.operands))
-    return draft.finish()
+    for node in program.outputs:
+        draft.value(node)
+    return draft
 
 
 class _Draft:
@@ -45,7 +66,7 @@ class _Draft:
         self.dtypes: dict[str, Any] = {"f": np.dtype(real), "i": np.dtype(np.int64), "b": np.dtype(np.bool_)}
         self.values: dict[Node, str] = {}
         self.nodes: list[Any] = []
-        self.tensors: dict[str, Any] = {}
+        self.tensors: dict[str, NDArray[Any]] = {}
         self.taken = {node["name"] for node in program.nodes if "name" in node.attributes}
 
     def value(self, node: Node) -> str:
@@ -54,7 +75,8 @@ class _Draft:
             if node.op == "constant":
                 self.values[node] = self.constant(node["value"], node.kind)
             elif node.op == "input":
-                self.values[node] = str(node["name"])
+                name = str(node["name"])
+                self.values[node] = self._free(name) if name in self.program.tensors else name
             else:
                 self.values[node] = self.tensor(node["name"], _array(self.program.tensors[node["name"]]), node.kind)
         return self.values[node]
@@ -66,8 +88,7 @@ class _Draft:
     def tensor(self, name: str, array: NDArray[Any], kind: ValueKind) -> str:
         """A named tensor."""
         with np.errstate(over="ignore"):
-            held = np.array(array, dtype=self.dtypes[kind])
-        self.tensors[name] = self.onnx.numpy_helper.from_array(held, name)
+            self.tensors[name] = np.asarray(array, dtype=self.dtypes[kind])
         return name
 
     def node(self, operator: str, *operands: str, results: int = 1, **attributes: Any) -> str:
@@ -83,19 +104,67 @@ class _Draft:
     def type_of(self, kind: ValueKind) -> int:
         return int(self.onnx.helper.np_dtype_to_tensor_dtype(self.dtypes[kind]))
 
-    def finish(self) -> Any:
-        """The model: every output has a name of its own."""
-        helper = self.onnx.helper
-        given = [helper.make_tensor_value_info(x["name"], self.type_of(x.kind), x.shape) for x in self.program.inputs]
+    def finish(self, other: Program | None = None, output: str = "output") -> Any:
+        """The model: every output has a name of its own. Sizes that are others in the other program stay open."""
+        helper, other = self.onnx.helper, other or self.program
+
+        def end(name: str, one: Node, two: Node) -> Any:
+            sizes = [
+                size if size == second else "batch" if axis == 0 else None
+                for axis, (size, second) in enumerate(zip(one.shape, two.shape, strict=True))
+            ]
+            return helper.make_tensor_value_info(name, self.type_of(one.kind), sizes)
+
+        given = [end(self.value(x), x, y) for x, y in zip(self.program.inputs, other.inputs, strict=True)]
         ends = []
-        for k, node in enumerate(self.program.outputs):
-            name = "output" if len(self.program.outputs) == 1 else f"output{k}"
+        for k, (node, second) in enumerate(zip(self.program.outputs, other.outputs, strict=True)):
+            name = output if len(self.program.outputs) == 1 else f"{output}{k}"
             name = name if name not in self.taken else self._free(name)
             self.nodes.append(helper.make_node("Identity", [self.value(node)], [name]))
-            ends.append(helper.make_tensor_value_info(name, self.type_of(node.kind), node.shape))
-        graph = helper.make_graph(self.nodes, "lawful", given, ends, list(self.tensors.values()))
+            ends.append(end(name, node, second))
+        tensors = [self.onnx.numpy_helper.from_array(array, name) for name, array in self.tensors.items()]
+        graph = helper.make_graph(self.nodes, "lawful", given, ends, tensors)
         opset = helper.make_opsetid("", OPSET)
         return helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION, producer_name="lawful")
+
+    def depend_affinely(self, other: _Draft) -> bool:
+        """Let whole constants depend on the number of samples as in the drafts for 2 (this one) and 3 (the other)."""
+        if [each.SerializeToString() for each in self.nodes] != [each.SerializeToString() for each in other.nodes]:
+            return False
+        if list(self.tensors) != list(other.tensors):
+            return False
+        held = {*self.program.parameters, *self.program.buffers}
+        changed = {
+            name: (array, other.tensors[name])
+            for name, array in self.tensors.items()
+            if name not in held and not np.array_equal(array, other.tensors[name], equal_nan=array.dtype.kind == "f")
+        }
+        if any(
+            two.shape != three.shape if two.dtype.kind == "i" else two.ndim != three.ndim or not _is_one(two, three)
+            for two, three in changed.values()
+        ):
+            return False
+        shapes = {each.input[1] for each in self.nodes if each.op_type == "Reshape"}
+        rest, self.nodes = self.nodes, []
+        for name, (two, three) in changed.items():
+            if name in shapes and (two != three).sum() == 1 and (two > 0).all():
+                self.tensors[name] = np.where(two == three, two, -1)  # ONNX's own word for what is left
+                continue
+            del self.tensors[name]
+            if two.dtype.kind == "i":
+                made = self._line(two, three)
+            else:  # a state of zeros for each sample
+                number = self.tensor(self._free("constant"), two.flat[0], "b" if two.dtype.kind == "b" else "f")
+                made = self.node("Expand", number, self._line(np.array(two.shape), np.array(three.shape)))
+            self.nodes.append(self.onnx.helper.make_node("Identity", [made], [name]))
+        self.nodes += rest
+        return True
+
+    def _line(self, two: NDArray[Any], three: NDArray[Any]) -> str:
+        """Whole numbers that are these for 2 and for 3 samples."""
+        slope, start = self.constant(three - two, "i"), self.constant(3 * two - 2 * three, "i")
+        batch = self.slice(self.node("Shape", self.value(self.program.inputs[0])), (0, 0, 1))
+        return self.node("Add", self.node("Mul", slope, batch), start)
 
     def _free(self, stem: str) -> str:
         name = f"{stem}.{len(self.taken)}"
@@ -139,6 +208,11 @@ class _Draft:
         parts = [self.node("Reshape", each, self.constant([-1], "i")) for each in sources]
         whole = self.concatenate(parts, 0) if len(parts) > 1 else parts[0]
         return self.node("Gather", whole, self.constant(positions, "i"), axis=0)
+
+
+def _is_one(two: NDArray[Any], three: NDArray[Any]) -> bool:
+    """Whether all entries of both are one number."""
+    return bool(two.size and three.size and (two == two.flat[0]).all() and (three == two.flat[0]).all())
 
 
 def _zeros(shape: Sequence[int]) -> dict[str, int]:

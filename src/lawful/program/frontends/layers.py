@@ -1,4 +1,4 @@
-"""Networks of layers and graphs of scalar weights as programs: no PyTorch needed."""
+"""Networks of layers, graphs of scalar weights and architectures as text, as programs: no PyTorch needed."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def _read_mlp(network: Mlp, batch: int) -> Program:
     for k, (weight, bias, slope) in enumerate(zip(network.weights, network.biases, slopes, strict=True)):
         w = b.parameter(f"{k}.weight", weight)
         x = b.linear(x, w, None if bias is None else b.parameter(f"{k}.bias", bias))
-        x = _activate(b, x, slope)
+        x = activate(b, x, slope)
     return b.finish([x])
 
 
-def _activate(b: Builder, x: Node, slope: float) -> Node:
+def activate(b: Builder, x: Node, slope: float) -> Node:
     """The activation that is its slope: 1 is none, 0 is ReLU."""
     if slope == 1:
         return x
@@ -69,10 +69,19 @@ def _read_dag(network: Dag, batch: int) -> Program:
         made = b.linear(values, b.take_labels(labels, (weights,)))
         slopes = network.slopes[heads]
         if bool((slopes == slopes[0]).all()):
-            made = _activate(b, made, float(slopes[0]))
+            made = activate(b, made, float(slopes[0]))
         else:
             made = leaky_relu(b, made, b.constant(slopes[None]))
         parts, order = [values, made], [*order, *heads]
     whole = b.concatenate(parts, 1)
     places = np.array([order.index(int(node)) for node in network.outputs])
     return b.finish([b.pick(whole, 1, places)])
+
+
+def read_text(text: str, batch: int = 1, seed: int = 0) -> Program:
+    """The program of an architecture, with weights drawn from a seed.
+
+    >>> sorted(read_text("3-4-2 relu bias").parameters)
+    ['0.bias', '0.weight', '1.bias', '1.weight']
+    """
+    return read_layers(Architecture.parse(text).initialise(seed=seed), batch)

@@ -23,7 +23,7 @@ from lawful.program.frontends.onnx_weights import DOMAINS, OnnxWeights, entry_of
 from lawful.program.operators.factory import ONNX_KINDS
 from lawful.program.passes.patterns import recognise
 from lawful.program.program import Node, Program
-from lawful.program.table import MAX_NUMBERS, Entry, Refused, TooLarge
+from lawful.program.table import MAX_NUMBERS, Entry, Refused, TooLarge, TooShort
 
 # A call that is run although nobody understands it must give the same twice.
 RANDOM = (
@@ -294,7 +294,7 @@ class _Walk:
             if entry.states:
                 operands, attributes = self._restated(entry, node, operands, attributes)
             results = entry.build(self.b, *operands, **self._arguments(entry, node, attributes))
-        except TooLarge:
+        except (TooLarge, TooShort):
             raise
         except Refused as reason:
             return self._opaque(node, operands, str(reason), known=entry is not None)

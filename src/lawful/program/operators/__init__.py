@@ -14,7 +14,6 @@ from lawful.program.operators import (
     contributed,
     elementwise,
     factory,
-    leaf,
     lookup,
     movement,
     normalisation,
@@ -22,7 +21,6 @@ from lawful.program.operators import (
     recurrent,
     reduction,
     resize,
-    signal,
     window,
 )
 
@@ -36,7 +34,6 @@ __all__ = [
     "contributed",
     "elementwise",
     "factory",
-    "leaf",
     "lookup",
     "movement",
     "normalisation",
@@ -44,6 +41,5 @@ __all__ = [
     "recurrent",
     "reduction",
     "resize",
-    "signal",
     "window",
 ]

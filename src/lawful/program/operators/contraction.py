@@ -14,7 +14,7 @@ from lawful.program.builder import Builder, Operand
 from lawful.program.index_map import Shape
 from lawful.program.operators.movement import constant_pad
 from lawful.program.program import Node
-from lawful.program.table import OperatorFamily, Refused, Traits, aten, define, onnx
+from lawful.program.table import OperatorFamily, Refused, TooShort, Traits, aten, define, onnx
 
 _BILINEAR = Traits(degree=2, even=True, zero=True, linear="in each")
 
@@ -251,6 +251,8 @@ def convolve(
         transposed=bool(transposed),
         output_padding=per_axis(output_padding, rank) if transposed else (0,) * rank,
     )
+    if min(result.shape[2:], default=1) <= 0:
+        raise TooShort
     if bias is not None:
         result = b.add(result, b.reshape(bias, (bias.shape[0], *(1,) * rank)))
     return b.reshape(result, result.shape[1:]) if single else result

@@ -1,4 +1,4 @@
-"""Tensors made of sizes and numbers alone: they are constants, whatever the input."""
+"""Leaves and calls that the table does not know; tensors of sizes and numbers alone, which are constants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from lawful.program.builder import Builder, Operand
 from lawful.program.operators.movement import bounded, integers
 from lawful.program.program import Node
-from lawful.program.table import ATEN_FACTORIES, Refused, ValueKind, aten, onnx
+from lawful.program.table import ATEN_FACTORIES, OperatorFamily, Refused, ValueKind, aten, define, onnx
 
 ATEN_FACTORIES.update(
     """
@@ -84,3 +84,21 @@ def _cast(b: Builder, x: Node, to: int, saturate: int = 1, round_mode: str = "up
 @onnx("CastLike")
 def _cast_like(b: Builder, x: Node, like: Node, saturate: int = 1, round_mode: str = "up") -> Node:
     return b.as_kind(x, like.kind)
+
+
+def _given(arrays: Any, attributes: Any) -> Any:
+    raise NotImplementedError("a domain says what its inputs, parameters and buffers are")
+
+
+define("input", OperatorFamily.LEAF, "given when the program runs", _given, attributes=("name",))
+define("parameter", OperatorFamily.LEAF, "held, and changed by training", _given, attributes=("name",))
+define("buffer", OperatorFamily.LEAF, "held, and not changed by gradients", _given, attributes=("name",))
+define("constant", OperatorFamily.LEAF, "always the same", lambda arrays, a: a["value"], attributes=("value",))
+define(
+    "opaque",
+    OperatorFamily.OPAQUE,
+    "a call that the table does not know; it can only be run",
+    lambda arrays, a, *operands: a["call"](*operands),
+    shape=lambda a, *shapes: a["shape"],
+    attributes=("name", "detail", "number", "call", "shape"),
+)

@@ -1,4 +1,4 @@
-"""Windows along axes: a movement; pooling is a reduction of them."""
+"""Windows along axes: a movement; pooling is a reduction of them, a Fourier transform of a signal a fixed matrix."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lawful.program.arrays import count_windows
 from lawful.program.builder import Builder, Operand
 from lawful.program.operators.contraction import onnx_padding, per_axis
 from lawful.program.program import Node
-from lawful.program.table import INFINITY, Refused, aten, onnx
+from lawful.program.table import INFINITY, Refused, TooShort, aten, onnx
 
 Pairs = Sequence[tuple[int, int]]
 Windows = tuple[Sequence[int], Sequence[int], Pairs, Sequence[int], bool]  # kernel, stride, padding, dilation, ceil
@@ -33,6 +34,8 @@ def cut_windows(
     for k in range(rank):
         size, reach = x.shape[lead + k], dilation[k] * (kernel[k] - 1) + 1
         count = count_windows(size, reach, stride[k], padding[k], ceil)
+        if count <= 0:
+            raise TooShort
         b.check_size(count * kernel[k])
         at = np.arange(count)[:, None] * stride[k] + np.arange(kernel[k]) * dilation[k] - padding[k][0]
         x = b.pick(x, lead + k, np.where((at >= 0) & (at < size), at, -1), fill=fill)
@@ -202,3 +205,29 @@ def _global_average_pool(b: Builder, x: Node) -> Node:
 @onnx("GlobalMaxPool")
 def _global_max_pool(b: Builder, x: Node) -> Node:
     return b.reduce("amax", x, range(2, x.rank), True)
+
+
+def fourier_basis(size: int, bins: int) -> NDArray[np.float64]:
+    """(size, bins, 2): the real and imaginary parts of exp(-2πi t k / size)."""
+    angle = 2 * np.pi * (np.outer(np.arange(size), np.arange(bins)) % size) / size  # reduced first: exact
+    return np.stack([np.cos(angle), -np.sin(angle)], -1)
+
+
+@onnx("STFT")
+def _stft(
+    b: Builder, x: Node, step: Node, window: Node | None = None, length: Node | None = None, onesided: int = 1
+) -> Node:
+    if x.rank == 3 and x.shape[-1] != 1:
+        raise Refused("STFT of a complex signal")
+    signal = b.reshape(x, x.shape[:2])
+    if length is not None:
+        size = int(b.numbers(length, "the length of STFT")[0])
+    elif window is not None:
+        size = window.shape[0]
+    else:
+        raise Refused("STFT without a length")
+    hop = int(b.numbers(step, "the step of STFT")[0])
+    frames = b.move(lambda t: np.lib.stride_tricks.sliding_window_view(t, size, 1)[:, ::hop], signal)
+    frames = frames if window is None else b.mul(frames, window)
+    basis = b.constant(fourier_basis(size, size // 2 + 1 if onesided else size))
+    return b.contract("bfs,sko->bfko", frames, basis)

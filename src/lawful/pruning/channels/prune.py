@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from lawful.errors import Unsupported
-from lawful.program.backends.torch_module import ProgramModule
+from lawful.program.backends.torch_calls import ProgramModule
 from lawful.program.frontends.export import copied, export_module, twin_of
 from lawful.program.frontends.torch_export import read_exported
 from lawful.program.program import Program

@@ -32,7 +32,7 @@ from lawful.types import Floats
 
 QUANTISED = ("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger")
 TYPES = (np.float16, np.float32, np.float64)
-OPEN = (64, 224, 32, 16, 8)  # sizes beside the batch that are tried where a file leaves them open
+OPEN = (64, 224, 32, 16, 8, 16_000)  # sizes beside the batch that are tried where a file leaves them open
 COMPARED = 1e-4  # relative difference of outputs in float32
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
-from lawful.program.backends.torch_module import ProgramModule
+from lawful.program.backends.torch_calls import ProgramModule
 from lawful.pruning.channels.prune import ChannelPruning
 from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
 from lawful.pruning.channels.weights import ChannelWeights, read_arrays

@@ -14,7 +14,7 @@ from lawful.formats.io.reading import naming, read_json
 from lawful.formats.tensors.shards import WEIGHTS
 from lawful.network.reading import list_names
 from lawful.sources.checkpoints.adapters import STORED, base_of, is_adapter
-from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
+from lawful.sources.checkpoints.load import let_torchvision_load
 
 MAX_CONFIG = 2**20
 TOKENS, DECODED = "8:int", "4:int"  # a few, where a sequence may be of any length
@@ -228,7 +228,7 @@ def _stored_architecture(settings: Mapping[str, Any], config: Any, folder: Path)
     from transformers import AutoModel
     from transformers.models.auto import modeling_auto
 
-    from lawful.sources.contents import contents
+    from lawful.sources.files import contents
 
     reading = contents(base_of(folder) if is_adapter(folder) else folder)
     stored = {} if reading is None else {tensor.name: tensor.shape for tensor in reading.layers}

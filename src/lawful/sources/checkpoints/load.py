@@ -15,7 +15,6 @@ from lawful.formats.io.limits import MAX_MAPPED
 from lawful.formats.io.reading import naming, read_json
 from lawful.formats.tensors.shards import weight_map, weights_in
 from lawful.network.reading import list_names
-from lawful.sources.checkpoints.torchvision_names import is_about_torchvision, let_torchvision_load
 from lawful.sources.files import check_file
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 State = Mapping[str, "torch.Tensor"]
 MAX_SETTINGS = 2**20  # bytes of a config.json
+MISSING = "torchvision::"  # how PyTorch names an operator that is not there
 
 
 def is_factory(text: str) -> bool:
@@ -156,11 +156,11 @@ def state_for(module: torch.nn.Module, path: Path) -> dict[str, torch.Tensor]:
 
 def onnx_state(path: Path) -> dict[str, torch.Tensor]:
     """The weights of an ONNX file."""
-    from lawful.sources.onnx.graph import load
     from lawful.sources.onnx.module import OnnxModule
+    from lawful.sources.onnx.reader import load_model
 
     with naming(path):
-        return dict(OnnxModule(load(path), path.parent).state_dict())
+        return dict(OnnxModule(load_model(path), path.parent).state_dict())
 
 
 def _sharded(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
@@ -253,3 +253,41 @@ def _common_part(names: list[str]) -> str:
     """The first part of all names, with its dot; empty if they differ or would have nothing left."""
     part, dot, _ = names[0].partition(".")
     return part + dot if dot and all(name.startswith(part + dot) for name in names) else ""
+
+
+_OPERATORS: list[Any] = []  # names live as long as the process
+
+
+def let_torchvision_load() -> bool:
+    """Give torchvision the names of its operators, if it does not load without; whether that was so.
+
+    transformers and timm import torchvision for pictures. The operators are for boxes of detectors: a call of one fails
+    as before, but models that need none can be made.
+    """
+    if _OPERATORS:
+        return False
+    try:
+        import torchvision  # noqa: F401
+    except ImportError:
+        return False
+    except RuntimeError as error:
+        if MISSING not in str(error):
+            return False
+        import torch
+
+        for name in ("nms", "qnms"):
+            library: Any = torch.library.Library
+            _OPERATORS.append(library("torchvision", "FRAGMENT"))
+            _OPERATORS[-1].define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        return True
+    return False
+
+
+def is_about_torchvision(error: BaseException) -> bool:
+    """Whether an error, or one that led to it, is that an operator of torchvision is not there."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if MISSING in str(seen):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False

@@ -80,12 +80,12 @@ def _itself(tensor: torch.Tensor) -> torch.Tensor:
 def _onnx_bytes(weights: Mapping[str, torch.Tensor], like: Path | None, out: Path) -> bytes:
     if like is None or not like.is_file() or kind_of(like) != "onnx":
         raise LawfulError(f"{out}: weights alone are no ONNX file: write .safetensors or .pt")
-    from lawful.sources.onnx.graph import load
     from lawful.sources.onnx.module import OnnxModule
     from lawful.sources.onnx.network import refilled
+    from lawful.sources.onnx.reader import load_model
 
     with naming(like):
-        model = load(like)
+        model = load_model(like)
         return refilled(model, OnnxModule(model, like.parent), weights)
 
 

@@ -25,7 +25,10 @@ def vocabulary_of(module: torch.nn.Module, shape: Sequence[int]) -> int | None:
     >>> vocabulary_of(torch.nn.Sequential(torch.nn.Embedding(9, 2)), (3,)), vocabulary_of(torch.nn.Linear(2, 2), (2,))
     (9, None)
     """
-    if not any(isinstance(part, torch.nn.Embedding) for part in module.modules()):
+    stated = getattr(module, "input_sizes", ())  # of an ONNX file, whose tables are plain tensors
+    if not any(isinstance(part, torch.nn.Embedding) for part in module.modules()) and not any(
+        isinstance(size, str) for size in stated
+    ):
         return None
     tokens = torch.zeros((BATCH, *shape), dtype=torch.int64)
     calls = _Tables(tokens)

@@ -19,7 +19,7 @@ from lawful.program import Program
 from lawful.program.backends.torch_calls import TorchProgram
 from lawful.program.frontends.onnx import SizeStatement, read_onnx, read_statements, real_outputs, whole_inputs
 from lawful.program.frontends.onnx_weights import OnnxWeights, held_tensors, read_weights
-from lawful.program.table import OperatorFamily
+from lawful.program.table import OperatorFamily, TooShort
 
 ROUNDS = "rounds to "  # how a program's notes begin that say of a cast to fewer bits
 STEPS = "rounds between layers"  # and that say of a quantised network
@@ -111,17 +111,27 @@ class OnnxModule(nn.Module):
         """The outputs for a batch: a tensor, or a tuple if there are several."""
         if len(inputs) != len(self.inputs):
             raise Unsupported(f"it has {len(self.inputs)} inputs ({', '.join(self.inputs)}), not {len(inputs)}")
-        if not (self.alone or self.bare):
-            results = self._run(inputs)
-        else:
-            runs = [
-                self._run([each[k] if self.bare else each[k : k + 1] for each in inputs]) for k in range(len(inputs[0]))
-            ]
-            results = tuple(
-                torch.stack(parts) if self.bare or not parts[0].ndim else torch.cat(parts)
-                for parts in zip(*runs, strict=True)
-            )
+        results = self._run_each(inputs) if self.alone or self.bare else self._run(inputs)
         return results[0] if len(results) == 1 else results
+
+    def keeps_apart(self, inputs: Sequence[torch.Tensor]) -> bool:
+        """Whether samples give the same side by side as one after another."""
+        try:
+            together = self._run(inputs)
+        except LawfulError:
+            if not self.fixed:
+                raise
+            return False
+        return is_close(together, self._run_each(inputs))
+
+    def _run_each(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        runs = [
+            self._run([each[k] if self.bare else each[k : k + 1] for each in inputs]) for k in range(len(inputs[0]))
+        ]
+        return tuple(
+            torch.stack(parts) if self.bare or not parts[0].ndim else torch.cat(parts)
+            for parts in zip(*runs, strict=True)
+        )
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         program = self._program([tuple(int(n) for n in each.shape) for each in inputs])
@@ -134,7 +144,7 @@ class OnnxModule(nn.Module):
         except RuntimeError as error:
             if "Kernel size" not in str(error):
                 raise
-            raise Unsupported("a window is longer than what it slides over at this size") from None
+            raise TooShort from None
 
     def _program(self, shapes: Sequence[tuple[int, ...]]) -> TorchProgram:
         """The program for inputs of these sizes and weights of today's."""
@@ -225,3 +235,20 @@ class _Size:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
+
+
+def list_tensors(found: Any) -> list[torch.Tensor]:
+    """The outputs of a module, in float64."""
+    return [each.double() for each in (found if isinstance(found, tuple) else (found,))]
+
+
+def is_close(one: Any, two: Any, tolerance: float = 1e-3) -> bool:
+    """Whether outputs agree within a tolerance, relative to the largest; infinite where the others are."""
+    pairs = list(zip(list_tensors(one), list_tensors(two), strict=True))
+    return all(
+        a.shape == b.shape
+        and bool((a.isfinite() == b.isfinite()).all())
+        and bool((a - b).nan_to_num(0, 0, 0).abs().max() <= tolerance * (b.nan_to_num(0, 0, 0).abs().max() + 1e-6))
+        for a, b in pairs
+        if a.numel()
+    )

@@ -1,8 +1,12 @@
-"""ONNX files that are no graph of scalar weights, opened as modules, checked, and written back."""
+"""ONNX files that are no graph of scalar weights, opened as modules, checked, and written back.
+
+Sizes that a file leaves open are the first of a few usual ones for which its graph can be read. What holds at one size
+need not hold at another, so every reading says which was taken, and `--input` gives another.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +20,11 @@ from lawful.formats.graphs import onnx_file
 from lawful.formats.io.limits import check_numbers
 from lawful.network.reading import Reading, TensorReading, assumed_in_training, rounded_inside
 from lawful.program.domains.graph_reading import unrolled_edges
+from lawful.program.frontends.onnx_weights import held_tensors
 from lawful.program.operators.factory import ONNX_KINDS
 from lawful.sources.modules.module_network import ModuleNetwork
-from lawful.sources.onnx import open_sizes
-from lawful.sources.onnx.graph import load as load_model
-from lawful.sources.onnx.module import OnnxModule
+from lawful.sources.onnx.module import OnnxModule, is_close, list_tensors
+from lawful.sources.onnx.reader import load_model
 
 SAMPLES = 2  # for which a graph is tried
 MAX_CHECKED = 5_000_000  # weights up to which a graph is compared with ONNX's own reference,
@@ -30,19 +34,30 @@ MISUSED = ("is used in an unsupported way", "of no steps", "at this size")  # as
 MIXED = "the first axis of its input counts no samples: what stands along it is mixed"
 Size = tuple[int, ...]
 Sizes = list[int | None]
+Stated = Mapping[str, tuple[Sequence[int | None], str, Sequence[str]]]  # of inputs: sizes, kind, names of axes
+# Usual sizes: sides of pictures (most networks halve them five times), lengths of sequences, samples of sound.
+TRIES = ((64, 8), (48, 64), (32, 16), (224, 512), (320, 576), (640, 1024), (96, 16_000))
+CHANNELS = 3
+SCALARS = {"i": (16_000, 1, 0), "f": (1.0,), "b": (False,)}  # whole ones are rates of sound more often than not
+PICTURE = 3  # axes of a sample, without the batch
 
 
 class Mixed(Unsupported):
     """A graph in which the entries along the first axis are not samples."""
 
 
-def load(path: Path, obstacle: str, input_shape: Size | None = None) -> ModuleNetwork:
+def load(path: Path, obstacle: str, input_shape: Size | None = None, glance: bool = False) -> ModuleNetwork:
     """The module of an ONNX file; `obstacle` is what prevents a graph of scalar weights."""
-    return network_of(load_model(path), path.parent, obstacle, input_shape)
+    return network_of(load_model(path), path.parent, obstacle, input_shape, glance)
 
 
-def network_of(model: Any, folder: Path, obstacle: str, input_shape: Size | None = None) -> ModuleNetwork:
-    """The module of an ONNX model; tensors in other files lie in the folder."""
+def network_of(
+    model: Any, folder: Path, obstacle: str, input_shape: Size | None = None, glance: bool = False
+) -> ModuleNetwork:
+    """The module of an ONNX model; tensors in other files lie in the folder.
+
+    A `glance` is for whoever asks for its tensors and sizes alone.
+    """
     module = OnnxModule(model, folder).eval()
     entries = {entry.name: entry for entry in model.graph.input}
     if not module.inputs:
@@ -52,14 +67,16 @@ def network_of(model: Any, folder: Path, obstacle: str, input_shape: Size | None
     module.fixed = first.copy().pop() or 0 if len(first) == 1 else 0
     # Inputs of one axis have no samples; nor has a graph whose inputs begin with axes of different meanings.
     module.bare = any(len(size) == 1 for size in stated.values()) or len(first) > 1
-    chosen = _open(module, entries, stated, input_shape)
+    chosen = _open(module, entries, stated, input_shape, glance)
     only = module.input_sizes[0] if len(module.input_sizes) == 1 else None
     reading = _reading(module, model).assuming(*chosen)
     module.told = replace(reading, module=None, template=None)
     return ModuleNetwork(module, obstacle, reading, only if isinstance(only, tuple) else None)
 
 
-def _open(module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Sizes], given: Size | None) -> list[str]:
+def _open(
+    module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Sizes], given: Size | None, glance: bool
+) -> list[str]:
     """Try the module at the sizes that the file states, or else at usual ones; what was chosen, in words."""
     asked = {}
     for name, stated_size in stated.items():
@@ -72,13 +89,13 @@ def _open(module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Size
     errors: list[tuple[Mapping[str, Size], LawfulError]] = []
     is_open = any(None in size for size, _, _ in asked.values())
     chosen, second_best = None, None
-    for sizes, values in open_sizes.candidates(asked):
+    for sizes, values in size_candidates(asked):
         try:
-            examples = _try(module, entries, sizes, values)
+            examples = _try(module, entries, sizes, values, glance)
         except LawfulError as error:
             if isinstance(error, Mixed) and not module.bare:
                 module.alone, module.bare, module.fixed = False, True, 0
-                return [MIXED, *_open(module, entries, stated, given)]
+                return [MIXED, *_open(module, entries, stated, given, glance)]
             errors.append((sizes, error))
             # The same words twice: no size will change that, unless it is an operator that cannot do with the size.
             if len(errors) > 1 and str(error) == str(errors[-2][1]) and not any(w in str(error) for w in MISUSED):
@@ -92,22 +109,22 @@ def _open(module: OnnxModule, entries: Mapping[str, Any], stated: dict[str, Size
         second_best = (sizes, values) if second_best is None or not sees else second_best
     if chosen is None:
         if second_best is None:
-            raise open_sizes.refuse(errors)
+            raise _refusal(errors)
         chosen = second_best
-        examples = _try(module, entries, *chosen)
+        examples = _try(module, entries, *chosen, glance)
     sizes, values = chosen
     _check(module, module.graph.model, module.graph.folder, examples)
     module.input_sizes = tuple(_said(module, entries[name], sizes[name]) for name in module.inputs)
-    return open_sizes.words(asked, sizes, values)
+    return words_of_sizes(asked, sizes, values)
 
 
 def _try(
-    module: OnnxModule, entries: Mapping[str, Any], sizes: Mapping[str, Size], values: Mapping[str, Any]
+    module: OnnxModule, entries: Mapping[str, Any], sizes: Mapping[str, Size], values: Mapping[str, Any], glance: bool
 ) -> list[torch.Tensor]:
     """Run the module at these sizes, on the samples that are returned."""
     module.values, module.programs = dict(values), {}
     examples = [_example(module, entries[name], sizes[name]) for name in module.inputs]
-    _choose(module, examples)
+    _choose(module, examples, glance)
     return examples
 
 
@@ -129,7 +146,7 @@ def _is_finite(module: OnnxModule, examples: list[torch.Tensor]) -> bool:
     """Whether the outputs are finite at this size: the statistics of a sequence of one entry are not."""
     kind = next((each.dtype for each in module.parameters()), torch.float32)
     with torch.no_grad():
-        outputs = _tensors(module(*(each.to(kind) if each.is_floating_point() else each for each in examples)))
+        outputs = list_tensors(module(*(each.to(kind) if each.is_floating_point() else each for each in examples)))
     return all(bool(each.isfinite().all()) for each in outputs)
 
 
@@ -149,7 +166,7 @@ def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) ->
         )
         twin = network_of(type(model).FromString(content), path.parent, "").module
         with torch.no_grad():
-            same = _close(twin(*examples), smaller(*examples), 1e-5)
+            same = is_close(twin(*examples), smaller(*examples), 1e-5)
     except (LawfulError, KeyError, RuntimeError):
         return None
     return content if same else None
@@ -171,18 +188,17 @@ def refilled(
 
     twin = type(model)()
     twin.CopyFrom(model)
-    held = {each.name: each for each in twin.graph.initializer}
-    for node in twin.graph.node:
-        if node.op_type == "Constant":
-            held |= dict.fromkeys(node.output, next((each.t for each in node.attribute if each.name == "value"), None))
-    for name, numbers in module.initializers(weights).items():
-        kind = helper.tensor_dtype_to_np_dtype(held[name].data_type)
-        array = np.ascontiguousarray(numbers.detach().cpu().double().numpy().astype(kind))
+    fresh = module.initializers(weights)
+    for name, tensor in held_tensors(twin.graph):  # those of graphs inside nodes too: two branches may hold one each
+        if name not in fresh:
+            continue
+        kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+        array = np.ascontiguousarray(fresh[name].detach().cpu().double().numpy().astype(kind))
         if not np.isfinite(array.astype(np.float64)).all():
             raise LawfulError(f"{name} has a number that {kind} cannot hold")
-        if tuple(array.shape) != tuple(held[name].dims) and not resize:
+        if tuple(array.shape) != tuple(tensor.dims) and not resize:
             raise Unsupported(f"{name} changed its size, and the nodes of the file are written for the old one")
-        held[name].CopyFrom(numpy_helper.from_array(array, held[name].name))
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     makers = {node.output[0]: node for node in twin.graph.node if node.output}
     for output, stated in (sizes or {}).items():
         _state(twin, makers[output], stated)
@@ -254,43 +270,25 @@ def _example(module: OnnxModule, entry: Any, sample: Size) -> torch.Tensor:
     return torch.randn((SAMPLES, *sample), generator=generator)
 
 
-def _choose(module: OnnxModule, examples: list[torch.Tensor]) -> None:
-    """Run samples side by side if the graph can, and gives the same; else one after another."""
+def _choose(module: OnnxModule, examples: list[torch.Tensor], glance: bool) -> None:
+    """Run the samples, side by side if the graph can and gives the same; else one after another.
+
+    Whoever takes a `glance` computes nothing with the module: a file that is written for one sample is run on one.
+    """
     kind = next((each.dtype for each in module.parameters()), torch.float32)
     given = [each.to(kind) if each.is_floating_point() else each for each in examples]
     with torch.no_grad():
         if module.bare:
             module(*given)
-            return
-        if module.fixed > 1:
+        elif module.fixed > 1:
             module(*(torch.cat([each] * module.fixed)[: module.fixed] for each in given))
-            return
-        try:
-            together = module(*given)
-        except LawfulError:
-            if not module.fixed:
-                raise
-            together = None
-        module.alone = True
-        apart = module(*given)
-        module.alone = together is None or not _close(together, apart)
-        if module.alone and not module.fixed:
-            raise Mixed("its samples are not kept apart")
-
-
-def _tensors(found: Any) -> list[torch.Tensor]:
-    return [each.double() for each in (found if isinstance(found, tuple) else (found,))]
-
-
-def _close(one: Any, two: Any, tolerance: float = 1e-3) -> bool:
-    pairs = list(zip(_tensors(one), _tensors(two), strict=True))
-    return all(
-        a.shape == b.shape
-        and bool((a.isfinite() == b.isfinite()).all())
-        and bool((a - b).nan_to_num(0, 0, 0).abs().max() <= tolerance * (b.nan_to_num(0, 0, 0).abs().max() + 1e-6))
-        for a, b in pairs
-        if a.numel()
-    )
+        elif module.fixed and glance:
+            module.alone = True
+            module(*(each[:1] for each in given))
+        else:
+            module.alone = not module.keeps_apart(given)
+            if module.alone and not module.fixed:
+                raise Mixed("its samples are not kept apart")
 
 
 def _check(module: OnnxModule, model: Any, folder: Path, examples: list[torch.Tensor]) -> None:
@@ -318,9 +316,9 @@ def _check(module: OnnxModule, model: Any, folder: Path, examples: list[torch.Te
     own = next((each.dtype for each in module.parameters()), torch.float32)
     with torch.no_grad():
         found = module(*(each.to(own) if each.is_floating_point() else each for each in whole))
-    found = tuple(each[0] for each in _tensors(found)) if module.bare else found
+    found = tuple(each[0] for each in list_tensors(found)) if module.bare else found
     half = any(each.dtype in (torch.float16, torch.bfloat16) for each in module.parameters())
-    if not _close(found, tuple(torch.as_tensor(np.array(each)) for each in wanted), 2e-2 if half else 1e-3):
+    if not is_close(found, tuple(torch.as_tensor(np.array(each)) for each in wanted), 2e-2 if half else 1e-3):
         raise Unsupported("its reading as a module gave another function than ONNX's reference: a defect, or odd types")
 
 
@@ -339,3 +337,63 @@ def _reading(module: OnnxModule, model: Any) -> Reading:
     return Reading(
         "onnx", layers, assumed, module.graph.left_out, in_training_only=training, module=module, template=model
     )
+
+
+def size_candidates(
+    inputs: Stated,
+) -> Iterator[tuple[dict[str, Size], dict[str, Any]]]:
+    """Sizes of the inputs, and values of those that are one number, in the order in which they are tried.
+
+    An input is its stated sizes without the batch (None for an open one), its kind (`f`, `i` or `b`), and the names of
+    its axes: axes of one name have one size.
+
+    >>> next(size_candidates({"x": ((None, None, None), "f", ("", "", "")), "ids": ((None,), "i", ("n",))}))
+    ({'x': (3, 64, 64), 'ids': (8,)}, {})
+    """
+    seen = []
+    for number, (side, length) in enumerate(TRIES):
+        named: dict[str, int] = {}
+        sizes: dict[str, Size] = {}
+        values: dict[str, Any] = {}
+        for name, (stated, kind, axes) in inputs.items():
+            if not stated:
+                usual = SCALARS[kind]
+                values[name] = np.asarray(usual[number % len(usual)])
+                continue
+            found = []
+            for axis, size in enumerate(stated):
+                picture = len(stated) == PICTURE and kind == "f"
+                free = CHANNELS if picture and axis == 0 else side if picture else length
+                if size is None and axes[axis]:
+                    size = named.setdefault(axes[axis], free)
+                found.append(free if size is None else size)
+            sizes[name] = tuple(found)
+        key = (sizes, {name: value.item() for name, value in values.items()})
+        if key not in seen:
+            seen.append(key)
+            yield sizes, values
+
+
+def words_of_sizes(inputs: Stated, sizes: Mapping[str, Size], values: Any) -> list[str]:
+    """What was taken where the file leaves it open.
+
+    >>> words_of_sizes({"x": ((3, None), "f", ("", "")), "r": ((), "i", ())}, {"x": (3, 64)}, {"r": np.asarray(16_000)})
+    ["the open size of its input 'x' is taken as 3×64: --input gives another", "its input 'r' is taken as 16000"]
+    """
+    found = []
+    for name, (stated, _, _) in inputs.items():
+        if name in values:
+            found.append(f"its input {name[:60]!r} is taken as {values[name].item()}")
+        elif None in stated:
+            taken = "×".join(map(str, sizes[name]))
+            found.append(f"the open size of its input {name[:60]!r} is taken as {taken}: --input gives another")
+    return found
+
+
+def _refusal(errors: Sequence[tuple[Mapping[str, Size], LawfulError]]) -> LawfulError:
+    """What is said where none of the sizes could be read."""
+    sizes, error = errors[0]
+    tried = ";".join(",".join(map(str, size)) for size in sizes.values())
+    if len({str(each) for _, each in errors}) == 1:  # no size would change it
+        return error
+    return type(error)(f"{error} (at the size {tried}, and others: its input sizes are open, give --input)")

@@ -19,9 +19,11 @@ from lawful.network.names import check_names
 from lawful.network.reading import Reading, TensorReading, assumed_in_training, carrying, list_names, rounded_inside
 from lawful.program.domains.graph_reading import GraphReading, is_piecewise_linear, read_graph
 from lawful.program.frontends.onnx import place_of, read_onnx
+from lawful.program.frontends.onnx_quantised import lower_quantised
+from lawful.program.frontends.onnx_weights import entry_of
 from lawful.program.passes.tail import depends_on_input, follows_tail
 from lawful.program.program import Node, Program
-from lawful.sources.onnx.graph import load as load_model
+from lawful.program.table import OPERATORS, OperatorFamily, Traits
 
 ADVICE = "give the PyTorch module itself (module:factory), or a graph without it"
 OPEN = -1  # the size of a batch that the file leaves open
@@ -48,6 +50,7 @@ def network_of(
     inputs = [entry for entry in graph.input if entry.name not in held]
     if len(inputs) != 1 or not graph.output:
         raise Unsupported(f"{len(inputs)} inputs and {len(graph.output)} outputs: one of each is supported")
+    _refuse_curves(graph)
     obstacle: LawfulError | None = None
     for batch, shape in _ways(inputs[0], input_shape):
         first, second = _free_sizes(graph) if batch == OPEN else (batch, batch)
@@ -86,6 +89,51 @@ def _check(graph: Any) -> None:
     for entry in graph.output:
         if entry.name not in known:
             raise InvalidNetwork(f"its output {entry.name[:80]!r} does not come from its input")
+
+
+def _refuse_curves(graph: Any) -> None:
+    """Refuse a curved function of the data with a layer behind it, by the names of its calls alone.
+
+    What `read_graph` would say after it has read a program for a batch of several samples, in a hundredth of the time.
+    Values that follow from sizes are no data; a call that is missed here is refused there. Masks (a comparison, a sign)
+    are constant but for jumps, and x · (x > 0) is a ReLU: nothing that comes from one counts as curved.
+    """
+    curved = {
+        each.onnx
+        for each in OPERATORS.values()
+        if each.family is OperatorFamily.ELEMENTWISE and isinstance(each.traits, Traits) and each.traits.degree is None
+    }
+    products = {each.onnx for each in OPERATORS.values() if each.family is OperatorFamily.PRODUCT}
+    masks = {
+        each.onnx
+        for each in OPERATORS.values()
+        if each.family is OperatorFamily.COMPARISON
+        or (isinstance(each.traits, Traits) and (each.traits.steps or each.traits.degree == 0))
+    }
+    masked: set[str] = set()
+    held = {proto.name for proto in graph.initializer}
+    data = {entry.name for entry in graph.input if entry.name not in held}
+    behind: dict[str, Any] = {}  # for each value, the first curved call on the way to it
+    for node in graph.node:
+        entry = entry_of(node)
+        varying = [name for name in node.input if name in data]
+        if entry is None or not varying or entry.sizes_alone:
+            continue
+        data.update(node.output)
+        if node.op_type in masks or not masked.isdisjoint(varying):
+            masked.update(node.output)
+        first = next((behind[name] for name in varying if name in behind), None)
+        if first is not None and any(node.input[place] in held for place in entry.weights if place < len(node.input)):
+            raise Unsupported(f"{place_of(first)}: is not supported; {ADVICE}")
+        is_masked = not masked.isdisjoint(varying)
+        if (
+            first is None
+            and not is_masked
+            and (node.op_type in curved or (node.op_type in products and len(varying) > 1))
+        ):
+            first = node
+        if first is not None:
+            behind |= dict.fromkeys(node.output, first)
 
 
 def _agree(one: Mlp | Dag, two: Mlp | Dag) -> bool:
@@ -217,3 +265,13 @@ def _filled(stated: list[int | None], given: tuple[int, ...] | None) -> tuple[in
     if any(size is None for size in stated):
         raise Unsupported("its input size is left open: give it without the batch, like --input 3,8,8")
     return tuple(size for size in stated if size is not None)
+
+
+def load_model(path: Path) -> Any:
+    """The model of a file as everybody reads it: local functions and quantised operators written out."""
+    model = onnx_file.parse(path)
+    if model.functions:
+        from onnx.inliner import inline_local_functions
+
+        model = inline_local_functions(model)
+    return lower_quantised(model, partial(onnx_file.array, folder=path.parent))

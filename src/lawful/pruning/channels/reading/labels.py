@@ -86,11 +86,13 @@ def _uniform(code: Indices, place: Indices) -> Moved | None:
 
 def _affine(index: IndexMap, shape: Shape, labels: Indices) -> Moved | None:
     """The same without arrays of positions, where every axis of the result runs along axes of the source."""
+    if 0 in shape:
+        return None  # of no entries, steps are 0
     steps = row_major(shape)
     strides = index.strides or ()
     start, left = [], index.offset
     for step in steps:
-        start.append(left // step if step else 0)
+        start.append(left // step)
         left -= start[-1] * step
     moves: list[list[int]] = []
     for size, stride in zip(index.shape, strides, strict=True):
