@@ -133,7 +133,7 @@ def diff(
 ) -> None:
     """What changed between two checkpoints, whether they are related, and how far that was from gradient flow."""
     from lawful.api.checkpoints.diff import diff as run
-    from lawful.report.checkpoints.diff_page import page_of_difference
+    from lawful.report.checkpoints.diff import page_of_difference
     from lawful.report.views import text, to_dict
 
     if html is not None:

@@ -185,8 +185,7 @@ def regions(
     from lawful.fibers.regions.certificate import certificate as evidence
     from lawful.fibers.regions.count import count_regions, draw_regions
     from lawful.formats.queries.box import box_of
-    from lawful.report.structure.fibers import regions_json, regions_text
-    from lawful.report.structure.region_figure import complex_figure
+    from lawful.report.structure.fibers import complex_figure, regions_json, regions_text
 
     will_write(svg, certificate)
     found = _reduced(named)

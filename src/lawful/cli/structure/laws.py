@@ -162,8 +162,7 @@ def _page(count: LawCount, training: TrainingLaws | None, seed: int, source: str
     """The page; laws without a formula are drawn at the network's weights, or at PyTorch's default ones."""
     from lawful.conservation.known.level_sets import level_sets
     from lawful.network.initial import initialise
-    from lawful.report.structure.laws import count_json, listed_laws
-    from lawful.report.structure.laws_page import laws_page
+    from lawful.report.structure.laws import count_json, laws_page, listed_laws
 
     pictures = []
     dag = count.dag

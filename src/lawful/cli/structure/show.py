@@ -50,7 +50,7 @@ def show(
 
 def _show_program(named: Named, as_json: bool) -> None:
     from lawful.api.program import read_program
-    from lawful.report.structure.program import program_json, program_text
+    from lawful.report.structure.network import program_json, program_text
 
     found = read_program(named.text, **named.read_options)
     print_json(program_json(found)) if as_json else typer.echo(program_text(found))

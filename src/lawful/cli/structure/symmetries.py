@@ -67,7 +67,7 @@ def symmetries(
         moved = disguise(module, given, found, seed=apply)
         write_weights(moved.weights, out, like=Path(network))
     if html is not None:
-        from lawful.report.structure.symmetries_page import symmetries_page
+        from lawful.report.structure.symmetries import symmetries_page
 
         words = {"--model": [model], "--activation": [activation], "--order": [order], "--input": input_size or ()}
         taken = [word for option, each in words.items() for value in each if value for word in (option, value)]

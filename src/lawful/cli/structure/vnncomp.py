@@ -41,7 +41,7 @@ def vnncomp(
     """Run a VNN-COMP instances file: sat, unsat or timeout for each, every answer re-checked. Exit 0, or 3 if open."""
     from lawful.api.verification.vnncomp import read_instances, read_results, results_text, summary
     from lawful.formats.io.writing import make_folder, write_text
-    from lawful.report.structure.vnncomp import vnncomp_json, vnncomp_text
+    from lawful.report.structure.distance import vnncomp_json, vnncomp_text
 
     if time is not None and not 0 < time < 1e7:
         raise LawfulError(f"--seconds takes a positive number of seconds, not {time:g}")

@@ -87,7 +87,7 @@ def bottleneck(
     checkpoints = _checkpoints(path)
     if checkpoints:
         from lawful.papers.leaky.streams.history import history
-        from lawful.report.training.leaky_page import history_page
+        from lawful.report.training.leaky import history_page
 
         with bar("reading") as tell:
             found_all = []
@@ -101,7 +101,7 @@ def bottleneck(
         return
     found = read(network)
     if html is not None:
-        from lawful.report.training.leaky_page import blocks_page
+        from lawful.report.training.leaky import blocks_page
 
         write_text(html, blocks_page(found, network))
     print_json(blocks_json(found)) if as_json else typer.echo(blocks_text(found))
@@ -148,7 +148,7 @@ def _leaky_energies(
     if figure is not None:
         draw(depth_figure(readings), figure)
     if html is not None:
-        from lawful.report.training.leaky_page import run_page
+        from lawful.report.training.leaky import run_page
 
         write_text(html, run_page(readings, depth_figure(readings), bounded_figure(readings), str(path)))
     if as_json:

@@ -116,7 +116,7 @@ def flow(
     if part is not None and run.trajectory.stop.reason not in (Reason.INTERRUPTED, Reason.EVALUATIONS):
         part.unlink(missing_ok=True)
     if html is not None:
-        from lawful.report.training.run_page import run_html
+        from lawful.report.training.flow import run_html
 
         write_text(html, run_html(run, str(settings["network"])))
     if as_json:
@@ -147,7 +147,7 @@ def drift(
     if plot is not None:
         _draw(drift_figure(run), plot)
     if html is not None:
-        from lawful.report.training.run_page import run_html
+        from lawful.report.training.flow import run_html
 
         write_text(html, run_html(run, str(folder)))
     if as_json:
@@ -195,7 +195,7 @@ def compare(
     if plot is not None:
         _draw(compare_figure(found), plot)
     if html is not None:
-        from lawful.report.training.run_page import compare_html
+        from lawful.report.training.flow import compare_html
 
         reading = {"data": data, "loss": loss, "activation": activation, "model": model, "order": order}
         asked = shlex.quote(network) + format_options(reading | {"input": input_size, "seed": seed or None})

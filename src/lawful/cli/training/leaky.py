@@ -109,7 +109,7 @@ def _run_page(folder: Path) -> str:
     from lawful.api.leaky.figure import bounded_figure, depth_figure
     from lawful.api.leaky.files import load_task, read_run
     from lawful.papers.leaky import energies, trace
-    from lawful.report.training.leaky_page import run_page
+    from lawful.report.training.leaky import run_page
 
     ridge, networks = read_run(folder)
     task = load_task(folder / "train.npz")

@@ -86,8 +86,7 @@ def truncate(
 ) -> None:
     """Which training points each layer truncates, by class and coordinate."""
     from lawful.papers.truncation.census import census
-    from lawful.report.training.truncation import census_text
-    from lawful.report.training.truncation_json import census_json
+    from lawful.report.training.truncation import census_json, census_text
 
     will_write(html)
     points = open_data(data, clusters, project, named.seed)
@@ -122,7 +121,7 @@ def truncation_flow(
     from lawful.papers.truncation.flow.motion import run_flow, starting_maps
     from lawful.papers.truncation.flow.predictions import fixed_flows, predictions
     from lawful.report.training import truncation as report
-    from lawful.report.training.truncation_json import fixed_json, run_json
+    from lawful.report.training.truncation import fixed_json, run_json
 
     if general + fixed + (standard is not None) > 1:
         raise LawfulError("--general, --fixed and --standard exclude each other")
