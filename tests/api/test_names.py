@@ -32,7 +32,7 @@ APART = {
     "laws": {"degree", "logarithms", "reduction", "inputs", "weights"},
     "prune": {"curve", "smallest", "drop_useless"},
     "verify": {"balance", "box", "model", "input", "activation", "order", "drop_useless", "seed"},
-    "flow": {"stop_loss", "stop_gradient"}, "drift": {"tolerance"},
+    "drift": {"tolerance"},
     "truncation-flow": {"scale", "fixed", "standard", "seed"}, "bottleneck": {"ridge"}, "fiber": {"sample"},
     "align": {"activation", "order"}, "merge": {"activation", "order"}, "fingerprint": {"scheduler"},
     "reproduce": {"scheduler"},

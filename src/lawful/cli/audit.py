@@ -29,12 +29,6 @@ if TYPE_CHECKING:
 DataOption = Annotated[Path | None, typer.Option(help="Samples: .npz with x and perhaps y, or .csv.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommands."""
-    app.command()(audit)
-    app.command()(diff)
-
-
 @takes_network
 def audit(
     named: Named,

@@ -23,11 +23,6 @@ TokensOption = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command()(align)
-
-
 def align(
     first: Annotated[str, typer.Argument(metavar="A", help="The checkpoint to which B is brought.")],
     second: Annotated[str, typer.Argument(metavar="B", help="Another checkpoint of the same architecture.")],

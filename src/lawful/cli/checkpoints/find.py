@@ -19,12 +19,6 @@ SizesOption = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command()(find)
-    app.command()(merge)
-
-
 def find(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A file or folder with weights.")],
     index: IndexOption,

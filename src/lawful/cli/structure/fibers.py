@@ -49,12 +49,6 @@ CertificateOption = Annotated[Path | None, typer.Option(help="Save the evidence 
 TimeOption = Annotated[float, typer.Option("--seconds", help="Seconds before a search gives up.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommands."""
-    for verb in (same, fiber, identifiable, regions, canonical, fingerprint):
-        app.command()(verb)
-
-
 def _open(text: str, seed: int, activation: str | None, **options: Any) -> Mlp | Dag:
     return open_network(text, seed=seed, activation=activation, drop_useless=True, **options)
 

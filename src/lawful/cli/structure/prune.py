@@ -14,12 +14,6 @@ from lawful.cli.structure.prune_channels import prune_by_channels
 from lawful.errors import LawfulError, Unsupported
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommands."""
-    app.command()(singular)
-    app.command()(prune)
-
-
 @takes_network
 def singular(
     named: Named,

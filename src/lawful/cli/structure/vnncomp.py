@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lawful.cli.output import print_json, will_write
+from lawful.cli.output import say, will_write
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption
 from lawful.errors import CertificateError, LawfulError
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from lawful.bounds.property import PropertyCheck
     from lawful.fibers.monotone import MonotoneCheck
     from lawful.network import Dag, Mlp
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command(no_args_is_help=True)(vnncomp)
 
 
 def vnncomp(
@@ -68,7 +63,7 @@ def vnncomp(
     if out is not None:
         write_text(out, results_text(results))
     total = summary(instances, results)
-    print_json(vnncomp_json(results, total)) if as_json else typer.echo(vnncomp_text(results, total))
+    say(as_json, vnncomp_json(results, total), vnncomp_text(results, total))
     left = total["open"] or total["timeout"] or total["error"]
     raise typer.Exit(130 if interrupted else 3 if left else 0)
 

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from lawful.papers.leaky import TeacherTask
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command()(leaky)
-
-
 def leaky(
     effective_depth: Annotated[str, typer.Option(help="Effective depths, such as 3,5,7,11.")],
     out: Annotated[Path, typer.Option(help="Folder for the run; the same command resumes it.")],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_certificate, write_text
+from lawful.cli.output import say, will_write, write_certificate, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, SeedOption, takes_network
 from lawful.errors import LawfulError
@@ -30,13 +30,6 @@ ProjectOption = Annotated[
     int | None, typer.Option("--project", help="First project the data to this many principal axes.")
 ]
 HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a page on which the data move.")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommands."""
-    app.command()(truncate)
-    app.command("truncation-flow")(truncation_flow)
-    app.command()(separate)
 
 
 def open_data(data: str | None, clusters: str | None, project: int | None, seed: int, scale: bool = False) -> Clusters:
@@ -96,7 +89,7 @@ def truncate(
         from lawful.report.training.truncation_page import census_page
 
         write_text(html, census_page(seen, points, named.text))
-    print_json(found) if as_json else typer.echo(census_text(found))
+    say(as_json, found, census_text(found))
 
 
 def truncation_flow(
@@ -139,7 +132,7 @@ def truncation_flow(
             found = _standard(points, start, str(standard), until, frames)
         text = report.fixed_text(found) if fixed else report.standard_text(found)
         _save(found, out)
-        print_json(found) if as_json else typer.echo(text)
+        say(as_json, found, text)
         return
     with bar("flow") as tell:
         watch = {"progress": lambda now: tell(f"s = {now:.3g}", now / until)}
@@ -152,7 +145,7 @@ def truncation_flow(
         from lawful.report.training.truncation_page import flow_page
 
         write_text(html, flow_page(run, found))
-    print_json(found) if as_json else typer.echo(report.run_text(found))
+    say(as_json, found, report.run_text(found))
     if run.halted:
         raise typer.Exit(130 if run.interrupted else 3)
 
@@ -247,7 +240,7 @@ def separate(
 
         built = None if found.network is None else census(found.network.network, found.data)
         write_text(html, separation_page(found, built, str(data or f"clusters {clusters}")))
-    print_json(separation_json(found)) if as_json else typer.echo(separation_text(found))
+    say(as_json, separation_json(found), separation_text(found))
     missing = network is not None and found.network is None
     if missing:
         typer.echo(f"lawful: no zero-loss network was found, so {network} was not written", err=True)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lawful.conservation.factorisation import NetworkReduction
     from lawful.conservation.known.level_sets import LevelSets
     from lawful.conservation.known.logarithmic import LogarithmicLaws
+    from lawful.conservation.known.polynomial import PolynomialLaws
     from lawful.conservation.module_wording import ModuleWording
     from lawful.conservation.training_level import TrainingLaws
     from lawful.conservation.wording import Wording
@@ -277,6 +278,37 @@ def reduction_text(found: NetworkReduction) -> str:
 
 def _wrapped(words: str) -> list[str]:
     return textwrap.wrap(words, 80, initial_indent="  ", subsequent_indent="  ")
+
+
+def polynomials_json(found: PolynomialLaws) -> dict[str, Any]:
+    """Polynomial laws as JSON."""
+    wording = _wording_of(found)
+    return {
+        "degree": found.degree,
+        "count": len(found),
+        "independent": found.independent,
+        "laws": [wording.law(law) for law in found.laws],
+        "expressions": [wording.expression(law) for law in found.laws],
+        "latex": [wording.latex(law) for law in found.laws],
+        "monomials": found.monomials,
+        "blocks": found.blocks,
+    }
+
+
+def polynomials_text(found: PolynomialLaws, latex: bool = False) -> str:
+    """Polynomial laws for people, in words or as LaTeX."""
+    wording = _wording_of(found)
+    head = f"Polynomial laws of degree at most {found.degree}: {len(found)}, {found.independent} independent"
+    lines = [wording.latex(law) for law in found.laws] if latex else wording.summary(found.laws)
+    return "\n".join([head, *(f"  {line}" for line in lines)])
+
+
+def _wording_of(found: PolynomialLaws) -> Wording | ModuleWording:
+    """The names of the weights that polynomials speak of."""
+    from lawful.conservation.module_wording import ModuleWording
+    from lawful.conservation.wording import Wording
+
+    return ModuleWording(found.places) if found.dag is None else Wording(found.dag)
 
 
 # The page
