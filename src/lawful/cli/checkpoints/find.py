@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from lawful.cli.output import note_readings, print_json, will_write
-from lawful.cli.source import ActivationOption, JsonOption, ModelOption, OrderOption
+from lawful.cli.output import note_readings, print_json, will_write, write_text
+from lawful.cli.source import ActivationOption, HtmlOption, JsonOption, ModelOption, OrderOption, format_options
 
 IndexOption = Annotated[
     Path, typer.Option("--index", help="The index file that `lawful fingerprint DIR --index` made.")
@@ -25,13 +25,19 @@ def find(
     model: ModelOption = None,
     input_size: SizesOption = None,
     top: Annotated[int, typer.Option(help="How many to list.")] = 10,
+    html: HtmlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the checkpoints of an index that are most alike to one (exit 3: none has its architecture)."""
     from lawful.api.checkpoints.index import find as find_relatives
-    from lawful.report.checkpoints.relatives import found_json, found_text
+    from lawful.report.checkpoints.relatives import found_json, found_text, relatives_page
 
-    result = found_json(find_relatives(checkpoint, index, model=model, input=input_size, top=top))
+    will_write(html)
+    found = find_relatives(checkpoint, index, model=model, input=input_size, top=top)
+    result = found_json(found)
+    if html is not None:
+        sizes = None if input_size is None else ";".join(input_size)
+        write_text(html, relatives_page(found, checkpoint, format_options({"model": model, "input": sizes})))
     if as_json:
         print_json(result)
     else:

@@ -12,7 +12,7 @@ import typer
 
 from lawful.cli.output import note_readings, say, will_write, write_certificate, write_text
 from lawful.cli.progress import bar
-from lawful.cli.source import JsonOption, Named, reads
+from lawful.cli.source import JsonOption, Named, format_options, reads
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def bottleneck(
         note_readings(found.readings)
         return found
 
+    asked, read_on = named.of(network).asked, format_options({"data": data, "blocks": blocks, "gamma": gamma})
     checkpoints = _checkpoints(path)
     if checkpoints:
         from lawful.papers.leaky.streams.history import history
@@ -80,14 +81,14 @@ def bottleneck(
                 tell(file.name, number / len(checkpoints))
         over_training = history(found_all)
         if html is not None:
-            write_text(html, history_page(over_training, network))
+            write_text(html, history_page(over_training, network, asked, read_on))
         say(as_json, history_json(over_training), history_text(over_training))
         return
     found = read(network)
     if html is not None:
         from lawful.report.training.leaky import blocks_page
 
-        write_text(html, blocks_page(found, network))
+        write_text(html, blocks_page(found, network, asked, read_on))
     say(as_json, blocks_json(found), blocks_text(found))
 
 

@@ -10,7 +10,7 @@ import typer
 
 from lawful.cli.output import say, will_write, write_certificate, write_text
 from lawful.cli.progress import bar
-from lawful.cli.source import JsonOption, Named, SeedOption, takes_network
+from lawful.cli.source import JsonOption, Named, SeedOption, format_options, takes_network
 from lawful.errors import LawfulError
 from lawful.report.plain import plain
 
@@ -68,6 +68,11 @@ def read_labelled(text: str) -> tuple[Any, Any]:
     return found.x, found.classes if found.names is None else [found.names[label] for label in found.classes]
 
 
+def _asked(data: str | None, clusters: str | None, project: int | None, seed: int) -> str:
+    """The data as another subcommand takes them."""
+    return format_options({"data": data, "clusters": clusters, "project": project, "seed": seed or None})
+
+
 @takes_network
 def truncate(
     named: Named,
@@ -88,7 +93,7 @@ def truncate(
     if html is not None:
         from lawful.report.training.truncation_page import census_page
 
-        write_text(html, census_page(seen, points, named.text))
+        write_text(html, census_page(seen, points, named.text, _asked(data, clusters, project, named.seed)))
     say(as_json, found, census_text(found))
 
 
@@ -140,11 +145,11 @@ def truncation_flow(
     found = run_json(run, [] if general else predictions(run))
     if out is not None:
         _save(found, out)
-        _draw(run, found, out, images)
+        _draw(run, found, out, images, _asked(data, clusters, project, seed) + " --scale" * scale)
     if html is not None:
         from lawful.report.training.truncation_page import flow_page
 
-        write_text(html, flow_page(run, found))
+        write_text(html, flow_page(run, found, _asked(data, clusters, project, seed) + " --scale" * scale))
     say(as_json, found, report.run_text(found))
     if run.halted:
         raise typer.Exit(130 if run.interrupted else 3)
@@ -160,7 +165,7 @@ def _save(found: dict[str, Any], out: Path | None) -> None:
         write_text(out / "run.json", json.dumps(plain(found), allow_nan=False, ensure_ascii=False, indent=1) + "\n")
 
 
-def _draw(run: TruncationRun, found: dict[str, Any], out: Path, images: str | None) -> None:
+def _draw(run: TruncationRun, found: dict[str, Any], out: Path, images: str | None, asked: str) -> None:
     import numpy as np
 
     from lawful.api.figure_file import save
@@ -168,7 +173,7 @@ def _draw(run: TruncationRun, found: dict[str, Any], out: Path, images: str | No
     from lawful.report.training.truncation import frame_figure, plane
     from lawful.report.training.truncation_page import flow_page
 
-    write_text(out / "report.html", flow_page(run, found))
+    write_text(out / "report.html", flow_page(run, found, asked))
     axes = plane(run.data.points)
     positions = np.array([run.images(index) @ axes.T for index in range(len(run.times))])
     targets = run.start.targets @ axes.T
@@ -239,7 +244,8 @@ def separate(
         from lawful.report.training.truncation_page import separation_page
 
         built = None if found.network is None else census(found.network.network, found.data)
-        write_text(html, separation_page(found, built, str(data or f"clusters {clusters}")))
+        asked = _asked(data, clusters, project, seed) + " --aligned" * aligned
+        write_text(html, separation_page(found, built, str(data or f"clusters {clusters}"), asked))
     say(as_json, separation_json(found), separation_text(found))
     missing = network is not None and found.network is None
     if missing:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lawful.report.page.page import Action, Chip, Opening, Picture, Section, Table, render
 from lawful.sentences import checkpoints as says
 
 if TYPE_CHECKING:
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from lawful.checkpoints.representative.orbit_member import Representative
 
 SHOWN = 5
+MOST_BARS = 20
 
 
 def indexed_json(done: Indexed) -> dict[str, Any]:
@@ -60,6 +64,33 @@ def found_text(result: Mapping[str, Any]) -> str:
     if not result["calibrated"]:
         lines.append("Too few others to take away what all have in common: trained strangers look alike too.")
     return "\n".join(lines)
+
+
+def relatives_page(found: Relatives, source: str, options: str = "") -> str:
+    """The relatives of a checkpoint as bars, the most alike first; `options` say how commands read checkpoints."""
+    shown = found.relatives
+    copies = sum(each.identical for each in shown)
+    head = f"0 of {found.others:,} checkpoints have this architecture"
+    if shown:
+        best = shown[0]
+        head = f"The most alike of {found.compared:,} is {Path(best.path).name}: likeness {best.likeness:.2f}."
+    lead = f"{copies:,} of them: {says.identical()}. " if copies else ""
+    lead += "A likeness of 1: the same up to symmetries; about 0: no more alike than others here."
+    lead += "" if found.calibrated else " Too few others are in the index to say what all of them have in common."
+    first = "" if not shown else f"{shlex.quote(source)} {shlex.quote(shown[0].path)}{options}"
+    actions = [
+        Action("Test whether the two are related", "With a p-value, and what changed.",
+               f"lawful diff {first} --html diff.html"),
+        Action("Compare their functions", "A proof, or an input that tells them apart.",
+               f"lawful same {first} --certificate same.json"),
+    ] if shown else []  # fmt: skip
+    rows = [(Path(each.path).name, each.likeness) for each in shown[:MOST_BARS]]
+    note = f"The {len(rows)} most alike of {len(shown):,}." if len(rows) < len(shown) else ""
+    stage = Picture("bars", {"rows": rows, "note": note}, f"likeness of {len(rows)} checkpoints") if rows else None
+    chip = Chip("here", "A likeness is a hint", "not a proof", "Computed from sketches, in floating point.")
+    table = Table(("checkpoint", "likeness", "same weights"), [(e.path, e.likeness, e.identical) for e in shown])
+    opening = Opening(file=source, kind="relatives in an index", chip=chip, stage=stage, actions=actions)
+    return render(head, lead, [], opening=opening, folded=[Section("All of them", [table])] if shown else [])
 
 
 def merged_json(found: Merged, written: str | None = None) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lawful.figure import Figure, Panel, Series
-from lawful.report.page.page import Opening, Section, Table, render
+from lawful.report.page.page import Action, Opening, Section, Table, render
 from lawful.sentences import leaky as sentences
 
 if TYPE_CHECKING:
@@ -245,8 +246,8 @@ HEATS = (("dimension", "effective dimension"), ("coi", "cost of identity"), ("di
          ("hamiltonian", "stable Hamiltonian"))  # fmt: skip
 
 
-def blocks_page(found: BlockReadings, source: str) -> str:
-    """The page of one network."""
+def blocks_page(found: BlockReadings, source: str, asked: str = "", options: str = "") -> str:
+    """The page of one network; `asked` names it as a command does, `options` what it was read on."""
     narrow = found.narrowest
     lead = (
         f"Narrowest after block {narrow.name}: effective dimension {narrow.dimension:.2f} of {narrow.width}; "
@@ -255,13 +256,18 @@ def blocks_page(found: BlockReadings, source: str) -> str:
     sections = [
         Section("Blocks", [_table(found), " ".join(CARRIES_OVER)]),
     ]
-    opening = Opening(file=source, kind="residual stream", stage=blocks_figure(found))
+    actions = [
+        Action("See everything else about it", "All answers on one page, most useful first.",
+               f"lawful audit {asked} --html audit.html"),
+        Action("Take the numbers along", "Every block as JSON.", f"lawful bottleneck {asked}{options} --json"),
+    ] if asked else []  # fmt: skip
+    opening = Opening(file=source, kind="residual stream", stage=blocks_figure(found), actions=actions)
     headline = f"Effective dimension {narrow.dimension:.2f} of {narrow.width} at the narrowest."
     return render(headline, lead, sections, opening=opening)
 
 
-def history_page(found: BlockHistory, source: str) -> str:
-    """The page of one network over training."""
+def history_page(found: BlockHistory, source: str, asked: str = "", options: str = "") -> str:
+    """The page of one network over training; `asked` names the folder as a command does, `options` the data."""
     last = found.readings[-1].narrowest
     lead = (
         f"{len(found.steps)} checkpoints, steps {found.steps[0]} to {found.steps[-1]}, {len(found.names)} blocks; "
@@ -277,7 +283,10 @@ def history_page(found: BlockHistory, source: str) -> str:
         Section("At the end", [blocks_figure(found.readings[-1])]),
         Section("Numbers", [numbers]),
     ]
-    opening = Opening(file=source, kind="residual stream over training", stage=history_figure(found))
+    take = Action("Take the numbers along", "Every block of every checkpoint.",
+                  f"lawful bottleneck {asked}{options} --json")  # fmt: skip
+    stage = history_figure(found)
+    opening = Opening(file=source, kind="residual stream over training", stage=stage, actions=[take] if asked else [])
     headline = f"Effective dimension {last.dimension:.2f} at the narrowest, after {len(found.steps)} checkpoints."
     return render(headline, lead, sections, opening=opening)
 
@@ -302,7 +311,14 @@ def run_page(all_found: Sequence[Energies], figure: Figure, bounded: Figure, sou
     if sum(map(trusted, all_found)) > 1:
         sections.append(Section("Lengths and momenta", [bounded]))
     sections.append(Section("Numbers", [Table(columns, rows)]))
-    opening = Opening(file=source, kind="Leaky ResNets", stage=figure)
+    run = shlex.quote(source)
+    actions = [
+        Action("Save the evidence of the deepest network", "An independent checker verifies its rank.",
+               f"lawful bottleneck {run} --save rank.json && lawful verify rank.json {run}"),
+        Action("Draw the energies", "For a paper or a talk.", f"lawful bottleneck {run} --figure energies.svg"),
+    ]  # fmt: skip
+    actions = actions if trusted(deepest) else actions[1:]
+    opening = Opening(file=source, kind="Leaky ResNets", stage=figure, actions=actions)
     depths = f"{len(all_found)} effective depth{'s' * (len(all_found) != 1)}, up to {deepest.effective_depth:g}."
     return render(lead, depths, sections, opening=opening)
 
