@@ -65,16 +65,32 @@ def run_json(all_found: Sequence[Energies]) -> dict[str, Any]:
     return {**each[-1], "depths": each}
 
 
+def _is_shallow(found: Energies) -> bool:
+    """Whether `-2𝓗/L̃` rounds to no rank at all: it tends to the rank as L̃ grows, and starts below zero."""
+    return found.bottleneck_rank < 0.5
+
+
+def _rank_sentence(found: Energies) -> str:
+    """The bottleneck rank of a network, or why it has no estimate."""
+    if not trusted(found):
+        return sentences.no_rank(found.effective_depth, found.stationarity, found.trusted_to)
+    if _is_shallow(found):
+        return (
+            f"too shallow for a bottleneck rank: -2H/L is {found.bottleneck_rank:.2f} at depth "
+            f"{found.effective_depth:g}, and estimates a rank at large depths alone"
+        )
+    return f"bottleneck rank about {found.bottleneck_rank:.2f} (smallest cost of identity {found.coi_min:.2f})"
+
+
 def run_text(all_found: Sequence[Energies]) -> str:
     """A table over effective depths, then what to make of it."""
     deepest = all_found[-1]
-    headline = (
-        f"bottleneck rank about {deepest.bottleneck_rank:.2f} "
-        f"(smallest cost of identity {deepest.coi_min:.2f}) at depth {deepest.effective_depth:g}"
-        if trusted(deepest)
-        else f"{sentences.no_rank(deepest.effective_depth, deepest.stationarity, deepest.trusted_to)} "
-        "(give `lawful leaky` that --tolerance and more --evaluations)"
-    )
+    if not trusted(deepest):
+        headline = f"{_rank_sentence(deepest)} (give `lawful leaky` that --tolerance and more --evaluations)"
+    elif _is_shallow(deepest):
+        headline = f"{_rank_sentence(deepest)} (give `lawful leaky` a larger --effective-depth)"
+    else:
+        headline = f"{_rank_sentence(deepest)} at depth {deepest.effective_depth:g}"
     lines = [
         headline,
         "",
@@ -294,12 +310,9 @@ def history_page(found: BlockHistory, source: str, asked: str = "", options: str
 def run_page(all_found: Sequence[Energies], figure: Figure, bounded: Figure, source: str) -> str:
     """The page of a run of Leaky ResNets over effective depths; `bounded` is drawn where two paths are stationary."""
     deepest = all_found[-1]
-    lead = (
-        f"Bottleneck rank about {deepest.bottleneck_rank:.2f}, smallest cost of identity {deepest.coi_min:.2f}, at "
-        f"effective depth {deepest.effective_depth:g}."
-        if trusted(deepest)
-        else sentences.no_rank(deepest.effective_depth, deepest.stationarity, deepest.trusted_to).capitalize() + "."
-    )
+    where = f" at effective depth {deepest.effective_depth:g}" if trusted(deepest) and not _is_shallow(deepest) else ""
+    sentence = _rank_sentence(deepest)
+    lead = f"{sentence[0].upper()}{sentence[1:]}{where}."
     columns = ("effective depth", "rank", "rank from W", "stable rank estimate", "smallest cost of identity",
                "stationarity")  # fmt: skip
     rows = [
