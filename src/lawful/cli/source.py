@@ -39,7 +39,26 @@ ModelBOption = Annotated[
 ]
 OrderOption = Annotated[str | None, typer.Option("--order", help=HELP["order"])]
 DropOption = Annotated[bool, typer.Option("--drop-useless", help=HELP["drop_useless"])]
-InputOption = Annotated[str | None, typer.Option("--input", help=HELP["input"])]
+
+
+def with_commas(text: Any) -> Any:
+    """`3x8x8` as `3,8,8`: both are written for sizes; of an option that is given several times, each.
+
+    >>> with_commas("3x8x8;8:int"), with_commas(["x=8:int"]), with_commas(None)
+    ('3,8,8;8:int', ['x=8:int'], None)
+    """
+    if isinstance(text, list):
+        return [with_commas(each) for each in text]
+    return re.sub(r"(?<=\d)[x×](?=\d)", ",", text) if isinstance(text, str) else text
+
+
+InputOption = Annotated[str | None, typer.Option("--input", help=HELP["input"], callback=with_commas)]
+InputsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input", help="Size of an input without the batch: 3,8,8, or 8:int for token ids.", callback=with_commas
+    ),
+]
 CertificateOption = Annotated[Path | None, typer.Option("--certificate", help="Save the evidence for `lawful verify`.")]
 BOX_HELP = "lo,hi for all inputs; lo:hi,lo:hi,... for each; an .npz or .vnnlib file."
 HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a page to this file.")]

@@ -8,14 +8,18 @@ from typing import Annotated
 import typer
 
 from lawful.cli.output import note_readings, print_json, will_write, write_text
-from lawful.cli.source import ActivationOption, HtmlOption, JsonOption, ModelOption, OrderOption, format_options
+from lawful.cli.source import (
+    ActivationOption,
+    HtmlOption,
+    InputsOption,
+    JsonOption,
+    ModelOption,
+    OrderOption,
+    format_options,
+)
 
 IndexOption = Annotated[
     Path, typer.Option("--index", help="The index file that `lawful fingerprint DIR --index` made.")
-]
-SizesOption = Annotated[
-    list[str] | None,
-    typer.Option("--input", help="Size of an input without the batch: 3,8,8, or 8:int for token ids."),
 ]
 
 
@@ -23,7 +27,7 @@ def find(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A file or folder with weights.")],
     index: IndexOption,
     model: ModelOption = None,
-    input_size: SizesOption = None,
+    input_size: InputsOption = None,
     top: Annotated[int, typer.Option(help="How many to list.")] = 10,
     html: HtmlOption = None,
     as_json: JsonOption = False,
@@ -82,7 +86,7 @@ def merge(
         Path | None, typer.Option(help="Inputs and targets (.npz or .csv): the loss on the way from A to B.")
     ] = None,
     model: ModelOption = None,
-    input_size: SizesOption = None,
+    input_size: InputsOption = None,
     activation: ActivationOption = None,
     order: OrderOption = None,
     as_json: JsonOption = False,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lawful.cli.output import note_reading, print_json, will_write, write_text
-from lawful.cli.source import JsonOption, Named, NetworkArgument, reads
+from lawful.cli.source import InputsOption, JsonOption, Named, NetworkArgument, reads
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 def symmetries(
     named: Named,
     network: NetworkArgument,
-    input_size: Annotated[
-        list[str] | None,
-        typer.Option("--input", help="Size of an input without the batch: 3,224,224, or 8:int for token ids."),
-    ] = None,
+    input_size: InputsOption = None,
     mode: Annotated[
         str | None, typer.Option(help="train (what training does, and assumed) or eval (what the function is).")
     ] = None,
