@@ -92,7 +92,7 @@ def leaky() -> str:
 def fibers() -> str:
     """Regions of a network of two inputs."""
     from lawful.fibers.regions.count import draw_regions
-    from lawful.report.structure.region_figure import complex_figure
+    from lawful.report.structure.fibers import complex_figure
 
     network = lawful.Architecture.parse("2-6-4-1 relu bias").initialise(seed=4)
     return shown(complex_figure(*draw_regions(network, (-3.0, 3.0))))

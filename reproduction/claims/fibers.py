@@ -11,7 +11,7 @@ from lawful.fibers.regions.polyhedral_complex import polyhedral_complex, ridges
 from lawful.fibers.shallow.fiber import fiber_dimension_at, layerwise_fiber, nonnegative_rank
 from lawful.fibers.shallow.normal_form import difference_form, nonnegative
 from lawful.network import Mlp
-from lawful.report.structure.region_figure import complex_figure
+from lawful.report.structure.fibers import complex_figure
 from reproduction.claim import Outcome, Size, claim
 from reproduction.claims.extremes import largest
 

@@ -23,7 +23,7 @@ from lawful.fibers.reparametrisations import flip_matrix
 from lawful.fibers.same import same
 from lawful.figure import Figure, Panel, Series
 from lawful.network import Mlp
-from lawful.report.structure.region_figure import complex_figure
+from lawful.report.structure.fibers import complex_figure
 from reproduction.claim import Outcome, Size, claim
 from reproduction.claims.extremes import largest
 from reproduction.claims.fibers import probes

@@ -30,10 +30,9 @@ AS_OBJECT = {
 APART = {
     "show": {"program", "seed"}, "components": {"exact"}, "path": {"points"}, "rebalance": {"box"},
     "laws": {"degree", "logarithms", "reduction", "inputs", "weights"},
-    "prune": {"tolerance", "keep", "curve", "box", "data", "around", "decide", "smallest", "seconds", "criterion",
-              "held_out", "multiple", "plan", "skips", "tune", "drop_useless"},
+    "prune": {"curve", "smallest", "drop_useless"},
     "verify": {"balance", "box", "model", "input", "activation", "order", "drop_useless", "seed"},
-    "flow": {"stop_loss", "stop_gradient"}, "drift": {"tolerance"},
+    "drift": {"tolerance"},
     "truncation-flow": {"scale", "fixed", "standard", "seed"}, "bottleneck": {"ridge"}, "fiber": {"sample"},
     "align": {"activation", "order"}, "merge": {"activation", "order"}, "fingerprint": {"scheduler"},
     "reproduce": {"scheduler"},

@@ -191,6 +191,8 @@ def test_equal_inputs_of_one_network_stay_two(tmp_path: Path) -> None:
         (("a.json", "b.json"), two("(assert (<= X_f[0,0] 1))(assert (> Y_f[0] Y_g[0]))"), "no lower and upper bound"),
         (("a.json", "b.json"), two(SAME).replace("network g", "network f"), "declared twice"),
         (("a.json", "b.json"), "(declare-const X_0 Real)", "is about one network, and 2 were given"),
+        (("a.json", "b.json"), "; nothing", "s.vnnlib: the specification is empty"),
+        (("a.json",), "", "s.vnnlib: the specification is empty"),
         (("a.json", "b.json"), None, "s.vnnlib"),
         (("a.json", "b.json", "--box", "0,1"), two(SAME), "names its own box"),
     ],

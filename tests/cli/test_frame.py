@@ -119,3 +119,17 @@ def test_a_module_is_made_by_its_factory(lawful, tmp_path: Path) -> None:  # typ
     assert lawful("show", "mine:make", "--json", cwd=tmp_path).json["parameters"] == 26
     assert "not a torch.nn.Module" in lawful("show", "mine:number", code=2, cwd=tmp_path).stderr
     assert "cannot import" in lawful("show", "mine:absent", code=2, cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize("verb", ["symmetries", "audit", "laws"])
+def test_sizes_may_be_written_with_crosses(lawful, tmp_path: Path, verb: str) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "small.py").write_text(
+        "import torch\n"
+        "def make():\n"
+        "    torch.manual_seed(0)\n"
+        "    return torch.nn.Sequential(torch.nn.Conv1d(2, 2, 3), torch.nn.ReLU(), torch.nn.Conv1d(2, 1, 2))\n"
+    )
+    answers = [lawful(verb, "small:make", "--input", size, "--json", cwd=tmp_path).json for size in ("2,4", "2x4")]
+    assert answers[0] == answers[1]
+    refused = lawful("symmetries", "small:make", "--input", "1x1x2x4", code=2, cwd=tmp_path).stderr
+    assert "--input takes the size of one sample" in refused

@@ -43,10 +43,24 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("same", "net.npz turned.npz", "net.npz turned.npz"),
         ("prune", "net.npz -- data.npz", "net.npz -- data.npz"),
         ("explore", "net.npz --html data.csv", "net.npz --html data.csv"),
+        ("check", "s.vnnlib net.npz", "net.npz s.vnnlib"),
+        ("check", "--seconds 3 s.vnnlib.gz a.onnx b.onnx", "--seconds 3 a.onnx b.onnx s.vnnlib.gz"),
+        ("check", "net.npz --box s.vnnlib t.vnnlib", "net.npz --box s.vnnlib t.vnnlib"),
+        ("check", "a.vnnlib b.vnnlib net.npz", "a.vnnlib b.vnnlib net.npz"),  # two questions: said to be too many
+        ("same", "net.npz turned.npz -o proof.json", "net.npz turned.npz -c proof.json"),
+        ("same", "net.npz turned.npz -o page.html", "net.npz turned.npz -o page.html"),
+        ("prune", "net.npz -o small.json", "net.npz -o small.json"),  # a network may be JSON
     ],
 )
 def test_a_word_that_fits_one_option_only_goes_there(place: Path, verb: str, typed: str, meant: str) -> None:
     assert " ".join(understood(command(verb), typed.split())) == meant
+
+
+def test_usage_is_written_as_in_manuals(lawful: Any) -> None:
+    said = lawful("same", "--help").stdout
+    assert all(part in said for part in ("lawful same [OPTIONS] A B", "--certificate PATH", "--seconds NUMBER"))
+    assert "[OPTIONS] NETWORK [NETWORK]... [FILE.vnnlib]" in lawful("check", "--help").stdout
+    assert not any(mark in said for mark in ("{", "<str>", "<path>"))
 
 
 def test_what_writes_only_a_page_writes_it_with_o(lawful: Any, place: Path) -> None:

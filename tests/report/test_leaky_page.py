@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lawful.papers.leaky import BlockWatch, read_blocks
-from lawful.report.training.leaky_page import blocks_page, history_page
+from lawful.report.training.leaky import blocks_page, history_page
 
 
 class Block(nn.Module):

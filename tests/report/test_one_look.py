@@ -173,11 +173,40 @@ def rounded_module(folder: Path) -> Path:
     return folder / "page.html"
 
 
+def separation(folder: Path) -> Path:
+    in_process("separate", "--clusters", "3,10,0.15", "--html", folder / "page.html")
+    return folder / "page.html"
+
+
+def census(folder: Path) -> Path:
+    in_process("truncate", "3-3-3 relu", "--clusters", "3,10,0.15", "--html", folder / "page.html")
+    return folder / "page.html"
+
+
+def stream(folder: Path) -> Path:
+    np.savez(folder / "data.npz", x=np.random.default_rng(0).normal(size=(12, 4)))
+    with chdir(folder):
+        in_process("bottleneck", "4-4-4-2 relu bias", "--data", "data.npz", "--html", "page.html")
+    return folder / "page.html"
+
+
+def relatives(folder: Path) -> Path:
+    """A checkpoint, a copy of it and three others in an index."""
+    with chdir(folder):
+        for seed in range(4):
+            write(lawful.Architecture.parse("4-6-3 relu bias").initialise(seed=seed), Path(f"{seed}.safetensors"))
+        in_process("rebalance", "0.safetensors", "--out", "copy.safetensors")
+        in_process("fingerprint", ".", "--index", "zoo.sqlite")
+        in_process("find", "0.safetensors", "--index", "zoo.sqlite", "--html", "page.html")
+    return folder / "page.html"
+
+
 KINDS: dict[str, Callable[[Path], Path]] = {
     "module-audit": module_audit, "laws": laws, "compare": compare, "truncation": truncation,
     "audit": locked_audit, "wide-audit": wide_audit, "drift": drift, "sweep": sweep, "explorer": explorer,
     "symmetries": symmetries, "diff": diff, "kin": kin, "prune": prune, "prune-nearly": prune_nearly,
     "same": same_function, "different": two_functions, "different-module": rounded_module,
+    "separation": separation, "census": census, "stream": stream, "relatives": relatives,
 }  # fmt: skip
 
 
@@ -213,15 +242,16 @@ def commands(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["prune", "prune-nearly", "same", "different", "different-module", "laws", "kin", "diff", "compare"]
-)
+    "kind", ["prune", "prune-nearly", "same", "different", "different-module", "laws", "kin", "diff", "compare",
+             "truncation", "separation", "census", "stream", "relatives"]
+)  # fmt: skip
 def test_every_command_on_a_page_works_as_printed(pages: dict[str, Path], kind: str) -> None:
     folder = pages[kind].parent
     listed = commands(pages[kind])
     assert listed
     with chdir(folder):
         sys.path.insert(0, "")
-        for command in listed:
+        for command in (part for line in listed for part in line.split(" && ")):
             run = in_process(*shlex.split(command)[1:])
             assert run.returncode in ((0, 1) if " same " in command else (0,)), (command, run.stderr)
         sys.path.remove("")

@@ -19,8 +19,7 @@ from lawful.api.checkpoints.index import find, index_folder
 from lawful.checkpoints.compare.decide import CheckpointVerdict
 from lawful.checkpoints.pair import Aligned, align, same
 from lawful.report.checkpoints.checkpoints import aligned_text, verdict_text
-from lawful.report.checkpoints.relatives import found_json, found_text
-from lawful.report.checkpoints.representatives import representative_text
+from lawful.report.checkpoints.relatives import found_json, found_text, representative_text
 from lawful.sentences import checkpoints as says
 
 State = dict[str, torch.Tensor]

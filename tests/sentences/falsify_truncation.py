@@ -17,8 +17,7 @@ from lawful.papers.truncation.clusters import Clusters, synthetic
 from lawful.papers.truncation.flow.motion import TruncationRun, run_flow
 from lawful.papers.truncation.flow.predictions import predictions
 from lawful.papers.truncation.separation.separability import separability
-from lawful.report.training.truncation import run_text, separation_text
-from lawful.report.training.truncation_json import run_json
+from lawful.report.training.truncation import run_json, run_text, separation_text
 
 
 def is_parted(inside: np.ndarray, outside: np.ndarray) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from lawful.errors import LawfulError
 
@@ -26,22 +26,25 @@ def input_size(input: Any) -> tuple[int, ...] | None:
 class ReadOptions(TypedDict, total=False):
     """How to read a network, the same for every function: what `lawful.open` takes, with an `input` as users say it.
 
-    `model` makes the module into which a checkpoint is loaded, `input` is the size of one input without the batch
-    (`(3, 8, 8)`, `"3,8,8"`, `"8:int"` for token ids, an example tensor), `activation` and `order` are for files of
-    weights alone, and `drop_useless` removes hidden nodes on no path from input to output instead of refusing them.
+    Each has its help beside it, from which the command line takes it. In Python `model` may also be a module or a
+    function that makes one, and `input` a size `(3, 8, 8)` or an example tensor.
     """
 
-    model: Any
-    input: Any
-    activation: str | None
-    order: str | Sequence[str] | None
-    drop_useless: bool
+    model: Annotated[Any, "module:factory of the module into which a checkpoint is loaded."]
+    input: Annotated[
+        Any, "Input size of a module or ONNX file, without the batch: 3,8,8, or 8:int for ids; several: 3,8,8;8:int."
+    ]
+    activation: Annotated[str | None, "For weights alone: relu, leaky_relu(SLOPE), linear, tanh, ..."]
+    order: Annotated[
+        str | Sequence[str] | None, "For weights alone: names of the layers from input to output, by commas."
+    ]
+    drop_useless: Annotated[bool, "Remove hidden nodes on no path from input to output instead of refusing."]
 
 
 class DrawOptions(ReadOptions, total=False):
     """The same, with the seed of the random weights that an architecture gets."""
 
-    seed: int
+    seed: Annotated[int, "Seed for random weights and random choices."]
 
 
 def open_options(reading: ReadOptions | DrawOptions) -> dict[str, Any]:

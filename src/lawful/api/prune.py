@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from numpy.typing import ArrayLike
 
 from lawful.api.inputs import input_size
 from lawful.api.pruning.by_channels import ByChannels, by_channels
 from lawful.api.pruning.job import prune_bounded, prune_to
 from lawful.errors import LawfulError, Unsupported
-from lawful.network import Architecture, Dag, Mlp
+from lawful.formats.queries.box import box_of
+from lawful.formats.queries.data import Data, read_data
+from lawful.network import Dag, Mlp
 from lawful.network.assemble import as_mlp
 from lawful.pruning.neurons.prune import Pruning
 from lawful.pruning.neurons.prune import prune as prune_neurons
@@ -17,17 +23,45 @@ from lawful.pruning.removable.decide import SECONDS, NeuronDecision, beyond
 from lawful.pruning.removable.smallest import Smallest, smallest_equivalent
 from lawful.sources.opening import Model, Source, open, open_graph
 from lawful.sources.provenance import Opened
+from lawful.types import Floats
 
 if TYPE_CHECKING:
     from lawful.pruning.channels import ChannelPruning
     from lawful.pruning.files.onnx_channels import OnnxPruning
     from lawful.pruning.job.bounded import BoundedPruning
-    from lawful.pruning.job.job import PruningJob
+    from lawful.pruning.job.job import PruningJob, Tune
+    from lawful.pruning.job.score import Criterion
     from lawful.symmetry.inputs import Input
 
 
 NEURONS_ONLY = "not with a tolerance on channels"
+OF_BOUNDS = {"tolerance", "relative", "box", "data", "around", "tick"}  # options of both neurons and channels
 CHANNELS_ONLY = "folding is for modules and ONNX files that are pruned channel by channel"
+
+
+class PruneOptions(TypedDict, total=False):
+    """What may go beyond what changes nothing, and how long to look; `lawful prune --help` says when each applies."""
+
+    data: str | Path | Data | ArrayLike | tuple[ArrayLike, ArrayLike] | None
+    box: str | tuple[ArrayLike, ArrayLike] | None
+    tolerance: float | Floats
+    relative: bool  # a tolerance in parts of each output's range
+    around: float | None
+    tick: Callable[[str], None]
+    # neurons of a network of layers
+    keep: int | None
+    skips: bool
+    decide: float
+    seconds: float
+    replayable: bool
+    # with a target
+    held_out: str | Path | tuple[ArrayLike, ArrayLike] | None
+    criterion: Criterion
+    multiple: int
+    mend: bool
+    timed: bool
+    tune: str | Tune | None
+    plan: str | Path | None
 
 
 def prune(
@@ -40,7 +74,7 @@ def prune(
     fold: bool = False,
     seed: int = 0,
     target: str | None = None,
-    **options: Any,
+    **given: Unpack[PruneOptions],
 ) -> Pruning | ChannelPruning | OnnxPruning | PruningJob | BoundedPruning:
     """Remove what a rule proves redundant; with a `target`, units are scored, cut and repaired down to a size.
 
@@ -63,22 +97,33 @@ def prune(
     def opened() -> Opened:
         return open(network, model=model, activation=activation, order=order, input_shape=input_size(input))
 
+    options: dict[str, Any] = {**given}
     if target is not None:
         return prune_to(network, opened, target, options.pop("data", None), given=input, seed=seed, **options)
     parts = by_channels(network, opened, input, seed)
     if isinstance(parts, ByChannels):
         if not options:
             return parts.prune(fold=fold)
-        known = {"tolerance", "relative", "box", "data", "around", "tick"}
-        if fold or not set(options) <= known:
-            raise LawfulError(f"{', '.join(sorted(set(options) - known)) or 'fold'}: {NEURONS_ONLY}")
+        if fold or not set(options) <= OF_BOUNDS:
+            raise LawfulError(f"{', '.join(sorted(set(options) - OF_BOUNDS)) or 'fold'}: {NEURONS_ONLY}")
         return prune_bounded(
             network, opened, options.pop("tolerance", 0.0), options.pop("data", None), given=input, seed=seed, **options
         )
     if fold:
         raise LawfulError(CHANNELS_ONLY)
-    graph = open_graph(parts, seed=seed) if isinstance(parts, Architecture) else parts
+    graph = open_graph(parts, seed=seed)
+    if isinstance(options.get("box"), str):
+        options["box"] = box_of(options["box"], graph)
+    if "data" in options:
+        options["data"] = _rows(options["data"], len(graph.to_dag().inputs))
     return prune_neurons(graph, **{"decide": SECONDS} | options)
+
+
+def _rows(data: Any, inputs: int) -> Any:
+    """The samples alone, from a file, from `Data`, or from a pair with their labels."""
+    if isinstance(data, (str, Path)):
+        return read_data(Path(data), inputs).x
+    return data.x if isinstance(data, Data) else data[0] if isinstance(data, tuple) else data
 
 
 def depth_of(network: Mlp | Dag) -> int | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,7 +45,6 @@ from lawful.types import Floats
 if TYPE_CHECKING:
     from lawful.papers.leaky import BlockReadings
 
-NO_TARGETS = "training needs targets: give data as the pair (x, y)"
 SAMPLES = 32  # drawn when no data are given
 Samples = Data | str | Path | ArrayLike | tuple[ArrayLike, ArrayLike]
 
@@ -76,6 +76,8 @@ def flow(
     dynamics: Dynamics | None = None,
     snapshots: int = 101,
     tolerance: float = 1e-10,
+    stop_loss: float | None = None,
+    stop_gradient: float | None = None,
     project: bool = False,
     ignore_kinks: bool = False,
     max_evaluations: int = 1_000_000,
@@ -84,17 +86,42 @@ def flow(
 ) -> Run:
     """Integrate the gradient flow of a network on data, kinks included; without data, those of a random teacher.
 
+    It ends early where the loss falls below `stop_loss`, or the gradient's norm below `stop_gradient`.
+
     >>> run = flow("2-3-1 relu", until=0.5)
     >>> run.max_drift < 1e-8, len(run.law_names)
     (True, 3)
     """
+    opened = _with_weights(network, seed, reading)
+    task = training_problem(opened, data, loss, seed)
+    words = {"loss": loss, "data": None if data is None else "given"}
+    run = follow(
+        task, GradientFlow() if dynamics is None else dynamics, words, until=until, snapshots=snapshots,
+        tolerance=tolerance, stop_loss=stop_loss, stop_gradient=stop_gradient, project=project,
+        ignore_kinks=ignore_kinks, max_evaluations=max_evaluations,
+    )  # fmt: skip
+    return with_provenance(run, opened, trained="")
+
+
+class TrainingTask(NamedTuple):
+    """A training problem, its known laws, and the network if it is a graph whose weights train one by one."""
+
+    problem: Problem
+    laws: Quantities
+    network: Mlp | Dag | None
+
+
+def follow(
+    task: TrainingTask, method: Dynamics, about: Mapping[str, Any], *, until: float, snapshots: int, tolerance: float,
+    stop_loss: float | None, stop_gradient: float | None, project: bool, ignore_kinks: bool, max_evaluations: int,
+    **watch: Any,
+) -> Run:  # fmt: skip
+    """Integrate a flow and record it with its laws; `watch` are the options of `integrate` that see every step."""
+    at, laws, graph = task
     if snapshots < 2:
         raise LawfulError("a run needs at least 2 snapshots: its start and its end")
-    method = GradientFlow() if dynamics is None else dynamics
-    opened = _with_weights(network, seed, reading)
-    at, laws, graph = training_problem(opened, data, loss, seed)
     if project and (graph is None or method != GradientFlow()):
-        raise LawfulError("project=True is for the plain gradient flow of a network, not of another module or flow")
+        raise LawfulError("project is for the plain gradient flow of a network, not of another module or flow")
     metric = method.metric if isinstance(method, Riemannian) else method if isinstance(method, Metric) else None
     if metric is not None:  # other laws are kept, and they are known for constant metrics of networks
         laws = quantities_of({}) if graph is None or not isinstance(metric, Metric) else laws_under(metric, graph)
@@ -105,17 +132,22 @@ def flow(
         snapshots=snapshots,
         relative=tolerance,
         absolute=0.01 * tolerance,
+        loss_below=stop_loss,
+        gradient_below=stop_gradient,
         locate_kinks=not ignore_kinks,
         project=balance_projection(graph) if project and graph is not None else None,
         max_evaluations=max_evaluations,
+        **watch,
     )
     words: dict[str, Any] = {
-        "loss": loss, "time": until, "data": None if data is None else "given", "decay": getattr(method, "decay", 0.0),
+        "time": until, "decay": getattr(method, "decay", 0.0), "samples": at.samples,
         "dynamics": "heavy-ball" if isinstance(method, HeavyBall) else "gradient",
         "metric": None if metric is None else str(metric) if isinstance(metric, Metric) else "a metric of one's own",
         "kinks_not_located": list(getattr(at, "unlocated", ())),
     }  # fmt: skip
-    return with_provenance(record(trajectory, laws, graph, words), opened, trained="")
+    if isinstance(method, HeavyBall):
+        words["friction"] = method.friction
+    return record(trajectory, laws, graph, words | dict(about))
 
 
 def laws_under(metric: Metric, network: Mlp | Dag) -> Quantities:
@@ -162,10 +194,8 @@ def drift(run: Run | str | Path) -> Run:
     return run if isinstance(run, Run) else load(Path(run))
 
 
-def training_problem(
-    network: Source, data: Samples | None, loss: str, seed: int
-) -> tuple[Problem, Quantities, Mlp | Dag | None]:
-    """The training problem, its known laws, and the network if it is a graph whose weights train one by one."""
+def training_problem(network: Source, data: Samples | None, loss: str, seed: int) -> TrainingTask:
+    """What is trained on what; without data, on those of a random teacher."""
     opened = open(network)
     reading = opened.reading
     is_graph = isinstance(opened, Mlp | Dag)
@@ -176,21 +206,25 @@ def training_problem(
         from lawful.training.problems.module_problem import ModuleProblem
 
         if data is None:
-            raise LawfulError("this module needs data: its input size is not known")
-        samples = as_data(data)
-        if samples.y is None:
-            raise LawfulError(NO_TARGETS)
-        at = ModuleProblem(opened.module, samples.sized(opened.input_shape), samples.y, loss)
-        return at, module_laws(opened.module, at.x), None
+            raise LawfulError("this module needs --data: its input size is not known")
+        samples, targets = _with_targets(data)
+        at = ModuleProblem(opened.module, samples.sized(opened.input_shape), targets, loss)
+        return TrainingTask(at, module_laws(opened.module, at.x), None)
     graph = open_free(opened, seed=seed)
     if data is None:
         x, y = drawn_data(graph, loss, seed)
     else:
-        samples = as_data(data, len(graph.to_dag().inputs))
-        x, y = samples.x, samples.y
-    if y is None:
-        raise LawfulError(NO_TARGETS)
-    return problem(graph, x, y, loss), known_laws(graph), graph
+        samples, y = _with_targets(data, len(graph.to_dag().inputs))
+        x = samples.x
+    return TrainingTask(problem(graph, x, y, loss), known_laws(graph), graph)
+
+
+def _with_targets(data: Samples, inputs: int | None = None) -> tuple[Data, Floats]:
+    samples = as_data(data, inputs)
+    if samples.y is None:
+        named = f"{data}: has" if isinstance(data, (str, Path)) else "data have"
+        raise LawfulError(f"{named} no targets `y`: training needs x and y")
+    return samples, samples.y
 
 
 def drawn_data(network: Mlp | Dag, loss: str, seed: int) -> tuple[Floats, Any]:
@@ -288,8 +322,19 @@ def bottleneck(
     from lawful.sources.modules.convert import to_module
 
     opened = _with_weights(network, seed, reading)
-    module = opened.module if isinstance(opened, ModuleNetwork) else to_module(opened)
+    if isinstance(opened, ModuleNetwork):
+        module = opened.module
+    else:  # a graph that was read from a module has lost its blocks: those of the module are asked
+        behind = getattr(opened.reading, "module", None)
+        module = to_module(opened) if behind is None else behind
     shape = opened.input_shape if isinstance(opened, ModuleNetwork) else None
-    inputs = as_inputs(module, as_data(data).sized(shape))
+    samples, where = as_data(data), f"{data}: " if isinstance(data, (str, Path)) else ""
+    if shape is not None and math.prod(shape) != samples.x.shape[1]:
+        raise LawfulError(f"an input of size {shape} does not fit the {samples.x.shape[1]} columns of the data")
+    inputs = as_inputs(module, samples.sized(shape), where, " (see --input)")
     names, ratio = None if blocks is None else tuple(blocks), GAMMA if gamma is None else gamma
-    return with_provenance(read_blocks(module, inputs, blocks=names, gamma_ratio=ratio, seed=seed), opened)
+    try:
+        answer = read_blocks(module, inputs, blocks=names, gamma_ratio=ratio, seed=seed)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise LawfulError(f"the network does not run on these samples: {str(error)[:150]} (see --input)") from None
+    return with_provenance(answer, opened)

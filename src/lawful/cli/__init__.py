@@ -17,7 +17,7 @@ from lawful.cli.evidence import evidence_json, say_evidence
 from lawful.cli.failure import Failure, failure_of
 from lawful.cli.help import ABOUT, ALL, Verbs, arguments_of_help
 from lawful.cli.output import Out, speaking
-from lawful.cli.structure import components, convert, distance, explore, fibers, laws, prune, show, symmetries, vnncomp
+from lawful.cli.structure import components, distance, explore, fibers, laws, prune, show, symmetries, vnncomp
 from lawful.cli.training import bottleneck, flow, leaky, sweep, truncation
 from lawful.cli.words import without_verbose
 
@@ -30,31 +30,47 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-VERBS = (
-    show,
-    convert,
-    laws,
-    symmetries,
-    components,
-    prune,
-    flow,
-    truncation,
-    leaky,
-    bottleneck,
-    fibers,
-    distance,
-    vnncomp,
-    align,
-    find,
-    explore,
-    audit,
-    demo,
-    verify,
-    reproduce,
-    sweep,
+SUBCOMMANDS = (
+    show.show,
+    show.convert,
+    laws.laws,
+    symmetries.symmetries,
+    components.components,
+    components.path,
+    components.rebalance,
+    prune.singular,
+    prune.prune,
+    flow.flow,
+    flow.drift,
+    flow.compare,
+    truncation.truncate,
+    truncation.truncation_flow,
+    truncation.separate,
+    leaky.leaky,
+    bottleneck.bottleneck,
+    fibers.same,
+    fibers.fiber,
+    fibers.identifiable,
+    fibers.regions,
+    fibers.canonical,
+    fibers.fingerprint,
+    distance.distance,
+    distance.check,
+    vnncomp.vnncomp,
+    align.align,
+    find.find,
+    find.merge,
+    explore.explore,
+    audit.audit,
+    audit.diff,
+    demo.demo,
+    verify.verify,
+    reproduce.reproduce,
+    sweep.sweep,
 )
-for verbs in VERBS:
-    verbs.add_to(app)
+SEVERAL_THINGS = (vnncomp.vnncomp, reproduce.reproduce, sweep.sweep)  # without a word, help says what they can do
+for subcommand in SUBCOMMANDS:
+    app.command(no_args_is_help=subcommand in SEVERAL_THINGS)(subcommand)
 
 
 def _print_version(wanted: bool) -> None:

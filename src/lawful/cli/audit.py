@@ -29,12 +29,6 @@ if TYPE_CHECKING:
 DataOption = Annotated[Path | None, typer.Option(help="Samples: .npz with x and perhaps y, or .csv.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommands."""
-    app.command()(audit)
-    app.command()(diff)
-
-
 @takes_network
 def audit(
     named: Named,
@@ -133,7 +127,7 @@ def diff(
 ) -> None:
     """What changed between two checkpoints, whether they are related, and how far that was from gradient flow."""
     from lawful.api.checkpoints.diff import diff as run
-    from lawful.report.checkpoints.diff_page import page_of_difference
+    from lawful.report.checkpoints.diff import page_of_difference
     from lawful.report.views import text, to_dict
 
     if html is not None:

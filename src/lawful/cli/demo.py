@@ -7,13 +7,8 @@ from typing import Annotated
 
 import typer
 
-from lawful.cli.output import print_json, write_text
+from lawful.cli.output import say, write_text
 from lawful.cli.source import JsonOption, SeedOption
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command()(demo)
 
 
 def demo(
@@ -40,9 +35,6 @@ def demo(
     write_bytes(out / "data.npz", dump({"x": story.data.x, "y": np.asarray(story.data.y)}, None))
     write_text(out / "audit.html", module_page(story.audit))
     write_text(out / "conversion.html", demo_page(story, proved))
-    if as_json:
-        print_json(demo_json(story, proved))
-    else:
-        typer.echo(demo_text(story, proved))
+    say(as_json, demo_json(story, proved), demo_text(story, proved))
     if not story.proved:
         raise typer.Exit(3)

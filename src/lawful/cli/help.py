@@ -165,6 +165,25 @@ def epilog(verb: str) -> str | None:
     return None if examples is None else "\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples)
 
 
+def name_values(command: Any) -> None:
+    """Usage as manuals write it: NETWORK instead of {NETWORK} <str>, --out PATH instead of --out <path>."""
+    for each in command.params:
+        kind = getattr(each, "type_descriptor", None)  # before Typer had them, help was written so
+        if kind is None or getattr(each, "is_flag", False):
+            continue
+        if each.param_type_name == "option":
+            word = "TEXT" if "str" in each.bare_type() else "N" if "int" in each.bare_type() else "NUMBER"
+            each.metavar = each.metavar or ("PATH" if kind.is_path else word)
+        else:
+            shown = each.display_name_raw if each.metavar else each.display_name_raw.upper()
+            usage = shown if each.required or shown.startswith("[") else f"[{shown}]"
+            if each.nargs != 1 and not usage.endswith((".", "]")):
+                usage += "..."
+            each.metavar = shown
+            each.get_usage_pieces = lambda context, usage=usage: [usage]
+            each.display_type_rich = lambda ctx: ""
+
+
 class Verbs(TyperGroup):
     """The subcommands: eight on the first screen, all of them, grouped, with `lawful help all`."""
 
@@ -174,6 +193,7 @@ class Verbs(TyperGroup):
         if found is not None and found.epilog is None:
             found.epilog = epilog(name)
             add_short_forms(found)
+            name_values(found)
         return found
 
     def resolve_command(self, context: Any, args: list[str]) -> Any:

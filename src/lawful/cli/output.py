@@ -270,6 +270,11 @@ def print_json(result: Mapping[str, Any]) -> None:
         sys.stdout.write(text + "\n")
 
 
+def say(as_json: bool, result: Mapping[str, Any], text: str) -> None:
+    """The answer: one JSON object, or text for people."""
+    print_json(result) if as_json else print(text)
+
+
 def console(widest: int = 1000) -> Console:
     """Rich's console on standard output, at most so wide: its colours are ours, all text is made harmless."""
     from rich.console import Console

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, write_text
+from lawful.cli.output import say, write_text
 from lawful.cli.source import JsonOption
 from lawful.cli.training.sweep import SchedulerOption, WorkersOption, run_plan
 from lawful.errors import LawfulError
@@ -17,11 +17,6 @@ from lawful.report.plain import plain
 
 if TYPE_CHECKING:
     from reproduction.run import ClaimRun
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command(no_args_is_help=True)(reproduce)
 
 
 def reproduce(
@@ -63,10 +58,7 @@ def reproduce(
 
 
 def _say(as_json: bool, result: dict[str, Any], text: str) -> None:
-    if as_json:
-        print_json(result)
-    else:
-        typer.echo(text)
+    say(as_json, result, text)
 
 
 def _save_result(run: ClaimRun, out: Path | None) -> dict[str, Any]:

@@ -6,52 +6,60 @@ import inspect
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_type_hints
 
 import typer
 
+from lawful.api.inputs import DrawOptions, ReadOptions
 from lawful.cli.output import note_reading
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
     import torch
 
-    from lawful.api.inputs import ReadOptions
     from lawful.invariant_set.module_graph import EntryGraph
     from lawful.network import Architecture, Dag, Mlp
     from lawful.sources.modules.module_network import ModuleNetwork
 
 Options = ParamSpec("Options")
+Verb = Callable[Concatenate["Named", Options], None]
+# What reading a network takes is named and explained once, where Python takes it.
+HELP = {name: hint.__metadata__[0] for name, hint in get_type_hints(DrawOptions, include_extras=True).items()}
 NetworkArgument = Annotated[
     str, typer.Argument(metavar="NETWORK", help="File, folder, module:factory, architecture, or - for standard input.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed for random weights and random choices.", min=0)]
-ActivationOption = Annotated[
-    str | None, typer.Option("--activation", help="For weights alone: relu, leaky_relu(SLOPE), linear, tanh, ...")
-]
-ModelOption = Annotated[
-    str | None, typer.Option("--model", help="module:factory of the module into which a checkpoint is loaded.")
-]
+SeedOption = Annotated[int, typer.Option("--seed", help=HELP["seed"], min=0)]
+ActivationOption = Annotated[str | None, typer.Option("--activation", help=HELP["activation"])]
+ModelOption = Annotated[str | None, typer.Option("--model", help=HELP["model"])]
 ModelBOption = Annotated[
     str | None, typer.Option("--model-b", help="module:factory for B, where B's module is written in another way.")
 ]
-OrderOption = Annotated[
-    str | None, typer.Option("--order", help="For weights alone: names of the layers from input to output, by commas.")
-]
-DropOption = Annotated[
-    bool,
-    typer.Option("--drop-useless", help="Remove hidden nodes on no path from input to output instead of refusing."),
-]
-InputOption = Annotated[
-    str | None,
+OrderOption = Annotated[str | None, typer.Option("--order", help=HELP["order"])]
+DropOption = Annotated[bool, typer.Option("--drop-useless", help=HELP["drop_useless"])]
+
+
+def with_commas(text: Any) -> Any:
+    """`3x8x8` as `3,8,8`: both are written for sizes; of an option that is given several times, each.
+
+    >>> with_commas("3x8x8;8:int"), with_commas(["x=8:int"]), with_commas(None)
+    ('3,8,8;8:int', ['x=8:int'], None)
+    """
+    if isinstance(text, list):
+        return [with_commas(each) for each in text]
+    return re.sub(r"(?<=\d)[x×](?=\d)", ",", text) if isinstance(text, str) else text
+
+
+InputOption = Annotated[str | None, typer.Option("--input", help=HELP["input"], callback=with_commas)]
+InputsOption = Annotated[
+    list[str] | None,
     typer.Option(
-        "--input",
-        help="Input size of a module or ONNX file, without the batch: 3,8,8, or 8:int for ids; several: 3,8,8;8:int.",
+        "--input", help="Size of an input without the batch: 3,8,8, or 8:int for token ids.", callback=with_commas
     ),
 ]
+CertificateOption = Annotated[Path | None, typer.Option("--certificate", help="Save the evidence for `lawful verify`.")]
 BOX_HELP = "lo,hi for all inputs; lo:hi,lo:hi,... for each; an .npz or .vnnlib file."
 HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a page to this file.")]
 BoxOption = Annotated[str | None, typer.Option("--box", help=f"Ask on a box: {BOX_HELP}")]
@@ -139,22 +147,34 @@ def open_network(text: str, *, seed: int = 0, **options: Any) -> Mlp | Dag:
 class Named:
     """The NETWORK that a user named, and how the options say to read it."""
 
-    text: str
-    activation: str | None
-    drop_useless: bool
-    shape: tuple[int, ...] | None
-    seed: int
+    text: str = ""
+    activation: str | None = None
     model: str | None = None
     order: str | None = None
+    drop_useless: bool = False
     input_text: str | None = None
+    seed: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The size of one input of real numbers, if that is what was given."""
+        return input_shape(self.input_text)
+
+    def of(self, text: str) -> Named:
+        """Another network, read in the same way."""
+        return replace(self, text=text)
+
+    @property
+    def words(self) -> str:
+        """The options that were given, as a command takes them again."""
+        given = {"activation": self.activation, "model": self.model, "order": self.order, "input": self.input_text}
+        useless = " --drop-useless" * self.drop_useless
+        return format_options(given | {"seed": self.seed or None}) + useless
 
     @property
     def asked(self) -> str:
         """NETWORK and every option that reading it took, as another subcommand takes them."""
-        given = {"--activation": self.activation, "--model": self.model, "--order": self.order}
-        given |= {"--input": self.input_text, "--seed": str(self.seed) if self.seed else None}
-        words = [word for option, value in given.items() if value is not None for word in (option, value)]
-        return shlex.join([self.text, *words, *["--drop-useless"] * self.drop_useless])
+        return shlex.quote(self.text) + self.words
 
     @property
     def read_options(self) -> ReadOptions:
@@ -169,13 +189,8 @@ class Named:
 
     @property
     def _options(self) -> dict[str, Any]:
-        return {
-            "activation": self.activation,
-            "drop_useless": self.drop_useless,
-            "shape": self.shape,
-            "model": self.model,
-            "order": self.order,
-        }
+        names = ("activation", "drop_useless", "shape", "model", "order")
+        return {name: getattr(self, name) for name in names}
 
     def anything(self) -> Architecture | Mlp | Dag | ModuleNetwork:
         """The network, whatever it is."""
@@ -219,26 +234,41 @@ class Named:
         return open_network(self.text, seed=self.seed, **self._options)
 
 
-def _named(
-    network: NetworkArgument,
+def _read(
     activation: ActivationOption = None,
     model: ModelOption = None,
     order: OrderOption = None,
     drop_useless: DropOption = False,
-    input_size: InputOption = None,
+    input: InputOption = None,
     seed: SeedOption = 0,
 ) -> Named:
-    return Named(network, activation, drop_useless, input_shape(input_size), seed, model, order, input_size)
+    found = Named("", activation, model, order, drop_useless, input, seed)
+    found.shape  # noqa: B018  # a size that is none is refused before anything is read
+    return found
 
 
-def takes_network(verb: Callable[Concatenate[Named, Options], None]) -> Callable[..., None]:
+def takes_network(verb: Verb[Options]) -> Callable[..., None]:
     """Give a subcommand whose first parameter is a `Named` the argument NETWORK and the options that go with it."""
-    network, *reading = inspect.signature(_named, eval_str=True).parameters.values()
+    network = inspect.Parameter("network", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=NetworkArgument)
+    return _with_reading(verb, [network], tuple(inspect.signature(_read).parameters))
+
+
+def reads(*names: str) -> Callable[[Verb[Options]], Callable[..., None]]:
+    """Give a subcommand whose first parameter is a `Named` these options of reading, or all of them.
+
+    `named.of(A)` is then a network that is read so.
+    """
+    return lambda verb: _with_reading(verb, [], names or tuple(inspect.signature(_read).parameters))
+
+
+def _with_reading(verb: Verb[Options], first: list[inspect.Parameter], names: tuple[str, ...]) -> Callable[..., None]:
+    every = inspect.signature(_read, eval_str=True).parameters
     _, *own, as_json = inspect.signature(verb, eval_str=True).parameters.values()
-    parameters = [network, *own, *reading, as_json]
+    parameters = [*first, *own, *(every[name] for name in names), as_json]
 
     def command(**given: Any) -> None:
-        named = _named(**{each.name: given.pop(each.name) for each in (network, *reading)})
+        text = given.pop("network") if first else ""
+        named = _read(**{name: given.pop(name) for name in names}).of(text)
         verb(named, **given)  # type: ignore[call-arg]
 
     command.__name__, command.__doc__, command.__module__ = verb.__name__, verb.__doc__, verb.__module__

@@ -12,21 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from lawful.cli.checkpoints.align import FloatTensors
-from lawful.cli.output import print_json
-from lawful.cli.source import (
-    ActivationOption,
-    BoxOption,
-    DropOption,
-    InputOption,
-    JsonOption,
-    ModelOption,
-    OrderOption,
-    SeedOption,
-    input_shape,
-    is_module,
-    open_anything,
-    open_network,
-)
+from lawful.cli.output import print_json, say
+from lawful.cli.source import BoxOption, JsonOption, Named, is_module, reads
 from lawful.errors import CertificateError, LawfulError, NotACertificate, Unsupported
 
 BalanceOption = Annotated[
@@ -34,12 +21,9 @@ BalanceOption = Annotated[
 ]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command()(verify)
-
-
+@reads()
 def verify(
+    named: Named,
     file: Annotated[Path, typer.Argument(help="A certificate that another subcommand saved.")],
     networks: Annotated[
         list[str] | None,
@@ -47,12 +31,6 @@ def verify(
             metavar="[NETWORK|DATA|SPEC.vnnlib]...", help="Networks, data, runs and questions that it should be about."
         ),
     ] = None,
-    activation: ActivationOption = None,
-    model: ModelOption = None,
-    order: OrderOption = None,
-    drop_useless: DropOption = False,
-    input_size: InputOption = None,
-    seed: SeedOption = 0,
     box: BoxOption = None,
     balance: BalanceOption = None,
     as_json: JsonOption = False,
@@ -67,7 +45,6 @@ def verify(
     from lawful.verify import verify as check
     from lawful.verify.core.schema import MOST_BYTES
 
-    reading = {"activation": activation, "model": model, "order": order, "shape": input_shape(input_size)}
     content = read_bytes(file, MOST_BYTES)
     try:
         of_files = speaks_of_files(content)
@@ -80,24 +57,24 @@ def verify(
     if of_files:
         given = [FloatTensors(Path(text)) for text in things]
     elif several is not None and things:
-        things, given = _read_several(content, things, several, seed, reading | {"drop_useless": drop_useless})
+        things, given = _read_several(content, things, several, named)
     else:
-        given = [_read_named(text, seed, reading | {"drop_useless": drop_useless}) for text in things]
+        given = [_read_named(named.of(text)) for text in things]
     try:
         found = check(content, *given)
-        bound = model if found.kind == "checkpoint-copy" else None
+        bound = named.model if found.kind == "checkpoint-copy" else None
         if bound is not None and len(things) == 2:
             from lawful.api.verification.model_program import need_model
 
-            need_model(content, found.facts, (Path(things[0]), Path(things[1])), bound, input_size)
+            need_model(content, found.facts, (Path(things[0]), Path(things[1])), bound, named.input_text)
         answered = [need_specification(found.kind, found.facts, specification) for specification in asked]
         if box is not None:
             need_box(found.facts, box)
         if balance is not None:
-            names = _node_names(things[0], seed, reading) if things else None
+            names = _node_names(named.of(things[0])) if things else None
             need_balance(found.facts, read_balance(balance), names, balance)
     except CertificateError as error:
-        print_json(rejected_json(error)) if as_json else typer.echo(rejected_text(error))
+        say(as_json, rejected_json(error), rejected_text(error))
         raise typer.Exit(1) from None
     except (NotACertificate, Unsupported) as error:
         raise type(error)(f"{file}: {error}") from None
@@ -115,23 +92,24 @@ class Names:
     sources: tuple[Any, ...] = ()  # where tensors are that a certificate holds by their digests
 
 
-def _node_names(text: str, seed: int, reading: dict[str, Any]) -> list[str]:
+def _node_names(named: Named) -> list[str]:
     """The names of the hidden nodes of a network, in order."""
-    graph = open_network(text, seed=seed, **reading).to_dag()
+    graph = named.network().to_dag()
     return [graph.names[node] for node in graph.hidden]
 
 
-def _read_named(text: str, seed: int, reading: dict[str, Any]) -> Names:
+def _read_named(named: Named) -> Names:
     """Read it in every way that fits; if none does, the reason is that of a network."""
     from lawful.verify.core.binding import digests_of
     from lawful.verify.core.tensors import GivenTensors
 
+    path = Path(named.text)
     ways: tuple[Callable[[], Iterator[Any]], ...] = (
-        lambda: _data(Path(text)),
-        lambda: _run(Path(text)),
-        lambda: _channels(Path(text)),
-        lambda: _tensors(Path(text)),
-        lambda: _module(text, reading),
+        lambda: _data(path),
+        lambda: _run(path),
+        lambda: _channels(path),
+        lambda: _tensors(path),
+        lambda: _module(named),
     )
     found: list[str] = []
     sources: list[Any] = []
@@ -143,31 +121,29 @@ def _read_named(text: str, seed: int, reading: dict[str, Any]) -> Names:
         except LawfulError:
             continue
     try:
-        found += digests_of(open_network(text, seed=seed, **reading))
+        found += digests_of(named.network())
     except LawfulError:
         if not found:
             raise
-    return Names(tuple(dict.fromkeys(found)), text, tuple(sources))
+    return Names(tuple(dict.fromkeys(found)), named.text, tuple(sources))
 
 
-def _read_several(
-    content: bytes, things: list[str], file: Path, seed: int, reading: dict[str, Any]
-) -> tuple[list[str], list[Names]]:
+def _read_several(content: bytes, things: list[str], file: Path, named: Named) -> tuple[list[str], list[Names]]:
     """The networks that a file declares, or if the certificate is about that the one that runs them side by side."""
     from lawful.api.verification.several import assign, joint_network, joint_question, split_name
     from lawful.formats.queries.vnnlib import read_vnnlib
     from lawful.verify.core.binding import digests_of
 
     sources = assign(read_vnnlib(file), [split_name(each) for each in things], file)
-    opened = {each: open_network(each, seed=seed, **reading) for each in dict.fromkeys(sources.values())}
+    opened = {each: named.of(each).network() for each in dict.fromkeys(sources.values())}
     networks = {name: opened[source] for name, source in sources.items()}
     question = joint_question(file, networks)
     kind = json.loads(content).get("kind")
     if kind == "specification":
         joint = joint_network(networks, question)
         return [" and ".join(opened)], [Names(tuple(digests_of(joint)))]
-    named = list(sources.values()) if kind == "distance" else list(opened)
-    return named, [Names(tuple(digests_of(opened[each])), each) for each in named]
+    about = list(sources.values()) if kind == "distance" else list(opened)
+    return about, [Names(tuple(digests_of(opened[each])), each) for each in about]
 
 
 def _data(path: Path) -> Iterator[Any]:
@@ -215,7 +191,7 @@ def _tensors(path: Path) -> Iterator[Any]:
         yield SafeTensors(path)
 
 
-def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
+def _module(named: Named) -> Iterator[Any]:
     """A module as its weights, and as the program that its laws are about."""
     from torch import nn
 
@@ -223,12 +199,13 @@ def _module(text: str, reading: dict[str, Any]) -> Iterator[Any]:
     from lawful.sources.opening import open_trained
     from lawful.verify.core.tensors import GivenTensors
 
-    if not is_module(text) and reading["model"] is None and Path(text).suffix.lower() != ".onnx":
+    is_onnx = Path(named.text).suffix.lower() == ".onnx"
+    if not is_module(named.text) and named.model is None and not is_onnx:
         return
-    if Path(text).suffix.lower() == ".onnx":
+    if is_onnx:
         with suppress(LawfulError):  # a file of which no proof speaks
-            yield Names((file_digest(text),))
-    module = open_trained(open_anything(text, **reading))
+            yield Names((file_digest(named.text),))
+    module = open_trained(named.anything())
     if isinstance(module, nn.Module):
         yield GivenTensors(module.state_dict())
-        yield Names(program_digests(module, reading["shape"]))
+        yield Names(program_digests(module, named.shape))

@@ -73,7 +73,14 @@ def understood(command: Any, words: Sequence[str]) -> list[str]:
     """
     known = options_of(command)
     renamed = list(_current_names(command, list(words), known))
+    renamed = _certificate_of(renamed, known)
     loose = [place for place, is_value in _free_words(renamed, known) if not is_value]
+    questions = [place for place in loose[:-1] if renamed[place].lower().endswith((".vnnlib", ".vnnlib.gz"))]
+    if (
+        command.name == "check" and len(questions) == 1 and "--" not in words
+    ):  # the question may stand before the network
+        renamed.append(renamed.pop(questions[0]))
+        loose = [place for place, is_value in _free_words(renamed, known) if not is_value]
     room = [each for each in command.params if each.param_type_name == "argument"]
     if "--" in words or any(each.nargs != 1 for each in room):  # after -- a word is what it is
         return renamed
@@ -88,6 +95,16 @@ def understood(command: Any, words: Sequence[str]) -> list[str]:
             renamed[place] = f"{option}={renamed[place]}"
             loose.remove(place)
     return renamed
+
+
+def _certificate_of(words: list[str], known: dict[str, Any]) -> list[str]:
+    """`-o x.json` where -o would write a page: JSON is no page, so it is the certificate that is meant."""
+    if "--certificate" not in known or known.get("-o") is not known.get("--html"):
+        return words
+    return [
+        "-c" if word == "-o" and after.lower().endswith(".json") else word
+        for word, after in zip(words, [*words[1:], ""], strict=True)
+    ]
 
 
 def _is_optimizers(word: str, option: str, known: dict[str, Any]) -> bool:

@@ -35,7 +35,7 @@ def plain(value: Any) -> Any:
 _COUNTED = (
     "balances|biases|blocks|boxes|channels|checkpoints|clusters|components|directions|edges|files|freedoms|gradients|"
     "groups|heads|inputs|instances|kinks|laws|layers|networks|neurons|nodes|numbers|outputs|parameters|parts|pieces|"
-    "points|quantities|queries|regions|runs|samples|seconds|signs|spaces|steps|tensors|units|weights"
+    "points|quantities|queries|regions|runs|samples|seconds|signs|spaces|steps|tensors|truncations|units|weights"
 )
 _KIND = "(?:hidden |independent |random |conserved |locked |other )?"
 _ONE = re.compile(rf"(?<![\w.,^·/:=-])(1 {_KIND})({_COUNTED})\b( are| were| have)?")

@@ -16,7 +16,7 @@ from lawful.figure import Figure
 from lawful.network.reading import Reading
 from lawful.papers.truncation.flow.motion import TruncationRun
 from lawful.report.audit import audit, module_audit
-from lawful.report.checkpoints import diff, relatives, representatives
+from lawful.report.checkpoints import diff, relatives
 from lawful.report.page import charts, explorer, notebook
 from lawful.report.plain import plain, tidy
 from lawful.report.reading import readings_json
@@ -28,10 +28,9 @@ from lawful.report.structure import (
     network,
     pruning,
     pruning_job,
-    singular,
     symmetries,
 )
-from lawful.report.training import flow, leaky, truncation, truncation_json
+from lawful.report.training import flow, leaky, truncation
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,16 @@ def _field(value: Any) -> Any:
     return str(value)
 
 
+def _worded(
+    json: Callable[[Any], dict[str, Any]], words: Callable[[Any], str], rows: str = "",
+    figure: Callable[[Any], Figure] | None = None,
+) -> View:  # fmt: skip
+    """A kind whose text is made from its JSON."""
+    return View(json, lambda found: words(json(found)), rows, figure)
+
+
 def _motion_json(run: TruncationRun) -> dict[str, Any]:
-    return truncation_json.run_json(run, [])
+    return truncation.run_json(run, [])
 
 
 def _of_claims(name: str) -> Callable[[Any], Any]:
@@ -92,10 +99,8 @@ VIEWS: Mapping[str, View] = {
     "Audit": View(audit.to_json, audit.audit_text, "recommendations", charts.audit),
     "ModuleAudit": View(module_audit.module_audit_json, module_audit.module_audit_text, "spaces"),
     "BlockReadings": View(leaky.blocks_json, leaky.blocks_text, "blocks", charts.blocks),
-    "Canonical": View(fibers.canonical_json, lambda found: fibers.canonical_text(fibers.canonical_json(found))),
-    "Census": View(
-        truncation_json.census_json, lambda found: truncation.census_text(truncation_json.census_json(found)), "layers"
-    ),
+    "Canonical": _worded(fibers.canonical_json, fibers.canonical_text),
+    "Census": _worded(truncation.census_json, truncation.census_text, "layers"),
     "ChannelPruning": View(
         lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
     ),
@@ -110,41 +115,32 @@ VIEWS: Mapping[str, View] = {
     "ClaimRun": View(_of_claims("run_json"), _of_claims("run_text"), figure=_of_claims("run_figure")),
     "Comparison": View(flow.compare_json, flow.compare_text, "optimizers", flow.compare_figure),
     "Components": View(components.found_json, components.found_text, "locked", charts.locks),
-    "DescribedFiber": View(fibers.described_json, lambda found: fibers.fiber_text(fibers.described_json(found))),
+    "DescribedFiber": _worded(fibers.described_json, fibers.fiber_text),
     "Diff": View(diff.to_json, diff.diff_text, "dimensions", charts.diff),
-    "Different": View(fibers.verdict_json, lambda found: fibers.verdict_text(fibers.verdict_json(found))),
+    "Different": _worded(fibers.verdict_json, fibers.verdict_text),
     "Distance": View(distance.distance_json, distance.distance_text, "per_output", charts.distance),
-    "Equal": View(fibers.verdict_json, lambda found: fibers.verdict_text(fibers.verdict_json(found))),
-    "Relatives": View(
-        relatives.found_json, lambda found: relatives.found_text(relatives.found_json(found)), "relatives"
-    ),
-    "Indexed": View(relatives.indexed_json, lambda done: relatives.indexed_text(relatives.indexed_json(done))),
-    "Merged": View(relatives.merged_json, lambda found: relatives.merged_text(relatives.merged_json(found))),
-    "FunctionGroups": View(
-        fibers.fingerprint_json, lambda found: fibers.fingerprint_text(fibers.fingerprint_json(found)), "files"
-    ),
-    "Identifiability": View(
-        fibers.identifiable_json, lambda found: fibers.identifiable_text(fibers.identifiable_json(found))
-    ),
+    "Equal": _worded(fibers.verdict_json, fibers.verdict_text),
+    "Relatives": _worded(relatives.found_json, relatives.found_text, "relatives"),
+    "Indexed": _worded(relatives.indexed_json, relatives.indexed_text),
+    "Merged": _worded(relatives.merged_json, relatives.merged_text),
+    "FunctionGroups": _worded(fibers.fingerprint_json, fibers.fingerprint_text, "files"),
+    "Identifiability": _worded(fibers.identifiable_json, fibers.identifiable_text),
     "LevelSets": View(laws.level_sets_json, laws.level_sets_text, figure=charts.level_sets),
     "LawCount": View(laws.count_json, laws.count_text, figure=charts.laws),
     "MonotoneCheck": View(distance.monotone_json, distance.monotone_text),
     "PropertyCheck": View(distance.property_json, distance.property_text),
     "Pruning": View(pruning.found_json, pruning.found_text, "steps", charts.pruning),
-    "Representative": View(representatives.representative_json, representatives.representative_text, "rounding"),
+    "Representative": View(relatives.representative_json, relatives.representative_text, "rounding"),
     "Rebalanced": View(components.rebalanced_json, components.rebalanced_text),
-    "RegionCount": View(fibers.regions_json, lambda found: fibers.regions_text(fibers.regions_json(found)), "each"),
+    "RegionCount": _worded(fibers.regions_json, fibers.regions_text, "each"),
     "Run": View(flow.drift_json, flow.drift_text, "drift", flow.drift_figure),
     "Separability": View(truncation.separation_json, truncation.separation_text),
-    "SingularityReport": View(singular.report_json, lambda found: singular.singular_text(singular.report_json(found)),
-                              figure=charts.singular),
+    "SingularityReport": _worded(components.report_json, components.singular_text, figure=charts.singular),
     "TensorSummary": View(network.tensors_json, network.tensors_text),
     "Summary": View(network.summary_json, network.summary_text, "layers", charts.layers),
     "Symmetries": View(symmetries.symmetries_json, symmetries.symmetries_text, "spaces", charts.symmetries),
-    "TruncationRun": View(
-        _motion_json, lambda run: truncation.run_text(_motion_json(run)), figure=charts.truncation
-    ),
-    "Undecided": View(fibers.verdict_json, lambda found: fibers.verdict_text(fibers.verdict_json(found))),
+    "TruncationRun": _worded(_motion_json, truncation.run_text, figure=charts.truncation),
+    "Undecided": _worded(fibers.verdict_json, fibers.verdict_text),
     "Unsettled": View(components.apart_json, components.apart_text),
     "WeightPath": View(components.weight_path_json, components.weight_path_text, figure=charts.path),
 }  # fmt: skip

@@ -20,7 +20,8 @@ def connected() -> str:
 def locked(count: int) -> str:
     """Weights that training cannot take through zero."""
     weights = "1 weight can never change its sign" if count == 1 else f"{count} weights can never change their signs"
-    return f"{weights}: the invariant set has 2^{count} parts."
+    parts = f"{2**count:,}" if count <= 10 else f"2^{count}"
+    return f"{weights}: the invariant set has {parts} parts."
 
 
 @sentence("audit.confined", claims="this output never crosses its bias while training conserves the balances")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,15 @@ def test_text_says_the_answer_first_and_fits(run: Path) -> None:
     assert text.startswith("bottleneck rank about")
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "stationarity" in text
+
+
+def test_a_negative_estimate_is_not_called_a_rank(run: Path) -> None:
+    ridge, networks = read_run(run)
+    found = energies(trace(next(networks)[0], load_task(run / "train.npz"), ridge))
+    shallow = replace(found, rank=np.full_like(found.rank, -1.31), stationarity=1e-3)
+    text = run_text([shallow])
+    assert text.startswith("too shallow for a bottleneck rank: -2H/L is -1.31 at depth")
+    assert "larger --effective-depth" in text
 
 
 def test_no_rank_without_stationarity_and_a_run_can_be_taken_up_again(lawful: Any, tmp_path: Path) -> None:

@@ -11,21 +11,12 @@ import typer
 from lawful.cli.output import note_readings, print_json, will_write
 from lawful.cli.source import (
     ActivationOption,
+    InputsOption,
     JsonOption,
     ModelBOption,
     ModelOption,
     OrderOption,
 )
-
-TokensOption = Annotated[
-    list[str] | None,
-    typer.Option("--input", help="Size of an input without the batch: 3,8,8, or 8:int for token ids."),
-]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command()(align)
 
 
 def align(
@@ -34,7 +25,7 @@ def align(
     out: Annotated[Path | None, typer.Option(help="Write B, aligned, to this file.")] = None,
     model: ModelOption = None,
     model_b: ModelBOption = None,
-    input_size: TokensOption = None,
+    input_size: InputsOption = None,
     activation: ActivationOption = None,
     order: OrderOption = None,
     as_json: JsonOption = False,

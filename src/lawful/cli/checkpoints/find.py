@@ -7,37 +7,41 @@ from typing import Annotated
 
 import typer
 
-from lawful.cli.output import note_readings, print_json, will_write
-from lawful.cli.source import ActivationOption, JsonOption, ModelOption, OrderOption
+from lawful.cli.output import note_readings, print_json, will_write, write_text
+from lawful.cli.source import (
+    ActivationOption,
+    HtmlOption,
+    InputsOption,
+    JsonOption,
+    ModelOption,
+    OrderOption,
+    format_options,
+)
 
 IndexOption = Annotated[
     Path, typer.Option("--index", help="The index file that `lawful fingerprint DIR --index` made.")
 ]
-SizesOption = Annotated[
-    list[str] | None,
-    typer.Option("--input", help="Size of an input without the batch: 3,8,8, or 8:int for token ids."),
-]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command()(find)
-    app.command()(merge)
 
 
 def find(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A file or folder with weights.")],
     index: IndexOption,
     model: ModelOption = None,
-    input_size: SizesOption = None,
+    input_size: InputsOption = None,
     top: Annotated[int, typer.Option(help="How many to list.")] = 10,
+    html: HtmlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the checkpoints of an index that are most alike to one (exit 3: none has its architecture)."""
     from lawful.api.checkpoints.index import find as find_relatives
-    from lawful.report.checkpoints.relatives import found_json, found_text
+    from lawful.report.checkpoints.relatives import found_json, found_text, relatives_page
 
-    result = found_json(find_relatives(checkpoint, index, model=model, input=input_size, top=top))
+    will_write(html)
+    found = find_relatives(checkpoint, index, model=model, input=input_size, top=top)
+    result = found_json(found)
+    if html is not None:
+        sizes = None if input_size is None else ";".join(input_size)
+        write_text(html, relatives_page(found, checkpoint, format_options({"model": model, "input": sizes})))
     if as_json:
         print_json(result)
     else:
@@ -82,7 +86,7 @@ def merge(
         Path | None, typer.Option(help="Inputs and targets (.npz or .csv): the loss on the way from A to B.")
     ] = None,
     model: ModelOption = None,
-    input_size: SizesOption = None,
+    input_size: InputsOption = None,
     activation: ActivationOption = None,
     order: OrderOption = None,
     as_json: JsonOption = False,

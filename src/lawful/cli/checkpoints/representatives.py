@@ -17,7 +17,7 @@ def represent(
     """Choose another member of the orbit, say what it is worth, write it. Exit 3 if its function is undecided."""
     from lawful.api.checkpoints.representatives import representative
     from lawful.checkpoints.compare.certificate import copy_certificate
-    from lawful.report.checkpoints.representatives import representative_json, representative_text
+    from lawful.report.checkpoints.relatives import representative_json, representative_text
     from lawful.sources.checkpoints.save import write_weights
 
     will_write(out, certificate)

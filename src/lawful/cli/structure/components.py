@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lawful.cli.checkpoints.representatives import represent
-from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate
+from lawful.cli.output import print_json, say, say_rounding, stored_json, will_write, write_certificate
 from lawful.cli.progress import working
-from lawful.cli.source import (
-    ActivationOption,
-    InputOption,
-    JsonOption,
-    ModelOption,
-    Named,
-    OrderOption,
-    input_shape,
-    takes_network,
-)
+from lawful.cli.source import CertificateOption, JsonOption, Named, reads, takes_network
 from lawful.errors import LawfulError
 from lawful.sentences.bounds import outputs_move_at_most
 
@@ -31,13 +22,6 @@ if TYPE_CHECKING:
 BalanceOption = Annotated[
     Path | None, typer.Option("--balance", help='Another balance: JSON, {"node": number} or a list in node order.')
 ]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommands."""
-    app.command()(components)
-    app.command()(path)
-    app.command()(rebalance)
 
 
 @takes_network
@@ -72,15 +56,14 @@ def components(
         with working("writing the proof"):
             write_certificate(certificate, evidence(found))
     meanings = locked_outputs(found)
-    if as_json:
-        print_json(components_json(found, meanings, exact))
-    else:
-        typer.echo(components_text(found, meanings))
+    say(as_json, components_json(found, meanings, exact), components_text(found, meanings))
     if found.connected and (found.marginal or found.beyond):
         raise typer.Exit(3)
 
 
+@reads("activation", "model", "order", "input")
 def path(
+    named: Named,
     start: Annotated[str, typer.Argument(metavar="A", help="Network at the start.")],
     stop: Annotated[str, typer.Argument(metavar="B", help="Network at the end, of the same shape.")],
     points: Annotated[
@@ -90,11 +73,7 @@ def path(
     tolerance: Annotated[
         float | None, typer.Option(help="Total difference of balance to allow for [default: rounding of weights].")
     ] = None,
-    certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
-    activation: ActivationOption = None,
-    model: ModelOption = None,
-    order: OrderOption = None,
-    input_size: InputOption = None,
+    certificate: CertificateOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """A path between two networks that training could take, or the signs that forbid it (exit 1; 3: undecided)."""
@@ -107,9 +86,7 @@ def path(
     from lawful.report.structure.components import path_json, path_text
 
     will_write(out, certificate)
-    read = (Named(each, activation, False, input_shape(input_size), 0, model, order, input_size)
-            for each in (start, stop))  # fmt: skip
-    first, last = map(_graph, read)
+    first, last = (_graph(named.of(each)) for each in (start, stop))
     if certificate is not None:
         refuse_large(first)
     with working("looking for a path"):
@@ -120,10 +97,7 @@ def path(
         write_bytes(out, dump(arrays, None))
     if certificate is not None and not isinstance(found, Unsettled):
         write_certificate(certificate, path_certificate(first, last, found))
-    if as_json:
-        print_json(path_json(found, first.to_dag(), points))
-    else:
-        typer.echo(path_text(found, first.to_dag(), points))
+    say(as_json, path_json(found, first.to_dag(), points), path_text(found, first.to_dag(), points))
     if not isinstance(found, WeightPath):
         raise typer.Exit(1 if isinstance(found, Apart) else 3)
 
@@ -137,7 +111,7 @@ def rebalance(
     ] = None,
     data: Annotated[Path | None, typer.Option(help="With --objective: data on which rounded outputs count.")] = None,
     out: Annotated[Path | None, typer.Option(help="File to write; its ending chooses the format.")] = None,
-    certificate: Annotated[Path | None, typer.Option(help="Save the evidence for `lawful verify`.")] = None,
+    certificate: CertificateOption = None,
     box: Annotated[
         str | None, typer.Option("--box", help="Bound what rounding changes on these inputs: lo,hi or as for distance.")
     ] = None,

@@ -38,12 +38,6 @@ NORMS = {"inf": math.inf, "1": 1.0, "2": 2.0}
 EXITS = {"proved": 0, "violated": 1, "undecided": 3}
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommands."""
-    app.command()(distance)
-    app.command()(check)
-
-
 def distance(
     first: Annotated[str, typer.Argument(metavar="A", help="File, module:factory, or architecture.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The network to compare it with.")],

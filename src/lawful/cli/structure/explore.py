@@ -7,17 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_text
+from lawful.cli.output import say, will_write, write_text
 from lawful.cli.source import JsonOption, Named, open_network, takes_network
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
     from lawful.network import Dag, Mlp
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command()(explore)
 
 
 @takes_network
@@ -80,7 +75,4 @@ def _is_layered(network: Mlp | Dag) -> bool:
 
 
 def _say_where(html: Path, parameters: int, as_json: bool) -> None:
-    if as_json:
-        print_json({"page": str(html), "parameters": parameters})
-    else:
-        typer.echo(f"page: {html}")
+    say(as_json, {"page": str(html), "parameters": parameters}, f"page: {html}")

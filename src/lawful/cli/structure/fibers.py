@@ -49,12 +49,6 @@ CertificateOption = Annotated[Path | None, typer.Option(help="Save the evidence 
 TimeOption = Annotated[float, typer.Option("--seconds", help="Seconds before a search gives up.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommands."""
-    for verb in (same, fiber, identifiable, regions, canonical, fingerprint):
-        app.command()(verb)
-
-
 def _open(text: str, seed: int, activation: str | None, **options: Any) -> Mlp | Dag:
     return open_network(text, seed=seed, activation=activation, drop_useless=True, **options)
 
@@ -185,8 +179,7 @@ def regions(
     from lawful.fibers.regions.certificate import certificate as evidence
     from lawful.fibers.regions.count import count_regions, draw_regions
     from lawful.formats.queries.box import box_of
-    from lawful.report.structure.fibers import regions_json, regions_text
-    from lawful.report.structure.region_figure import complex_figure
+    from lawful.report.structure.fibers import complex_figure, regions_json, regions_text
 
     will_write(svg, certificate)
     found = _reduced(named)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,13 +14,6 @@ import typer
 from lawful.cli.output import note_assumed, print_json, will_write, write_certificate, write_json, write_text
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption, Named, open_module, takes_network
-from lawful.cli.structure.law_searches import (
-    beyond_polynomials,
-    polynomials,
-    polynomials_json,
-    reduction_of,
-    wording_of,
-)
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
@@ -28,16 +22,12 @@ if TYPE_CHECKING:
     from lawful.conservation.known.logarithmic import LogarithmicLaws
     from lawful.conservation.known.polynomial import PolynomialLaws
     from lawful.conservation.training_level import TrainingLaws
+    from lawful.network import Architecture, Dag, Mlp
     from lawful.network.dynamics import Metric
 
 LossOption = Annotated[
     str, typer.Option("--loss", help="full (mse, bce, or any whose output gradients span), or ce (cross-entropy).")
 ]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command()(laws)
 
 
 @takes_network
@@ -143,9 +133,10 @@ def laws(
         )
         note_assumed(count.reading, count.assumed)
         training = _training(count, weights, seed, tell)
-        found = None if degree is None else polynomials(source, degree, loss, seed, shape, mode, classes_axis, tell)
-        beyond = beyond_polynomials(source, degree or 1, loss, seed, shape, mode, classes_axis) if logarithms else None
-    reduced = reduction_of(source, count, seed, shape, mode) if reduction else None
+        searched = _Searched(source, shape, mode or "train", classes_axis, loss, seed)
+        found = None if degree is None else searched.polynomials(degree, tell)
+        beyond = searched.logarithmic(degree or 1) if logarithms else None
+    reduced = searched.reduction(count) if reduction else None
     listed = listed_laws(count) if every or out is not None else None
     _print(count, training, found, reduced, as_json, latex, listed if every else None, beyond)
     if html is not None:
@@ -158,12 +149,70 @@ def laws(
         raise typer.Exit(3)
 
 
+@dataclass(frozen=True)
+class _Searched:
+    """What is searched for laws of a form: a graph where the network is one, else the module itself."""
+
+    source: Any
+    shape: tuple[int, ...] | None
+    mode: str
+    classes_axis: int | None
+    loss: str
+    seed: int
+
+    @property
+    def graph(self) -> Architecture | Mlp | Dag | None:
+        from lawful.conservation.count import as_graph
+        from lawful.network import Architecture, Dag, Mlp
+
+        is_graph = isinstance(self.source, (Architecture, Dag, Mlp))
+        return self.source if is_graph else as_graph(self.source, self.shape, self.mode)
+
+    @property
+    def _of_module(self) -> dict[str, Any]:
+        return {"loss": self.loss, "mode": self.mode, "classes_axis": self.classes_axis, "seed": self.seed}
+
+    def polynomials(self, degree: int, tell: Callable[[str, float], None]) -> PolynomialLaws:
+        """`--degree`."""
+        if (graph := self.graph) is None:
+            from lawful.conservation.known.module_polynomial import module_polynomial_laws
+
+            return module_polynomial_laws(self.source, self.shape, degree, **self._of_module)
+        from lawful.conservation.known.polynomial import polynomial_laws
+
+        watch = lambda what, done, total: tell(what, done / total)  # noqa: E731
+        return polynomial_laws(graph, degree, loss=self.loss, seed=self.seed, progress=watch)
+
+    def logarithmic(self, degree: int) -> LogarithmicLaws:
+        """`--logarithms`."""
+        if (graph := self.graph) is None:
+            from lawful.conservation.known.module_logarithmic import module_logarithmic_laws
+
+            return module_logarithmic_laws(self.source, self.shape, degree, **self._of_module)
+        from lawful.conservation.known.logarithmic import logarithmic_laws
+
+        return logarithmic_laws(graph, degree, loss=self.loss, seed=self.seed)
+
+    def reduction(self, count: LawCount) -> NetworkReduction:
+        """`--reduction`, at the network's weights, or at PyTorch's default ones for an architecture."""
+        from lawful.conservation.factorisation import reduce_network
+        from lawful.network import Architecture
+
+        if count.dag is None:
+            from lawful.conservation.module_reduction import reduce_module
+
+            return reduce_module(self.source, self.shape, mode=self.mode, seed=self.seed)
+        graph = self.graph
+        if graph is None or isinstance(graph, Architecture):
+            graph = Architecture.parse(str(self.source)).initialise(seed=self.seed)
+        return reduce_network(count, graph.to_dag().theta)
+
+
 def _page(count: LawCount, training: TrainingLaws | None, seed: int, source: str, asked: str) -> str:
     """The page; laws without a formula are drawn at the network's weights, or at PyTorch's default ones."""
     from lawful.conservation.known.level_sets import level_sets
     from lawful.network.initial import initialise
-    from lawful.report.structure.laws import count_json, listed_laws
-    from lawful.report.structure.laws_page import laws_page
+    from lawful.report.structure.laws import count_json, laws_page, listed_laws
 
     pictures = []
     dag = count.dag
@@ -227,6 +276,8 @@ def _print(
         count_json,
         logarithmic_json,
         logarithmic_text,
+        polynomials_json,
+        polynomials_text,
         reduction_json,
         reduction_text,
         text,
@@ -248,11 +299,7 @@ def _print(
     words = count.summary() if exact is None else [exact.latex(law) for law in count.known]
     typer.echo(text(result, words))
     if found is not None:
-        wording = wording_of(found)
-        typer.echo(f"\nPolynomial laws of degree at most {found.degree}: {len(found)}, {found.independent} independent")
-        lines = result["polynomial"]["latex"] if latex else wording.summary(found.laws)
-        for line in lines:
-            typer.echo(f"  {line}")
+        typer.echo("\n" + polynomials_text(found, latex))
     if beyond is not None:
         typer.echo("\n" + logarithmic_text(beyond))
     if reduced is not None:

@@ -14,12 +14,6 @@ from lawful.cli.structure.prune_channels import prune_by_channels
 from lawful.errors import LawfulError, Unsupported
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommands."""
-    app.command()(singular)
-    app.command()(prune)
-
-
 @takes_network
 def singular(
     named: Named,
@@ -31,7 +25,7 @@ def singular(
     """Rank of the invariant set's Jacobian, cut-off neurons, and singular values (exit 3: --exist is undecided)."""
     from lawful.api.invariant_set import singular as look
     from lawful.network import Architecture
-    from lawful.report.structure.singular import report_json, singular_text
+    from lawful.report.structure.components import report_json, singular_text
 
     if certificate is not None and not exist:
         raise LawfulError("--certificate saves the answer to --exist: give both")
@@ -200,7 +194,7 @@ def prune(
     measured = measure(pruning, batch, named.seed)
     facts, words = pruning_json(pruning, measured, certify, out, fewest), pruning_text(pruning, measured, out, fewest)
     if html is not None:
-        from lawful.report.structure.pruning_page import hidden_layers, pruning_page
+        from lawful.report.structure.pruning import hidden_layers, pruning_page
 
         stated = tolerance if tolerance != "0" else None
         how = format_options({"tolerance": stated, "keep": keep, "box": box, "data": data, "around": around})

@@ -43,7 +43,7 @@ def prune_by_channels(
     facts = channels_json(found, out, certify)
     words = channels_text(found, out, certify or certificate is not None, certify)
     if html is not None:
-        from lawful.report.structure.pruning_page import pruning_page
+        from lawful.report.structure.pruning import pruning_page
 
         write_text(html, pruning_page(facts, words, named.asked, named.text, {}))
     if as_json:

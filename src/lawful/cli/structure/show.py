@@ -1,19 +1,15 @@
-"""`lawful show`: what a network is, at a glance."""
+"""`lawful show` and `lawful convert`: what a network is, and the same function in another file format."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lawful.cli.output import console, note_readings, print_json, write_text
+from lawful.cli.output import console, note_readings, print_json, say, write_text
 from lawful.cli.source import JsonOption, Named, takes_network
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command()(show)
 
 
 @takes_network
@@ -50,7 +46,28 @@ def show(
 
 def _show_program(named: Named, as_json: bool) -> None:
     from lawful.api.program import read_program
-    from lawful.report.structure.program import program_json, program_text
+    from lawful.report.structure.network import program_json, program_text
 
     found = read_program(named.text, **named.read_options)
-    print_json(program_json(found)) if as_json else typer.echo(program_text(found))
+    say(as_json, program_json(found), program_text(found))
+
+
+@takes_network
+def convert(
+    named: Named,
+    out: Annotated[Path, typer.Argument(help="File to write; its ending chooses the format.")],
+    dtype: Annotated[
+        str | None, typer.Option(help="float64, float32, float16 or bfloat16 [default: as in the source].")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a network in another format; the function stays the same."""
+    from lawful.sources.files import write
+
+    found = named.network()
+    written = write(found, out, dtype=dtype)
+    say(
+        as_json,
+        {"written": str(out), "parameters": found.parameters, "stored": asdict(written)},
+        f"{written}: {found}, {found.parameters:,} parameters",
+    )

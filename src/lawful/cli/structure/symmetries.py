@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lawful.cli.output import note_reading, print_json, will_write, write_text
-from lawful.cli.source import ActivationOption, JsonOption, ModelOption, NetworkArgument, OrderOption
+from lawful.cli.source import InputsOption, JsonOption, Named, NetworkArgument, reads
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
     from lawful.sources.modules.module_network import ModuleNetwork
+    from lawful.symmetry import Symmetries
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command()(symmetries)
-
-
+@reads("model", "activation", "order")
 def symmetries(
+    named: Named,
     network: NetworkArgument,
-    model: ModelOption = None,
-    activation: ActivationOption = None,
-    order: OrderOption = None,
-    input_size: Annotated[
-        list[str] | None,
-        typer.Option("--input", help="Size of an input without the batch: 3,224,224, or 8:int for token ids."),
-    ] = None,
+    input_size: InputsOption = None,
     mode: Annotated[
         str | None, typer.Option(help="train (what training does, and assumed) or eval (what the function is).")
     ] = None,
@@ -43,7 +35,6 @@ def symmetries(
     as_json: JsonOption = False,
 ) -> None:
     """The symmetries of a network, read from its graph at any size, and the laws that training therefore conserves."""
-    from lawful.cli.structure.law_values import write_values
     from lawful.report.structure.symmetries import symmetries_json, symmetries_text
     from lawful.sources.checkpoints.save import write_weights
     from lawful.symmetry import symmetries as read
@@ -54,12 +45,12 @@ def symmetries(
         will_write(html)
     if mode not in (None, "train", "eval"):
         raise LawfulError(f"--mode is train or eval, not {mode[:20]!r}")
-    opened = _open(network, model, activation, order, mode, values is not None or apply is not None)
+    opened = _open(named.of(network), mode, values is not None or apply is not None)
     module = opened.module
     given = [part for each in input_size or () for part in each.split(";")] or opened.input_shape
     found = read(module, given, mode=mode or "train", check=check)  # type: ignore[arg-type]
     if values is not None:
-        write_values(found, module, values)
+        _write_values(found, module, values)
     moved = None
     if apply is not None and out is not None:
         from lawful.symmetry.orbit import disguise
@@ -67,11 +58,10 @@ def symmetries(
         moved = disguise(module, given, found, seed=apply)
         write_weights(moved.weights, out, like=Path(network))
     if html is not None:
-        from lawful.report.structure.symmetries_page import symmetries_page
+        from lawful.report.structure.symmetries import symmetries_page
 
-        words = {"--model": [model], "--activation": [activation], "--order": [order], "--input": input_size or ()}
-        taken = [word for option, each in words.items() for value in each if value for word in (option, value)]
-        write_text(html, symmetries_page(found, network, shlex.join([network, *taken])))
+        sizes = "".join(f" --input {shlex.quote(size)}" for size in input_size or ())
+        write_text(html, symmetries_page(found, network, named.of(network).asked + sizes))
     if as_json:
         print_json(symmetries_json(found) | ({} if moved is None else {"applied": moved.difference}))
     else:
@@ -82,14 +72,33 @@ def symmetries(
             typer.echo(f"\n{out}: another member of the orbit; outputs differ by {moved.difference:.1e} of their size")
 
 
-def _open(
-    network: str, model: str | None, activation: str | None, order: str | None, mode: str | None, weighed: bool
-) -> ModuleNetwork:
+def _open(named: Named, mode: str | None, weighed: bool) -> ModuleNetwork:
     """The module that the user named, with its weights."""
     from lawful.sources.opening import open_module
 
-    found = open_module(network, model=model, activation=activation, order=order)
+    found = open_module(named.text, model=named.model, activation=named.activation, order=named.order)
     told = found.reading.in_training(mode or "")
     drawn = weighed and told.format == "architecture"
     note_reading(told.assuming("random weights: PyTorch's default initialisation, seed 0") if drawn else told)
     return found
+
+
+def _write_values(found: Symmetries, module: Any, out: Path) -> None:
+    """All values of the laws at the module's weights, space by space: arrays `law00000`, ... and their `names`."""
+    import zipfile
+
+    import numpy as np
+
+    from lawful.formats.io.writing import replacing
+
+    theta = dict(module.named_parameters())
+    if any(tensor.is_meta for tensor in theta.values()):
+        raise LawfulError("a module on the meta device has no weights: its laws have no values")
+    with replacing(out) as draft, zipfile.ZipFile(draft, "w", zipfile.ZIP_STORED) as archive:
+        names = []
+        for number, (laws, values) in enumerate(found.laws.stream(theta)):
+            names.append(" ".join(laws.parameters))
+            with archive.open(f"law{number:05}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, values, allow_pickle=False)
+        with archive.open("names.npy", "w") as stream:
+            np.lib.format.write_array(stream, np.array(names or [""]), allow_pickle=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lawful.cli.output import print_json, will_write
+from lawful.cli.output import say, will_write
 from lawful.cli.progress import bar
 from lawful.cli.source import JsonOption
 from lawful.errors import CertificateError, LawfulError
@@ -20,11 +20,6 @@ from lawful.errors import CertificateError, LawfulError
 if TYPE_CHECKING:
     from lawful.api.verification.vnncomp import CompetitionInstance, InstanceResult
     from lawful.network import Dag, Mlp
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command(no_args_is_help=True)(vnncomp)
 
 
 def vnncomp(
@@ -38,7 +33,7 @@ def vnncomp(
     """Run a VNN-COMP instances file: sat, unsat or timeout for each, every answer re-checked. Exit 0, or 3 if open."""
     from lawful.api.verification.vnncomp import read_instances, read_results, results_text, summary
     from lawful.formats.io.writing import make_folder, write_text
-    from lawful.report.structure.vnncomp import vnncomp_json, vnncomp_text
+    from lawful.report.structure.distance import vnncomp_json, vnncomp_text
 
     if time is not None and not 0 < time < 1e7:
         raise LawfulError(f"--seconds takes a positive number of seconds, not {time:g}")
@@ -65,7 +60,7 @@ def vnncomp(
     if out is not None:
         write_text(out, results_text(results))
     total = summary(instances, results)
-    print_json(vnncomp_json(results, total)) if as_json else typer.echo(vnncomp_text(results, total))
+    say(as_json, vnncomp_json(results, total), vnncomp_text(results, total))
     left = total["open"] or total["timeout"] or total["error"]
     raise typer.Exit(130 if interrupted else 3 if left else 0)
 

@@ -9,21 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_certificate, write_text
+from lawful.cli.output import print_json, say, will_write, write_certificate, write_text
 from lawful.cli.progress import bar
-from lawful.cli.source import (
-    ActivationOption,
-    InputOption,
-    JsonOption,
-    ModelOption,
-    OrderOption,
-    SeedOption,
-    format_options,
-)
-from lawful.cli.training.problem import read_settings, training_problem
-from lawful.errors import LawfulError
+from lawful.cli.source import JsonOption, Named, format_options, input_shape, is_module, open_network, reads
+from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
+    from lawful.api.training import TrainingTask
     from lawful.network.dynamics import Dynamics
     from lawful.training.integration.runs import Run
     from lawful.training.problems.loss_value import Problem
@@ -49,14 +41,9 @@ def end_time(until: float | None, time: float | None) -> float | None:
     return time
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommands."""
-    app.command()(flow)
-    app.command()(drift)
-    app.command()(compare)
-
-
+@reads("activation", "model", "order", "input")
 def flow(
+    named: Named,
     source: Annotated[str, typer.Argument(metavar="NETWORK|CONFIG.toml", help="A network, or a file of settings.")],
     data: DataOption = None,
     loss: LossOption = None,
@@ -81,10 +68,6 @@ def flow(
     max_evaluations: Annotated[int | None, typer.Option(help="Most gradients to compute. [default: 1000000]")] = None,
     certificate: Annotated[Path | None, typer.Option(help="Save evidence for `lawful verify`.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with a slider over training time.")] = None,
-    activation: ActivationOption = None,
-    model: ModelOption = None,
-    order: OrderOption = None,
-    input_size: InputOption = None,
     seed: Annotated[int | None, typer.Option(help="Seed for random weights and data. [default: 0]", min=0)] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -92,15 +75,13 @@ def flow(
     from lawful.report.training.flow import flow_json, flow_text
     from lawful.training.integration.trajectory import Reason
 
-    given = {
+    options = {
         "data": data, "loss": loss, "time": end_time(until, time), "out": out, "dynamics": dynamics,
         "friction": friction, "decay": decay, "snapshots": snapshots, "tolerance": tolerance, "stop_loss": stop_loss,
         "stop_gradient": stop_gradient, "max_evaluations": max_evaluations, "certificate": certificate,
-        "activation": activation, "model": model, "order": order, "input": input_size, "seed": seed,
-        "project": project or None,
-        "ignore_kinks": ignore_kinks or None, "metric": metric,
+        "project": project or None, "ignore_kinks": ignore_kinks or None, "metric": metric,
     }  # fmt: skip
-    settings = read_settings(source, {key: value for key, value in given.items() if value is not None})
+    settings = read_settings(source, _given(named, options) | ({} if seed is None else {"seed": seed}))
     folder = None if settings["out"] is None else Path(settings["out"])
     part = None if folder is None else folder.with_name(folder.name + ".part.npz")
     if folder is not None and part is not None and folder.exists() and not (part.exists() and _is_unfinished(folder)):
@@ -116,13 +97,14 @@ def flow(
     if part is not None and run.trajectory.stop.reason not in (Reason.INTERRUPTED, Reason.EVALUATIONS):
         part.unlink(missing_ok=True)
     if html is not None:
-        from lawful.report.training.run_page import run_html
+        from lawful.report.training.flow import run_html
 
         write_text(html, run_html(run, str(settings["network"])))
-    if as_json:
-        print_json(flow_json(run) | {"out": None if folder is None else str(folder)})
-    else:
-        typer.echo(flow_text(run) + ("" if folder is None else f"\nsaved in {folder}: see `lawful drift {folder}`"))
+    say(
+        as_json,
+        flow_json(run) | {"out": None if folder is None else str(folder)},
+        flow_text(run) + ("" if folder is None else f"\nsaved in {folder}: see `lawful drift {folder}`"),
+    )
     codes = {Reason.BLOW_UP: 1, Reason.EVALUATIONS: 3, Reason.INTERRUPTED: 130}
     if run.trajectory.stop.reason in codes:
         raise typer.Exit(codes[run.trajectory.stop.reason])
@@ -147,18 +129,17 @@ def drift(
     if plot is not None:
         _draw(drift_figure(run), plot)
     if html is not None:
-        from lawful.report.training.run_page import run_html
+        from lawful.report.training.flow import run_html
 
         write_text(html, run_html(run, str(folder)))
-    if as_json:
-        print_json(drift_json(run, signs))
-    else:
-        typer.echo(drift_text(run, signs))
+    say(as_json, drift_json(run, signs), drift_text(run, signs))
     if tolerance is not None and not run.max_drift <= tolerance:
         raise typer.Exit(1)
 
 
+@reads("activation", "model", "order", "input", "seed")
 def compare(
+    named: Named,
     network: Annotated[str, typer.Argument(metavar="NETWORK", help="File, module:factory, or architecture.")],
     optimizers: Annotated[
         str, typer.Option("--optimizers", help="Methods: flow, sgd:RATE[:momentum=M][:batch=B][:decay=D], adam:RATE.")
@@ -169,11 +150,6 @@ def compare(
     time: OldTimeOption = None,
     plot: PlotOption = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with the curves and the table.")] = None,
-    activation: ActivationOption = None,
-    model: ModelOption = None,
-    order: OrderOption = None,
-    input_size: InputOption = None,
-    seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Optimisers beside the flow: the drift of every law, measured and predicted (exit 1 if one diverges)."""
@@ -183,22 +159,17 @@ def compare(
 
     will_write(plot, html)
     chosen = [Optimizer.parse(text) for text in optimizers.split(",") if text.strip()]
-    given = {
-        "data": data, "loss": loss, "time": end_time(until, time), "activation": activation,
-        "model": model, "order": order,
-        "input": input_size, "seed": seed,
-    }  # fmt: skip
-    settings = read_settings(network, {key: value for key, value in given.items() if value is not None})
-    at, laws, _ = training_problem(settings)
+    problem = {"data": data, "loss": loss}
+    settings = read_settings(network, _given(named, problem | {"time": end_time(until, time)}))
+    at, laws, _ = _trained(settings)
     with bar("comparing") as tell:
-        found = run_all(at, laws, chosen, float(settings["time"]), seed=seed, on_step=tell)
+        found = run_all(at, laws, chosen, float(settings["time"]), seed=named.seed, on_step=tell)
     if plot is not None:
         _draw(compare_figure(found), plot)
     if html is not None:
-        from lawful.report.training.run_page import compare_html
+        from lawful.report.training.flow import compare_html
 
-        reading = {"data": data, "loss": loss, "activation": activation, "model": model, "order": order}
-        asked = shlex.quote(network) + format_options(reading | {"input": input_size, "seed": seed or None})
+        asked = shlex.quote(network) + format_options(problem) + named.words
         write_text(html, compare_html(found, network, asked))
     if as_json:
         print_json(compare_json(found) | {"network": settings["network"], "data": settings["data"]})
@@ -210,59 +181,104 @@ def compare(
         raise typer.Exit(1)
 
 
-def _integrate(settings: dict[str, Any], part: Path | None) -> Run:
-    from lawful.api.training import laws_under
-    from lawful.formats.queries.metric import read_metric
-    from lawful.training import GradientFlow, HeavyBall, Riemannian, balance_projection, integrate, quantities_of
-    from lawful.training.integration.runs import record
+DEFAULTS: dict[str, Any] = {
+    "data": None, "loss": "mse", "time": 1.0, "dynamics": "gradient", "friction": 1.0, "decay": 0.0, "snapshots": 101,
+    "tolerance": 1e-10, "stop_loss": None, "stop_gradient": None, "max_evaluations": 1_000_000, "seed": 0,
+    "input": None, "activation": None, "out": None, "certificate": None, "project": False, "ignore_kinks": False,
+    "metric": None, "model": None, "order": None,
+}  # fmt: skip
 
-    at, laws, network = training_problem(settings)
+
+def _given(named: Named, options: dict[str, Any]) -> dict[str, Any]:
+    """The options that were given, those of reading among them."""
+    reading: dict[str, Any] = {**named.read_options, "seed": named.seed or None}
+    return {key: value for key, value in (options | reading).items() if value is not None and key in DEFAULTS}
+
+
+def read_settings(source: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Defaults, then the TOML file if `source` is one, then the command line."""
+    if not source.endswith(".toml"):
+        return DEFAULTS | given | {"network": source}
+    from lawful.formats.io.reading import read_toml
+
+    path = Path(source)
+    stored = read_toml(path)
+    if "until" in stored:
+        stored["time"] = stored.pop("until")
+    unknown = sorted(set(stored) - set(DEFAULTS) - {"network"})
+    if unknown:
+        known = ", ".join(["network", *DEFAULTS])
+        raise LawfulError(f"{source}: unknown setting {unknown[0][:40]!r}; settings are {known}")
+    if not isinstance(stored.get("network"), str):
+        raise LawfulError(f'{source}: needs network = "..." (a file, module:factory or architecture)')
+    for key, value in stored.items():
+        default = DEFAULTS.get(key)
+        kinds = {bool: (bool,), float: (float, int), int: (int,), str: (str,)}.get(type(default), (str, float, int))
+        if not isinstance(value, kinds) or (isinstance(value, bool) and kinds != (bool,)):
+            raise LawfulError(f"{source}: {key} = {value!r} has the wrong type")
+    for key in ("data", "out", "certificate", "metric"):  # paths are relative to the file that names them
+        if stored.get(key) is not None:
+            stored[key] = str(path.parent / str(stored[key]))
+    return DEFAULTS | stored | given
+
+
+def _trained(settings: dict[str, Any]) -> TrainingTask:
+    """The training problem that the settings describe."""
+    from lawful.api.training import training_problem
+    from lawful.sources.opening import open_module
+    from lawful.training.problems.losses import find_loss
+
+    settings["loss"] = find_loss(str(settings["loss"])).name
+    settings["data"] = None if settings["data"] is None else str(settings["data"])
+    reading = {key: settings[key] for key in ("activation", "model", "order")}
+    network, seed, shape = settings["network"], int(settings["seed"]), input_shape(settings["input"])
+    opened: Any
+    try:
+        opened = open_network(network, seed=seed, shape=shape, **reading)
+    except Unsupported:
+        if not is_module(network) and settings["model"] is None:
+            raise
+        opened = open_module(network, input_shape=shape, **reading)
+    return training_problem(opened, settings["data"], settings["loss"], seed)
+
+
+def _integrate(settings: dict[str, Any], part: Path | None) -> Run:
+    from lawful.api.training import follow
+    from lawful.formats.queries.metric import read_metric
+    from lawful.training import GradientFlow, HeavyBall, Riemannian
+
+    task = _trained(settings)
     if settings["dynamics"] not in ("gradient", "heavy-ball"):
         raise LawfulError(f"unknown dynamics {settings['dynamics']!r}: choose gradient or heavy-ball")
     ball = settings["dynamics"] == "heavy-ball"
     method: Dynamics = HeavyBall(float(settings["friction"])) if ball else GradientFlow(float(settings["decay"]))
-    if settings["project"] and (network is None or ball or settings["decay"] or settings["metric"]):
-        raise LawfulError("--project is for the plain gradient flow of a network")
-    metric = None
     if settings["metric"] is not None:
+        if settings["project"]:
+            raise LawfulError("--project is for the plain gradient flow of a network: leave out --metric")
         if ball or settings["decay"]:
             raise LawfulError("--metric is for gradient flow without decay: leave out the other options")
         settings["metric"] = str(settings["metric"])
-        metric = read_metric(Path(settings["metric"]), len(at.start))
-        method, laws = Riemannian(metric), quantities_of({}) if network is None else laws_under(metric, network)
-    if int(settings["snapshots"]) < 2:
-        raise LawfulError("a run needs at least 2 snapshots: its start and its end")
+        method = Riemannian(read_metric(Path(settings["metric"]), len(task.problem.start)))
+    total = float(settings["time"])
+    about = {key: settings[key] for key in ("network", "data", "loss", "seed", "tolerance", "metric")}
+    plain = {key: settings[key] for key in ("stop_loss", "stop_gradient", "project", "ignore_kinks")}
     with bar("flow") as tell:
-        total = float(settings["time"])
-        trajectory = integrate(
-            at,
-            total,
-            method,
-            snapshots=int(settings["snapshots"]),
-            relative=float(settings["tolerance"]),
-            absolute=0.01 * float(settings["tolerance"]),
-            loss_below=settings["stop_loss"],
-            gradient_below=settings["stop_gradient"],
-            locate_kinks=not settings["ignore_kinks"],
-            project=balance_projection(network) if settings["project"] and network is not None else None,
-            max_evaluations=int(settings["max_evaluations"]),
+        run = follow(
+            task, method, about, until=total, snapshots=int(settings["snapshots"]),
+            tolerance=float(settings["tolerance"]), max_evaluations=int(settings["max_evaluations"]), **plain,
             on_step=lambda time, loss: tell(f"loss {loss:.4g}", time / total),
-            **_checkpoints(part, at, settings),
-        )
-    keys = ("network", "data", "loss", "time", "dynamics", "decay", "seed", "tolerance", "metric")
-    about = {key: settings[key] for key in keys} | {"samples": at.samples}
-    about["kinks_not_located"] = list(getattr(at, "unlocated", ()))
-    if ball:
-        about |= {"friction": settings["friction"], "decay": 0.0}
+            **_checkpoints(part, task.problem, settings),
+        )  # fmt: skip
     if settings["certificate"] is not None:
         from lawful.training.certificate import certificate
 
-        if network is None:
+        if task.network is None:
             raise LawfulError("certificates are for networks, not for other modules")
-        x, y = at.x, at.targets  # type: ignore[attr-defined]
-        evidence = certificate(network, x, y, settings["loss"], trajectory, float(settings["decay"]))
+        x, y = task.problem.x, task.problem.targets  # type: ignore[attr-defined]
+        decay = float(settings["decay"])
+        evidence = certificate(task.network, x, y, settings["loss"], run.trajectory, decay)
         write_certificate(Path(settings["certificate"]), evidence)
-    return record(trajectory, laws, network, about)
+    return run
 
 
 def _is_unfinished(folder: Path) -> bool:

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from lawful.papers.leaky import TeacherTask
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command()(leaky)
-
-
 def leaky(
     effective_depth: Annotated[str, typer.Option(help="Effective depths, such as 3,5,7,11.")],
     out: Annotated[Path, typer.Option(help="Folder for the run; the same command resumes it.")],
@@ -109,7 +104,7 @@ def _run_page(folder: Path) -> str:
     from lawful.api.leaky.figure import bounded_figure, depth_figure
     from lawful.api.leaky.files import load_task, read_run
     from lawful.papers.leaky import energies, trace
-    from lawful.report.training.leaky_page import run_page
+    from lawful.report.training.leaky import run_page
 
     ridge, networks = read_run(folder)
     task = load_task(folder / "train.npz")

@@ -23,11 +23,6 @@ SchedulerOption = Annotated[
 WorkersOption = Annotated[int | None, typer.Option(min=1, help="Local processes; default: one per core.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommand."""
-    app.command(no_args_is_help=True)(sweep)
-
-
 def sweep(
     what: Annotated[str, typer.Argument(metavar="FILE.toml|status|report", help="A sweep to run, or what to look at.")],
     folder: Annotated[Path | None, typer.Argument(help="With status and report: the sweep's folder.")] = None,

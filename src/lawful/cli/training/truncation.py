@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, will_write, write_certificate, write_text
+from lawful.cli.output import say, will_write, write_certificate, write_text
 from lawful.cli.progress import bar
-from lawful.cli.source import JsonOption, Named, SeedOption, takes_network
+from lawful.cli.source import JsonOption, Named, SeedOption, format_options, takes_network
 from lawful.errors import LawfulError
 from lawful.report.plain import plain
 
@@ -30,13 +30,6 @@ ProjectOption = Annotated[
     int | None, typer.Option("--project", help="First project the data to this many principal axes.")
 ]
 HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a page on which the data move.")]
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the subcommands."""
-    app.command()(truncate)
-    app.command("truncation-flow")(truncation_flow)
-    app.command()(separate)
 
 
 def open_data(data: str | None, clusters: str | None, project: int | None, seed: int, scale: bool = False) -> Clusters:
@@ -75,6 +68,11 @@ def read_labelled(text: str) -> tuple[Any, Any]:
     return found.x, found.classes if found.names is None else [found.names[label] for label in found.classes]
 
 
+def _asked(data: str | None, clusters: str | None, project: int | None, seed: int) -> str:
+    """The data as another subcommand takes them."""
+    return format_options({"data": data, "clusters": clusters, "project": project, "seed": seed or None})
+
+
 @takes_network
 def truncate(
     named: Named,
@@ -86,8 +84,7 @@ def truncate(
 ) -> None:
     """Which training points each layer truncates, by class and coordinate."""
     from lawful.papers.truncation.census import census
-    from lawful.report.training.truncation import census_text
-    from lawful.report.training.truncation_json import census_json
+    from lawful.report.training.truncation import census_json, census_text
 
     will_write(html)
     points = open_data(data, clusters, project, named.seed)
@@ -96,8 +93,8 @@ def truncate(
     if html is not None:
         from lawful.report.training.truncation_page import census_page
 
-        write_text(html, census_page(seen, points, named.text))
-    print_json(found) if as_json else typer.echo(census_text(found))
+        write_text(html, census_page(seen, points, named.text, _asked(data, clusters, project, named.seed)))
+    say(as_json, found, census_text(found))
 
 
 def truncation_flow(
@@ -122,7 +119,7 @@ def truncation_flow(
     from lawful.papers.truncation.flow.motion import run_flow, starting_maps
     from lawful.papers.truncation.flow.predictions import fixed_flows, predictions
     from lawful.report.training import truncation as report
-    from lawful.report.training.truncation_json import fixed_json, run_json
+    from lawful.report.training.truncation import fixed_json, run_json
 
     if general + fixed + (standard is not None) > 1:
         raise LawfulError("--general, --fixed and --standard exclude each other")
@@ -140,7 +137,7 @@ def truncation_flow(
             found = _standard(points, start, str(standard), until, frames)
         text = report.fixed_text(found) if fixed else report.standard_text(found)
         _save(found, out)
-        print_json(found) if as_json else typer.echo(text)
+        say(as_json, found, text)
         return
     with bar("flow") as tell:
         watch = {"progress": lambda now: tell(f"s = {now:.3g}", now / until)}
@@ -148,12 +145,12 @@ def truncation_flow(
     found = run_json(run, [] if general else predictions(run))
     if out is not None:
         _save(found, out)
-        _draw(run, found, out, images)
+        _draw(run, found, out, images, _asked(data, clusters, project, seed) + " --scale" * scale)
     if html is not None:
         from lawful.report.training.truncation_page import flow_page
 
-        write_text(html, flow_page(run, found))
-    print_json(found) if as_json else typer.echo(report.run_text(found))
+        write_text(html, flow_page(run, found, _asked(data, clusters, project, seed) + " --scale" * scale))
+    say(as_json, found, report.run_text(found))
     if run.halted:
         raise typer.Exit(130 if run.interrupted else 3)
 
@@ -168,7 +165,7 @@ def _save(found: dict[str, Any], out: Path | None) -> None:
         write_text(out / "run.json", json.dumps(plain(found), allow_nan=False, ensure_ascii=False, indent=1) + "\n")
 
 
-def _draw(run: TruncationRun, found: dict[str, Any], out: Path, images: str | None) -> None:
+def _draw(run: TruncationRun, found: dict[str, Any], out: Path, images: str | None, asked: str) -> None:
     import numpy as np
 
     from lawful.api.figure_file import save
@@ -176,7 +173,7 @@ def _draw(run: TruncationRun, found: dict[str, Any], out: Path, images: str | No
     from lawful.report.training.truncation import frame_figure, plane
     from lawful.report.training.truncation_page import flow_page
 
-    write_text(out / "report.html", flow_page(run, found))
+    write_text(out / "report.html", flow_page(run, found, asked))
     axes = plane(run.data.points)
     positions = np.array([run.images(index) @ axes.T for index in range(len(run.times))])
     targets = run.start.targets @ axes.T
@@ -247,8 +244,9 @@ def separate(
         from lawful.report.training.truncation_page import separation_page
 
         built = None if found.network is None else census(found.network.network, found.data)
-        write_text(html, separation_page(found, built, str(data or f"clusters {clusters}")))
-    print_json(separation_json(found)) if as_json else typer.echo(separation_text(found))
+        asked = _asked(data, clusters, project, seed) + " --aligned" * aligned
+        write_text(html, separation_page(found, built, str(data or f"clusters {clusters}"), asked))
+    say(as_json, separation_json(found), separation_text(found))
     missing = network is not None and found.network is None
     if missing:
         typer.echo(f"lawful: no zero-loss network was found, so {network} was not written", err=True)

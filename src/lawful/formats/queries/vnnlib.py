@@ -116,6 +116,8 @@ def parse_vnnlib(text: str) -> Text:
             _declare_network(form, tensors, equal, isomorphic)
         elif head not in QUIET:
             raise LawfulError(f"{head[:40]!r} is not understood: assert, declare-const and declare-network are")
+    if not (tensors or asserted or any(places.values())):
+        raise LawfulError("the specification is empty: it declares no input and no output, and asserts nothing")
     if not tensors:
         for name, side in (("X", "input"), ("Y", "output")):
             tensors[name] = DeclaredTensor(name, "", side, _dense(name, places[name]))  # type: ignore[arg-type]

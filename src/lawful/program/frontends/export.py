@@ -138,7 +138,7 @@ def _exported(
             sizes = " and ".join("×".join(map(str, each.shape)) for each in examples)
             raise Unsupported(
                 f"torch.export cannot read {type(module).__name__}{_line(error)} ({reason}); "
-                f"it was given {sizes or 'nothing'}, batch first"
+                f"it was given {sizes or 'nothing'}, batch first (--input takes the size of one sample)"
             ) from None
     return _tidied(module, program)
 

@@ -12,8 +12,7 @@ from lawful.report.audit.module_audit import dead_words, rank_words, where_words
 from lawful.report.page.page import Action, Answer, Block, Chip, Opening, Picture, Section, Table, render
 from lawful.report.structure.block_rows import block_of, block_rows, group_words
 from lawful.report.structure.components import edge_words
-from lawful.report.structure.symmetries import check_words
-from lawful.report.structure.symmetries_page import pinned_blocks, space_table
+from lawful.report.structure.symmetries import check_words, pinned_blocks, space_table
 from lawful.sentences import symmetries as says
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from lawful.checkpoints.group.spaces import GroupedUnits, HeadSpace, HiddenSpace
 from lawful.checkpoints.pair import Aligned
 from lawful.checkpoints.rewrite.folds import CentreFold, GainFold, MoveFold, StatisticsFold, ValueFold
 from lawful.checkpoints.rewrite.unrelated_programs import ApartVerdict
-from lawful.report.checkpoints.representatives import KINDS
+from lawful.report.checkpoints.relatives import KINDS
 from lawful.sentences import checkpoints as sentences
 
 WIDTH = 80

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lawful.report.page.page import Action, Chip, Opening, Picture, Section, Table, render
 from lawful.sentences import checkpoints as says
 
 if TYPE_CHECKING:
     from lawful.api.checkpoints.index import Indexed, Relatives
     from lawful.checkpoints.relations.merge import Merged
+    from lawful.checkpoints.representative.orbit_member import Representative
 
 SHOWN = 5
+MOST_BARS = 20
 
 
 def indexed_json(done: Indexed) -> dict[str, Any]:
@@ -61,6 +66,33 @@ def found_text(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def relatives_page(found: Relatives, source: str, options: str = "") -> str:
+    """The relatives of a checkpoint as bars, the most alike first; `options` say how commands read checkpoints."""
+    shown = found.relatives
+    copies = sum(each.identical for each in shown)
+    head = f"0 of {found.others:,} checkpoints have this architecture"
+    if shown:
+        best = shown[0]
+        head = f"The most alike of {found.compared:,} is {Path(best.path).name}: likeness {best.likeness:.2f}."
+    lead = f"{copies:,} of them: {says.identical()}. " if copies else ""
+    lead += "A likeness of 1: the same up to symmetries; about 0: no more alike than others here."
+    lead += "" if found.calibrated else " Too few others are in the index to say what all of them have in common."
+    first = "" if not shown else f"{shlex.quote(source)} {shlex.quote(shown[0].path)}{options}"
+    actions = [
+        Action("Test whether the two are related", "With a p-value, and what changed.",
+               f"lawful diff {first} --html diff.html"),
+        Action("Compare their functions", "A proof, or an input that tells them apart.",
+               f"lawful same {first} --certificate same.json"),
+    ] if shown else []  # fmt: skip
+    rows = [(Path(each.path).name, each.likeness) for each in shown[:MOST_BARS]]
+    note = f"The {len(rows)} most alike of {len(shown):,}." if len(rows) < len(shown) else ""
+    stage = Picture("bars", {"rows": rows, "note": note}, f"likeness of {len(rows)} checkpoints") if rows else None
+    chip = Chip("here", "A likeness is a hint", "not a proof", "Computed from sketches, in floating point.")
+    table = Table(("checkpoint", "likeness", "same weights"), [(e.path, e.likeness, e.identical) for e in shown])
+    opening = Opening(file=source, kind="relatives in an index", chip=chip, stage=stage, actions=actions)
+    return render(head, lead, [], opening=opening, folded=[Section("All of them", [table])] if shown else [])
+
+
 def merged_json(found: Merged, written: str | None = None) -> dict[str, Any]:
     """The keys of `lawful merge --json`."""
     line = found.line
@@ -96,3 +128,41 @@ def merged_text(result: Mapping[str, Any]) -> str:
         lines += [f"  {step:4.2f}  {one:10.4g}  {two:10.4g}" for step, one, two in rows]
         lines.append(f"barrier {line['barrier_before']:.4g} before, {line['barrier_after']:.4g} after alignment")
     return "\n".join(lines + ([f"written to {result['out']}"] if result["out"] else []))
+
+
+KINDS = {"exactly": "exactly", "weight by weight": "weights", "copy by weights": "sums"}
+
+
+def representative_json(found: Representative, out: str | None = None) -> dict[str, Any]:
+    """The keys of `lawful rebalance --objective --json`, and of `lawful canonical --json` for modules."""
+    verdict = found.verdict
+    return {
+        "written": out,
+        "objective": found.purpose,
+        "verdict": verdict.verdict,
+        "within": None if verdict.within is None else {"kind": KINDS[verdict.within], "value": verdict.epsilon},
+        "norm": {"before": found.norms[0], "after": found.norms[1]},
+        "rounding": [
+            {"bits": each.bits, "weights_before": each.weights[0], "weights_after": each.weights[1],
+             "outputs_before": each.outputs[0], "outputs_after": each.outputs[1]}
+            for each in found.errors
+        ],
+        "measured_on": found.measured_on,
+        "sweeps": found.sweeps,
+        "notes": list(found.notes),
+        "certified": verdict.certified,
+    }  # fmt: skip
+
+
+def representative_text(found: Representative, out: str | None = None) -> str:
+    """What changed, what did not, and what it is worth in few bits."""
+    verdict = found.verdict
+    function = says.representative(verdict.verdict, verdict.within if verdict.is_copy else None, verdict.epsilon)
+    lines = [f"norm of all weights: {found.norms[0]:.6g} before, {found.norms[1]:.6g} after", function]
+    for each in found.errors:
+        lines.append(
+            f"int{each.bits}: weights off by {each.weights[0]:.2%} -> {each.weights[1]:.2%}, "
+            f"outputs by {each.outputs[0]:.2%} -> {each.outputs[1]:.2%} ({found.measured_on})"
+        )
+    lines += [f"note: {words}" for words in found.notes[:6]]
+    return "\n".join([*lines, *([f"{out}: written"] if out else [])])

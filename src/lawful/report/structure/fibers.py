@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lawful.fibers.layers import quotient
 from lawful.fibers.verdict import Different, Equal, Verdict, certified, witness_json
+from lawful.figure import COLOURS, Figure, Panel, Series
 from lawful.outward import at_least, at_most
 from lawful.sentences import fibers as sentences
 
@@ -332,3 +333,21 @@ def fingerprint_text(result: Mapping[str, Any]) -> str:
     copies = [group for group in result["groups"] if len(group) > 1]
     lines.append(sentences.functions(len(result["files"]), result["distinct"]))
     return "\n".join(lines + [line for group in copies for line in _wrapped(sentences.one_function(group))])
+
+
+def complex_figure(polygons: Sequence[Any], lines: Sequence[tuple[int, bool, Any]], domain: Any) -> Figure:
+    """Regions in the plane with the bent hyperplanes over them, hidden pieces in grey."""
+    regions = [
+        Series(corners[:, 1], corners[:, 0], style="polygon", colour=COLOURS[place % len(COLOURS)])
+        for place, corners in enumerate(polygons)
+        if len(corners) > 2
+    ]
+    named: set[tuple[int, bool]] = set()
+    drawn = []
+    for layer, visible, ends in lines:
+        label = "" if (layer, visible) in named else f"layer {layer + 1}" + ("" if visible else ", not visible")
+        named.add((layer, visible))
+        colour = COLOURS[layer % len(COLOURS)] if visible else "#999999"
+        drawn.append(Series(ends[:, 1], ends[:, 0], label=label, colour=colour))
+    caption = f"{len(regions)} regions and the bent hyperplanes on {domain}"
+    return Figure(caption, [Panel([*regions, *drawn], x="x0", y="x1", equal=True)])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lawful.outward import at_most
+from lawful.report.page.charts import level_sets as level_figure
+from lawful.report.page.page import Action, Chip, Opening, Picture, Section, Table, render
 from lawful.sentences import laws as sentences
 
 if TYPE_CHECKING:
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from lawful.conservation.factorisation import NetworkReduction
     from lawful.conservation.known.level_sets import LevelSets
     from lawful.conservation.known.logarithmic import LogarithmicLaws
+    from lawful.conservation.known.polynomial import PolynomialLaws
     from lawful.conservation.module_wording import ModuleWording
     from lawful.conservation.training_level import TrainingLaws
     from lawful.conservation.wording import Wording
@@ -274,3 +278,89 @@ def reduction_text(found: NetworkReduction) -> str:
 
 def _wrapped(words: str) -> list[str]:
     return textwrap.wrap(words, 80, initial_indent="  ", subsequent_indent="  ")
+
+
+def polynomials_json(found: PolynomialLaws) -> dict[str, Any]:
+    """Polynomial laws as JSON."""
+    wording = _wording_of(found)
+    return {
+        "degree": found.degree,
+        "count": len(found),
+        "independent": found.independent,
+        "laws": [wording.law(law) for law in found.laws],
+        "expressions": [wording.expression(law) for law in found.laws],
+        "latex": [wording.latex(law) for law in found.laws],
+        "monomials": found.monomials,
+        "blocks": found.blocks,
+    }
+
+
+def polynomials_text(found: PolynomialLaws, latex: bool = False) -> str:
+    """Polynomial laws for people, in words or as LaTeX."""
+    wording = _wording_of(found)
+    head = f"Polynomial laws of degree at most {found.degree}: {len(found)}, {found.independent} independent"
+    lines = [wording.latex(law) for law in found.laws] if latex else wording.summary(found.laws)
+    return "\n".join([head, *(f"  {line}" for line in lines)])
+
+
+def _wording_of(found: PolynomialLaws) -> Wording | ModuleWording:
+    """The names of the weights that polynomials speak of."""
+    from lawful.conservation.module_wording import ModuleWording
+    from lawful.conservation.wording import Wording
+
+    return ModuleWording(found.places) if found.dag is None else Wording(found.dag)
+
+
+# The page
+
+
+LISTED = 500
+
+
+def laws_page(
+    count: LawCount,
+    result: dict[str, Any],
+    listed: Sequence[dict[str, Any]],
+    pictures: Sequence[LevelSets],
+    source: str,
+    asked: str = "",
+) -> str:
+    """The page of `lawful laws --html`."""
+    noun = "law" if count.laws == 1 else "laws"
+    asked = asked or shlex.quote(source)
+    headline = f"{count.laws:,} independent conservation {noun}"
+    lead = f"{count.laws:,} independent conservation {noun} of {count.parameters:,} parameters: {count.status}."
+    commands = (f"lawful laws {asked} --certificate laws.json", "lawful verify laws.json")
+    if count.proved:
+        chip = Chip("proved", "Proved", "", "To save the evidence and have an independent checker verify it:", commands)
+    else:
+        chip = Chip("open", count.status.capitalize(), "that there are no others is not proved", "", commands[:1])
+    opening = Opening(
+        file=source,
+        kind=f"{count.parameters:,} weights",
+        chip=chip,
+        stage=_split(count),
+        actions=[Action("See what else is known of it", "What can go, what is locked, what to do.",
+                        f"lawful audit {asked} --html audit.html")],
+    )  # fmt: skip
+    paragraphs = [part for part in text(result, []).split("\n\n")[2:] if part]
+    sections = [
+        Section("How sure", paragraphs),
+        Section("In short", list(count.summary()) or ["No law is explicit."]),
+    ]
+    if pictures:
+        sections.append(Section("Laws without a formula", [level_figure(found) for found in pictures]))
+    rows = [(law["words"] or "", law["kind"], len(law["terms"])) for law in listed[:LISTED]]
+    if rows:
+        caption = f"The first {LISTED} of {len(listed):,}; --out has all." if len(listed) > LISTED else ""
+        sections.append(Section("One by one", [Table(("law", "kind", "terms"), rows, caption)]))
+    return render(headline, lead, sections, opening=opening)
+
+
+def _split(count: LawCount) -> Picture:
+    """The directions of the weights that training reaches, and those that its laws take away."""
+    rows = [
+        ("conserved quantities", float(count.laws)),
+        ("directions left to training", float(count.states - count.laws)),
+    ]
+    return Picture("bars", {"rows": rows, "note": ""}, "conserved quantities beside the directions left to training")

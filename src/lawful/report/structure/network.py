@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -17,6 +18,9 @@ from lawful.network import Dag, Role
 from lawful.report.page.matrices import columns_of, draw_matrices
 from lawful.sentences import pruning as says
 from lawful.sources.summary import Summary, TensorSummary
+
+if TYPE_CHECKING:
+    from lawful.program import Program
 
 MAX_NODES, MAX_EDGES = 400, 6000  # a picture with more is a black square
 MAX_TENSORS = 40
@@ -197,3 +201,26 @@ def _document(width: float, height: float, parts: list[str]) -> str:
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif">'
     return "\n".join([head, *parts, "</svg>"]) + "\n"
+
+
+def program_json(program: Program) -> dict[str, Any]:
+    """The keys of `lawful show --program --json`."""
+    return {
+        "program": list(program.lines()),
+        "digest": program.digest(names=False),
+        "operators": dict(sorted(Counter(node.op for node in program.nodes).items())),
+        "parameters": sum(node.size for node in program.parameters.values()),
+        "opaque": program.opaque,
+        "notes": dict(program.notes),
+    }
+
+
+def program_text(program: Program) -> str:
+    """The program line by line, then what it is called and what was not understood."""
+    found = program_json(program)
+    lines = [*found["program"], f"digest {found['digest']}"]
+    lines.append(f"{len(program.nodes)} nodes, {found['parameters']:,} parameters")
+    if found["opaque"]:
+        lines.append(f"not in the table of operators: {', '.join(sorted(set(found['opaque'])))}")
+    lines += [f"assumed: {words} ({count} times)" for words, count in found["notes"].items()]
+    return "\n".join(lines)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lawful.report.page.page import Action, Block, Chip, Opening, Section, Table, render
+from lawful.report.structure.block_rows import block_rows
 from lawful.sentences import symmetries as says
 
 if TYPE_CHECKING:
@@ -90,3 +95,105 @@ def check_words(found: Symmetries) -> str:
     if found.checked is None:
         return "no (the module has no weights here, or too many; --check does it)"
     return says.checked(found.checked.points, found.checked.worst)
+
+
+# The page
+
+
+LISTED = 200  # spaces that are listed one by one
+ACTED = 4  # parameters that a row names
+
+
+def symmetries_page(found: Symmetries, source: str, asked: str = "") -> str:
+    """The page of `lawful symmetries --html`; `asked` is how a command names the network."""
+    laws = len(found.laws)
+    noun = "quantity is" if laws == 1 else "quantities are"
+    headline = f"At least {laws:,} {noun} conserved." if laws else "0 conservation laws were found."
+    asked = asked or shlex.quote(source)
+    opening = Opening(
+        file=source,
+        kind=f"{found.parameters:,} trained weights, {found.mode} mode",
+        chip=_chip(found, asked),
+        stage=block_rows(found),
+        actions=[
+            Action("Rescale it to equal norms", "The function stays; weights that share a scale get equal norms.",
+                   f"lawful rebalance {asked} --balance zero --out balanced.safetensors"),
+            Action("See what can go", "Everything known of it on one page, with what to do.",
+                   f"lawful audit {asked} --html audit.html"),
+        ],
+    )  # fmt: skip
+    lead = f"{says.conserved(laws, found.parameters, found.mode)} {says.group(found.dimension, found.log10_discrete)}"
+    sections = [Section("Spaces", space_blocks(found.spaces)), *waste_sections(found)]
+    single = [
+        (space.name, space.group, space.size, space.count, ", ".join(space.roles)) for space in found.spaces[:LISTED]
+    ]
+    caption = f"The first {LISTED} of {len(found.spaces):,}; --json has all." if len(found.spaces) > LISTED else ""
+    each = Table(("space", "group", "size", "laws", "acts on"), single, caption, bars=("laws",))
+    folded = [Section("One by one", [each])] if single else []
+    return render(headline, lead, sections, opening=opening, folded=folded)
+
+
+def _chip(found: Symmetries, asked: str) -> Chip:
+    if found.checked is None:
+        more = "Read from the graph and not held against gradients. To do it:"
+        return Chip("open", "Not checked", check_words(found), more, (f"lawful symmetries {asked} --check",))
+    more = f"Read: {found.noted}. Derivatives along each generator, in float64: measured, no proof."
+    return Chip("here", f"Checked: {check_words(found)}", "", more, (f"lawful symmetries {asked}",))
+
+
+def space_blocks(spaces: Sequence[Space]) -> list[Block]:
+    """A row for each kind of space: where it lives (* is the number of a block), how often."""
+    return [space_table(spaces)] if spaces else ["No hidden space with a symmetry was found."]
+
+
+def space_table(spaces: Sequence[Space]) -> Table:
+    """Kinds of space, those with most laws first."""
+    kinds: dict[tuple[str, str, int], list[Space]] = {}
+    for space in spaces:
+        kinds.setdefault((_pattern(space), space.group, space.size), []).append(space)
+    rows = [
+        (where, group, size, len(alike), alike[0].count, sum(space.count for space in alike))
+        for (where, group, size), alike in kinds.items()
+    ]
+    rows.sort(key=lambda row: -row[-1])
+    caption = "Kinds of space, those with most laws first; * stands for the number of a block."
+    columns = ("acts on", "group", "size", "spaces", "laws each", "laws in all")
+    return Table(columns, rows, caption, bars=("laws in all",))
+
+
+def waste_sections(found: Symmetries) -> list[Section]:
+    """Dead parameters, and what was not understood."""
+    sections = []
+    if found.dead:
+        rows = [
+            (
+                part.parameter,
+                part.entries,
+                part.of,
+                "never read, or detached" if part.unused else "no loss sees them",
+            )
+            for part in sorted(found.dead, key=lambda part: -part.entries)
+        ]
+        sections.append(
+            Section("Dead parameters", [Table(("parameter", "entries", "of", "why"), rows, bars=("entries",))])
+        )
+    if found.pinned:
+        sections.append(Section("Not understood", pinned_blocks(found)))
+    return sections
+
+
+def pinned_blocks(found: Symmetries) -> list[Block]:
+    """Operations without a rule, and what that costs."""
+    pinned = [(part.operation, part.calls, part.share, ", ".join(part.parameters[:5])) for part in found.pinned]
+    words = "The spaces that these operations touch were taken to have no symmetry: there may be more laws."
+    return [words, Table(("operation", "calls", "share", "parameters"), pinned)]
+
+
+def in_any_block(name: str) -> str:
+    """The name of a parameter, with * for the number of its block."""
+    return re.sub(r"\.\d+\.", ".*.", name, count=1)
+
+
+def _pattern(space: Space) -> str:
+    names = list(dict.fromkeys(map(in_any_block, space.parameters)))
+    return ", ".join(names[:ACTED]) + (f", and {len(names) - ACTED} more" if len(names) > ACTED else "")

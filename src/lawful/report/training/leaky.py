@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lawful.figure import Figure, Panel, Series
+from lawful.report.page.page import Action, Opening, Section, Table, render
 from lawful.sentences import leaky as sentences
 
 if TYPE_CHECKING:
     from lawful.api.training import LeakyRuns
     from lawful.papers.leaky import BlockHistory, BlockReading, BlockReadings, Energies
-
 
 CARRIES_OVER = (
     "Carries over from Leaky ResNets: effective dimension, cost of identity (COI),",
@@ -63,16 +65,32 @@ def run_json(all_found: Sequence[Energies]) -> dict[str, Any]:
     return {**each[-1], "depths": each}
 
 
+def _is_shallow(found: Energies) -> bool:
+    """Whether `-2𝓗/L̃` rounds to no rank at all: it tends to the rank as L̃ grows, and starts below zero."""
+    return found.bottleneck_rank < 0.5
+
+
+def _rank_sentence(found: Energies) -> str:
+    """The bottleneck rank of a network, or why it has no estimate."""
+    if not trusted(found):
+        return sentences.no_rank(found.effective_depth, found.stationarity, found.trusted_to)
+    if _is_shallow(found):
+        return (
+            f"too shallow for a bottleneck rank: -2H/L is {found.bottleneck_rank:.2f} at depth "
+            f"{found.effective_depth:g}, and estimates a rank at large depths alone"
+        )
+    return f"bottleneck rank about {found.bottleneck_rank:.2f} (smallest cost of identity {found.coi_min:.2f})"
+
+
 def run_text(all_found: Sequence[Energies]) -> str:
     """A table over effective depths, then what to make of it."""
     deepest = all_found[-1]
-    headline = (
-        f"bottleneck rank about {deepest.bottleneck_rank:.2f} "
-        f"(smallest cost of identity {deepest.coi_min:.2f}) at depth {deepest.effective_depth:g}"
-        if trusted(deepest)
-        else f"{sentences.no_rank(deepest.effective_depth, deepest.stationarity, deepest.trusted_to)} "
-        "(give `lawful leaky` that --tolerance and more --evaluations)"
-    )
+    if not trusted(deepest):
+        headline = f"{_rank_sentence(deepest)} (give `lawful leaky` that --tolerance and more --evaluations)"
+    elif _is_shallow(deepest):
+        headline = f"{_rank_sentence(deepest)} (give `lawful leaky` a larger --effective-depth)"
+    else:
+        headline = f"{_rank_sentence(deepest)} at depth {deepest.effective_depth:g}"
     lines = [
         headline,
         "",
@@ -235,3 +253,159 @@ def summary_text(summaries: Sequence[Mapping[str, Any]], folder: str) -> str:
         for s in summaries
     ]
     return "\n".join(lines)
+
+
+# The pages
+
+
+HEATS = (("dimension", "effective dimension"), ("coi", "cost of identity"), ("distance", "moves by"),
+         ("hamiltonian", "stable Hamiltonian"))  # fmt: skip
+
+
+def blocks_page(found: BlockReadings, source: str, asked: str = "", options: str = "") -> str:
+    """The page of one network; `asked` names it as a command does, `options` what it was read on."""
+    narrow = found.narrowest
+    lead = (
+        f"Narrowest after block {narrow.name}: effective dimension {narrow.dimension:.2f} of {narrow.width}; "
+        f"{narrow.samples} samples; blocks are {found.found_by}."
+    )
+    sections = [
+        Section("Blocks", [_table(found), " ".join(CARRIES_OVER)]),
+    ]
+    actions = [
+        Action("See everything else about it", "All answers on one page, most useful first.",
+               f"lawful audit {asked} --html audit.html"),
+        Action("Take the numbers along", "Every block as JSON.", f"lawful bottleneck {asked}{options} --json"),
+    ] if asked else []  # fmt: skip
+    opening = Opening(file=source, kind="residual stream", stage=blocks_figure(found), actions=actions)
+    headline = f"Effective dimension {narrow.dimension:.2f} of {narrow.width} at the narrowest."
+    return render(headline, lead, sections, opening=opening)
+
+
+def history_page(found: BlockHistory, source: str, asked: str = "", options: str = "") -> str:
+    """The page of one network over training; `asked` names the folder as a command does, `options` the data."""
+    last = found.readings[-1].narrowest
+    lead = (
+        f"{len(found.steps)} checkpoints, steps {found.steps[0]} to {found.steps[-1]}, {len(found.names)} blocks; "
+        f"at the end the stream is narrowest after {last.name}: effective dimension {last.dimension:.2f}."
+    )
+    rows = [
+        (step, block.name, block.dimension, block.coi, block.distance, block.hamiltonian)
+        for step, readings in zip(found.steps, found.readings, strict=True)
+        for block in readings.blocks
+    ]
+    numbers = Table(("step", "block", "dimension", "cost of identity", "moves by", "stable Hamiltonian"), rows[:5000])
+    sections = [
+        Section("At the end", [blocks_figure(found.readings[-1])]),
+        Section("Numbers", [numbers]),
+    ]
+    take = Action("Take the numbers along", "Every block of every checkpoint.",
+                  f"lawful bottleneck {asked}{options} --json")  # fmt: skip
+    stage = history_figure(found)
+    opening = Opening(file=source, kind="residual stream over training", stage=stage, actions=[take] if asked else [])
+    headline = f"Effective dimension {last.dimension:.2f} at the narrowest, after {len(found.steps)} checkpoints."
+    return render(headline, lead, sections, opening=opening)
+
+
+def run_page(all_found: Sequence[Energies], figure: Figure, bounded: Figure, source: str) -> str:
+    """The page of a run of Leaky ResNets over effective depths; `bounded` is drawn where two paths are stationary."""
+    deepest = all_found[-1]
+    where = f" at effective depth {deepest.effective_depth:g}" if trusted(deepest) and not _is_shallow(deepest) else ""
+    sentence = _rank_sentence(deepest)
+    lead = f"{sentence[0].upper()}{sentence[1:]}{where}."
+    columns = ("effective depth", "rank", "rank from W", "stable rank estimate", "smallest cost of identity",
+               "stationarity")  # fmt: skip
+    rows = [
+        (e.effective_depth, e.bottleneck_rank if trusted(e) else None, float(np.median(e.rank_weights)),
+         float(np.median(e.rank_stable)), e.coi_min, e.stationarity)
+        for e in all_found
+    ]  # fmt: skip
+    sections = [Section("Along the paths", list(map(_along, all_found)))]
+    if sum(map(trusted, all_found)) > 1:
+        sections.append(Section("Lengths and momenta", [bounded]))
+    sections.append(Section("Numbers", [Table(columns, rows)]))
+    run = shlex.quote(source)
+    actions = [
+        Action("Save the evidence of the deepest network", "An independent checker verifies its rank.",
+               f"lawful bottleneck {run} --save rank.json && lawful verify rank.json {run}"),
+        Action("Draw the energies", "For a paper or a talk.", f"lawful bottleneck {run} --figure energies.svg"),
+    ]  # fmt: skip
+    actions = actions if trusted(deepest) else actions[1:]
+    opening = Opening(file=source, kind="Leaky ResNets", stage=figure, actions=actions)
+    depths = f"{len(all_found)} effective depth{'s' * (len(all_found) != 1)}, up to {deepest.effective_depth:g}."
+    return render(lead, depths, sections, opening=opening)
+
+
+def _along(found: Energies) -> Figure:
+    cut = 4 * found.coi_min
+    energies = Panel(
+        [
+            Series(np.minimum(found.coi, cut), found.p, "cost of identity"),
+            Series(np.minimum(found.kinetic, cut), found.p, "kinetic"),
+            Series(found.rank_stable, found.p, "stable -2H/L"),
+        ],
+        "energies, high ends cut", "depth p", "energy",
+    )  # fmt: skip
+    spectra = Panel(
+        [Series(values, found.p) for values in found.singular_values.T],
+        "singular values of W",
+        "depth p",
+        "singular value",
+    )
+    return Figure(f"Effective depth {found.effective_depth:g}, stationarity {found.stationarity:.1e}.",
+                  (energies, spectra))  # fmt: skip
+
+
+def blocks_figure(found: BlockReadings) -> Figure:
+    """Dimension with its standard error, energies, and the movement of each block, over depth."""
+    depth = np.arange(1, len(found.blocks) + 1)
+    dimension = np.array([block.dimension for block in found.blocks])
+    error = np.nan_to_num(np.array([block.errors[0] for block in found.blocks]))
+    shapes = Panel(
+        [Series(dimension - error, depth, style="band", upper=dimension + error),
+         Series(np.r_[found.dimension_in, dimension], np.r_[0, depth])],
+        "effective dimension", "block", "dimension",
+    )  # fmt: skip
+    energies = Panel(
+        [
+            Series([block.coi for block in found.blocks], depth, "cost of identity"),
+            Series([block.kinetic for block in found.blocks], depth, "kinetic"),
+        ],
+        "energies", "block", "energy", log_y=all(min(block.coi, block.kinetic) > 0 for block in found.blocks),
+    )  # fmt: skip
+    total = Panel([Series([block.hamiltonian for block in found.blocks], depth)], "stable Hamiltonian", "block",
+                  "(kinetic − cost of identity) / 2")  # fmt: skip
+    motion = Panel(
+        [
+            Series([block.distance for block in found.blocks], depth, "moves by"),
+            Series([block.similarity for block in found.blocks], depth, "CKA"),
+            Series([block.alignment for block in found.blocks], depth, "alignment"),
+        ],
+        "motion", "block", "relative",
+    )  # fmt: skip
+    return Figure(
+        "The residual stream after each block, numbered as in the table (0 is what enters the first); the band is a "
+        "standard error.", (shapes, energies, total, motion),
+    )  # fmt: skip
+
+
+def history_figure(found: BlockHistory) -> Figure:
+    """Heat maps: a row per block, a column per checkpoint."""
+    panels = [
+        Panel([Series(found.table(name), found.steps, style="heat", rows=found.names)], title, "step", "block")
+        for name, title in HEATS
+    ]
+    return Figure(
+        "Blocks from first (top) to last, one column for each checkpoint; point at a cell to read it.", panels
+    )
+
+
+def _table(found: BlockReadings) -> Table:
+    columns = ("", "block", "width", "samples", "dimension", "error", "cost of identity", "moves by", "kinetic",
+               "stable Hamiltonian", "CKA", "alignment", "negative share")  # fmt: skip
+    rows = [
+        (number, b.name, b.width, b.samples, b.dimension, b.errors[0], b.coi, b.distance, b.kinetic, b.hamiltonian,
+         b.similarity, b.alignment, b.negative_share)
+        for number, b in enumerate(found.blocks, 1)
+    ]  # fmt: skip
+    return Table(columns, rows, "The dimension is the stable rank; errors leave out a quarter of the samples in turn.")

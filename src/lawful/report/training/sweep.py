@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import numpy as np
 
 from lawful.figure import Figure, Panel, Series
 from lawful.formats.io.writing import write_text
-from lawful.report.page.page import Opening, Section, Table, render
+from lawful.report.page.page import Action, Opening, Section, Table, render
 
 MOST_ROWS = 1000
 MOST_PLOTTED = 3000
@@ -89,7 +90,11 @@ def write_page(rows: Iterable[Row], path: Path) -> Seen:
     )
     if seen.exceptions:
         title = f"{seen.exceptions:,} of {seen.good:,} answers are not the predicted one"
-    opening = Opening(file=seen.job, kind="sweep", stage=first)
+    folder, summed = shlex.quote(str(path.parent)), seen.job in ("count_laws", "training_laws")
+    summary = Action("Summarise it in a table", "Markdown, for notes and papers.",
+                     f"lawful sweep report {folder} --markdown summary.md")  # fmt: skip
+    status = Action("See how far it is", "Calls that are finished, failed and open.", f"lawful sweep status {folder}")
+    opening = Opening(file=seen.job, kind="sweep", stage=first, actions=[status, *([summary] if summed else [])])
     write_text(path, render(title, lead, sections, opening=opening))
     return seen
 

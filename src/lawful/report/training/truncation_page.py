@@ -18,7 +18,7 @@ from lawful.papers.truncation.separation.orthonormal_frames import ObtusePair
 from lawful.papers.truncation.separation.separability import Separability
 from lawful.papers.truncation.separation.separation import CommonPoint
 from lawful.report.page.film import Film, film
-from lawful.report.page.page import Markup, Opening, Section, Table, render
+from lawful.report.page.page import Action, Markup, Opening, Section, Table, render
 from lawful.report.training.truncation import (
     LOST,
     WORDS,
@@ -38,8 +38,8 @@ MULTIPLES = 12  # layers drawn one by one
 TABLED = 200  # rows of a table on a page
 
 
-def flow_page(run: TruncationRun, found: Result) -> str:
-    """The page of a truncation flow."""
+def flow_page(run: TruncationRun, found: Result, asked: str = "") -> str:
+    """The page of a truncation flow; `asked` are the options that name its data."""
     axes = plane(run.data.points)
     frames = range(len(run.times))
     moving = np.array([run.data.points @ axes.T, *(run.images(index) @ axes.T for index in frames)])
@@ -59,23 +59,27 @@ def flow_page(run: TruncationRun, found: Result) -> str:
         Section("Curves", list(figures(found).values())),
         Section("Numbers", [Table(("what", "found"), [(line[2:18].strip(), line[18:]) for line in lines[1:]])]),
     ]
-    opening = Opening(kind="Training as motion of the data", stage=film(shown, caption))
+    actions = [_separate(asked), Action("Read the truncation times off a formula", "Rotations are kept fixed.",
+                                        f"lawful truncation-flow{asked} --fixed")]  # fmt: skip
+    stage = film(shown, caption)
+    opening = Opening(kind="Training as motion of the data", stage=stage, actions=actions if asked else ())
     return render(lines[0], lines[1].strip(), sections, opening=opening)
 
 
-def census_page(found: Census, data: Clusters, source: str) -> str:
-    """The page of a network's truncations."""
+def census_page(found: Census, data: Clusters, source: str, asked: str = "") -> str:
+    """The page of a network's truncations; `asked` are the options that name its data."""
     residual = at_most(found.residual, 2)
     lead = f"{len(found.layers)} layers read as truncations in input space, up to {residual} of the outputs."
     if any(layer.lost >= LOST for layer in found.layers):
         lead += " Layers that widen have no place there for a share of their variation: it is lost in the pictures."
     sections = list(_multiples(found, data))
     sections.append(Section("Layers", [_layers(found)]))
-    opening = Opening(file=source, kind="truncations", stage=census_film(found, data))
+    stage, actions = census_film(found, data), (_separate(asked), _move(asked)) if asked else ()
+    opening = Opening(file=source, kind="truncations", stage=stage, actions=actions)
     return render(f"{len(found.layers)} layers read as truncations", lead, sections, opening=opening)
 
 
-def separation_page(found: Separability, built: Census | None, source: str) -> str:
+def separation_page(found: Separability, built: Census | None, source: str, asked: str = "") -> str:
     """The page of a question of separability; `built` is the census of the network of zero loss, if there is one."""
     lead, *_ = separation_text(found).splitlines()
     names = found.data.names
@@ -90,8 +94,25 @@ def separation_page(found: Separability, built: Census | None, source: str) -> s
         sections += _multiples(built, found.data)
         sections.append(Section("Layers", [_layers(built)]))
     stage = census_film(built, found.data) if built is not None else _points(found)
-    opening = Opening(file=source, kind="separation", stage=stage)
-    return render(f"{len(rows):,} clusters: {lead[:1].lower()}{lead[1:]}", "", sections, opening=opening)
+    save = Action("Save the evidence", "An independent checker verifies it.",
+                  f"lawful separate{asked} --out separation.json && lawful verify separation.json")  # fmt: skip
+    keep = Action("Keep the network of zero loss", "Built from the cones, not trained.",
+                  f"lawful separate{asked} --network separated.safetensors")  # fmt: skip
+    actions = [save, *([keep] if built is not None else []), _move(asked)] if asked else []
+    opening = Opening(file=source, kind="separation", stage=stage, actions=actions)
+    answer = lead.partition(": ")[2] if lead.startswith(("Yes: ", "No: ")) else lead[:1].lower() + lead[1:]
+    return render(f"{len(rows):,} clusters: {answer}", "", sections, opening=opening)
+
+
+def _separate(asked: str) -> Action:
+    gain = "If so, a network of zero loss is built."
+    return Action("Ask whether every cluster can be truncated alone", gain,
+                  f"lawful separate{asked} --html separation.html")  # fmt: skip
+
+
+def _move(asked: str) -> Action:
+    gain = "Truncation maps move by gradient flow."
+    return Action("Watch the clusters collapse", gain, f"lawful truncation-flow{asked} --html motion.html")
 
 
 def census_film(found: Census, data: Clusters) -> Markup:

@@ -1,7 +1,7 @@
 // Balances as bars, each with a mark where it started: training by gradient flow keeps them, others drift (the red gap).
 const Bars = (() => {
   const svg = byId("bars"), MOST = 96, shown = Math.min(MOST, Model.neurons.length);
-  let start = Model.balances(Live.th), made = [], wide = 0, rows = [], reach = 1, tall = 0, half = 70;
+  let start = Model.balances(Live.th), made = [], drawn = [], wide = 0, rows = [], reach = 1, tall = 0, half = 70;
   const S = (tag, attributes, parent) => { const each = document.createElementNS("http://www.w3.org/2000/svg", tag); for (const key in attributes) each.setAttribute(key, attributes[key]); parent.append(each); return each; };
   const flat = (c) => Math.tanh(1.4 * c / reach) / Math.tanh(1.4);  // large balances stay in the picture
   const middle = (r) => 12 + half + r * (2 * half + 34);
@@ -17,7 +17,7 @@ const Bars = (() => {
     reach = Math.max(1e-9, ...Model.balances(Model.file).map(Math.abs));
     rows = Array.from({ length: Math.ceil(shown / per) }, (_, r) => r);
     tall = middle(rows.length - 1) + half + 30;
-    svg.setAttribute("viewBox", `0 0 ${wide} ${tall}`); svg.replaceChildren(); made = [];
+    svg.setAttribute("viewBox", `0 0 ${wide} ${tall}`); svg.replaceChildren(); made = []; drawn = [];
     for (const r of rows) for (const c of [-reach, 0, reach]) { S("line", { class: "axis", x1: 40, x2: wide, y1: y(c, r), y2: y(c, r) }, svg); S("text", { x: 36, y: y(c, r) + 4, "text-anchor": "end" }, svg).textContent = short(c, 2); }
     for (let n = 0; n < shown; n++) {
       const r = Math.floor(n / per), x = 44 + (n % per) * step, [l, i] = Model.neurons[n];
@@ -55,13 +55,16 @@ const Bars = (() => {
     if (!made.length) return;
     const c = Model.balances(Live.th);
     made.forEach(({ group, bar, gap, was, title, r }, n) => {
-      const top = y(c[n], r), zero = y(0, r), from = y(start[n], r), lock = Stage.locks.has(n);
+      const lock = Stage.locks.get(n), now = [c[n], start[n], lock, n === Stage.chosen];
+      if (drawn[n] && now.every((each, k) => each === drawn[n][k])) return;
+      drawn[n] = now;
+      const top = y(c[n], r), zero = y(0, r), from = y(start[n], r);
       bar.setAttribute("y", Math.min(top, zero)); bar.setAttribute("height", Math.max(1, Math.abs(top - zero)));
-      bar.setAttribute("class", "b" + (lock ? " lock" : c[n] < 0 ? " neg" : ""));
+      bar.setAttribute("class", "b" + (lock !== undefined ? " lock" : c[n] < 0 ? " neg" : ""));
       was.setAttribute("y1", from); was.setAttribute("y2", from); gap.setAttribute("y1", from); gap.setAttribute("y2", top);
       gap.style.display = Math.abs(top - from) > 1.5 ? "" : "none";
       group.classList.toggle("on", n === Stage.chosen); group.setAttribute("aria-valuenow", c[n].toPrecision(4));
-      const words = `${Model.name(n)}: balance ${short(c[n])}` + (lock ? `, a weight of it stays ${short(Stage.locks.get(n))} away from 0` : "");
+      const words = `${Model.name(n)}: balance ${short(c[n])}` + (lock !== undefined ? `, a weight of it stays ${short(lock)} away from 0` : "");
       if (title.textContent !== words) title.textContent = words;
     });
   }

@@ -30,12 +30,34 @@ const Raster = (() => {
     for (let y = from; y <= to; y++) {
       const a = Math.max(0, Math.ceil(left[y] - 0.5)), b = Math.min(W, Math.ceil(right[y] - 0.5));
       if (b <= a) continue;
-      if (plus === minus) { pixels.fill(plus, y * W + a, y * W + b); continue; }
+      if (plus === minus) { row(y * W + a, y * W + b, plus); continue; }
       const here = base + down * (y + 0.5), zero = -here / across;  // f = here + across·x
       const turn = across === 0 ? (here > 0 === true ? b : a) : Math.min(b, Math.max(a, Math.ceil(zero - 0.5))), before = across === 0 ? plus : across > 0 ? minus : plus;
-      pixels.fill(before, y * W + a, y * W + turn);
-      pixels.fill(before === plus ? minus : plus, y * W + turn, y * W + b);
+      row(y * W + a, y * W + turn, before);
+      row(y * W + turn, y * W + b, before === plus ? minus : plus);
     }
   }
-  return { begin, end, fill };
+  // Most rows of small pieces are a few pixels: a loop is quicker than a call.
+  function row(from, to, colour) { if (to - from > 24) pixels.fill(colour, from, to); else for (let k = from; k < to; k++) pixels[k] = colour; }
+  // A straight line of some width, mixed into the pixels by how much of each it covers: column by column, or row by row where
+  // it is steep. The canvas would stroke thousands of edges for longer than everything else takes together.
+  function line(x0, y0, x1, y1, width, ink, strength) {
+    const steep = Math.abs(y1 - y0) > Math.abs(x1 - x0);
+    let a = steep ? y0 : x0, b = steep ? x0 : y0, c = steep ? y1 : x1, d = steep ? x1 : y1;
+    if (a > c) { [a, c] = [c, a]; [b, d] = [d, b]; }
+    const along = steep ? H : W, across = steep ? W : H, step = steep ? W : 1, over = steep ? 1 : W;
+    const slope = c > a ? (d - b) / (c - a) : 0, half = 0.5 * width * Math.sqrt(1 + slope * slope);
+    const first = Math.max(0, Math.ceil(a - 0.5)), final = Math.min(along - 1, Math.ceil(c - 0.5) - 1);
+    const red = ink & 255, green = ink >> 8 & 255, blue = ink >> 16 & 255;
+    let middle = b + slope * (first + 0.5 - a);
+    for (let k = first; k <= final; k++, middle += slope) {
+      const low = middle - half, high = middle + half, from = Math.max(0, Math.floor(low)), to = Math.min(across - 1, Math.ceil(high) - 1);
+      for (let p = from; p <= to; p++) {
+        const cover = (Math.min(high, p + 1) - Math.max(low, p)) * strength, at = k * step + p * over, v = pixels[at];
+        const r = v & 255, g = v >> 8 & 255, u = v >> 16 & 255;
+        pixels[at] = (255 << 24 | u + (blue - u) * cover << 16 | g + (green - g) * cover << 8 | r + (red - r) * cover) >>> 0;
+      }
+    }
+  }
+  return { begin, end, fill, line };
 })();

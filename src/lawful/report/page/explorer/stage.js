@@ -34,15 +34,18 @@ const Stage = (() => {
   }
   // A colour as the four bytes of a pixel, lowest first (every browser's machine is little-endian).
   const packed = (hex) => { const full = hex.length === 4 ? hex.replace(/[^#]/g, "$&$&") : hex; return (255 << 24 | parseInt(full.slice(5, 7), 16) << 16 | parseInt(full.slice(3, 5), 16) << 8 | parseInt(full.slice(1, 3), 16)) >>> 0; };
-  const byte = (v) => Math.round(255 * Math.min(1, Math.max(0, v <= 0.0031308 ? 12.92 * v : 1.055 * v ** (1 / 2.4) - 0.055)));
+  // sRGB's curve by a table of 4,096 steps, finer than a byte shows: three powers a facet would cost more than its pixels.
+  const curve = Uint8Array.from({ length: 4097 }, (_, k) => { const v = k / 4096; return Math.round(255 * (v <= 0.0031308 ? 12.92 * v : 1.055 * v ** (1 / 2.4) - 0.055)); });
+  const byte = (v) => curve[v <= 0 ? 0 : v >= 1 ? 4096 : 4096 * v + 0.5 | 0];
   function oklch(L, C, h) {
     const a = C * Math.cos(h), b = C * Math.sin(h), l = (L + 0.3963377774 * a + 0.2158037573 * b) ** 3, m = (L - 0.1055613458 * a - 0.0638541728 * b) ** 3, s = (L - 0.0894841775 * a - 1.291485548 * b) ** 3;
     return (255 << 24 | byte(-0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s) << 16 | byte(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s) << 8 | byte(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s)) >>> 0;
   }
+  const LIGHT = [Math.cos(2.36), Math.sin(2.36)], HUE = [Math.sin(0.6), Math.cos(0.6)];  // directions of light and of the turn of hue
   // A facet lit from the upper left: hue by the sign of f, light by the direction of its slope. Constant on a piece.
   function shade(gx, gy, positive) {
-    const q = Math.tanh(0.55 * Math.hypot(gx, gy) / steepness), angle = Math.atan2(gy, gx), lit = Math.cos(angle - 2.36) * q;
-    const h = (positive ? 4.16 : 0.52) + 0.34 * Math.sin(angle + 0.6) * q;
+    const slope = Math.sqrt(gx * gx + gy * gy), q = Math.tanh(0.55 * slope / steepness), cos = slope ? gx / slope : 1, sin = slope ? gy / slope : 0;
+    const lit = (LIGHT[0] * cos + LIGHT[1] * sin) * q, h = (positive ? 4.16 : 0.52) + 0.34 * (HUE[0] * cos + HUE[1] * sin) * q;
     return tone.dark ? oklch(0.325 + 0.13 * lit + 0.02 * q, 0.045 + 0.085 * q, h) : oklch(0.855 - 0.115 * lit - 0.035 * q, 0.03 + 0.1 * q, h);
   }
   // The typical slope, from a fixed grid of places: it depends on the function, not on the part in view.
@@ -52,13 +55,16 @@ const Stage = (() => {
     for (let i = -2; i <= 2; i++) for (let j = -2; j <= 2; j++) { const x = home.x + i * reach / 2, y = home.y + j * reach / 2, v = f(x, y); total += Math.hypot(f(x + e, y) - v, f(x, y + e) - v) / e; }
     return Math.max(1e-12, total / 25);
   }
-  // Edge k of the pieces: from its corner to the next one of the same piece, which ends at corner `end`.
-  function segment(c, k, begin, end) {
-    const P = list.P, l = k + 1 === end ? begin : k + 1;
+  const FLAT = 1e-7;  // of the typical slope: a smaller jump is rounding, and the function does not bend there
+  // The edge from corner k to corner l.
+  function segment(c, k, l) {
+    const P = list.P;
     c.moveTo(fine(sx(P[2 * k])), fine(sy(P[2 * k + 1]))); c.lineTo(fine(sx(P[2 * l])), fine(sy(P[2 * l + 1])));
   }
+  // Every crease once, from the side that knows its jump: its corner, and the next one of the same piece.
   function eachEdge(tell) {
-    for (let q = 0; q < list.count; q++) for (let begin = list.start[q], end = list.start[q + 1], k = begin; k < end; k++) if (list.E[k] >= 0) tell(k, begin, end);
+    const { count, start, E, J } = list;
+    for (let q = 0; q < count; q++) for (let begin = start[q], end = start[q + 1], k = begin; k < end; k++) if (E[k] >= 0 && J[k] >= 0) tell(k, k + 1 === end ? begin : k + 1);
   }
   const X = new Float64Array(4096), Y = new Float64Array(4096), values = new Float64Array(4096);
   // One piece: its pixels, and the ends of f = 0 on it for the thick line.
@@ -81,32 +87,41 @@ const Stage = (() => {
     }
   }
   const zeros = [];
+  let painted = [];  // what the picture below was made from: if nothing of it changed, only what lies over it is drawn again
   function paint() {
     if (!W || !H) return;
     if (!steepness || Training.playing) steepness = typical(Live.th);
-    locks = Model.size <= 4000 ? Model.locked(Live.th) : new Map();
+    const now = [Live.th, view.x, view.y, view.k, W, H, shift, state.plane, state.output, steepness, tone.card];
+    const isNew = Training.playing || now.some((each, k) => each !== painted[k]);
+    painted = now;
+    if (isNew) locks = Model.size <= 4000 ? Model.locked(Live.th) : new Map();
     if (Plane.single) return Curve.paint();
+    if (isNew) pieces();
+    overlay();
+  }
+  function pieces() {
     const pad = 4 * ratio;
     list = Pieces.split(Live.th, plane(), [ux(-pad), uy(H + pad), ux(W + pad), uy(-pad)], 1 / view.k, state.output);
     zeros.length = 0;
     Raster.begin(ctx, W, H, packed(tone.card));
     for (let q = 0; q < list.count; q++) facet(q);
+    const ink = tone.dark ? "#ffffff" : "#0c1a28", colour = packed(ink), { P, J } = list;
+    eachEdge((k, l) => {
+      const jump = J[k] / steepness, level = jump < 0.08 ? 0 : jump < 0.35 ? 1 : jump < 1 ? 2 : 3;
+      if (jump >= FLAT) Raster.line(fine(sx(P[2 * k])), fine(sy(P[2 * k + 1])), fine(sx(P[2 * l])), fine(sy(P[2 * l + 1])), [0.6, 0.8, 1.1, 1.5][level] * ratio, colour, [0.2, 0.36, 0.52, 0.7][level]);
+    });
     Raster.end(ctx);
-    ctx.setTransform(1, 0, 0, 1, 0, 0); ctx.lineJoin = ctx.lineCap = "round"; ctx.strokeStyle = tone.dark ? "#fff" : "#0c1a28";
-    const paths = [new Path2D(), new Path2D(), new Path2D(), new Path2D()];  // one for each strength of a bend, not one for each edge
-    eachEdge((k, begin, end) => { const jump = list.J[k] / steepness; if (jump >= 1e-7) segment(paths[jump < 0.08 ? 0 : jump < 0.35 ? 1 : jump < 1 ? 2 : 3], k, begin, end); });
-    paths.forEach((path, level) => { ctx.globalAlpha = [0.2, 0.36, 0.52, 0.7][level]; ctx.lineWidth = [0.6, 0.8, 1.1, 1.5][level] * ratio; ctx.stroke(path); });
-    ctx.globalAlpha = 1; ctx.lineWidth = 3 * ratio; ctx.beginPath();
+    ctx.setTransform(1, 0, 0, 1, 0, 0); ctx.lineJoin = ctx.lineCap = "round"; ctx.strokeStyle = ink;
+    ctx.lineWidth = 3 * ratio; ctx.beginPath();
     for (let k = 0; k + 3 < zeros.length; k += 4) { ctx.moveTo(fine(zeros[k]), fine(zeros[k + 1])); ctx.lineTo(fine(zeros[k + 2]), fine(zeros[k + 3])); }  // f = 0 is the one thick line
     ctx.stroke();
-    overlay();
   }
   function pen(style, width, dash = []) { top.strokeStyle = style; top.lineWidth = width * ratio; top.setLineDash(dash.map((v) => v * ratio)); top.beginPath(); }
   function crease(n, style, width, dash = []) {
     const hid = Model.hidden(Live.th);
     if (hid && hid.i === n) return straight(n, style, width, dash);
     pen(style, width, dash);
-    eachEdge((k, begin, end) => { if (list.E[k] === n && list.J[k] >= 0) segment(top, k, begin, end); });
+    eachEdge((k, l) => { if (list.E[k] === n) segment(top, k, l); });
     top.stroke(); top.setLineDash([]);
   }
   const line = (i) => { const F = Pieces.firstForms(Live.th, plane()), [a, b, c] = F.subarray(3 * i, 3 * i + 3), n = Math.hypot(a, b); if (!n) return null; const d = (a * view.x + b * view.y + c) / (n * n); return { a: a / n, b: b / n, x: view.x - a * d, y: view.y - b * d }; };
@@ -132,7 +147,7 @@ const Stage = (() => {
     top.setTransform(1, 0, 0, 1, 0, 0); top.clearRect(0, 0, W, H); top.lineCap = "round";
     for (const n of locks.keys()) crease(n, tone.lock, 2.2);
     pen(tone.ink, 1.8, [1.5, 5]);  // pieces of creases over which the function does not bend
-    eachEdge((k, begin, end) => { if (list.J[k] >= 0 && list.J[k] < 1e-7 * steepness) segment(top, k, begin, end); });
+    eachEdge((k, l) => { if (list.J[k] < FLAT * steepness) segment(top, k, l); });
     top.stroke(); top.setLineDash([]);
     const hid = Model.hidden(Live.th);
     if (hid) straight(hid.i, tone.ink, 2.4, [2, 6]);

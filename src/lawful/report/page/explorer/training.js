@@ -70,8 +70,10 @@ const Training = (() => {
     let last = -99;
     for (const [key, at, v] of ends) { last = Math.max(at, last + 16); S("text", { x: right + 6, y: last + 4, style: `fill:var(--${key});font-weight:600` }, `${RULES[key]} ${short(v, 1)}`); }
   }
+  let measured = null;  // the weights of which `now` is the loss
   function words() {
-    if (!playing) now = Model.loss(Live.th, G, 0, total);
+    if (!playing && measured !== Live.th) { measured = Live.th; now = Model.loss(Live.th, G, 0, total); }
+    if (playing) measured = null;
     byId("loss").textContent = short(now); byId("steps").textContent = (run ? run.k : 0).toLocaleString("en");
     byId("dr").textContent = short(Bars.drift(), 1);
   }

@@ -25,22 +25,29 @@ const Weights = (() => {
   }
   const rgb = (c) => { const full = c.length === 4 ? c.replace(/[^#]/g, "$&$&") : c; return [1, 3, 5].map((k) => parseInt(full.slice(k, k + 2), 16)); };
   let ramp = [], inked = "";  // colours from −48 to 48, mixed once for a theme
-  function colour(v) {
+  const level = (v) => 48 + Math.round(48 * Math.min(1, Math.sqrt(Math.abs(v) / scale))) * (v < 0 ? -1 : 1);
+  const first = new Int32Array(97), next = new Int32Array(Model.size);  // squares of one colour, as a list: changing the pen costs more than a square
+  function squares(side) {
     if (inked !== Stage.tone.plus) {
       inked = Stage.tone.plus;
       const ground = rgb(Stage.tone.card), ends = [rgb(Stage.tone.minus), rgb(Stage.tone.plus)];
       ramp = Array.from({ length: 97 }, (_, k) => `rgb(${ends[+(k > 48)].map((x, c) => Math.round(ground[c] + (x - ground[c]) * Math.abs(k - 48) / 48)).join(" ")})`);
     }
-    return ramp[48 + Math.round(48 * Math.min(1, Math.sqrt(Math.abs(v) / scale))) * (v < 0 ? -1 : 1)];
+    first.fill(-1);
+    for (let k = 0; k < Model.size; k++) if (spots[2 * k + 1] < 900) { const c = level(Live.th[k]); next[k] = first[c]; first[c] = k; }
+    for (let c = 0; c < 97; c++) if (first[c] >= 0) { pen.fillStyle = ramp[c]; for (let k = first[c]; k >= 0; k = next[k]) pen.fillRect(spots[2 * k], spots[2 * k + 1], side, side); }
   }
+  let painted = [];
   function paint() {
+    const n = Stage.chosen >= 0 ? Stage.chosen : Stage.hover, now = [Live.th, Stage.tone.plus, n, Stage.locks, canvas.width, canvas.height];
+    if (!Training.playing && now.every((each, k) => each === painted[k])) return;
+    painted = now;
     pen.setTransform(Stage.ratio, 0, 0, Stage.ratio, 0, 0); pen.clearRect(0, 0, wide, 2000);
     const side = cell > 4 ? cell - 1 : cell;
-    for (let k = 0; k < Model.size; k++) if (spots[2 * k + 1] < 900) { pen.fillStyle = colour(Live.th[k]); pen.fillRect(spots[2 * k], spots[2 * k + 1], side, side); }
+    squares(side);
     pen.lineWidth = 2; pen.strokeStyle = Stage.tone.lock;
     const mark = (n) => { const [l, i] = Model.neurons[n], b = blocks[l]; if (b.flipped) pen.strokeRect(LEFT + i * cell - 1, b.y - 1, cell + 1, rowsOf(b) * cell + 1); else pen.strokeRect(LEFT - 1, b.y + i * cell - 1, (b.columns + 1.45) * cell + 1, cell + 1); };
     for (const n of Stage.locks.keys()) mark(n);
-    const n = Stage.chosen >= 0 ? Stage.chosen : Stage.hover;
     if (n >= 0) { pen.strokeStyle = Stage.tone.mark; mark(n); }
     pen.fillStyle = Stage.tone.soft; pen.font = "12px system-ui, sans-serif";
     for (const b of blocks) pen.fillText(`layer ${b.l + 1}: ${b.flipped ? "a column" : "a row"} is a neuron`, LEFT, b.y - 3);

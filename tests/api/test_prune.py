@@ -1,0 +1,37 @@
+"""`lawful.prune` takes a box and data as every other function does, and says which options it knows."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lawful
+from lawful.api.prune import PruneOptions
+from lawful.pruning.job.job import prune_to_target
+from lawful.pruning.neurons.prune import prune as prune_neurons
+
+# On [0, 1] the second neuron is never on.
+NETWORK = lawful.Mlp([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, -0.5], None])
+
+
+def test_a_box_in_words() -> None:
+    assert lawful.prune(NETWORK).neurons_after == 2
+    assert lawful.prune(NETWORK, box="0,1").neurons_after == lawful.prune(NETWORK, box=([0.0], [1.0])).neurons_after < 2
+
+
+@pytest.mark.parametrize("form", ["file", "pair", "rows"])
+def test_data_in_every_form(tmp_path: Path, form: str) -> None:
+    x, file = np.linspace(0, 1, 9)[:, None], tmp_path / "data.npz"
+    np.savez(file, x=x, y=x[:, 0])
+    data = {"file": file, "pair": (x, x[:, 0]), "rows": x}[form]
+    assert lawful.prune(NETWORK, data=data, tolerance=1e-9).neurons_after < 2
+
+
+def test_every_option_has_a_type() -> None:
+    """The functions behind `lawful.prune` have no parameter that a type checker would refuse there."""
+    own = {"network", "subject", "samples", "target", "seed"}
+    for function in (prune_neurons, prune_to_target):
+        assert set(inspect.signature(function).parameters) - own <= set(PruneOptions.__annotations__)
