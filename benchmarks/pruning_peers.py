@@ -21,10 +21,11 @@ from torch import nn
 from torch.nn import functional
 
 from lawful.errors import LawfulError
-from lawful.pruning.job.job import JobSamples, prune_to_target
+from lawful.pruning.job.case import JobSamples
+from lawful.pruning.job.job import prune_to_target
 from lawful.pruning.job.score import Criterion
+from lawful.pruning.job.sizes import Target
 from lawful.pruning.job.subject import ModuleSubject
-from lawful.pruning.job.target import Target
 from lawful.pruning.job.units import count_macs
 
 SEEDS = (0, 1, 2)

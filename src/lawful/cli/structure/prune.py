@@ -75,11 +75,18 @@ def prune(
         str, typer.Option(help="With --target: score units as replaced, dropped, magnitude or taylor.")
     ] = "replaced",
     multiple: Annotated[int, typer.Option(help="With --target: numbers of channels are multiples of this.", min=1)] = 1,
+    blocks: Annotated[
+        bool, typer.Option("--blocks/--no-blocks", help="With --target: whole residual blocks may leave.")
+    ] = True,
     held_out: Annotated[
         Path | None, typer.Option(help="With --target: samples that only measure [default: a fifth of --data].")
     ] = None,
     tune: Annotated[
-        str | None, typer.Option(help="With --target: module:function(small, original, x, y) that trains the result.")
+        str | None,
+        typer.Option(
+            help="With --target: train by distil (or distil:EPOCHS), module:function(small, original, x, y), "
+            "or a command with {small}, {data} and {out}."
+        ),
     ] = None,
     plan: Annotated[
         Path | None,
@@ -136,10 +143,14 @@ def prune(
         if wrong := [name for name, value in unused.items() if value]:
             raise LawfulError(f"{', '.join(wrong)}: not with --target")
         run_job(named, str(target or keep), data, held_out, out, certificate, certify, as_json,
-                criterion=criterion, multiple=multiple, tune=tune, plan=plan)  # fmt: skip
+                criterion=criterion, multiple=multiple, blocks=blocks, tune=tune, plan=plan)  # fmt: skip
         return
-    if held_out is not None or tune is not None or plan is not None or multiple != 1 or criterion != "replaced":
-        raise LawfulError("--criterion, --multiple, --held-out, --tune and --plan go with --target")
+    if any(each is not None for each in (held_out, tune, plan)) or (criterion, multiple, blocks) != (
+        "replaced",
+        1,
+        True,
+    ):
+        raise LawfulError("--criterion, --multiple, --no-blocks, --held-out, --tune and --plan go with --target")
     from lawful.api.prune import CHANNELS_ONLY, needed_certificate, smallest_of
     from lawful.api.pruning.by_channels import ByChannels, by_channels
     from lawful.formats.queries.box import box_of

@@ -53,8 +53,10 @@ def write_plan(path: Path, plan: RemovalPlan, order: Sequence[Removal]) -> None:
     write_bytes(path, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def read_plan(path: Path, plan: RemovalPlan, until: float) -> list[Removal]:
-    """The order of a plan that is about the same question; it must reach the share that is wanted."""
+def read_plan(path: Path, plan: RemovalPlan, until: float) -> list[Removal] | None:
+    """The order of a plan about the same question, None without a file; it must reach the share that is wanted."""
+    if not path.exists():
+        return None
     with naming(path):
         content: Any = read_json(path)
         if not isinstance(content, dict) or content.get("kind") != KIND:
