@@ -10,7 +10,7 @@ import typer
 from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate, write_text
 from lawful.cli.progress import told
 from lawful.cli.source import HtmlOption, JsonOption, Named, format_options, takes_network
-from lawful.cli.structure.prune_channels import prune_by_channels
+from lawful.cli.structure.prune_modules import prune_by_channels, run_bounded, run_job
 from lawful.errors import LawfulError, Unsupported
 
 
@@ -41,8 +41,8 @@ def singular(
         network = named.network()
     found = look(network, tolerance, exist=exist)
     if certificate is not None and found.exist is not None and found.exist.exist is not None:
+        from lawful.invariant_set.certificate import singular_certificate as evidence
         from lawful.invariant_set.module_graph import as_dag
-        from lawful.invariant_set.singular.certificate import certificate as evidence
 
         write_certificate(certificate, evidence(as_dag(network.to_dag()), found.exist))
     result = report_json(found)
@@ -132,8 +132,6 @@ def prune(
 ) -> None:
     """Remove neurons: by default only what changes nothing for any input, with a certified bound otherwise."""
     if target is not None or (keep is not None and ":" in keep):
-        from lawful.cli.structure.prune_job import run_job
-
         if target is not None and keep is not None:
             raise LawfulError("--target and --keep both say how small: give one")
         unused = {
@@ -166,8 +164,6 @@ def prune(
     parts = by_channels(named.text, named.anything, named.input_text, named.seed)
     if isinstance(parts, ByChannels):
         if approximate:
-            from lawful.cli.structure.prune_job import run_bounded
-
             if curve or keep is not None or fold or html is not None:
                 raise LawfulError("--curve, --keep, --fold and --html: not with a tolerance on channels")
             number, relative = read_tolerance(tolerance)
@@ -243,7 +239,7 @@ def _pruned(found: Any, options: dict[str, Any], certificate: Path | None, certi
 
 def _curve(found: Any, options: dict[str, Any], plot: Path | None, as_json: bool) -> None:
     from lawful.api.figure_file import save
-    from lawful.pruning.neurons.size_curve import size_curve
+    from lawful.pruning.neurons.measure import size_curve
     from lawful.report.structure.pruning import curve_figure, curve_json, curve_text
 
     with told("bounding smaller and smaller networks") as tick:

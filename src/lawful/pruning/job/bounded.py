@@ -22,13 +22,13 @@ from lawful.bounds.layers import Layer, layers_of
 from lawful.bounds.pair import UNIT, Layered, Matching, NetworkPair, align
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
-from lawful.network.digest import digest, with_layers
 from lawful.pruning.channels.prune import ChannelPruning
 from lawful.pruning.job.case import JobSamples, PruningCase, SiteSize, Tick, read_case, split_samples
 from lawful.pruning.job.evidence import HeldOutAgreement, agree
 from lawful.pruning.job.score import Removal
 from lawful.pruning.job.subject import ModuleSubject
 from lawful.pruning.neurons.bounds import boxes_near
+from lawful.pruning.neurons.evidence import near_certificate
 from lawful.result import Shown
 from lawful.sources.modules.convert import from_module
 from lawful.types import Floats
@@ -258,26 +258,9 @@ def certificate(found: BoundedPruning) -> dict[str, Any]:
             raise LawfulError("the bound on the box was not proved again in the time allowed: no certificate")
         return distance_certificate(measured, *found.graphs)
     low, high = boxes_near(found.near, found.around, found.box)
-    low, high = low.min(axis=0), high.max(axis=0)
-    layers = [layers_of(each) for each in found.graphs]
-    return {
-        "kind": "distance",
-        "version": 1,
-        "about": [digest(each) for each in found.graphs],
-        "networks": [with_layers(each) for each in found.graphs],
-        "box": [[str(Fraction(float(end))) for end in side] for side in zip(low, high, strict=True)],
-        "outputs": list(range(len(found.bounds))),
-        "norm": "inf",
-        "upper": str(Fraction(max(found.bounds))),
-        "lower": None,
-        "matching": [
-            {"first": each.first.tolist(), "second": each.second.tolist(), "scale": each.scale.tolist()}
-            for each in beside(layers[0], layers[1]).matches
-        ],
-        "tree": [],
-        "spectral": None,
-        "near": {"samples": found.near.tolist(), "radius": str(Fraction(found.around))},
-    }
+    pair = beside(*(layers_of(each) for each in found.graphs))
+    box = low.min(axis=0), high.max(axis=0)
+    return near_certificate(found.graphs, pair, found.bounds, box, found.near, found.around)
 
 
 def _module_pruning(found: Any) -> ChannelPruning:

@@ -17,9 +17,8 @@ from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
 from lawful.pruning.channels.weights import ChannelWeights, read_arrays
 from lawful.pruning.files.onnx_channels import OnnxPruning
 from lawful.pruning.job.network import RunnableProgram
-from lawful.pruning.job.plan import RemovalPlan, read_plan, write_plan
 from lawful.pruning.job.repair import repair, silence, stored
-from lawful.pruning.job.score import Criterion, Removal, order_removals
+from lawful.pruning.job.score import Criterion, Removal, RemovalPlan, order_removals, read_plan, write_plan
 from lawful.pruning.job.statistics import Labels, gather, taylor_scores
 from lawful.pruning.job.subject import ModuleSubject, Subject
 from lawful.pruning.job.units import Costs, Sites, find_sites
