@@ -1,8 +1,10 @@
 """Pruning beside others in one run: `python -m benchmarks.pruning_peers FOLDER` (which has MNIST's four idx files).
 
 An MLP on scikit-learn's digits, a CNN with batch normalisation and a small ViT on MNIST, each trained here. At equal
-shares of multiplications: this library's job, magnitude with and without its repair, and Torch-Pruning (if it is
-installed), without training afterwards and after the same short training. Accuracy is on test data that chose nothing.
+shares of multiplications: this library's job (with and without whole blocks), magnitude with and without its repair,
+and Torch-Pruning (if it is installed), without training afterwards and after the same short training. Accuracy is on
+test data that chose nothing. Tools that change nothing (torch-simplify, onnxsim, exact pruning here) are compared on
+the same networks with half of their units silenced.
 """
 
 from __future__ import annotations
@@ -21,10 +23,13 @@ from torch import nn
 from torch.nn import functional
 
 from lawful.errors import LawfulError
-from lawful.pruning.job.job import JobSamples, prune_to_target
+from lawful.pruning.channels.prune import prune_channels
+from lawful.pruning.files.exported_module import graph_bytes
+from lawful.pruning.job.case import JobSamples, read_case
+from lawful.pruning.job.job import prune_to_target
 from lawful.pruning.job.score import Criterion
+from lawful.pruning.job.sizes import Target
 from lawful.pruning.job.subject import ModuleSubject
-from lawful.pruning.job.target import Target
 from lawful.pruning.job.units import count_macs
 
 SEEDS = (0, 1, 2)
@@ -150,14 +155,15 @@ def macs(module: nn.Module, x: torch.Tensor) -> int:
     return count_macs(ModuleSubject.of(module).read(tuple(x.shape[1:]), 2)) // 2
 
 
-def ours(criterion: Criterion, mend: bool) -> Callable[..., nn.Module]:
+def ours(criterion: Criterion, mend: bool, blocks: bool = False) -> Callable[..., nn.Module]:
     """This library's job."""
 
     def run(module: nn.Module, x: torch.Tensor, y: torch.Tensor, share: float) -> nn.Module:
         samples = JobSamples(x[:2048].double().numpy(), y[:2048].numpy())
         found = prune_to_target(
-            ModuleSubject.of(module), samples, Target("flops", share), criterion=criterion, mend=mend, timed=False
-        )
+            ModuleSubject.of(module), samples, Target("flops", share),
+            criterion=criterion, mend=mend, blocks=blocks, timed=False,
+        )  # fmt: skip
         assert found.module is not None
         return found.module
 
@@ -200,7 +206,8 @@ def torch_pruning(importance: str) -> Callable[..., nn.Module]:
 
 
 METHODS: dict[str, Callable[..., nn.Module]] = {
-    "replaced + repair (default)": ours("replaced", True),
+    "replaced + repair (default)": ours("replaced", True, blocks=True),
+    "the same, blocks kept": ours("replaced", True),
     "taylor + repair": ours("taylor", True),
     "magnitude + repair": ours("magnitude", True),
     "magnitude": ours("magnitude", False),
@@ -209,12 +216,73 @@ METHODS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
+def silenced(module: nn.Module, x: torch.Tensor) -> nn.Module:
+    """All weights of half of each layer's units are 0, incoming and outgoing: what a regulariser leaves behind."""
+    subject = ModuleSubject.of(module)
+    case = read_case(subject, JobSamples(x[:64].double().numpy()), mend=False)
+    gone = [unit for site in case.sites.sites for unit in site.units[: len(site.units) // 2]]
+    small = subject.with_numbers(case.new_weights(gone))
+    cells = {cell for unit in gone for cell in case.sites.units[unit].cells}
+    tensors = {**dict(small.named_parameters()), **dict(small.named_buffers())}
+    with torch.no_grad():
+        for operation in case.reading.program.operations:
+            rows = [int(cell) in cells for cell in case.reading.program.spots[operation.name].cells]
+            for role in ("weight", "bias") if operation.kind in ("layer", "norm") else ():
+                if (name := operation.tensors.get(role)) is not None:
+                    tensors[name][torch.tensor(rows)] = 0.0
+    return small
+
+
+def exact(module: nn.Module, x: torch.Tensor) -> tuple[int, Callable[[torch.Tensor], torch.Tensor]]:
+    """This library without any option."""
+    small = prune_channels(module, [tuple(x[:2].shape)]).module
+    return sum(tensor.numel() for tensor in small.parameters()), small
+
+
+def torch_simplify(module: nn.Module, x: torch.Tensor) -> tuple[int, Callable[[torch.Tensor], torch.Tensor]]:
+    """torch-simplify, which folds normalisations too."""
+    simplify: Any = importlib.import_module("simplify")
+    small = simplify.simplify(copy.deepcopy(module).eval(), x[:1], fuse_bn=True)
+    return sum(tensor.numel() for tensor in small.parameters()), small
+
+
+def onnxsim(module: nn.Module, x: torch.Tensor) -> tuple[int, Callable[[torch.Tensor], torch.Tensor]]:
+    """onnxsim on the exported file, in ONNX Runtime."""
+    import onnx
+    import onnxruntime  # type: ignore[import-untyped]
+
+    tool: Any = importlib.import_module("onnxsim")
+    model, _ = tool.simplify(onnx.load_from_string(graph_bytes(module, [x[:100]], ".onnx")))
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    count = sum(int(np.prod(each.dims)) for each in model.graph.initializer if each.data_type == onnx.TensorProto.FLOAT)
+    return count, lambda given: torch.as_tensor(session.run(None, {name: given.numpy()})[0])
+
+
+def lossless(name: str, module: nn.Module, x: torch.Tensor) -> None:
+    """Print what each tool that changes nothing leaves, and how far its outputs are off."""
+    module = silenced(module, x)
+    wanted = module(x[:100]).detach()
+    before = sum(tensor.numel() for tensor in module.parameters())
+    for tool in (exact, torch_simplify, onnxsim):
+        started = time.process_time()
+        try:
+            count, small = tool(module, x)
+            gap = float((small(x[:100]).detach() - wanted).abs().max() / wanted.abs().max())
+            said = f"{count:,} | {gap:.0e} | {time.process_time() - started:.1f}"
+        except Exception as error:  # whatever a tool raises
+            said = (
+                f"fails: {str(error).strip().splitlines()[0][:60] if str(error).strip() else type(error).__name__} | |"
+            )
+        print(f"| {name}, {before:,} | {tool.__name__} | {said} |", flush=True)
+
+
 def cases(folder: Path, seed: int) -> Iterator[tuple[str, nn.Module, Split, tuple[float, ...], tuple[int, float]]]:
     """Name, trained network, data, shares, and the training afterwards."""
     torch.manual_seed(seed)
     data = digits(seed)
     yield "MLP, digits", fit(mlp(), *data[:2], 60, 3e-3, seed), data, (0.2, 0.1, 0.05), (5, 1e-3)
-    data = mnist(folder, 12_000, 5_000)
+    data = mnist(folder, 8_000, 5_000)
     torch.manual_seed(seed)
     yield "CNN, MNIST", fit(Cnn(), *data[:2], 3, 5e-3, seed), data, (0.4, 0.2), (1, 1e-3)
     torch.manual_seed(seed)
@@ -228,6 +296,8 @@ def main(folder: Path, seeds: tuple[int, ...] = SEEDS) -> None:
         for name, module, (x, y, test, truth), shares, tuning in cases(folder, seed):
             before = accuracy(module, test, truth)
             print(f"{name}, seed {seed}: {before:.2f}%", flush=True)
+            if seed == seeds[0]:
+                lossless(name, module, x)
             for share in shares:
                 for method, run in METHODS.items():
                     started = time.process_time()

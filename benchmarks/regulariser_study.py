@@ -3,6 +3,7 @@
     python -m benchmarks.regulariser_study table.json figure.svg        # train everything: half an hour
     python -m benchmarks.regulariser_study table.json figure.svg cnn    # one network; the table keeps the other
     python -m benchmarks.regulariser_study --draw table.json figure.svg # draw a stored table
+    python -m benchmarks.regulariser_study --equal mlp 0.92 0.88        # sizes at these accuracies: some minutes
 
 Digits (scikit-learn, 1437 to train and 360 to test), 64-256-256-10 and a small convolutional network, five seeds. Every
 penalty has six strengths, each √2 times the one before, around one at which a pilot run lost about half of its neurons,
@@ -213,15 +214,41 @@ def runs(task: str) -> Iterator[Trained]:
     """All runs of a task."""
     for seed in SEEDS:
         for penalty in PENALTIES:
-            for factor in FACTORS:
-                strength = float(STRENGTHS[penalty] * factor)
-                model, blocks, seconds = train(task, penalty, strength, seed)
-                with torch.no_grad():
-                    for parameter in blocks.parameters[:-1]:
-                        parameter[parameter.abs() <= CUT] = 0.0
-                yield Trained(task, penalty, strength, seed, blocks.left(), accuracy(model, seed), seconds)
+            yield from strengths(task, penalty, seed)
         model, blocks, seconds = train(task, "none", 0.0, seed)
         yield from plain(task, model, blocks, seed, seconds)
+
+
+def strengths(task: str, penalty: str, seed: int) -> Iterator[Trained]:
+    """One penalty at its six strengths."""
+    for factor in FACTORS:
+        strength = float(STRENGTHS[penalty] * factor)
+        model, blocks, seconds = train(task, penalty, strength, seed)
+        with torch.no_grad():
+            for parameter in blocks.parameters[:-1]:
+                parameter[parameter.abs() <= CUT] = 0.0
+        yield Trained(task, penalty, strength, seed, blocks.left(), accuracy(model, seed), seconds)
+
+
+def sizes_at(level: float, found: Sequence[Trained]) -> float:
+    """Neurons of one penalty and seed at an accuracy, on the line between its runs; NaN if none is as accurate.
+
+    A larger network that is less accurate than a smaller one does not count: the curve is the running maximum.
+    """
+    curve = sorted((run.left, run.accuracy) for run in found)
+    left, right = (np.array(column, dtype=float) for column in zip(*curve, strict=True))
+    return float(np.interp(level, np.maximum.accumulate(right), left, right=np.nan))
+
+
+def compare(task: str, levels: Sequence[float]) -> None:
+    """Print the sizes of all penalties at equal accuracy, one number a seed."""
+    for penalty in PENALTIES:
+        seeds = [list(strengths(task, penalty, seed)) for seed in SEEDS]
+        cost = np.mean([run.seconds for found in seeds for run in found])
+        for level in levels:
+            sizes = [sizes_at(level, found) for found in seeds]
+            numbers = " ".join(f"{size:.0f}" for size in sizes)
+            print(f"| {task} | {penalty} | {level} | {numbers} | {np.mean(sizes):.0f} | {cost:.1f} s |", flush=True)
 
 
 @torch.no_grad()
@@ -306,6 +333,9 @@ def main() -> None:
         draw(figure([Point(**each) for each in stored]), Path(sys.argv[3]), "svg")
         return
     torch.set_num_threads(1)
+    if sys.argv[1] == "--equal":
+        compare(sys.argv[2], [float(level) for level in sys.argv[3:]])
+        return
     chosen, stored = sys.argv[3:] or TASKS, Path(sys.argv[1])
     kept = json.loads(stored.read_text(encoding="utf-8")) if sys.argv[3:] else []
     found: list[Trained] = []

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy.sparse.csgraph import connected_components
 
-from lawful.invariant_set.singular.certificate import certificate
+from lawful.invariant_set.certificate import singular_certificate as certificate
 from lawful.invariant_set.singular.existence import exact_balance, singular_points
 from lawful.invariant_set.singular.spectrum import singularity, spectrum
 from lawful.network import Architecture, Dag

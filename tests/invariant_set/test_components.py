@@ -26,9 +26,9 @@ from lawful.invariant_set import (
 )
 from lawful.invariant_set.balance import balance
 from lawful.invariant_set.certificate import certificate
+from lawful.invariant_set.feasible import maximum_closure, maximum_flow
 from lawful.invariant_set.locks.bottlenecks import Side
 from lawful.invariant_set.locks.heaviest_set import stable_sets
-from lawful.invariant_set.points.max_flow import maximum_closure, maximum_flow
 from lawful.network import Role
 from lawful.verify import verify
 from reproduction.claims.components_graphs import chained_graph, layered_graph, least_square, some_balance, some_graph

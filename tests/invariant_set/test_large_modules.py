@@ -10,7 +10,8 @@ import torch
 from command_line import in_process
 from torch import nn
 
-from lawful.invariant_set import EntryGraph, entry_graph, module_certificate
+from lawful.invariant_set import EntryGraph, entry_graph
+from lawful.invariant_set import certificate as evidence
 from lawful.invariant_set.balance import Balance, balance, rounding
 from lawful.invariant_set.rebalance import rebalance
 from lawful.symmetry.scaling import EdgeBlock
@@ -117,7 +118,7 @@ def test_what_no_certificate_holds_is_refused_before_the_work(
         "from torch import nn\nnet = nn.Sequential(nn.Conv1d(1, 2, 1), nn.ReLU(), nn.Conv1d(2, 1, 1))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(module_certificate, "LARGEST", 3)
+    monkeypatch.setattr(evidence, "LARGEST", 3)
 
     def work(*_: object, **__: object) -> None:
         raise AssertionError("the work was done")

@@ -47,6 +47,7 @@ def test_targets_and_images(tmp_path: Path) -> None:
         ({"x": np.ones((3, 2)), "y": np.array([0.0, np.inf, 1.0])}, r"y\[1\] is not finite"),
         ({"x": np.ones((3, 5))}, "have 5 columns, but the network takes 2"),
         ({"x": np.ones((0, 2))}, "expected"),
+        ({"x": np.ones((0, 1, 2))}, "expected"),
         ({"x": np.array([[1j, 1]])}, "complex"),
         ({"x": np.array([["a", "b"]])}, "`x` holds text"),
         ({"x": np.array([[1, 2**60 + 1]])}, r"x\[0, 1\] = 1152921504606846977 is no double"),

@@ -16,14 +16,15 @@ from torch.nn import functional
 
 import lawful
 from lawful.errors import LawfulError, Unsupported
+from lawful.pruning.job.case import JobSamples, PruningCase, read_case
 from lawful.pruning.job.evidence import agree, clopper_pearson, largest_rank
-from lawful.pruning.job.job import JobSamples, PruningCase, PruningJob, prune_to_target, read_case
+from lawful.pruning.job.job import PruningJob, prune_to_target
 from lawful.pruning.job.network import RunnableProgram
 from lawful.pruning.job.repair import repair
 from lawful.pruning.job.score import _Replaced
+from lawful.pruning.job.sizes import read_target
 from lawful.pruning.job.statistics import LayerStatistics, gather, unfold
 from lawful.pruning.job.subject import ModuleSubject
-from lawful.pruning.job.target import read_target
 from lawful.pruning.job.units import Costs, count_macs
 from tests.command_line import in_process
 

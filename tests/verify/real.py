@@ -40,8 +40,8 @@ from lawful.invariant_set import (
     rebalance_certificate,
 )
 from lawful.invariant_set.certificate import certificate as of_components
+from lawful.invariant_set.certificate import singular_certificate as of_singular
 from lawful.invariant_set.rebalance import rebalance
-from lawful.invariant_set.singular.certificate import certificate as of_singular
 from lawful.invariant_set.singular.existence import exact_balance, singular_points
 from lawful.network import Architecture, Mlp
 from lawful.papers.leaky import LeakyResNet, TeacherTask, energies, trace

@@ -31,8 +31,8 @@ from lawful.fibers.same import same
 from lawful.fibers.verdict import certificate as of_same
 from lawful.invariant_set import components, find_path, path_certificate, rebalance_certificate
 from lawful.invariant_set.certificate import certificate as of_components
+from lawful.invariant_set.certificate import singular_certificate as of_singular
 from lawful.invariant_set.rebalance import rebalance
-from lawful.invariant_set.singular.certificate import certificate as of_singular
 from lawful.invariant_set.singular.existence import Refutation, exact_balance, singular_points
 from lawful.network import Architecture, Mlp
 from lawful.papers.leaky import LeakyResNet, TeacherTask, energies, trace

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import math
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lawful.errors import Unsupported
 from lawful.invariant_set.balance import Balance
 from lawful.invariant_set.locks.components import Components, Lock, components
-from lawful.invariant_set.module_certificate import entries_digest, free_entries, written_entries
 from lawful.invariant_set.module_graph import Balanced, EntryGraph, as_dag
 from lawful.invariant_set.paths import Apart, WeightPath
-from lawful.invariant_set.points.points_with_zeros import free_flows
+from lawful.invariant_set.points_with_zeros import free_flows
 from lawful.invariant_set.rebalance import Rebalanced
-from lawful.network import Mlp
+from lawful.invariant_set.singular.existence import SingularPoints
+from lawful.network import Dag, Mlp
 from lawful.network.digest import digest, network_record
+
+if TYPE_CHECKING:
+    import torch
 
 
 def certificate(found: Components) -> dict[str, Any]:
@@ -155,3 +162,110 @@ def _up(value: Fraction) -> float:
     """A float that is not below a fraction."""
     nearest = float(value)
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
+
+
+LARGEST = 1_000_000  # edges: a certificate is text
+
+
+def refuse_large(graph: Balanced | Mlp) -> None:
+    """Refuse what no certificate holds: known before the work."""
+    if isinstance(graph, EntryGraph) and graph.parameters > LARGEST:
+        raise Unsupported(f"a certificate lists every entry: {graph.parameters:,} are more than {LARGEST:,}")
+
+
+def written_entries(graph: EntryGraph) -> dict[str, Any]:
+    """The graph as `lawful verify` reads it; `nodes` are numbered from 1, between the two ends that do not scale."""
+    refuse_large(graph)
+    scaling, state = graph.scaling, graph.state()
+    if not np.array_equal(scaling.edge_values(state), graph.weights):
+        raise Unsupported("its tensors cannot hold these weights exactly: there is no certificate of them")
+    names = [name for number, name in enumerate(scaling.parameters) if (scaling.owners == number).any()]
+    return {
+        "nodes": len(graph.hidden),
+        "tensors": [_tensor(graph, scaling.parameters.index(name), state[name]) for name in names],
+        "others": {name: _line(tensor) for name, tensor in state.items() if name not in names},
+        "other_laws": bool(graph.beyond),
+    }
+
+
+def entries_digest(graph: EntryGraph) -> str:
+    """The name of all weights of the module together."""
+    state = graph.state()
+    text = "".join(f"{json.dumps([name, _line(state[name])])}\n" for name in sorted(state))
+    return "weights:" + hashlib.sha256(f"lawful weights 2\n{text}".encode()).hexdigest()
+
+
+def _tensor(graph: EntryGraph, number: int, tensor: torch.Tensor) -> dict[str, Any]:
+    kind = str(tensor.dtype).removeprefix("torch.")
+    if kind not in ("float32", "float64"):
+        raise Unsupported(f"{graph.scaling.parameters[number]} is stored as {kind}: certificates hold float32, float64")
+    here = graph.scaling.owners == number
+    data = base64.b64encode(tensor.detach().cpu().contiguous().numpy().tobytes()).decode()
+    return {
+        "name": graph.scaling.parameters[number],
+        "tensor": {"dtype": kind, "shape": list(tensor.shape), "data": data},
+        "positions": graph.scaling.positions[here].tolist(),
+        "tails": graph.tails[here].tolist(),
+        "heads": graph.heads[here].tolist(),
+    }
+
+
+def _line(tensor: torch.Tensor) -> str:
+    import torch
+
+    kind = str(tensor.dtype).removeprefix("torch.")
+    raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return f"{kind} {list(tensor.shape)} {hashlib.sha256(raw).hexdigest()}"
+
+
+def free_entries(found: Components) -> list[int]:
+    """Every edge that is not locked: each needs a point that is zero on it."""
+    locked = {lock.edge for lock in found.locked}
+    return [edge for edge in range(found.dag.parameters) if edge not in locked]
+
+
+def singular_certificate(
+    dag: Dag, found: SingularPoints, balance: Mapping[str, Fraction] | None = None
+) -> dict[str, Any]:
+    """The network, and the witness or the refutations of `singular_points(dag, exact_balance(dag))`.
+
+    With another `balance` than that of the weights it speaks of the graph alone.
+
+    >>> from lawful.network import Mlp
+    >>> from lawful.invariant_set.singular.existence import exact_balance, singular_points
+    >>> graph = Mlp([[[1.0], [2.0]], [[1.0, 1.0]]]).to_dag()
+    >>> proof = singular_certificate(graph, singular_points(graph, exact_balance(graph)))
+    >>> proof["exist"], proof["cut_off"]
+    (True, [1])
+    """
+    if found.exist is None:
+        raise Unsupported(f"an undecided answer has no certificate: {found.reason}")
+    edge = {dag.edge_name(number): number for number in range(dag.parameters)}
+    body: dict[str, Any] = {
+        "kind": "singular",
+        "version": 1,
+        "about": [digest(dag, weights=balance is None)],
+        "network": network_record(dag, weights=balance is None),
+        "balance": None if balance is None else [str(Fraction(balance[dag.names[node]])) for node in dag.hidden],
+        "exist": found.exist,
+        "cut_off": None,
+        "squares": None,
+        "refutations": None,
+    }
+    if found.witness is not None:
+        squares = found.witness.squares.items()
+        return body | {
+            "cut_off": [dag.index[name] for name in found.witness.cut_off],
+            "squares": [[edge[ends], str(square)] for ends, square in squares if square],
+        }
+    return body | {
+        "refutations": [
+            {
+                "cut_off": [dag.index[name] for name in refutation.cut_off],
+                "inside": refutation.inside,
+                "blocked": [dag.index[name] for name in refutation.blocked],
+                "forward": refutation.forward,
+            }
+            for refutation in found.refutations
+        ]
+    }

@@ -13,7 +13,7 @@ from lawful.errors import LawfulError
 from lawful.invariant_set.balance import Balance, Tolerance, divergence, root, rounding
 from lawful.invariant_set.locks.components import Components, components
 from lawful.invariant_set.module_graph import Balanced, EntryGraph, balanced_graph, frozen_apart, same_graph, told
-from lawful.invariant_set.points.points_with_zeros import Flow, free_flows
+from lawful.invariant_set.points_with_zeros import Flow, free_flows
 from lawful.result import Shown
 from lawful.sources.opening import Source
 from lawful.types import Floats

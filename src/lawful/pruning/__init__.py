@@ -8,8 +8,8 @@ and `trainer` trains towards networks that can be pruned.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lawful.pruning.neurons.measure import SizePoint, size_curve
 from lawful.pruning.neurons.prune import Pruning, Stage
-from lawful.pruning.neurons.size_curve import SizePoint, size_curve
 
 if TYPE_CHECKING:
     from lawful.pruning.channels import prune_channels

@@ -12,7 +12,7 @@ from effort import trials
 from scipy.optimize import linprog
 
 from lawful.errors import CertificateError, LawfulError
-from lawful.invariant_set.singular.certificate import certificate
+from lawful.invariant_set.certificate import singular_certificate as certificate
 from lawful.invariant_set.singular.existence import SingularPoints, exact_balance, singular_points, zero_sums
 from lawful.invariant_set.singular.spectrum import singularity, spectrum
 from lawful.network import Architecture, Dag, initialise

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from torch import nn
 
     from lawful.pruning.job.bounded import BoundedPruning
-    from lawful.pruning.job.job import JobSamples, PruningJob, Tune
+    from lawful.pruning.job.case import JobSamples
+    from lawful.pruning.job.job import PruningJob
     from lawful.pruning.job.subject import Subject
+    from lawful.pruning.job.tuning import Tune
 
 
 def prune_to(
@@ -37,15 +39,16 @@ def prune_to(
     plan: str | Path | None = None,
     **options: Any,
 ) -> PruningJob:
-    """Run a pruning job; `data` is a file or `(x, labels)`, `tune` a function or `module:function`."""
+    """Run a pruning job; `data` is a file or `(x, labels)`, `tune` a function or what `--tune` takes."""
     from lawful.pruning.job.job import prune_to_target
-    from lawful.pruning.job.target import read_target
+    from lawful.pruning.job.sizes import read_target
+    from lawful.pruning.job.tuning import read_tune
 
     wanted = read_target(target)
     subject, size, layered = _subject(network, opened, given)
     samples = _samples(data, size, "a target")
     outside = None if held_out is None else _samples(held_out, tuple(samples.x.shape[1:]), "a target")
-    function = _function(tune) if isinstance(tune, str) else tune
+    function = read_tune(tune) if isinstance(tune, str) else tune
     found = prune_to_target(
         subject, samples, wanted, held_out=outside, tune=function,
         plan=None if plan is None else Path(plan), **options,
@@ -124,7 +127,7 @@ def _size(given: Any) -> tuple[int, ...] | None:
 
 def _samples(data: Any, size: tuple[int, ...] | None, what: str) -> JobSamples:
     """Samples in the size that the network takes: as stated, or as they came."""
-    from lawful.pruning.job.job import JobSamples
+    from lawful.pruning.job.case import JobSamples
 
     if data is None:
         raise LawfulError(f"{what} needs data: samples of what the network is for (.npz with x and perhaps y, .csv)")
@@ -140,23 +143,3 @@ def _samples(data: Any, size: tuple[int, ...] | None, what: str) -> JobSamples:
             raise LawfulError(f"{len(rows)} samples, but {len(labels)} labels")
         read = Data(rows.reshape(len(rows), -1), labels, sample=rows.shape[1:] if rows.ndim > 2 else None)
     return JobSamples(read.sized(size), read.classes)
-
-
-def _function(name: str) -> Tune:
-    """A function by `module:function`; the current folder counts."""
-    import importlib
-    import os
-    import sys
-
-    where, _, what = name.partition(":")
-    if not what or not where:
-        raise LawfulError(f"a function for tuning is named module:function, not {name[:60]!r}")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found = getattr(importlib.import_module(where), what)
-    except (ImportError, AttributeError) as error:
-        raise LawfulError(f"{name[:60]} cannot be imported: {str(error)[:120]}") from None
-    if not callable(found):
-        raise LawfulError(f"{name[:60]} is no function")
-    return found  # type: ignore[no-any-return]

@@ -39,7 +39,7 @@ def components(
     from lawful.invariant_set import components as decide
     from lawful.invariant_set import locked_outputs
     from lawful.invariant_set.certificate import certificate as evidence
-    from lawful.invariant_set.module_certificate import refuse_large
+    from lawful.invariant_set.certificate import refuse_large
     from lawful.network import Architecture
     from lawful.report.structure.components import components_json, components_text
 
@@ -82,7 +82,7 @@ def path(
     from lawful.formats.io.writing import write_bytes
     from lawful.formats.tensors.npz import dump
     from lawful.invariant_set import Apart, Unsettled, WeightPath, find_path, path_certificate
-    from lawful.invariant_set.module_certificate import refuse_large
+    from lawful.invariant_set.certificate import refuse_large
     from lawful.report.structure.components import path_json, path_text
 
     will_write(out, certificate)

@@ -10,7 +10,7 @@ import typer
 from lawful.cli.output import print_json, say_rounding, stored_json, will_write, write_certificate, write_text
 from lawful.cli.progress import told
 from lawful.cli.source import HtmlOption, JsonOption, Named, format_options, takes_network
-from lawful.cli.structure.prune_channels import prune_by_channels
+from lawful.cli.structure.prune_modules import prune_by_channels, run_bounded, run_job
 from lawful.errors import LawfulError, Unsupported
 
 
@@ -35,8 +35,8 @@ def singular(
         network = named.network()
     found = look(network, tolerance, exist=exist)
     if certificate is not None and found.exist is not None and found.exist.exist is not None:
+        from lawful.invariant_set.certificate import singular_certificate as evidence
         from lawful.invariant_set.module_graph import as_dag
-        from lawful.invariant_set.singular.certificate import certificate as evidence
 
         write_certificate(certificate, evidence(as_dag(network.to_dag()), found.exist))
     result = report_json(found)
@@ -69,11 +69,18 @@ def prune(
         str, typer.Option(help="With --target: score units as replaced, dropped, magnitude or taylor.")
     ] = "replaced",
     multiple: Annotated[int, typer.Option(help="With --target: numbers of channels are multiples of this.", min=1)] = 1,
+    blocks: Annotated[
+        bool, typer.Option("--blocks/--no-blocks", help="With --target: whole residual blocks may leave.")
+    ] = True,
     held_out: Annotated[
         Path | None, typer.Option(help="With --target: samples that only measure [default: a fifth of --data].")
     ] = None,
     tune: Annotated[
-        str | None, typer.Option(help="With --target: module:function(small, original, x, y) that trains the result.")
+        str | None,
+        typer.Option(
+            help="With --target: train by distil (or distil:EPOCHS), module:function(small, original, x, y), "
+            "or a command with {small}, {data} and {out}."
+        ),
     ] = None,
     plan: Annotated[
         Path | None,
@@ -119,8 +126,6 @@ def prune(
 ) -> None:
     """Remove neurons: by default only what changes nothing for any input, with a certified bound otherwise."""
     if target is not None or (keep is not None and ":" in keep):
-        from lawful.cli.structure.prune_job import run_job
-
         if target is not None and keep is not None:
             raise LawfulError("--target and --keep both say how small: give one")
         unused = {
@@ -130,10 +135,14 @@ def prune(
         if wrong := [name for name, value in unused.items() if value]:
             raise LawfulError(f"{', '.join(wrong)}: not with --target")
         run_job(named, str(target or keep), data, held_out, out, certificate, certify, as_json,
-                criterion=criterion, multiple=multiple, tune=tune, plan=plan)  # fmt: skip
+                criterion=criterion, multiple=multiple, blocks=blocks, tune=tune, plan=plan)  # fmt: skip
         return
-    if held_out is not None or tune is not None or plan is not None or multiple != 1 or criterion != "replaced":
-        raise LawfulError("--criterion, --multiple, --held-out, --tune and --plan go with --target")
+    if any(each is not None for each in (held_out, tune, plan)) or (criterion, multiple, blocks) != (
+        "replaced",
+        1,
+        True,
+    ):
+        raise LawfulError("--criterion, --multiple, --no-blocks, --held-out, --tune and --plan go with --target")
     from lawful.api.prune import CHANNELS_ONLY, needed_certificate, smallest_of
     from lawful.api.pruning.by_channels import ByChannels, by_channels
     from lawful.formats.queries.box import box_of
@@ -149,8 +158,6 @@ def prune(
     parts = by_channels(named.text, named.anything, named.input_text, named.seed)
     if isinstance(parts, ByChannels):
         if approximate:
-            from lawful.cli.structure.prune_job import run_bounded
-
             if curve or keep is not None or fold or html is not None:
                 raise LawfulError("--curve, --keep, --fold and --html: not with a tolerance on channels")
             number, relative = read_tolerance(tolerance)
@@ -226,7 +233,7 @@ def _pruned(found: Any, options: dict[str, Any], certificate: Path | None, certi
 
 def _curve(found: Any, options: dict[str, Any], plot: Path | None, as_json: bool) -> None:
     from lawful.api.figure_file import save
-    from lawful.pruning.neurons.size_curve import size_curve
+    from lawful.pruning.neurons.measure import size_curve
     from lawful.report.structure.pruning import curve_figure, curve_json, curve_text
 
     with told("bounding smaller and smaller networks") as tick:

@@ -61,13 +61,19 @@ def convert(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a network in another format; the function stays the same."""
-    from lawful.sources.files import write
+    """Write a network in another format; the function stays the same.
 
-    found = named.network()
-    written = write(found, out, dtype=dtype)
+    Any module becomes an ONNX file; the other formats hold graphs of scalar weights.
+    """
+    from lawful.api.networks import choose_form, write_opened
+    from lawful.network import Architecture
+
+    opened = named.anything()
+    found = named.network() if isinstance(opened, Architecture) else choose_form(opened, out, named.input_text)
+    written = write_opened(found, out, dtype, named.input_text)
+    stored = {key: value for key, value in asdict(written).items() if key != "note" or value}
     say(
         as_json,
-        {"written": str(out), "parameters": found.parameters, "stored": asdict(written)},
+        {"written": str(out), "parameters": found.parameters, "stored": stored},
         f"{written}: {found}, {found.parameters:,} parameters",
     )

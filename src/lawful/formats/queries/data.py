@@ -83,7 +83,7 @@ def _read_npz(path: Path) -> Data:
             raise LawfulError(f"`{name}` is complex")
     x = doubles(arrays["x"], "x")
     sample = x.shape[1:] if x.ndim > 2 else None
-    x = x if sample is None else x.reshape(len(x), -1)
+    x = x if sample is None else x.reshape(len(x), math.prod(sample))  # -1 is undefined without samples
     if "y" in arrays and arrays["y"].dtype.kind == "U" and arrays["y"].ndim == 1:
         return Data(x, *_numbered(arrays["y"]), sample)
     return Data(x, doubles(arrays["y"], "y") if "y" in arrays else None, sample=sample)

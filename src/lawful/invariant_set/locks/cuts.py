@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lawful.invariant_set.feasible import maximum_closure
 from lawful.invariant_set.locks.bottlenecks import SeenGraph
 from lawful.invariant_set.module_graph import Edges, EntryGraph
-from lawful.invariant_set.points.max_flow import maximum_closure
 from lawful.types import Indices, Mask
 
 if TYPE_CHECKING:

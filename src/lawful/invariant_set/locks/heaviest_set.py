@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lawful.invariant_set.feasible import maximum_closure
 from lawful.invariant_set.locks.bottlenecks import Side
-from lawful.invariant_set.points.max_flow import maximum_closure
 from lawful.types import Mask
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lawful.pruning.channels.constants_and_multiples import Facts
-from lawful.pruning.channels.groups import tables
+from lawful.pruning.channels.cut import tables
 from lawful.pruning.channels.program import ChannelProgram, Heads, Operation
 from lawful.types import Indices
 

@@ -27,10 +27,9 @@ from lawful.pruning.channels.fold_and_drop import Tidying, tidy, tidy_notes, tid
 from lawful.pruning.channels.program import ChannelProgram, notes_of
 from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
 from lawful.pruning.channels.remainder import cut_program, same_program
-from lawful.pruning.channels.shrink import FixedSizes, compared, differences, shrink
+from lawful.pruning.channels.shrink import FixedSizes, compared, differences, shrink, stated_sizes
 from lawful.pruning.channels.weights import ChannelWeights, Move, RemovedChannel, read_arrays, refuse_large
 from lawful.pruning.files.hugging_face_config import how_to_load, with_caches, without_caches
-from lawful.pruning.files.onnx_sizes import stated_sizes
 from lawful.pruning.files.plain_weights import permanent
 from lawful.result import Shown
 from lawful.sources.onnx.module import OnnxModule

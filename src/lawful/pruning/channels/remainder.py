@@ -19,13 +19,11 @@ from lawful.program.domains.interpret import AbstractDomain, interpret
 from lawful.program.index_map import IndexMap, Shape
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily, Refused
-from lawful.pruning.channels.cut import KeptChannels, bias_beside, cut_tensors
+from lawful.pruning.channels.cut import KeptChannels, bias_beside, cut_rows, cut_tensors, groups_left
 from lawful.pruning.channels.fold_and_drop import Tidying
-from lawful.pruning.channels.groups import cut_rows, groups_left
 from lawful.pruning.channels.program import Operation
 from lawful.pruning.channels.reading.domain import ChannelReading
-from lawful.pruning.channels.reading.held import unwrap
-from lawful.pruning.channels.reading.values import Centred, Channels, Held
+from lawful.pruning.channels.reading.values import Centred, Channels, Held, unwrap
 from lawful.types import Floats
 
 Marks = NDArray[np.bool_]  # which entries are left; size 1 along axes along which that does not vary

@@ -1,4 +1,4 @@
-"""A module cut to the channels that are left, and that it is still the same computation."""
+"""A module cut to the channels that are left, the sizes that its ONNX nodes state, and that it computes the same."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.program.domains.evaluate import evaluate
+from lawful.program.domains.interpret import interpret
+from lawful.program.frontends.onnx import SizeStatement
 from lawful.program.frontends.torch_export import read_module as read_program
-from lawful.pruning.channels.cut import KeptChannels, cut_tensors
-from lawful.pruning.channels.groups import groups_left
+from lawful.pruning.channels.cut import KeptChannels, cut_tensors, groups_left
 from lawful.pruning.channels.program import Heads, Operation
+from lawful.pruning.channels.remainder import RemainingEntries, count_entries, mark_weights
+from lawful.sources.onnx.module import OnnxModule
 from lawful.types import Floats
 
 COMPARED, COMPARED_SINGLE = 1e-9, 1e-2  # relative difference of outputs, in float64 and in the types of a large model
@@ -164,3 +167,44 @@ def _outputs(value: Any) -> list[torch.Tensor]:
         return [value]
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
     return [tensor for part in parts for tensor in _outputs(part)]
+
+
+Sizes = tuple[int, ...]
+
+
+def stated_sizes(module: OnnxModule, state: KeptChannels, examples: Sequence[torch.Tensor]) -> dict[str, Sizes]:
+    """What the nodes of a file must state for the channels that are left, by their first outputs."""
+    masks = {module.names[path]: mask for path, mask in mark_weights(state).items() if path in module.names}
+    if all(bool(mask.all()) for mask in masks.values()):
+        return {}
+    program, statements = module.statements(examples)
+    left = interpret(program, RemainingEntries(masks))
+    found: dict[str, Sizes] = {}
+    for each in statements:
+        before, after = (count_entries(left[node], node.shape) for node in (each.source, each.results[0]))
+        parts = [count_entries(left[node], node.shape) for node in each.results]
+        if all(size == node.shape for size, node in zip(parts, each.results, strict=True)):
+            continue
+        if each.axis is None:
+            found[each.name] = _reshaped(each, before, after)
+        else:
+            found[each.name] = tuple(size[each.axis] for size in parts)
+    return found
+
+
+def _reshaped(statement: SizeStatement, below: Sizes, above: Sizes) -> Sizes:
+    """The sizes of a result: 0 where one is passed on, −1 where one is worked out."""
+    before, after = statement.source.shape, statement.results[0].shape
+    stated = statement.written
+    given = [None] * len(after) if stated is None or len(stated) != len(after) else stated
+    found: list[int] = []
+    for at, size in enumerate(given):
+        passed = before[at : at + 1] == after[at : at + 1] and below[at] == above[at]
+        if size is None:
+            found.append(0 if passed else -1 if after[at] == above[at] else above[at])
+        else:
+            kept = size == -1 or (passed if size == 0 else after[at] == above[at])
+            found.append(size if kept else above[at])
+    if found.count(-1) > 1:
+        raise Unsupported("several sizes of a result depend on the input")
+    return tuple(found)

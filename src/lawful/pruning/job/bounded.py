@@ -8,7 +8,6 @@ layers: on a box, or around each sample. What no graph is (attention) or is too 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -23,25 +22,13 @@ from lawful.bounds.layers import Layer, layers_of
 from lawful.bounds.pair import UNIT, Layered, Matching, NetworkPair, align
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
-from lawful.network.digest import digest, with_layers
 from lawful.pruning.channels.prune import ChannelPruning
+from lawful.pruning.job.case import JobSamples, PruningCase, SiteSize, Tick, read_case, split_samples
 from lawful.pruning.job.evidence import HeldOutAgreement, agree
-from lawful.pruning.job.job import (
-    CALIBRATION,
-    JobSamples,
-    PruningCase,
-    SiteSize,
-    Tick,
-    count_sizes,
-    new_weights,
-    order_units,
-    read_case,
-    split_samples,
-)
 from lawful.pruning.job.score import Removal
 from lawful.pruning.job.subject import ModuleSubject
-from lawful.pruning.job.target import Target
 from lawful.pruning.neurons.bounds import boxes_near
+from lawful.pruning.neurons.evidence import near_certificate
 from lawful.result import Shown
 from lawful.sources.modules.convert import from_module
 from lawful.types import Floats
@@ -104,23 +91,20 @@ def prune_within(
     if around is not None and not (around >= 0 and np.isfinite(around)):
         raise LawfulError(f"a distance from samples is a number from 0 on, not {around}")
     every = samples
-    rest, _, outside = split_samples(samples, None, Target("params", 1.0), False, seed)
-    case = read_case(subject, rest)
-    fitting = rest.take(slice(0, CALIBRATION))
-    order = order_units(case, fitting, "params", "replaced", 0.0, None, seed, tick) if case.sites.units else []
+    rest, _, outside = split_samples(samples, None, seed, chooses=False)
+    case = read_case(subject, rest, tick=tick)
+    order = case.order_units("params", seed=seed) if case.sites.units else []
     out = case.network.outputs(every.x)
     if out.dim() != 2:
         raise Unsupported(f"bounds are for one row of outputs a sample, and these have size {tuple(out.shape[1:])}")
     width = (out.amax(0) - out.amin(0)).double().numpy() if relative else np.ones(out.shape[1])
     allowed = tolerance * width
     if box is None and around is None:
-        return _statistical(case, order, allowed, fitting, outside, tick)
-    return _certified(case, order, allowed, fitting, every, box, around, tick)
+        return _statistical(case, order, allowed, outside)
+    return _certified(case, order, allowed, every, box, around)
 
 
-def _statistical(
-    case: PruningCase, order: list[Removal], allowed: Floats, fitting: JobSamples, outside: JobSamples, tick: Tick
-) -> BoundedPruning:
+def _statistical(case: PruningCase, order: list[Removal], allowed: Floats, outside: JobSamples) -> BoundedPruning:
     """As many units as half of the held-out samples allow; the other half states what holds."""
     half = len(outside) // 2
     choosing, stating = outside.take(slice(0, half)), outside.take(slice(half, None))
@@ -128,18 +112,18 @@ def _statistical(
         raise LawfulError("too few samples to choose a size on some and to measure it on others")
 
     def fits(gone: Collection[int]) -> bool:
-        changed = case.network.with_tensors(new_weights(case, gone, fitting, True, tick))
+        changed = case.network.with_tensors(case.new_weights(gone))
         gaps = (changed.outputs(choosing.x) - case.network.outputs(choosing.x)).abs().double().numpy()
         return bool((np.quantile(gaps, 0.99, axis=0) <= allowed).all())
 
     count = _most(order, fits)
     gone = [removal.unit for removal in order[:count]]
-    tensors = new_weights(case, gone, fitting, True, tick) if gone else {}
+    tensors = case.new_weights(gone) if gone else {}
     seen = agree(case.network.outputs(stating.x), case.network.with_tensors(tensors).outputs(stating.x), stating.labels)
     pruned, small = case.subject.cut(tensors, case.size)
     return BoundedPruning(
         "statistical" if gone else "exact", tuple(allowed.tolist()), None, _module_pruning(pruned),
-        count_sizes(case, gone), seen, notes=_notes(case, gone, pruned), example=_example(small, case),
+        case.count_sizes(gone), seen, notes=_notes(case, gone, pruned), example=_example(small, case),
     )  # fmt: skip
 
 
@@ -147,11 +131,9 @@ def _certified(
     case: PruningCase,
     order: list[Removal],
     allowed: Floats,
-    fitting: JobSamples,
     every: JobSamples,
     box: Boxes | None,
     around: float | None,
-    tick: Tick,
 ) -> BoundedPruning:
     subject = case.subject
     if not isinstance(subject, ModuleSubject):
@@ -165,9 +147,9 @@ def _certified(
     ours = layers_of(first)
 
     def bounds_for(gone: Collection[int], boxes: int) -> tuple[Floats, Mlp | Dag, dict[str, torch.Tensor]]:
-        tensors = new_weights(case, gone, fitting, True, tick) if gone else {}
+        tensors = case.new_weights(gone) if gone else {}
         second = written_out(subject, tensors, case.size)
-        tick(f"{len(gone)} units, bounding {min(boxes, len(low))} boxes")
+        case.tick(f"{len(gone)} units, bounding {min(boxes, len(low))} boxes")
         pair = beside(ours, layers_of(second))
         return bound_boxes(pair, low[:boxes], high[:boxes]) * (1 + ROOM), second, tensors
 
@@ -186,7 +168,7 @@ def _certified(
     return BoundedPruning(
         "certified" if gone else "exact", tuple(allowed.tolist()), tuple((stated if gone else 0 * allowed).tolist()),
         _module_pruning(pruned),
-        count_sizes(case, gone), None, around, flat if around is not None else None,
+        case.count_sizes(gone), None, around, flat if around is not None else None,
         box, _notes(case, gone, pruned), (first, second),
         _example(small, case),
     )  # fmt: skip
@@ -226,13 +208,8 @@ def boxes_of(samples: Floats, box: Boxes | None, around: float | None) -> Boxes:
 
 def written_out(subject: ModuleSubject, tensors: Mapping[str, torch.Tensor], size: tuple[int, ...]) -> Mlp | Dag:
     """The graph of scalar weights of a module with some weights replaced, each rounded to the type it is stored in."""
-    changed = copy.deepcopy(subject.module)
-    held = {**dict(changed.named_parameters()), **dict(changed.named_buffers())}
-    with torch.no_grad():
-        for name, tensor in tensors.items():
-            held[name].copy_(tensor.reshape(held[name].shape))
     # A stride may pass pixels by: both graphs lose the same neurons that nobody reads, for edges of weight 0 are edges.
-    return from_module(changed, size, drop_useless=True)
+    return from_module(subject.with_numbers(tensors), size, drop_useless=True)
 
 
 def beside(first: tuple[Layer, ...], second: tuple[Layer, ...]) -> NetworkPair:
@@ -281,26 +258,9 @@ def certificate(found: BoundedPruning) -> dict[str, Any]:
             raise LawfulError("the bound on the box was not proved again in the time allowed: no certificate")
         return distance_certificate(measured, *found.graphs)
     low, high = boxes_near(found.near, found.around, found.box)
-    low, high = low.min(axis=0), high.max(axis=0)
-    layers = [layers_of(each) for each in found.graphs]
-    return {
-        "kind": "distance",
-        "version": 1,
-        "about": [digest(each) for each in found.graphs],
-        "networks": [with_layers(each) for each in found.graphs],
-        "box": [[str(Fraction(float(end))) for end in side] for side in zip(low, high, strict=True)],
-        "outputs": list(range(len(found.bounds))),
-        "norm": "inf",
-        "upper": str(Fraction(max(found.bounds))),
-        "lower": None,
-        "matching": [
-            {"first": each.first.tolist(), "second": each.second.tolist(), "scale": each.scale.tolist()}
-            for each in beside(layers[0], layers[1]).matches
-        ],
-        "tree": [],
-        "spectral": None,
-        "near": {"samples": found.near.tolist(), "radius": str(Fraction(found.around))},
-    }
+    pair = beside(*(layers_of(each) for each in found.graphs))
+    box = low.min(axis=0), high.max(axis=0)
+    return near_certificate(found.graphs, pair, found.bounds, box, found.near, found.around)
 
 
 def _module_pruning(found: Any) -> ChannelPruning:

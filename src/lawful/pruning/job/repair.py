@@ -6,20 +6,24 @@ also absorbs the errors of those before it. The ridge is on the *change*: where 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from lawful.program.program import Node
 from lawful.pruning.channels.weights import ChannelWeights
 from lawful.pruning.job.network import RunnableProgram
 from lawful.pruning.job.statistics import unfold, with_one, written
-from lawful.pruning.job.units import Reader, Sites, data_operand
+from lawful.pruning.job.units import Sites, data_operand
 from lawful.types import Floats
 
 RIDGE = 1e-3  # of the mean second moment: what the comparison in the docs was run with; no other was tried
 BIAS_RIDGE = 1e-6  # a bias should follow the mean freely
+NodePairs = Sequence[tuple[Node, Node]]  # the uses of a layer, in the network before and after
 
 
 def silence(state: ChannelWeights, sites: Sites, gone: Collection[int]) -> dict[str, Floats]:
@@ -51,23 +55,55 @@ def repair(
 ) -> dict[str, torch.Tensor]:
     """The weights, biases and means that change, as the network stores them."""
     arrays = silence(state, sites, gone)
-    new = {weight: stored(state, weight, array) for weight, array in arrays.items()}
+    left = {weight: np.ones(array.shape[1], dtype=bool) for weight, array in arrays.items()}
+    for number in gone:
+        for weight, places in sites.units[number].places.items():
+            left[weight][list(places)] = False
+    pairs = {weight: [(node, node) for node in sites.readers[weight].nodes] for weight in arrays}
+    return _refit(network, network, state, arrays, left, pairs, x, ridge, tick)
+
+
+def repair_shortened(
+    network: RunnableProgram,
+    shorter: RunnableProgram,
+    state: ChannelWeights,
+    pairs: Mapping[str, NodePairs],
+    x: Floats,
+    *,
+    tick: Callable[[str], None] = lambda said: None,
+) -> dict[str, torch.Tensor]:
+    """The same where a block left: layers behind it, beside themselves in the whole network, take over what it said."""
+    arrays = {weight: np.array(state.arrays[weight], dtype=np.float64) for weight in pairs}
+    left = {weight: np.ones(array.shape[1], dtype=bool) for weight, array in arrays.items()}
+    return _refit(network, shorter, state, arrays, left, pairs, x, RIDGE, tick)
+
+
+def _refit(
+    network: RunnableProgram,
+    smaller: RunnableProgram,
+    state: ChannelWeights,
+    arrays: dict[str, Floats],
+    left: Mapping[str, NDArray[np.bool_]],
+    pairs: Mapping[str, NodePairs],
+    x: Floats,
+    ridge: float,
+    tick: Callable[[str], None],
+) -> dict[str, torch.Tensor]:
+    """Layer by layer, least squares over the columns that are `left`; `pairs` are a layer's uses in both networks."""
+    new = {weight: stored(state, weight, array) for weight, array in arrays.items() if not left[weight].all()}
     shifts = _shifts(state)
-    place = {node: number for number, node in enumerate(network.program.as_run())}
-    readers = sorted((sites.readers[weight] for weight in arrays), key=lambda each: place[each.nodes[0]])
-    for count, reader in enumerate(readers, 1):
-        tick(f"layer {count} of {len(readers)}")
-        changed = network.with_tensors(new)
-        weight, shift = reader.weight, shifts.get(reader.weight)
-        left = np.ones(arrays[weight].shape[1], dtype=bool)
-        for number in gone:
-            left[list(sites.units[number].places.get(weight, ()))] = False
-        columns = torch.as_tensor(np.repeat(left, reader.taps))
-        change = _solve(network, changed, reader, columns, x, ridge, has_bias=shift is not None)
-        whole = torch.zeros(len(arrays[weight]), len(columns), dtype=torch.float64)
+    place = {node: number for number, node in enumerate(smaller.program.as_run())}
+    for count, weight in enumerate(sorted(pairs, key=lambda each: place[pairs[each][0][1]]), 1):
+        tick(f"layer {count} of {len(pairs)}")
+        changed, shift, array = smaller.with_tensors(new), shifts.get(weight), arrays[weight]
+        columns = torch.as_tensor(np.repeat(left[weight], math.prod(array.shape[2:])))
+        change = _solve(network, changed, pairs[weight], columns, x, ridge, has_bias=shift is not None)
+        if not bool(change.any()):  # a layer before all that left
+            continue
+        whole = torch.zeros(len(array), len(columns), dtype=torch.float64)
         whole[:, columns] = change[:, :-1]
-        arrays[weight] = arrays[weight] + whole.reshape(arrays[weight].shape).numpy()
-        arrays[weight][:, ~left] = 0.0
+        arrays[weight] = array + whole.reshape(array.shape).numpy()
+        arrays[weight][:, ~left[weight]] = 0.0
         new[weight] = stored(state, weight, arrays[weight])
         if shift is not None:
             name, sign = shift
@@ -97,7 +133,7 @@ def _shifts(state: ChannelWeights) -> dict[str, tuple[str, float]]:
 def _solve(
     network: RunnableProgram,
     changed: RunnableProgram,
-    reader: Reader,
+    pairs: NodePairs,
     columns: torch.Tensor,
     x: Floats,
     ridge: float,
@@ -111,12 +147,11 @@ def _solve(
     keep = torch.cat([columns, torch.ones(1, dtype=torch.bool)])
     for rows, given in network.batches(x):
         count = rows.stop - rows.start
-        for node in reader.nodes:
-            inside = data_operand(node)
-            (target,) = network.values(given, [node])
-            features, now = changed.values(given, [inside, node])
-            f = with_one(unfold(node, features))[:, keep]
-            gap = written(node, target - now).double()
+        for first, second in pairs:
+            (target,) = network.values(given, [first])
+            features, now = changed.values(given, [data_operand(second), second])
+            f = with_one(unfold(second, features))[:, keep]
+            gap = written(second, target - now).double()
             if count < len(given):  # what fills the last batch counts for nothing
                 f, gap = _first(f, count, len(given)), _first(gap, count, len(given))
             moments += f.T @ f

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -22,7 +23,10 @@ from lawful.pruning.files.exported_module import graph_bytes
 from lawful.pruning.files.hugging_face_config import without_caches
 from lawful.pruning.files.onnx_channels import OnnxPruning, prune_onnx
 from lawful.pruning.files.plain_weights import permanent
-from lawful.pruning.job.latency import runtime_latency, torch_latency
+from lawful.types import Floats
+
+# Time is the least of so many runs, or of those in so many seconds, on one thread.
+RUNS, SECONDS = 60, 0.5
 
 
 class Subject(Protocol):
@@ -62,19 +66,27 @@ class ModuleSubject:
         kind = next((each.dtype for each in self.module.parameters() if each.is_floating_point()), torch.float32)
         return torch.zeros((batch, *size), dtype=kind)
 
+    def batch(self, x: Floats) -> torch.Tensor:
+        """Samples as it takes them."""
+        return torch.as_tensor(x).to(self.example((1,), 1).dtype)
+
     def read(self, size: tuple[int, ...], batch: int) -> Program:
         """As exact pruning reads it, so that both know the same channels."""
         return read_program_of(self.module, [self.example(size, batch)])
 
-    def cut(self, tensors: Mapping[str, torch.Tensor], size: tuple[int, ...]) -> tuple[ChannelPruning, ModuleSubject]:
-        """A copy with new weights, without what is silent in it."""
+    @torch.no_grad()
+    def with_numbers(self, tensors: Mapping[str, torch.Tensor]) -> nn.Module:
+        """A copy of the module in which some tensors are others, each rounded to the type that it is stored in."""
         changed = copy.deepcopy(self.module)
         held = {**dict(changed.named_parameters()), **dict(changed.named_buffers())}
-        with torch.no_grad():
-            for name, tensor in tensors.items():
-                held[name].copy_(tensor.reshape(held[name].shape))
+        for name, tensor in tensors.items():
+            held[name].copy_(tensor.reshape(held[name].shape))
+        return changed
+
+    def cut(self, tensors: Mapping[str, torch.Tensor], size: tuple[int, ...]) -> tuple[ChannelPruning, ModuleSubject]:
+        """A copy with new weights, without what is silent in it."""
         example = self.example(size, 2)
-        found = prune_channels(changed, [example if self.whole else tuple(example.shape)])
+        found = prune_channels(self.with_numbers(tensors), [example if self.whole else tuple(example.shape)])
         return found, ModuleSubject(found.module.eval(), self.whole)
 
     def latency(self, given: torch.Tensor) -> dict[str, float | None]:
@@ -126,3 +138,45 @@ class OnnxSubject:
     def latency(self, given: torch.Tensor) -> dict[str, float | None]:
         """ONNX Runtime."""
         return {"ONNX Runtime": runtime_latency(self.model.SerializeToString(), [given])}
+
+
+def least(run: Callable[[], Any]) -> float:
+    """Milliseconds of the quickest of some runs: whatever else the machine does only makes them longer."""
+    run()
+    best, started = float("inf"), time.perf_counter()
+    for _ in range(RUNS):
+        begin = time.perf_counter()
+        run()
+        now = time.perf_counter()
+        best = min(best, now - begin)
+        if now - started > SECONDS:
+            break
+    return 1e3 * best
+
+
+@torch.no_grad()
+def torch_latency(module: nn.Module, examples: Sequence[torch.Tensor]) -> float:
+    """Milliseconds of one call, on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return least(lambda: module(*examples))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def runtime_latency(content: bytes, examples: Sequence[torch.Tensor]) -> float | None:
+    """The same in ONNX Runtime; None where that is not installed or refuses the file."""
+    try:
+        import onnxruntime  # type: ignore[import-untyped]
+    except ImportError:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        given = {entry.name: value.numpy() for entry, value in zip(session.get_inputs(), examples, strict=True)}
+        return least(lambda: session.run(None, given))
+    except Exception:  # whatever the runtime raises: its kinds of errors have no common base
+        return None

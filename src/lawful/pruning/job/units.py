@@ -65,18 +65,22 @@ class Sites:
     notes: tuple[str, ...] = ()
 
 
-def find_sites(reading: ChannelReading, state: ChannelWeights, *, heads_stay: bool = False) -> Sites:
-    """The units of a program whose readers are Linear layers and plain convolutions."""
-    program = reading.program
+def find_readers(reading: ChannelReading, state: ChannelWeights) -> dict[str, Reader]:
+    """The Linear layers and plain convolutions of a program, by their weights: those that least squares can refit."""
     nodes = {reading.name(node): node for node in reading.source.nodes if node.family is OperatorFamily.CONTRACTION}
     readers: dict[str, Reader] = {}
-    refused: set[str] = set()
     for weight, uses in state.uses.items():
         at = tuple(nodes[each.name] for each in uses if each.name in nodes)
         if uses[0].groups == 1 and len(at) == len(uses) and all(map(can_unfold, at)):
             readers[weight] = Reader(uses[0], at, math.prod(state.arrays[weight].shape[2:]))
-        else:
-            refused.add(weight)
+    return readers
+
+
+def find_sites(reading: ChannelReading, state: ChannelWeights, *, heads_stay: bool = False) -> Sites:
+    """The units of a program whose readers are Linear layers and plain convolutions."""
+    program = reading.program
+    readers = find_readers(reading, state)
+    refused = state.uses.keys() - readers.keys()
     grouped = {
         int(cell) for each in program.operations if each.groups > 1
         for name in (each.name, each.sources[0]) for cell in program.spots[name].cells
@@ -175,10 +179,11 @@ def _data_place(node: Node) -> int:
 
 def count_macs(program: Program) -> int:
     """Multiplications of all contractions, for the batch that the program was read with."""
-    return sum(_macs(node) for node in program.nodes if node.family is OperatorFamily.CONTRACTION)
+    return sum(layer_macs(node) for node in program.nodes if node.family is OperatorFamily.CONTRACTION)
 
 
-def _macs(node: Node) -> int:
+def layer_macs(node: Node) -> int:
+    """Multiplications of one contraction."""
     if "spec" in node.attributes:
         sizes: dict[str, int] = {}
         for letters, each in zip(node["spec"].split("->")[0].split(","), node.inputs, strict=True):
@@ -212,7 +217,7 @@ class Costs:
             columns = program.spots[operation.sources[0]].cells if layer else rows[:0]
             if kind == "flops":
                 if operation.name in nodes and operation.tensors:
-                    self._count(operation.name, float(_macs(nodes[operation.name])), rows, columns)
+                    self._count(operation.name, float(layer_macs(nodes[operation.name])), rows, columns)
                 continue
             for role, tensor in operation.tensors.items():
                 if tensor in trained and tensor not in counted:

@@ -2,12 +2,12 @@
 
 Steps that are exact, or bounded by intervals, are replayed (`certificate`). What goes further rests on linear
 relaxations of both networks together: its certificate is that of their distance on the box, which the verifier bounds
-anew with lines of its own.
+anew with lines of its own. A result that is stored in fewer bits is one more stage, which removes nothing and rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -17,13 +17,18 @@ import numpy as np
 from lawful.bounds.certificate import certificate as distance_certificate
 from lawful.bounds.distance import distance
 from lawful.bounds.layers import layers_of
-from lawful.bounds.pair import align
+from lawful.bounds.pair import NetworkPair, align
 from lawful.errors import LawfulError
+from lawful.network import Dag, Mlp
 from lawful.network.digest import digest, with_layers
+from lawful.network.reading import carrying
+from lawful.pruning.neurons.bounds import defect_bound, make_box
 from lawful.pruning.neurons.certificate import certificate
-from lawful.pruning.neurons.prune import Pruning, prune
-from lawful.pruning.neurons.storage_rounding import stored
+from lawful.pruning.neurons.prune import UNIT_BOX, Pruning, Stage, prune
+from lawful.pruning.neurons.rules import rounding_defects
+from lawful.sources.files import stored_as
 from lawful.sources.opening import Source, open_graph
+from lawful.types import Floats
 
 ROOM = 2.0**-16  # relative: the two networks are bounded as a whole, not step by step
 
@@ -83,28 +88,71 @@ def prune_with_certificate(
 
 
 def _near_samples(found: Pruning) -> tuple[Pruning, dict[str, Any]]:
-    """The certificate of a bound around samples: both networks, and every sample with how far from it."""
     if found.box is None or found.near is None or found.around is None:
         raise AssertionError("a bound around samples has samples")
     stated = tuple(float(np.nextafter(each * (1 + ROOM), np.inf)) for each in found.bounds)
-    low, high = found.box
-    shape = [layers_of(each) for each in (found.original, found.network)]
-    proof = {
+    networks = found.original, found.network
+    pair = align(*(layers_of(each) for each in networks))
+    return replace(found, compared=stated), near_certificate(
+        networks, pair, stated, found.box, found.near, found.around
+    )
+
+
+def near_certificate(
+    networks: tuple[Mlp | Dag, Mlp | Dag],
+    pair: NetworkPair,
+    bounds: Sequence[float],
+    box: tuple[Floats, Floats],
+    samples: Floats,
+    radius: float,
+) -> dict[str, Any]:
+    """Evidence of bounds around samples, of the kind `distance`: both networks, every sample, how far from it."""
+    return {
         "kind": "distance",
         "version": 1,
-        "about": [digest(each) for each in (found.original, found.network)],
-        "networks": [with_layers(each) for each in (found.original, found.network)],
-        "box": [[str(Fraction(float(end))) for end in side] for side in zip(low, high, strict=True)],
-        "outputs": list(range(len(stated))),
+        "about": [digest(each) for each in networks],
+        "networks": [with_layers(each) for each in networks],
+        "box": [[str(Fraction(float(end))) for end in side] for side in zip(*box, strict=True)],
+        "outputs": list(range(len(bounds))),
         "norm": "inf",
-        "upper": str(Fraction(max(stated))),
+        "upper": str(Fraction(max(bounds))),
         "lower": None,
         "matching": [
             {"first": each.first.tolist(), "second": each.second.tolist(), "scale": each.scale.tolist()}
-            for each in align(*shape).matches
+            for each in pair.matches
         ],
         "tree": [],
         "spectral": None,
-        "near": {"samples": found.near.tolist(), "radius": str(Fraction(found.around))},
+        "near": {"samples": samples.tolist(), "radius": str(Fraction(radius))},
     }
-    return replace(found, compared=stated), proof
+
+
+def stored(pruning: Pruning, dtype: str | None) -> Pruning:
+    """The same with the numbers that a file of this type gives back, so that its certificate is about that file.
+
+    >>> from lawful.network import Mlp
+    >>> from lawful.pruning.neurons.prune import prune
+    >>> found = prune(Mlp([[[1.0], [3.0]], [[0.1, 0.2]]], [[0.0, 0.0], [0.0]]))
+    >>> half = stored(found, "float16")
+    >>> half.network.weights[1], 0 < half.rounding < 1e-3
+    (array([[0.70019531]]), True)
+    """
+    if dtype is None:
+        return pruning
+    before = pruning.stages[-1].after if pruning.stages else pruning.original.to_dag()
+    after = before.with_theta(stored_as(before.theta, dtype))
+    changed = np.flatnonzero(after.theta != before.theta)
+    if not len(changed):
+        return pruning
+    errors = {
+        before.edge_name(int(edge)): Fraction(after.theta[edge]) - Fraction(before.theta[edge]) for edge in changed
+    }
+    box = make_box(before, UNIT_BOX) if pruning.box is None else pruning.box
+    rounding = defect_bound(after, rounding_defects(before, after, errors, box))
+    small = pruning.network.with_theta(stored_as(pruning.network.theta, dtype))
+    compared = pruning.compared
+    if compared is not None:
+        compared = tuple(float(np.nextafter(each + rounding, np.inf)) for each in compared)
+    stage = Stage("stored", before, after, {}, 0.0, rounding)
+    network = carrying(small, pruning.network.reading)
+    return replace(pruning, network=network, stages=(*pruning.stages, stage), compared=compared)

@@ -20,7 +20,7 @@ from lawful.network.reading import carrying
 from lawful.pruning.neurons import approximate_rules, linear
 from lawful.pruning.neurons import rules as rules
 from lawful.pruning.neurons.bounds import Box, PruningRegion, box_of_samples, defect_bound, make_box
-from lawful.pruning.neurons.rebuild import rebuilt, rounding_defects
+from lawful.pruning.neurons.rules import rebuilt, rounding_defects
 from lawful.pruning.neurons.surrogates import Clock, Search, near_samples, samples
 from lawful.pruning.removable.dependent_neurons import Decided, take_out
 from lawful.result import Shown

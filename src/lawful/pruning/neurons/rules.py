@@ -1,7 +1,8 @@
 """The rules of lossless pruning: which neurons are redundant, why, and which weights absorb them.
 
 Weights that change are exact fractions. Rules look at nonzero weights only and never trust a rounded number: ranges
-are certified, proportional rows are proportional as rational numbers, and a sum counts as zero if it is zero.
+are certified, proportional rows are proportional as rational numbers, and a sum counts as zero if it is zero. The
+network after a change has its folded weights rounded once, with the exact error of each.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.network import Dag
+from lawful.network import Dag, Role, useful_dag
 from lawful.network.topology import reachable
-from lawful.pruning.neurons.bounds import PruningRegion
+from lawful.pruning.neurons.bounds import Box, PruningRegion, ranges
+from lawful.types import Floats
 
 Weights = dict[tuple[str, str], Fraction]
 BIAS = ""  # stands for the constant node, which a network without biases does not have yet
@@ -174,3 +176,49 @@ def exact_ratio(dag: Dag, edges: EdgeTable, node: int, twin: int) -> Fraction | 
     first = next(iter(mine))
     factor = mine[first] / theirs[first]
     return factor if all(value == factor * theirs[tail] for tail, value in mine.items()) else None
+
+
+def rebuilt(dag: Dag, change: Change) -> tuple[Dag, dict[tuple[str, str], Fraction]]:
+    """The network after a change, its new weights rounded to float64, and the exact error of each rounding."""
+    names, roles, slopes = list(dag.names), list(dag.roles), list(dag.slopes)
+    if BIAS in {tail for tail, _ in change.weights} and dag.constant is None:
+        names.append(free_name(dag))
+        roles.append(Role.CONSTANT)
+        slopes.append(1.0)
+    bias = next((name for name, role in zip(names, roles, strict=True) if role == Role.CONSTANT), "")
+    number = {name: place for place, name in enumerate(names)}
+    weights = {(bias if tail == BIAS else tail, head): value for (tail, head), value in change.weights.items()}
+    rounded = {ends: float(value) for ends, value in weights.items()}
+    errors = {ends: Fraction(rounded[ends]) - value for ends, value in weights.items() if rounded[ends] != value}
+    theta = dag.theta.copy()
+    added = dict(rounded)
+    touched = {number[tail] for tail, _ in rounded}
+    for edge in np.flatnonzero(np.isin(dag.tails, list(touched))):
+        ends = dag.edge_name(int(edge))
+        if ends in rounded:
+            theta[edge] = added.pop(ends)
+    keep = np.ones(len(names), dtype=bool)
+    keep[[dag.index[name] for name in change.removed]] = False
+    tails = np.concatenate([dag.tails, np.array([number[tail] for tail, _ in added], dtype=np.intp)])
+    heads = np.concatenate([dag.heads, np.array([number[head] for _, head in added], dtype=np.intp)])
+    theta = np.concatenate([theta, np.array(list(added.values()))])
+    edges = keep[tails] & keep[heads]
+    place = np.cumsum(keep) - 1
+    after = useful_dag(
+        [name for name, kept in zip(names, keep, strict=True) if kept], np.array(roles)[keep],
+        place[tails[edges]], place[heads[edges]], theta[edges], np.array(slopes)[keep],
+    )  # fmt: skip
+    return after, errors
+
+
+def rounding_defects(before: Dag, after: Dag, errors: Mapping[tuple[str, str], Fraction], region: Box) -> Floats:
+    """Per node of `after`, the error of its sum when every new weight is off by its rounding error."""
+    defects = np.zeros(len(after.names))
+    if errors:
+        low, high = ranges(before, region)
+        size = np.maximum(np.abs(low), np.abs(high))
+        for (tail, head), error in errors.items():
+            if tail in after.index and head in after.index:
+                value = size[before.index[tail]] if tail in before.index else 1.0
+                defects[after.index[head]] += np.nextafter(float(abs(error)), np.inf) * value
+    return defects

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from lawful.figure import Figure, Panel, Series
 from lawful.outward import at_most
-from lawful.pruning.neurons.measure import PruningMeasurement
+from lawful.pruning.neurons.measure import PruningMeasurement, SizePoint
 from lawful.pruning.neurons.prune import Pruning
-from lawful.pruning.neurons.size_curve import SizePoint
 from lawful.pruning.removable.smallest import Smallest
 from lawful.report.page.page import Action, Chip, Opening, Picture, Section, Table, render
 from lawful.report.structure.components import named

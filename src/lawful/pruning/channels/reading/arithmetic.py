@@ -8,11 +8,20 @@ import numpy as np
 
 from lawful.program.program import Node
 from lawful.program.table import OperatorFamily
-from lawful.pruning.channels.reading import attention, normalisation, pools
+from lawful.pruning.channels.reading import attention, reductions
 from lawful.pruning.channels.reading.functions import apply_function
-from lawful.pruning.channels.reading.held import number_of, vector_name
 from lawful.pruning.channels.reading.record import ChannelRecord, renumber
-from lawful.pruning.channels.reading.values import Centred, Channels, HeadScores, Held, Mixture, Total, Value
+from lawful.pruning.channels.reading.values import (
+    Centred,
+    Channels,
+    HeadScores,
+    Held,
+    Mixture,
+    Total,
+    Value,
+    number_of,
+    vector_name,
+)
 
 WITH_BIAS = ("layer", "depthwise", "norm", "scale")
 
@@ -37,7 +46,7 @@ def add(record: ChannelRecord, node: Node, x: Value, y: Value) -> Value:
         number = _shared_number(record, added)
     if number is not None:
         return apply_function(record, node, settled, "bend", "add number", (number,))
-    mean = normalisation.read_mean(added.node, settled)
+    mean = reductions.read_mean(added.node, settled)
     return record.other(node, x, y) if mean is None else Centred(settled, mean)
 
 
@@ -51,9 +60,9 @@ def multiply(record: ChannelRecord, node: Node, x: Value, y: Value) -> Value:
     if not isinstance(factor, Held):
         return _pair(record, node, "mul", x, y)
     if isinstance(term, Centred):
-        return normalisation.end_norm(record, node, term, factor) or record.other(node, x, y)
+        return reductions.end_norm(record, node, term, factor) or record.other(node, x, y)
     if isinstance(term, Total) and factor.node.op == "constant":
-        mean = pools.take_mean(record, node, term, factor.node)
+        mean = reductions.take_mean(record, node, term, factor.node)
         if mean is not None:
             return mean
     settled = None if isinstance(term, Mixture) else record.settle(term)

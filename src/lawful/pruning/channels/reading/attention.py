@@ -17,7 +17,6 @@ from lawful.errors import LawfulError
 from lawful.program.domains.evaluate import evaluate
 from lawful.program.program import Node, Program
 from lawful.pruning.channels.program import Heads
-from lawful.pruning.channels.reading.held import constant_of
 from lawful.pruning.channels.reading.record import ChannelRecord
 from lawful.pruning.channels.reading.values import (
     Attended,
@@ -31,6 +30,7 @@ from lawful.pruning.channels.reading.values import (
     Padded,
     Total,
     Value,
+    constant_of,
 )
 from lawful.types import Indices
 

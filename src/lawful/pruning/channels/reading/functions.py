@@ -10,7 +10,6 @@ import numpy as np
 from lawful.program.program import Node
 from lawful.pruning.channels.program import Arguments
 from lawful.pruning.channels.reading import attention
-from lawful.pruning.channels.reading.held import number_of
 from lawful.pruning.channels.reading.mixtures import BY_CHANNEL
 from lawful.pruning.channels.reading.record import ChannelRecord
 from lawful.pruning.channels.reading.values import (
@@ -23,6 +22,7 @@ from lawful.pruning.channels.reading.values import (
     Padded,
     Total,
     Value,
+    number_of,
 )
 
 # Names that certificates have for functions of one number, where they are not the table's own.

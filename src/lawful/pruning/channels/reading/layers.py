@@ -11,9 +11,8 @@ import numpy as np
 from lawful.program.program import Node
 from lawful.pruning.channels.program import Operation
 from lawful.pruning.channels.reading import attention
-from lawful.pruning.channels.reading.held import tensor_name
 from lawful.pruning.channels.reading.record import ChannelRecord, channels_along
-from lawful.pruning.channels.reading.values import Channels, Held, Value
+from lawful.pruning.channels.reading.values import Channels, Held, Value, tensor_name
 
 
 def contract(record: ChannelRecord, node: Node, x: Value, y: Value) -> Value:

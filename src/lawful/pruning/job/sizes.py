@@ -1,0 +1,195 @@
+"""How much is to be left, and which units leave for that: a share of a cost, of the time, or an accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+
+from lawful.errors import LawfulError, Unsupported
+from lawful.pruning.job.case import JobSamples, PruningCase
+from lawful.pruning.job.evidence import is_classifier
+from lawful.pruning.job.network import RunnableProgram
+from lawful.pruning.job.score import Removal
+from lawful.pruning.job.subject import Subject
+
+STEPS = 7  # of a bisection: sizes within 1% of the order
+TIMED = 64  # samples that repair sizes whose time is tried: the time does not depend on the numbers
+Kind = Literal["params", "flops", "latency", "accuracy"]
+NAMES: dict[str, Kind] = {
+    "params": "params", "parameters": "params", "flops": "flops", "macs": "flops", "latency": "latency",
+    "accuracy": "accuracy",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Target:
+    """How much is to be left: at most a share of the cost, or at least a share of the original's accuracy."""
+
+    kind: Kind
+    share: float
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.share:g}"
+
+    @property
+    def cost(self) -> Literal["params", "flops"]:
+        """The cost by which units are compared."""
+        return "params" if self.kind == "params" else "flops"
+
+
+def read_target(text: str) -> Target:
+    """Read `params:0.5`, `flops:40%` or `accuracy:99%`.
+
+    >>> read_target("params:50%"), read_target("macs:0.4")
+    (Target(kind='params', share=0.5), Target(kind='flops', share=0.4))
+    """
+    name, _, number = text.partition(":")
+    kind = NAMES.get(name.strip().lower())
+    try:
+        share = float(number.strip().removesuffix("%")) / (100 if number.strip().endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if kind is None or not 0 < share <= 1:
+        raise LawfulError(
+            f"a target is params:0.5, flops:40%, latency:0.7 or accuracy:99%, not {text[:40]!r}: "
+            "a share above 0, at most 1"
+        )
+    return Target(kind, share)
+
+
+class OutOfReach(LawfulError):
+    """Even the smallest network that units leave is larger or slower than the target."""
+
+
+def share_left(target: Target, whole: PruningCase, shorter: PruningCase) -> float:
+    """What share of a network that lost blocks is the target's share of the whole one; 1 where it is small enough."""
+    totals = [case.costs(target.cost).total for case in (whole, shorter)]
+    return min(1.0, target.share * totals[0] / max(totals[1], 1.0))
+
+
+def choose_units(
+    case: PruningCase,
+    order: list[Removal],
+    target: Target,
+    share: float,
+    multiple: int,
+    choosing: JobSamples,
+    whole: PruningCase,
+) -> list[int]:
+    """The units that leave, where `share` of the cost may stay; accuracy and time are those of the whole network."""
+    if target.kind in ("params", "flops"):
+        return _to_share(case, order, target.cost, share, multiple)
+    if target.kind == "accuracy":
+        if choosing.labels is None:
+            raise LawfulError("a target of accuracy needs labels: `y` in the data")
+        goal = target.share * accuracy(whole.network, choosing)
+        return _bisect(
+            case, order, multiple,
+            lambda gone: accuracy(case.network.with_tensors(case.new_weights(gone)), choosing) >= goal,
+        )  # fmt: skip
+    given = torch.as_tensor(case.fitting.x[: case.network.batch]).to(torch.float32)
+    first, quick = _first_time(whole.subject, given), replace(case, fitting=case.fitting.take(slice(0, TIMED)))
+    # a smaller network is quicker: the bisection looks for the first share that fits
+    return _bisect(
+        case, order, multiple,
+        lambda gone: _first_time(quick.cut(gone)[1], given) <= target.share * first, falling=True,
+    )  # fmt: skip
+
+
+def _bisect(
+    case: PruningCase, order: list[Removal], multiple: int, fits: Callable[[list[int]], bool], *, falling: bool = False
+) -> list[int]:
+    """The smallest network that `fits`, or (`falling`) the largest one, if fitting were monotone in the share left."""
+    low, high = order[-1].left if order else 1.0, 1.0
+    best: list[int] | None = None
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        gone = _to_share(case, order, "flops", middle, multiple)
+        good = fits(gone)
+        if good:
+            best = gone
+        if good is falling:
+            low = middle
+        else:
+            high = middle
+    if best is None:
+        if falling:
+            raise OutOfReach("no size that was tried is as quick as that")
+        return []
+    return best
+
+
+def _to_share(case: PruningCase, order: list[Removal], cost: str, share: float, multiple: int) -> list[int]:
+    """Leave by the order until a share of the cost is left, or less; then sizes in multiples.
+
+    With multiples, sites start at the next multiple above what the order leaves, and lose blocks until the target is
+    met, those first that the order would have taken first.
+    """
+    costs = case.costs(cost)
+    gone: list[int] = []
+    for removal in order:
+        if costs.now <= share * costs.total:
+            break
+        gone.append(removal.unit)
+        costs.remove(removal.unit)
+    if costs.now > share * costs.total:
+        raise OutOfReach(f"{100 * costs.now / costs.total:.0f}% are left when every site has one unit: ask for more")
+    if multiple == 1:
+        return gone
+    rank = {removal.unit: place for place, removal in enumerate(order)}
+    taken: set[int] = set()
+    blocks: list[tuple[float, int, list[int]]] = []
+    costs = case.costs(cost)
+    for number, site in enumerate(case.sites.sites):
+        leaving = sorted((unit for unit in site.units if unit in rank), key=lambda unit: rank[unit])
+        if site.heads or len(site.units) <= multiple:
+            taken.update(unit for unit in leaving if unit in set(gone) and site.heads)
+            continue
+        # the first block makes a multiple of what there was, and may be smaller
+        at, size = 0, len(site.units) % multiple or multiple
+        while at + size <= len(leaving) and len(site.units) - at - size >= multiple:
+            units = leaving[at : at + size]
+            blocks.append((float(np.mean([rank[unit] for unit in units])), number, units))
+            at, size = at + size, multiple
+    for unit in taken:
+        costs.remove(unit)
+    cut: list[tuple[int, list[int]]] = []
+    for _, number, units in sorted(blocks, key=lambda block: block[0]):
+        if costs.now <= share * costs.total:
+            break
+        cut.append((number, units))
+        for unit in units:
+            costs.remove(unit)
+    # The last block may have saved far more than was missing: sites get blocks back, the most needed first.
+    for number, units in reversed(cut[:-1]):
+        last = [block for block in cut if block[0] == number][-1]
+        if last[1] is units and costs.now + costs.regained(units) <= share * costs.total:
+            cut.remove(last)
+            costs.restore(units)
+    taken.update(unit for _, units in cut for unit in units)
+    if costs.now > share * costs.total:
+        raise OutOfReach(
+            f"sizes in multiples of {multiple} leave {100 * costs.now / costs.total:.0f}%: ask for a smaller multiple"
+        )
+    return sorted(taken, key=lambda unit: rank[unit])
+
+
+def accuracy(network: RunnableProgram, samples: JobSamples) -> float:
+    """The share of samples whose largest output is their label."""
+    out = network.outputs(samples.x)
+    if samples.labels is None or not is_classifier(out):
+        raise LawfulError("accuracy is measured on one row of scores and one label for each sample")
+    return float((out.argmax(1) == torch.as_tensor(samples.labels)).double().mean())
+
+
+def _first_time(subject: Subject, given: torch.Tensor) -> float:
+    """The time in the runtime that is there: ONNX Runtime before PyTorch."""
+    found = subject.latency(given)
+    for name in ("ONNX Runtime", "PyTorch"):
+        if found.get(name) is not None:
+            return float(found[name] or 0.0)
+    raise Unsupported("its time cannot be measured: neither PyTorch nor ONNX Runtime runs it")
