@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from lawful.conservation.closure.float_rank import rank_with_gap
+from lawful.conservation.closure.float_rank import Rank, rank_with_gap
 from lawful.conservation.closure.lie_closure import SPARE, refuse_if_too_large
 from lawful.conservation.fields.decay import homogeneous
 from lawful.conservation.fields.module_gradient import AGREEMENT, brackets, contradiction
@@ -71,9 +71,13 @@ def count_module(
     near = list(range(seed, seed + SEEDS))
     spread, most = (1.0, MOST_SEEDS) if level == "phi" else (NEXT_TO, SEEDS)
     spread = settling.spread(near) if settling is not None else spread
-    seeds = _generic(case, flow, seed, spread) if level == "phi" else near
-    structural = _structural(case, flow)
+    seeds, structural = near, _structural(case, flow)
     runs: list[BracketRun] = []
+    for number in near if level == "phi" else ():
+        runs.append(_run(case, flow, number, spread, structural, deepest=0))
+        if not _spans_all(runs[-1], structural, _states(case.size, flow)):
+            seeds, runs = _generic(case, flow, seed, spread), []
+            break
     while len(_largest(runs)) < SEEDS and len(runs) < most:
         run = _run(case, flow, seeds[len(runs)], spread, structural)
         if run.dimensions[-1] > case.size - len(run.laws) and flow == GradientFlow():
@@ -172,6 +176,15 @@ def _largest(runs: list[BracketRun]) -> list[BracketRun]:
     return [run for run in runs if run.dimensions[-1] == most]
 
 
+def _spans_all(run: BracketRun, structural: tuple[Law, ...], states: int) -> bool:
+    """Whether gradients at a point span all that the graph's laws leave free: no point is more generic then.
+
+    Other laws that hold at a point may be accidents of it: a channel that is dead there.
+    """
+    accidental = set(map(id, run.laws)) - set(map(id, structural))
+    return not run.doubt and not accidental and run.gap >= GAP and run.dimensions[-1] + len(run.laws) == states
+
+
 def _within(run: BracketRun, size: int, settling: Settling) -> BracketRun:
     """A run with more directions than its laws leave: if these are identities, the last directions are rounding."""
     most = size - len(run.laws)
@@ -217,18 +230,20 @@ def _structural(case: Probe, flow: Flow) -> tuple[Law, ...]:
         return ()
 
 
-def _run(case: Probe, flow: Flow, seed: int, spread: float, structural: tuple[Law, ...] = ()) -> BracketRun:
+def _run(
+    case: Probe, flow: Flow, seed: int, spread: float, structural: tuple[Law, ...] = (), deepest: int = DEEPEST
+) -> BracketRun:
     """One random point: close the fields under brackets until the dimension stagnates or meets the known laws."""
     state = _start(case, flow, seed, spread)
     states = len(state)
-    basis = np.zeros((0, states))
+    found: Rank | None = None
     slopes = np.zeros((0, states))
     dimensions: list[int] = []
     gaps: list[float] = []
     words: list[str] = []
     laws: list[Law] = []
     nearly = False  # whether some of the laws hold to rounding only: there are more directions than they leave
-    while len(dimensions) <= DEEPEST:
+    while len(dimensions) <= deepest:
         level, before = len(dimensions), dimensions[-1] if dimensions else 0
         rows = brackets(case, flow, state, level, states - before + SPARE, seed)
         if not dimensions and states == case.size and not isinstance(flow, Metric):
@@ -236,8 +251,7 @@ def _run(case: Probe, flow: Flow, seed: int, spread: float, structural: tuple[La
             known = conserved_laws(case.module, case.unflatten(theta), rows, structural)
             words, laws, slopes = known.words, known.laws, known.basis
         doubt = _doubt(case, flow, state, level, seed, rows, slopes)
-        found = rank_with_gap(np.concatenate([basis, rows]))
-        basis = found.basis
+        found = rank_with_gap(rows if found is None else np.concatenate([found.basis, rows]))
         dimensions.append(found.rank)
         gaps.append(found.gap)
         if doubt:
