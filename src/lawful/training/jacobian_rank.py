@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,31 +33,34 @@ def _chain_rank(joints: Sequence[tuple[Joint, torch.Tensor]]) -> int:
     units = sum(joint.units for joint, _ in joints)
     if all(bool((into > 0).all()) for _, into in joints):
         return units
-    rows, columns, start, before = [], [], 1, None  # node 0 is the inputs, outputs and constant, glued together
+    rows, columns, start = [], [], 1  # node 0 is the inputs, outputs and constant, glued together
     for number, (joint, _) in enumerate(joints):
-        weight = _array(joint.below.weight).reshape(joint.units, -1) != 0
+        weight = _nonzero(joint.below.weight).reshape(joint.units, -1)
         here = start + np.arange(joint.units)
-        if before is None:
+        if number == 0:
             linked = np.flatnonzero(weight.any(axis=1))
             rows.append(here[linked])
             columns.append(np.zeros(len(linked), dtype=np.intp))
         else:
-            unit, other = np.nonzero(weight.reshape(joint.units, len(before), -1).any(axis=2))
+            below = joints[number - 1][0]
+            entries = weight.reshape(joint.units, len(below.columns), -1)
+            unit, column = np.nonzero(entries.any(axis=2))
             rows.append(here[unit])
-            columns.append(before[other])
+            columns.append(start - below.units + below.columns[column])
         if joint.below.bias is not None:
-            linked = np.flatnonzero(_array(joint.below.bias))
+            linked = np.flatnonzero(_nonzero(joint.below.bias))
             rows.append(here[linked])
             columns.append(np.zeros(len(linked), dtype=np.intp))
         if number == len(joints) - 1:
-            reads = _array(joint.above.weight).reshape(len(_array(joint.above.weight)), joint.units, -1)
-            linked = np.flatnonzero((reads != 0).any(axis=(0, 2)))
+            weights = _nonzero(joint.above.weight)
+            read = weights.reshape(len(weights), len(joint.columns), -1).any(axis=(0, 2))
+            linked = np.unique(joint.columns[read])
             rows.append(here[linked])
             columns.append(np.zeros(len(linked), dtype=np.intp))
-        start, before = start + joint.units, here
+        start += joint.units
     left, right = np.concatenate(rows), np.concatenate(columns)
     return units - len(groups_cut_off(units, left, right))
 
 
-def _array(tensor: Any) -> NDArray[Any]:
-    return np.asarray(tensor.detach().cpu())
+def _nonzero(tensor: torch.Tensor) -> NDArray[np.bool_]:
+    return np.asarray((tensor.detach() != 0).cpu())  # NumPy has no bfloat16

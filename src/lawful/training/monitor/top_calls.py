@@ -45,6 +45,10 @@ class TopCalls:
             hook = self._leave(name)
             self._hooks.append(part.register_forward_hook(hook, with_kwargs=True, always_call=True))
 
+    def __deepcopy__(self, _: Any) -> TopCalls:
+        """Itself: copies of a model share its hooks, and a copy of these would hold the whole monitor."""
+        return self
+
     @property
     def compiled(self) -> bool:
         """Whether a part ran inside `torch.compile`."""
