@@ -16,8 +16,7 @@ from lawful.conservation.fields.decay import homogeneous
 from lawful.conservation.fields.module_gradient import AGREEMENT, brackets, contradiction
 from lawful.conservation.fields.momentum_and_metric import Flow
 from lawful.conservation.known.law import Law, LawFamily
-from lawful.conservation.known.module_laws import conserved_laws
-from lawful.conservation.known.square_laws import square_laws
+from lawful.conservation.known.module_laws import conserved_laws, square_laws
 from lawful.conservation.known.structural import read_symmetries, structural_laws
 from lawful.conservation.law_count import LawCount
 from lawful.conservation.programs.module_function import Probe, probe
@@ -103,7 +102,7 @@ def count_module(
         case.size, states, dimensions, LawFamily(tuple(laws), case.size), len(laws),
         "undecided" if reason else "numerical", level, flow, loss, arithmetic="float64", gap=gap, reason=reason,
         words=tuple(words), mode=mode if case.has_modes else None,
-        claim="somewhere", places=places(case), assumed=case.assumed,
+        claim="somewhere", places=case.places, assumed=case.assumed,
     )  # fmt: skip
     if flow != GradientFlow():
         return count
@@ -127,11 +126,6 @@ def _further(case: Probe, count: LawCount, settling: Settling, seen: list[int]) 
             if len(count.known) == count.laws:
                 break
     return count
-
-
-def places(case: Probe) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The names and shapes of the trainable parameters."""
-    return tuple((name, tuple(shape)) for name, shape in zip(case.names, case.shapes, strict=True))
 
 
 def _at_least(case: Probe, level: str, loss: str) -> LawCount:
@@ -248,7 +242,7 @@ def _run(
         rows = brackets(case, flow, state, level, states - before + SPARE, seed)
         if not dimensions and states == case.size and not isinstance(flow, Metric):
             theta = state[: case.size]
-            known = conserved_laws(case.module, case.unflatten(theta), rows, structural)
+            known = conserved_laws(case.unflatten(theta), rows, structural)
             words, laws, slopes = known.words, known.laws, known.basis
         doubt = _doubt(case, flow, state, level, seed, rows, slopes)
         found = rank_with_gap(rows if found is None else np.concatenate([found.basis, rows]))
@@ -286,4 +280,5 @@ def module_laws(module: torch.nn.Module, input_shape: tuple[int, ...] | None = N
     case = probe(module, input_shape)
     theta = case.theta(seed, 1.0)
     rows = brackets(case, GradientFlow(), theta, 0, case.size + SPARE, seed)
-    return LawFamily(tuple(conserved_laws(case.module, case.unflatten(theta), rows).laws), case.size)
+    structural = _structural(case, GradientFlow())
+    return LawFamily(tuple(conserved_laws(case.unflatten(theta), rows, structural).laws), case.size)

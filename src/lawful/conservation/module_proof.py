@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from lawful.conservation.closure.polynomial_pieces import independent_modulo, is_polynomial
 from lawful.conservation.closure.program_brackets import Sampled
-from lawful.conservation.programs.lowering import lower
-from lawful.conservation.programs.module_function import MIXED, Probe
-from lawful.conservation.rank_proof import RankProof
+from lawful.conservation.law_count import RankProof
+from lawful.conservation.programs.module_function import MIXED, Probe, lower
 from lawful.conservation.regions.module_data import BALLS, SeenData
 from lawful.errors import Unsupported
 from lawful.program.core.jets import lifted

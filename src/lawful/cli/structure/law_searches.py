@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from lawful.conservation.factorisation import NetworkReduction
     from lawful.conservation.known.logarithmic import LogarithmicLaws
     from lawful.conservation.known.polynomial import PolynomialLaws
-    from lawful.conservation.module_wording import ModuleWording
-    from lawful.conservation.wording import Wording
+    from lawful.conservation.wording import ModuleWording, Wording
 
 
 def polynomials(
@@ -59,7 +58,7 @@ def beyond_polynomials(
 
     graph = source if isinstance(source, (Architecture, Dag, Mlp)) else as_graph(source, shape, mode or "train")
     if graph is None:
-        from lawful.conservation.known.module_logarithmic import module_logarithmic_laws
+        from lawful.conservation.known.module_polynomial import module_logarithmic_laws
 
         return module_logarithmic_laws(
             source, shape, degree, loss=loss, mode=mode or "train", classes_axis=classes_axis, seed=seed
@@ -87,8 +86,7 @@ def reduction_of(
 
 def wording_of(found: PolynomialLaws) -> Wording | ModuleWording:
     """The names of the weights that polynomials speak of."""
-    from lawful.conservation.module_wording import ModuleWording
-    from lawful.conservation.wording import Wording
+    from lawful.conservation.wording import ModuleWording, Wording
 
     return ModuleWording(found.places) if found.dag is None else Wording(found.dag)
 

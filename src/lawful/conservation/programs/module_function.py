@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from torch import nn
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
-from lawful.conservation.programs.reals import without_casts
+from lawful.conservation.fields.normalisations import composite
 from lawful.conservation.programs.single_tensor import join_outputs, several_tensors, with_classes_last
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.reading import list_names
+from lawful.program.core.straight_line import StraightLineProgram
+from lawful.program.domains.straighten import straighten
 from lawful.program.frontends.export import twin_of
 from lawful.program.frontends.torch_function import read_function
 from lawful.program.passes.kinks import has_kinks
@@ -38,6 +42,8 @@ RANDOM_IN = {
     "train": "train mode: {} draws new random numbers at every step, and laws hold whatever they are",
 }
 WITHOUT_CASTS = "the module's casts to narrower types of numbers are left out: its numbers count as real ones"
+NARROW = (torch.float32, torch.float16, torch.bfloat16)
+CASTS = ("float", "half", "bfloat16")  # methods that name a type
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +72,11 @@ class Probe:
     def size(self) -> int:
         """Number of trainable parameters."""
         return sum(shape.numel() for shape in self.shapes)
+
+    @property
+    def places(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The names and shapes of the trainable parameters."""
+        return tuple((name, tuple(shape)) for name, shape in zip(self.names, self.shapes, strict=True))
 
     @property
     def unlike(self) -> str:
@@ -411,3 +422,57 @@ def first_line(error: Exception) -> str:
     """An error of someone else's code, on one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:160] if lines else ''}"
+
+
+def without_casts(module: nn.Module) -> nn.Module:
+    """The module itself, from now on without casts to narrower real types, and with new tensors in float64.
+
+    >>> class Narrow(nn.Linear):
+    ...     def forward(self, x):
+    ...         return super().forward(x).float()
+    >>> without_casts(Narrow(2, 1).double())(torch.zeros(1, 2).double()).dtype
+    torch.float64
+    """
+    kind = type(module)
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            with _WithoutCasts():
+                return kind.forward(self, *args, **kwargs)
+        finally:
+            torch.set_default_dtype(before)
+
+    module.__class__ = type(kind.__name__, (kind,), {"forward": forward})
+    return module
+
+
+class _WithoutCasts(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") in CASTS and args and isinstance(args[0], torch.Tensor):
+            return args[0].double()
+        args, kwargs = tree_map(_to_float64, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def _to_float64(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
+
+
+def lower(case: Probe, batch: torch.Tensor) -> StraightLineProgram:
+    """The program that computes the module's output from its parameters and an input of the batch's size."""
+    draws = case.draws(len(batch))
+    numbers = (torch.zeros(sum(draw.count for draw in draws), dtype=torch.float64),) if draws else ()
+
+    def function(tensors: dict[str, torch.Tensor], inputs: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
+        return case.output(tensors, inputs, given[0] if given else None)
+
+    shapes = dict(zip(case.names, case.shapes, strict=True))
+    tensors = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
+    with composite():
+        program = read_function(function, tensors, (batch, *numbers))
+    found = straighten(program, shapes, vocabulary=case.vocabulary)
+    return replace(found, draws=tuple((draw.kind, draw.count) for draw in draws))

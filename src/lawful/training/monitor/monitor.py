@@ -26,12 +26,10 @@ from lawful.sentences import flow as sentences
 from lawful.symmetry.check import CHECKED_SIZE
 from lawful.symmetry.inputs import examples
 from lawful.training.integration.runs import json_value
-from lawful.training.jacobian_rank import jacobian_rank
 from lawful.training.monitor.gradient_check import are_finite, slopes_in_training
-from lawful.training.monitor.parts import OTHERWISE, Joint, Parts
+from lawful.training.monitor.parts import OTHERWISE, Joint, Parts, jacobian_rank
 from lawful.training.monitor.sinks import Sink
-from lawful.training.monitor.step_sizes import StepSizes
-from lawful.training.monitor.top_calls import PartCall, TopCalls
+from lawful.training.monitor.training_loop import PartCall, StepSizes, TopCalls
 from lawful.training.monitor.watch import LawWatch, digest, merge_measures
 from lawful.training.monitor.wrappers import sharded_parameters, unwrap
 
