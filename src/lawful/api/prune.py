@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
-from lawful.api.inputs import input_size
+from lawful.api.inputs import input_size, refuse_unknown
 from lawful.api.pruning.by_channels import ByChannels, by_channels
 from lawful.api.pruning.job import prune_bounded, prune_to
 from lawful.errors import LawfulError, Unsupported
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 NEURONS_ONLY = "not with a tolerance on channels"
+TO_TARGET = ("criterion", "data", "held_out", "mend", "multiple", "plan", "tick", "timed", "tune")
 CHANNELS_ONLY = "folding is for modules and ONNX files that are pruned channel by channel"
 
 
@@ -64,6 +66,7 @@ def prune(
         return open(network, model=model, activation=activation, order=order, input_shape=input_size(input))
 
     if target is not None:
+        refuse_unknown("prune with a target", options, TO_TARGET)
         return prune_to(network, opened, target, options.pop("data", None), given=input, seed=seed, **options)
     parts = by_channels(network, opened, input, seed)
     if isinstance(parts, ByChannels):
@@ -77,6 +80,7 @@ def prune(
         )
     if fold:
         raise LawfulError(CHANNELS_ONLY)
+    refuse_unknown("prune", options, [*inspect.signature(prune_neurons).parameters][1:])
     graph = open_graph(parts, seed=seed) if isinstance(parts, Architecture) else parts
     return prune_neurons(graph, **{"decide": SECONDS} | options)
 
