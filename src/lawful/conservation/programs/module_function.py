@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from lawful.conservation.fields.normalisations import composite
-from lawful.conservation.programs.single_tensor import join_outputs, several_tensors, with_classes_last
+from lawful.conservation.programs.single_tensor import join_outputs, list_tensors, several_tensors, with_classes_last
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.reading import list_names
 from lawful.program.core.straight_line import StraightLineProgram
@@ -229,6 +229,8 @@ def _look(
     has_modes = any(isinstance(part, torch.nn.modules.batchnorm._NormBase) for part in twin.modules())
     if mode == "train":
         _train(twin)
+    if isinstance(twin, torch.nn.RNNBase):
+        twin.batch_first = True  # samples are the first axis here: an input is one sequence
     trainable = [(name, value) for name, value in twin.named_parameters() if value.requires_grad]
     if not trainable:
         raise InvalidNetwork("the module has no trainable parameters")
@@ -252,7 +254,7 @@ def _look(
         if not isinstance(first, torch.Tensor):
             if loss == "cross-entropy" and several_tensors(first):
                 raise Unsupported("cross-entropy of a module with several outputs: which of them are classes?")
-            twin = join_outputs(twin)
+            twin = join_outputs(twin, _sample_axes(twin, batch, shape))
         drop_hooks(twin, batch)
         draws = read_draws(lambda: _call(twin, batch, shape))
         if loss == "cross-entropy":
@@ -373,6 +375,16 @@ def _refuse_changes(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[i
         )
 
 
+def _sample_axes(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> list[int]:
+    """Which axis of each output counts samples (that of a recurrent layer's states is the second)."""
+    whole, half = (list_tensors(_call(module, part, shape)) for part in (batch, batch[: max(len(batch) // 2, 1)]))
+    axes = [
+        [axis for axis, sizes in enumerate(zip(one.shape, two.shape, strict=True)) if sizes[0] != sizes[1]]
+        for one, two in zip(whole, half, strict=True)
+    ]
+    return [each[0] if len(each) == 1 else 0 for each in axes]
+
+
 def _mixes(module: torch.nn.Module, batch: torch.Tensor, output: torch.Tensor) -> bool:
     """Whether the first half of a batch has other outputs alone, with all gates open."""
     half = max(len(batch) // 2, 1)
@@ -407,9 +419,11 @@ def _call(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) 
 
 
 def _guess_shape(module: torch.nn.Module) -> tuple[int, ...]:
-    for shape in input_shapes(module):
+    stated = [size for size in getattr(module, "input_sizes", ()) if isinstance(size, str)]  # ids, as "2048:int"
+    ids = [tuple(int(n) for n in size.removesuffix(":int").split(",")) for size in stated if size.endswith(":int")]
+    for shape, kind in [*((each, torch.int64) for each in ids), *((s, torch.float64) for s in input_shapes(module))]:
         with torch.no_grad(), suppress(Exception):  # whatever the module's own code raises
-            module(torch.zeros((MIXED, *shape), dtype=torch.float64))
+            module(torch.zeros((MIXED, *shape), dtype=kind))
             return shape
     raise LawfulError("the module's input size is not known: give it (--input 3,8,8)")
 
