@@ -16,16 +16,15 @@ from torch import nn
 from lawful import LawfulError, Unsupported, verify
 from lawful.conservation import count_laws
 from lawful.conservation.certificate import certificate
-from lawful.conservation.closure.module_error_probability import directions
+from lawful.conservation.closure.error_probability import directions
 from lawful.conservation.closure.polynomial_pieces import is_polynomial, pieces
 from lawful.conservation.closure.program_brackets import Sampled
-from lawful.conservation.known.module_logarithmic import module_logarithmic_laws
-from lawful.conservation.known.module_polynomial import module_polynomial_laws
+from lawful.conservation.known.module_polynomial import module_logarithmic_laws, module_polynomial_laws
 from lawful.conservation.known.polynomial import polynomial_laws
 from lawful.conservation.module_proof import program_of
 from lawful.conservation.module_reduction import reduce_module
-from lawful.conservation.module_wording import ModuleWording
 from lawful.conservation.programs.module_function import probe
+from lawful.conservation.wording import ModuleWording
 from lawful.exact import PRIME, to_residues
 
 

@@ -16,8 +16,7 @@ from lawful.conservation import count_laws
 from lawful.conservation.certificate import certificate, program_name
 from lawful.conservation.module_proof import program_batch
 from lawful.conservation.programs.digest import file_digest
-from lawful.conservation.programs.lowering import lower
-from lawful.conservation.programs.module_function import probe
+from lawful.conservation.programs.module_function import lower, probe
 
 
 def digest(module: torch.nn.Module) -> str:

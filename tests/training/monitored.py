@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import nn
 
 from lawful.training.monitor.monitor import Monitor
+from lawful.training.monitor.parts import Parts
+
+
+def understand(model: nn.Module, shape: tuple[int, ...]) -> Parts:
+    """What a monitor knows of a model after a batch of this size."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with Monitor(model, live=False) as monitor:
+            tensors = list(model.parameters())
+            model(torch.randn(shape, dtype=tensors[0].dtype))
+            monitor.step()
+    return monitor.parts
 
 
 def train(

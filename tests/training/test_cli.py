@@ -218,8 +218,9 @@ def test_modules_whose_graph_folds_weights_flow_and_keep_their_balances(
     np.savez(tmp_path / "d.npz", x=rng.normal(size=(6, 2)), y=rng.normal(size=(6, 1)))
     here("flow", f"folded:{factory}", "--data", "d.npz", "--until", 0.5, "--out", "run")
     found = here("drift", "run", "--json").json
-    assert {row["law"] for row in found["drift"]} == {f"{laws}.0", f"{laws}.1"}
+    assert {row["law"] for row in found["drift"]} >= {f"{laws}.0", f"{laws}.1"}
     assert found["max_drift"] < 1e-9
+    assert len(found["drift"]) == {"residual": 2 + 6, "convolution": 2}[factory]  # GL(3) acts on the residual stream
 
 
 def test_a_module_that_is_no_network_flows(here: Lawful, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

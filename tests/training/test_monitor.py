@@ -12,14 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from monitored import mlp, train
+from monitored import mlp, train, understand
 from torch import nn
 
 from lawful import Architecture, LawfulError, Mlp
 from lawful.sources.modules.convert import to_module
 from lawful.training import balances, singular_values
 from lawful.training.monitor.monitor import Monitor, chain_network, line, read_records
-from lawful.training.monitor.parts import understand
 
 
 class Residual(nn.Module):
@@ -75,27 +74,54 @@ def tied() -> nn.Sequential:
     return model
 
 
+class Normed(nn.Sequential):
+    """A batch norm writes the channels that the second convolution reads."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Conv1d(1, 4, 3), nn.BatchNorm1d(4), nn.ReLU(), nn.Conv1d(4, 2, 3))
+
+
+class ChannelsLast(nn.Module):
+    """Flattened with channels last: the columns of a channel are not neighbours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv1d(1, 3, 3), nn.Linear(3 * 6, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.last(torch.relu(self.first(x)).transpose(1, 2).flatten(1))
+        return found
+
+
+def alone() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 1), nn.ReLU(), nn.Linear(1, 2))
+
+
 @pytest.mark.parametrize(
-    ("make", "chains", "ignored"),
+    ("make", "shape", "chains", "ignored"),
     [
-        (mlp, (("0", "2", "4"),), {}),
-        (
-            Residual,
-            (("inner.0", "inner.2"),),
-            {"enter": "used in 2 places", "norm": "LayerNorm", "leave": "not joined"},
-        ),
-        (Branching, (("body.0", "body.2"),), {"body.4": "not joined"}),
-        (Twice, (), {"first": "reader shared is used twice", "shared": "used twice", "last": "not joined"}),
-        (convolutional, (("0", "3", "6"),), {}),
-        (frozen, (("2", "4"),), {"0": "frozen"}),
-        (tied, (), {"0": "shares", "2": "shares", "4": "not joined"}),
-        (lambda: nn.LSTM(3, 4), (), {"": "LSTM"}),
+        (mlp, (16, 3), (("0", "2", "4"),), {}),
+        (Residual, (16, 3), (("norm", "leave"), ("inner.0", "inner.2")), {"enter": "no channels"}),
+        (Branching, (16, 3), (("body.0", "body.2"),), {"body.4": "no channels"}),
+        (Twice, (16, 3), (), dict.fromkeys(("first", "shared", "last"), "no channels")),
+        (convolutional, (16, 1, 8), (("0", "3", "6"),), {}),
+        (frozen, (16, 3), (("2", "4"),), {"0": "frozen"}),
+        (tied, (16, 3), (), dict.fromkeys(("0", "2", "4"), "no channels")),
+        (lambda: nn.LSTM(3, 4), (2, 5, 3), (), {"": "no channels"}),
+        (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), (2, 5, 8),
+         (("linear1", "linear2"),), dict.fromkeys(("self_attn", "self_attn.out_proj", "norm1", "norm2"), "channels")),
+        (Normed, (4, 1, 9), (("1", "3"),), {"0": "no channels"}),
+        (ChannelsLast, (4, 1, 8), (("first", "last"),), {}),
+        (alone, (4, 3), (("0", "2"),), {}),
     ],
-)
-def test_parts_are_understood_or_named(
-    make: Callable[[], nn.Module], chains: tuple[tuple[str, ...], ...], ignored: dict[str, str]
+)  # fmt: skip
+def test_layers_are_understood_or_named(
+    make: Callable[[], nn.Module],
+    shape: tuple[int, ...],
+    chains: tuple[tuple[str, ...], ...],
+    ignored: dict[str, str],
 ) -> None:
-    parts = understand(make())
+    parts = understand(make(), shape)
     assert parts.chains == chains
     found = dict(parts.ignored)
     assert set(found) == set(ignored)
@@ -105,19 +131,86 @@ def test_parts_are_understood_or_named(
 
 
 @pytest.mark.parametrize(
-    ("make", "shape"), [(mlp, (16, 3)), (Residual, (16, 3)), (Branching, (16, 3)), (convolutional, (16, 1, 8))]
-)
+    ("make", "shape"),
+    [
+        (mlp, (16, 3)), (Residual, (16, 3)), (Branching, (16, 3)), (convolutional, (16, 1, 8)), (Normed, (4, 1, 9)),
+        (ChannelsLast, (4, 1, 8)), (alone, (16, 3)),
+    ],
+)  # fmt: skip
 def test_every_joint_obeys_its_law(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
-    """d/dt of a balance under the flow is −2⟨in, g_in⟩ + 2⟨out, g_out⟩: zero at every joint we claim to understand."""
+    """The derivative of `in² − out²` along the gradient, which is exact up to rounding: zero at every joint."""
     torch.manual_seed(0)
     model = make().double()
-    model(torch.randn(shape, dtype=torch.float64)).square().sum().backward()
-    for joint in understand(model).joints:
-        below, above = joint.below, joint.above
-        into = (below.weight * below.weight.grad).flatten(1).sum(1) + below.bias * below.bias.grad
-        out = (above.weight * above.weight.grad).reshape(len(above.weight), joint.units, -1).sum((0, 2))
-        assert (into - out).abs().max() < 1e-10
+    with torch.no_grad():
+        for value in model.parameters():
+            value.add_(0.1 * torch.randn_like(value))
+    joints = understand(model, shape).joints
+    batch = torch.randn(shape, dtype=torch.float64)
+    (model(batch) * torch.randn_like(model(batch))).sum().backward()
+    assert joints
+    for joint in joints:
+        moved = []
+        for step in (1.0, -1.0):  # sums of squares are quadratic, whose central differences are derivatives at any step
+            with torch.no_grad():
+                for value in model.parameters():
+                    value.add_(value.grad, alpha=step)
+            moved.append(joint.sides())
+            with torch.no_grad():
+                for value in model.parameters():
+                    value.sub_(value.grad, alpha=step)
+        into, out = ((ahead - behind) / 2 for ahead, behind in zip(*moved, strict=True))
+        assert (into - out).abs().max() < 1e-10 * max(1.0, float(into.abs().max()))
         assert into.abs().max() > 1e-3
+
+
+def test_slopes_of_activations_are_read_from_the_graph() -> None:
+    """A leaky chain is handed on as leaky, not as ReLU."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.LeakyReLU(0.2), nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 2))
+    parts = understand(model, (4, 3))
+    assert [joint.slope for joint in parts.joints] == [0.2, 1.0]
+    chain = chain_network(model, parts.chains[0], parts.joints)
+    assert chain is not None
+    assert list(chain.slopes) == [0.2, 1.0]
+    learned = nn.Sequential(nn.Linear(3, 4), nn.PReLU(), nn.Linear(4, 2))
+    parts = understand(learned, (4, 3))
+    assert [(joint.kinked, joint.slope) for joint in parts.joints] == [(True, None)]
+    assert chain_network(learned, parts.chains[0], parts.joints) is None
+
+
+def test_units_are_channels_also_where_inputs_are_sequences() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    with torch.no_grad():
+        model[0].bias[:] = torch.tensor([-100.0, -100.0, 100.0, 100.0])
+    with Monitor(model, every=1, live=False) as monitor:
+        model(torch.randn(2, 7, 3))
+        monitor.step()
+    assert (monitor.records[-1]["dead"], monitor.records[-1]["linear"]) == (2, 2)
+
+
+def test_a_model_in_bfloat16_with_a_unit_cut_off_has_a_rank() -> None:
+    model = mlp().bfloat16()
+    with torch.no_grad():
+        model[0].weight[0], model[0].bias[0], model[2].weight[:, 0] = 0, 0, 0
+    with Monitor(model, live=False) as monitor:
+        assert monitor.records[0]["rank"] == 13
+
+
+def test_a_monitor_waits_for_the_first_batch() -> None:
+    """What a convolution takes is not known before: then its balances are measured from their values at that time."""
+    model = convolutional()
+    with Monitor(model, every=1, live=False) as monitor:
+        assert monitor.records[0]["balances"] == {}
+        assert monitor.records[0]["drift"] is monitor.records[0]["rank"] is None
+        assert "no batch has shown" in str(monitor.parts)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        model(torch.randn(16, 1, 8)).square().mean().backward()
+        optimizer.step()
+        monitor.step()
+    last = monitor.records[-1]
+    assert set(last["balances"]) == {"0", "3"}
+    assert last["drift"] > 0
+    assert last["hidden"] == last["rank"] == 9
+    assert last["unchecked"] == []
 
 
 def test_balances_and_rank_are_those_of_the_network() -> None:

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from monitored import Words, mlp, train, train_words
+from monitored import Words, mlp, train, train_words, understand
 from torch import nn
 
 from lawful import Unsupported
 from lawful.training.monitor.monitor import Monitor
-from lawful.training.monitor.parts import understand
 
 
 def test_structural_laws_of_any_module_are_watched() -> None:
@@ -105,4 +104,4 @@ def test_a_layer_whose_weight_is_read_elsewhere_has_no_balances() -> None:
             found: torch.Tensor = self.above(self.below(x).relu()) * (1 + self.below.weight.square().sum())
             return found
 
-    assert understand(Penalised()).joints == ()
+    assert understand(Penalised(), (4, 2)).joints == ()

@@ -398,7 +398,7 @@ def test_parts_that_are_called_one_by_one_are_each_read() -> None:
     assert found["drift"] == pytest.approx(monitor.records[-1]["drift"])
 
 
-def test_what_cannot_be_read_is_said_though_balances_are_watched() -> None:
+def test_what_cannot_be_read_is_said_though_its_parts_are_watched() -> None:
     class Choosy(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -408,7 +408,9 @@ def test_what_cannot_be_read_is_said_though_balances_are_watched() -> None:
             return self.body(x if float(x.detach().sum()) > -1e9 else -x)
 
     model = Choosy()
-    with pytest.warns(UserWarning, match="structural laws of the model are not watched: torch.export") as said:
+    with pytest.warns(
+        UserWarning, match="structural laws of the model are watched in body alone: torch.export"
+    ) as said:
         monitor = run(model, lambda: model(X).square().mean())
     assert len(said) == 1
     assert monitor.records[-1]["drift"] > 0

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from numpy.typing import ArrayLike
 
-from lawful.api.inputs import BOX, BOX_ASSUMED, ReadOptions, open_options
+from lawful.api.inputs import BOX, BOX_ASSUMED, ReadOptions, open_options, takes
 from lawful.api.two_networks import TwoNetworks
 from lawful.api.verification.checks import check_growth, need_one_question
 from lawful.api.verification.several import check_file
@@ -65,6 +65,7 @@ def distance(
     return answer if box is not None else read_as(answer, *(each.assuming(BOX_ASSUMED) for each in answer.readings))
 
 
+@takes(ReadOptions)
 def check(
     network: Source,
     specification: str | Path | None = None,

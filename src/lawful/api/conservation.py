@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from numpy.typing import ArrayLike
 
-from lawful.api.inputs import ReadOptions, input_shape, open_options
+from lawful.api.inputs import ReadOptions, input_shape, open_options, takes
 from lawful.conservation.count import PROOF_SECONDS, count_laws
 from lawful.conservation.fields.momentum_and_metric import Flow
 from lawful.conservation.law_count import LawCount
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lawful.symmetry.result import Mode
 
 
+@takes(ReadOptions)
 def laws(
     network: Source,
     *,

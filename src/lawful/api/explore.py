@@ -8,7 +8,7 @@ from typing import Unpack
 
 import numpy as np
 
-from lawful.api.inputs import ReadOptions, open_options
+from lawful.api.inputs import ReadOptions, open_options, takes
 from lawful.conservation import known_laws
 from lawful.conservation.count import count_laws
 from lawful.conservation.known.law import LawFamily
@@ -54,6 +54,7 @@ class Exploration(Shown):
     asked: str = ""  # the source and the options that reading it took, as a command takes them
 
 
+@takes(ReadOptions)
 def explore(
     network: Source,
     *,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from numpy.typing import ArrayLike
 
-from lawful.api.inputs import DrawOptions, ReadOptions, open_options
+from lawful.api.inputs import DrawOptions, ReadOptions, open_options, takes
 from lawful.errors import LawfulError
 from lawful.fibers.deep.identifiability import Identifiability
 from lawful.fibers.deep.identifiability import identifiable as decide_identifiable
@@ -26,17 +26,20 @@ if TYPE_CHECKING:
     from lawful.checkpoints.representative.orbit_member import Representative
 
 
+@takes(ReadOptions)
 def identifiable(network: Source, *, seed: int = 0, **reading: Unpack[ReadOptions]) -> Identifiability:
     """Does the function determine the parameters, up to order and scale of neurons? (P4 Theorem 5)"""
     graph = _reduced(network, reading)
     return with_provenance(decide_identifiable(graph, seed=seed), graph)
 
 
+@takes(DrawOptions)
 def fiber(network: Source, *, domain: str = "space", **reading: Unpack[DrawOptions]) -> DescribedFiber:
     """All parameters of one function: of one hidden layer or a generic bottleneck; what is known, of any other (P4)."""
     return describe_fiber(_reduced(network, reading), domain)
 
 
+@takes(DrawOptions)
 def regions(
     network: Source,
     box: str | tuple[ArrayLike, ArrayLike] | None = None,
@@ -58,6 +61,7 @@ def regions(
     return with_provenance(count_regions(graph, box, facets=facets, each=each, seconds=seconds), graph)
 
 
+@takes(DrawOptions)
 def canonical(network: Source, **reading: Unpack[DrawOptions]) -> Canonical | Representative:
     """The standard member of a network's fiber: same function, fewest choices (P4 Section 6).
 
@@ -70,6 +74,7 @@ def canonical(network: Source, **reading: Unpack[DrawOptions]) -> Canonical | Re
     return canonical_member(_reduced(network, reading))
 
 
+@takes(DrawOptions)
 def fingerprint(
     networks: Sequence[Source] | Source, *, exact: bool = False, **reading: Unpack[DrawOptions]
 ) -> FunctionGroups:

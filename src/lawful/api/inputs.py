@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
-from collections.abc import Sequence
-from typing import Annotated, Any, TypedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, ParamSpec, TypedDict, TypeVar
 
 from lawful.errors import LawfulError
+
+Options = ParamSpec("Options")
+Result = TypeVar("Result")
 
 BOX = "-1,1"  # where a question that needs a box is asked if nobody says where
 BOX_ASSUMED = "every input between -1 and 1 (say where with --box)"
@@ -45,6 +50,46 @@ class DrawOptions(ReadOptions, total=False):
     """The same, with the seed of the random weights that an architecture gets."""
 
     seed: Annotated[int, "Seed for random weights and random choices."]
+
+
+class UnknownOption(LawfulError, TypeError):
+    """An option that a function does not take: a `TypeError`, as Python raises for parameters that are spelled out."""
+
+
+def refuse_unknown(function: str, options: Iterable[str], accepted: Iterable[str]) -> None:
+    """Refuse options that a function does not take, by name, with those that it does."""
+    taken = sorted(accepted)
+    if unknown := sorted(set(options) - set(taken)):
+        raise UnknownOption(f"{function} has no option {', '.join(unknown)}: it takes {', '.join(taken)}")
+
+
+def takes(kind: type) -> Callable[[Callable[Options, Result]], Callable[Options, Result]]:
+    """Let a function refuse options that neither its parameters nor the dictionary `kind` of its options name.
+
+    Without it they reach `lawful.open`, whose other words (`input_shape`) would be taken and lead to nothing.
+
+    >>> @takes(ReadOptions)
+    ... def count(network: str, *, level: str = "phi", **reading: Any) -> int:
+    ...     return 0
+    >>> count("3-4-2 relu", input_shape=(3,))
+    Traceback (most recent call last):
+    lawful.api.inputs.UnknownOption: count has no option input_shape: it takes activation, drop_useless, input, level, \
+model, network, order
+    """
+
+    def decorate(function: Callable[Options, Result]) -> Callable[Options, Result]:
+        parameters = inspect.signature(function).parameters.values()
+        named = {each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD}
+        accepted = named | set(kind.__annotations__)
+
+        @functools.wraps(function)
+        def call(*given: Options.args, **options: Options.kwargs) -> Result:
+            refuse_unknown(function.__name__, options, accepted)
+            return function(*given, **options)
+
+        return call
+
+    return decorate
 
 
 def open_options(reading: ReadOptions | DrawOptions) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.api.inputs import DrawOptions, open_options
+from lawful.api.inputs import DrawOptions, open_options, takes
 from lawful.api.old_names import renamed
 from lawful.errors import LawfulError, Unsupported
 from lawful.invariant_set.balance import Balance, Number, Tolerance
@@ -55,6 +55,7 @@ def balanced_graph(network: Any, reading: DrawOptions) -> Mlp | Balanced:
     return open_free(opened, seed=seed) if isinstance(opened, Architecture) else graph_of(opened, reading.get("input"))
 
 
+@takes(DrawOptions)
 def components(
     network: Source,
     balance: Balance | Mapping[str, Number] | Sequence[Number] | NDArray[np.float64] | None = None,
@@ -72,6 +73,7 @@ def components(
     return find_components(balanced_graph(network, reading), balance, tolerance=tolerance)
 
 
+@takes(DrawOptions)
 def path(
     first: Source, second: Source, *, tolerance: float | None = None, **reading: Unpack[DrawOptions]
 ) -> WeightPath | Apart | Unsettled:
@@ -85,6 +87,7 @@ def path(
 
 
 @renamed(target="balance")
+@takes(DrawOptions)
 def rebalance(
     network: Source,
     balance: Any = 0.0,
@@ -110,6 +113,7 @@ def rebalance(
     return representative(network, objective, data=data, **reading)  # type: ignore[misc]
 
 
+@takes(DrawOptions)
 def singular(
     network: Source | Mlp | EntryGraph, tolerance: float = 0.0, *, exist: bool = False, **reading: Unpack[DrawOptions]
 ) -> SingularityReport:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from lawful.api.audit import Audit
 from lawful.api.audit import audit as audit_graph
-from lawful.api.inputs import ReadOptions, open_options
+from lawful.api.inputs import ReadOptions, open_options, takes
 from lawful.errors import LawfulError
 from lawful.network import Architecture, Dag, Mlp
 from lawful.pruning.removable.activity import settle
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lawful.formats.queries.data import Data
 
 
+@takes(ReadOptions)
 def show(network: Source, **reading: Unpack[ReadOptions]) -> Summary | TensorSummary:
     """Describe a network: layers, parameters, bottlenecks, dead and linear neurons, balances.
 
@@ -43,6 +44,7 @@ def show(network: Source, **reading: Unpack[ReadOptions]) -> Summary | TensorSum
     return with_provenance(settle(summarise(opened), opened), opened)
 
 
+@takes(ReadOptions)
 def convert(
     network: Source, out: str | Path, *, dtype: str | None = None, seed: int = 0, **reading: Unpack[ReadOptions]
 ) -> Written:
@@ -85,6 +87,7 @@ def write_opened(network: Mlp | Dag | ModuleNetwork, out: str | Path, dtype: str
     return write_module(network.module, out, dtype, network.input_shape if input is None else input)
 
 
+@takes(ReadOptions)
 def audit(
     network: Source,
     *,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from lawful.api.inputs import ReadOptions, input_shape, open_options
+from lawful.api.inputs import ReadOptions, input_shape, open_options, takes
 from lawful.errors import InvalidNetwork, LawfulError
 from lawful.network import Architecture, Dag, Mlp
 from lawful.sources.opening import Source, open_trained
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ONE_SAMPLE = 1  # programs know all sizes: where a file leaves the number of samples open, it is one
 
 
+@takes(ReadOptions)
 def read_program(network: Source, **reading: Unpack[ReadOptions]) -> Program:
     """The network as a program of one table of operators, in one normal form: `print(read_program(...).text())`.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from numpy.typing import ArrayLike
 
-from lawful.api.inputs import input_size
+from lawful.api.inputs import input_size, refuse_unknown
 from lawful.api.pruning.by_channels import ByChannels, by_channels
 from lawful.api.pruning.job import prune_bounded, prune_to
 from lawful.errors import LawfulError, Unsupported
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 NEURONS_ONLY = "not with a tolerance on channels"
 OF_BOUNDS = {"tolerance", "relative", "box", "data", "around", "tick"}  # options of both neurons and channels
+TO_TARGET = ("blocks", "criterion", "data", "held_out", "mend", "multiple", "plan", "tick", "timed", "tune")
 CHANNELS_ONLY = "folding is for modules and ONNX files that are pruned channel by channel"
 
 
@@ -60,6 +62,7 @@ class PruneOptions(TypedDict, total=False):
     multiple: int
     mend: bool
     timed: bool
+    blocks: bool
     tune: str | Tune | None
     plan: str | Path | None
 
@@ -99,6 +102,7 @@ def prune(
 
     options: dict[str, Any] = {**given}
     if target is not None:
+        refuse_unknown("prune with a target", options, TO_TARGET)
         return prune_to(network, opened, target, options.pop("data", None), given=input, seed=seed, **options)
     parts = by_channels(network, opened, input, seed)
     if isinstance(parts, ByChannels):
@@ -111,6 +115,7 @@ def prune(
         )
     if fold:
         raise LawfulError(CHANNELS_ONLY)
+    refuse_unknown("prune", options, [*inspect.signature(prune_neurons).parameters][1:])
     graph = open_graph(parts, seed=seed)
     if isinstance(options.get("box"), str):
         options["box"] = box_of(options["box"], graph)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lawful.api.inputs import ReadOptions, open_options
+from lawful.api.inputs import ReadOptions, open_options, takes
 from lawful.errors import LawfulError
 from lawful.formats.queries.data import Data, read_data
 from lawful.network import Dag, Mlp, initialise
@@ -67,6 +67,7 @@ def as_data(data: Samples, inputs: int | None = None) -> Data:
     return Data(rows.reshape(len(rows), -1), None if y is None else np.asarray(y, dtype=np.float64), sample=sample)
 
 
+@takes(ReadOptions)
 def flow(
     network: Source,
     data: Samples | None = None,
@@ -161,6 +162,7 @@ def laws_under(metric: Metric, network: Mlp | Dag) -> Quantities:
     return Quantities(tuple(names), laws.values)
 
 
+@takes(ReadOptions)
 def compare(
     network: Source,
     optimizers: str | Sequence[str | Optimizer] = "flow,sgd:0.1,sgd:0.01,adam:0.001",
@@ -235,6 +237,7 @@ def drawn_data(network: Mlp | Dag, loss: str, seed: int) -> tuple[Floats, Any]:
     return x, {"bce": (y > 0).astype(float), "ce": y.argmax(axis=1)}.get(loss, y)
 
 
+@takes(ReadOptions)
 def truncate(network: Source, data: Samples | Clusters, *, seed: int = 0, **reading: Unpack[ReadOptions]) -> Census:
     """Which training points each layer truncates, by class and coordinate (P2)."""
     graph = open_graph(network, seed=seed, **open_options(reading))
@@ -295,6 +298,7 @@ class LeakyOptions(TypedDict, total=False):
     seed: int
 
 
+@takes(LeakyOptions)
 def leaky(teacher: str, effective_depth: Sequence[float], out: str | Path, **plan: Unpack[LeakyOptions]) -> LeakyRuns:
     """Train Leaky ResNets to geodesics in a folder; the same call resumes it (P3)."""
     from lawful.api.leaky.plan import LeakyPlan
@@ -307,6 +311,7 @@ def leaky(teacher: str, effective_depth: Sequence[float], out: str | Path, **pla
     return LeakyRuns(str(out), tuple(run_leaky(LeakyPlan(teacher, **fields), tuple(effective_depth), Path(out))))
 
 
+@takes(ReadOptions)
 def bottleneck(
     network: Source,
     data: Samples,

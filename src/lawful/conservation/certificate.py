@@ -10,11 +10,11 @@ import numpy as np
 
 from lawful.conservation.known.law import Law
 from lawful.conservation.known.rank_one_subnetworks import SAMPLE, Part
-from lawful.conservation.law_count import LawCount
-from lawful.conservation.rank_proof import RankProof
-from lawful.conservation.theorem_certificate import theorem_certificate
+from lawful.conservation.law_count import LawCount, RankProof
 from lawful.errors import Unsupported
 from lawful.formats.queries.metric import metric_json
+from lawful.network import Architecture
+from lawful.network.assemble import as_mlp
 from lawful.network.digest import digest, network_record
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.program.core.straight_line import ProgramStep, StraightLineProgram
@@ -161,3 +161,32 @@ def _flow(count: LawCount) -> dict[str, Any]:
         case GradientFlow(decay) if decay:
             return {"name": "decay", "decay": decay}
     return {"name": "gradient"}
+
+
+def theorem_certificate(count: LawCount) -> dict[str, Any]:
+    """Widths, biases and slope of one hidden layer.
+
+    >>> from lawful.conservation import count_laws
+    >>> proof = theorem_certificate(count_laws("60-90-10 relu bias"))
+    >>> proof["widths"], proof["biases"], proof["laws"]
+    ([60, 90, 10], [True, True], 90)
+    """
+    if count.architecture is not None:
+        source = Architecture.parse(count.architecture)
+        widths, biases, slope = source.widths, [source.bias] * 2, source.slope
+        graph = source.to_dag()
+    else:
+        mlp = None if count.dag is None else as_mlp(count.dag)
+        if mlp is None or len(mlp.widths) != 3:
+            raise Unsupported("no certificate: the network is too large to be written down")
+        widths, biases, slope = mlp.widths, [bias is not None for bias in mlp.biases], mlp.slopes[0]
+        graph = mlp.to_dag()
+    return {
+        "kind": "laws-by-theorem",
+        "version": 1,
+        "about": [digest(graph, weights=False)],
+        "widths": list(widths),
+        "biases": biases,
+        "slope": slope,
+        "laws": count.laws,
+    }

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from lawful.conservation.fields.momentum_and_metric import Flow
 from lawful.conservation.known.law import LawFamily
 from lawful.conservation.known.rank_one_subnetworks import SAMPLE, Part
-from lawful.conservation.rank_proof import RankProof
 from lawful.conservation.regions.near import Region
 from lawful.conservation.wording import Wording
 from lawful.network import Dag
 from lawful.network.dynamics import GradientFlow, HeavyBall
+from lawful.program.core.straight_line import StraightLineProgram
 from lawful.result import Shown
-from lawful.types import Residues
+from lawful.types import Floats, Indices, Residues
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,3 +121,38 @@ class LawCount(Shown):
             timed = "⟨a, θ⟩⟨b, v⟩ − ⟨b, θ⟩⟨a, v⟩" if flow.autonomous else "⟨a, θ⟩ − t⟨a, v⟩"
             rest.insert(0, f"{'⟨a, γθ + v⟩' if flow.friction else timed} for each of the sums ⟨a, θ⟩:")
         return damped + rest
+
+
+@dataclass(frozen=True, eq=False)
+class RankProof:
+    """What a checker needs: the program, the point, the fields and the brackets whose values are independent.
+
+    Numbers are whole multiples of `2^−bits`. `words` are brackets, numbers of fields from the outermost inwards;
+    `columns` the coordinates in which their values form an invertible matrix. `dimensions` are those of V_0, V_1, …
+    as float64 saw them; `bound` is the norm that was proved smaller than 1, with `precision` bits. Under
+    cross-entropy the output weights of each run of `classes` sum to 0; each run of `tokens` inputs is a unit vector.
+    `exact` says that residues modulo a prime were used instead of balls. On data the fields' inputs are rows of `data`,
+    whose numbers are in `samples`, and `inputs` is empty.
+    """
+
+    program: StraightLineProgram
+    theta: Indices
+    theta_bits: int
+    inputs: Indices
+    weights: Indices
+    sample_bits: int
+    words: tuple[tuple[int, ...], ...]
+    columns: tuple[int, ...]
+    dimensions: tuple[int, ...]
+    bound: float
+    precision: int
+    classes: int = 0
+    tokens: int = 0
+    exact: bool = False
+    data: Floats | None = None
+    samples: tuple[int, ...] = ()
+
+    @property
+    def point(self) -> Floats:
+        """θ*."""
+        return np.asarray(self.theta / 2.0**self.theta_bits)

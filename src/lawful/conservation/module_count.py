@@ -10,14 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from lawful.conservation.closure.float_rank import rank_with_gap
+from lawful.conservation.closure.float_rank import Rank, rank_with_gap
 from lawful.conservation.closure.lie_closure import SPARE, refuse_if_too_large
 from lawful.conservation.fields.decay import homogeneous
 from lawful.conservation.fields.module_gradient import AGREEMENT, brackets, contradiction
 from lawful.conservation.fields.momentum_and_metric import Flow
 from lawful.conservation.known.law import Law, LawFamily
-from lawful.conservation.known.module_laws import conserved_laws
-from lawful.conservation.known.square_laws import square_laws
+from lawful.conservation.known.module_laws import conserved_laws, square_laws
 from lawful.conservation.known.structural import read_symmetries, structural_laws
 from lawful.conservation.law_count import LawCount
 from lawful.conservation.programs.module_function import Probe, probe
@@ -71,9 +70,13 @@ def count_module(
     near = list(range(seed, seed + SEEDS))
     spread, most = (1.0, MOST_SEEDS) if level == "phi" else (NEXT_TO, SEEDS)
     spread = settling.spread(near) if settling is not None else spread
-    seeds = _generic(case, flow, seed, spread) if level == "phi" else near
-    structural = _structural(case, flow)
+    seeds, structural = near, _structural(case, flow)
     runs: list[BracketRun] = []
+    for number in near if level == "phi" else ():
+        runs.append(_run(case, flow, number, spread, structural, deepest=0))
+        if not _spans_all(runs[-1], structural, _states(case.size, flow)):
+            seeds, runs = _generic(case, flow, seed, spread), []
+            break
     while len(_largest(runs)) < SEEDS and len(runs) < most:
         run = _run(case, flow, seeds[len(runs)], spread, structural)
         if run.dimensions[-1] > case.size - len(run.laws) and flow == GradientFlow():
@@ -99,7 +102,7 @@ def count_module(
         case.size, states, dimensions, LawFamily(tuple(laws), case.size), len(laws),
         "undecided" if reason else "numerical", level, flow, loss, arithmetic="float64", gap=gap, reason=reason,
         words=tuple(words), mode=mode if case.has_modes else None,
-        claim="somewhere", places=places(case), assumed=case.assumed,
+        claim="somewhere", places=case.places, assumed=case.assumed,
     )  # fmt: skip
     if flow != GradientFlow():
         return count
@@ -123,11 +126,6 @@ def _further(case: Probe, count: LawCount, settling: Settling, seen: list[int]) 
             if len(count.known) == count.laws:
                 break
     return count
-
-
-def places(case: Probe) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The names and shapes of the trainable parameters."""
-    return tuple((name, tuple(shape)) for name, shape in zip(case.names, case.shapes, strict=True))
 
 
 def _at_least(case: Probe, level: str, loss: str) -> LawCount:
@@ -170,6 +168,15 @@ def _largest(runs: list[BracketRun]) -> list[BracketRun]:
     """The runs that reached the largest dimension."""
     most = max((run.dimensions[-1] for run in runs), default=0)
     return [run for run in runs if run.dimensions[-1] == most]
+
+
+def _spans_all(run: BracketRun, structural: tuple[Law, ...], states: int) -> bool:
+    """Whether gradients at a point span all that the graph's laws leave free: no point is more generic then.
+
+    Other laws that hold at a point may be accidents of it: a channel that is dead there.
+    """
+    accidental = set(map(id, run.laws)) - set(map(id, structural))
+    return not run.doubt and not accidental and run.gap >= GAP and run.dimensions[-1] + len(run.laws) == states
 
 
 def _within(run: BracketRun, size: int, settling: Settling) -> BracketRun:
@@ -217,27 +224,28 @@ def _structural(case: Probe, flow: Flow) -> tuple[Law, ...]:
         return ()
 
 
-def _run(case: Probe, flow: Flow, seed: int, spread: float, structural: tuple[Law, ...] = ()) -> BracketRun:
+def _run(
+    case: Probe, flow: Flow, seed: int, spread: float, structural: tuple[Law, ...] = (), deepest: int = DEEPEST
+) -> BracketRun:
     """One random point: close the fields under brackets until the dimension stagnates or meets the known laws."""
     state = _start(case, flow, seed, spread)
     states = len(state)
-    basis = np.zeros((0, states))
+    found: Rank | None = None
     slopes = np.zeros((0, states))
     dimensions: list[int] = []
     gaps: list[float] = []
     words: list[str] = []
     laws: list[Law] = []
     nearly = False  # whether some of the laws hold to rounding only: there are more directions than they leave
-    while len(dimensions) <= DEEPEST:
+    while len(dimensions) <= deepest:
         level, before = len(dimensions), dimensions[-1] if dimensions else 0
         rows = brackets(case, flow, state, level, states - before + SPARE, seed)
         if not dimensions and states == case.size and not isinstance(flow, Metric):
             theta = state[: case.size]
-            known = conserved_laws(case.module, case.unflatten(theta), rows, structural)
+            known = conserved_laws(case.unflatten(theta), rows, structural)
             words, laws, slopes = known.words, known.laws, known.basis
         doubt = _doubt(case, flow, state, level, seed, rows, slopes)
-        found = rank_with_gap(np.concatenate([basis, rows]))
-        basis = found.basis
+        found = rank_with_gap(rows if found is None else np.concatenate([found.basis, rows]))
         dimensions.append(found.rank)
         gaps.append(found.gap)
         if doubt:
@@ -272,4 +280,5 @@ def module_laws(module: torch.nn.Module, input_shape: tuple[int, ...] | None = N
     case = probe(module, input_shape)
     theta = case.theta(seed, 1.0)
     rows = brackets(case, GradientFlow(), theta, 0, case.size + SPARE, seed)
-    return LawFamily(tuple(conserved_laws(case.module, case.unflatten(theta), rows).laws), case.size)
+    structural = _structural(case, GradientFlow())
+    return LawFamily(tuple(conserved_laws(case.unflatten(theta), rows, structural).laws), case.size)

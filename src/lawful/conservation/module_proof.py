@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from lawful.conservation.closure.polynomial_pieces import independent_modulo, is_polynomial
 from lawful.conservation.closure.program_brackets import Sampled
-from lawful.conservation.programs.lowering import lower
-from lawful.conservation.programs.module_function import MIXED, Probe
-from lawful.conservation.rank_proof import RankProof
+from lawful.conservation.law_count import RankProof
+from lawful.conservation.programs.module_function import MIXED, Probe, lower
 from lawful.conservation.regions.module_data import BALLS, SeenData
 from lawful.errors import Unsupported
 from lawful.program.core.jets import lifted
@@ -39,6 +38,7 @@ THETA_BITS, SAMPLE_BITS = 16, 8
 THRESHOLD = 1e-7  # a pivot that float64 trusts
 ROUNDING = 1e-13  # a bracket so much shorter than others may be nothing but rounding
 PRECISIONS = (128, 256, 512)
+TIMED_FIRST = 4  # gradients enclosed before any are chosen: what takes hours is known in seconds
 TIMED_ROWS = 16  # enclosed at once: then the time that all rows will take is known within a few per cent
 COMPARED = 4  # samples at which gradients of a module and of its steps are compared
 SAME = 1e-6  # how far, relative to their size, gradients of a module and of its steps may be apart
@@ -96,24 +96,18 @@ def prove_rank(
 
     The point is θ itself, if its numbers are not of too different sizes. On data the inputs are the samples.
     """
-    generator = torch.Generator().manual_seed(seed)
-    rows = len(program_batch(case))
     whole, bits = _binary(theta)
-    count = (max(PIECES * case.size, MANY) if case.piecewise else case.size) + SPARE
-    if seen is None:
-        picked = np.arange(count)
-        given = _inputs(case, program, count, rows, generator)
-        points = given / 2.0**SAMPLE_BITS
-    else:
-        picked = np.arange(max(count, 2 * len(seen.inputs))) % len(seen.inputs)
-        given, points, count = np.zeros((len(picked), 0), dtype=np.intp), seen.inputs[picked], len(picked)
-    weights = torch.randn((count, rows, *case.output_shape), generator=generator, dtype=torch.float64)
-    ends = _whole(weights.reshape(count, -1).numpy(), SAMPLE_BITS)
-    if case.classes:
-        ends = _summing_to_zero(ends, case.classes)
     at = whole / 2.0**bits
-    chosen = _choose(Sampled(program, at, points, ends / 2.0**SAMPLE_BITS), case.size, at_most, count, seed)
-    if chosen is None:
+    exact = is_polynomial(program)
+    # A piece that few inputs see needs many fields, and most modules need no more than their size.
+    for count in (case.size + SPARE, max(PIECES * case.size, MANY) + SPARE)[: 2 if case.piecewise else 1]:
+        picked, given, points, ends = _sample_fields(case, program, count, seed, seen)
+        floats = at, points, ends / 2.0**SAMPLE_BITS
+        if budget is not None and not exact and not _is_affordable(program, *floats, at_most, budget):
+            return None
+        if chosen := _choose(Sampled(program, *floats), case.size, at_most, len(points), seed):
+            break
+    else:
         return None
     words, columns, dimensions = chosen
     used = sorted({field for word in words for field in word})
@@ -126,16 +120,45 @@ def prove_rank(
         samples=() if seen is None else tuple(int(picked[field]) for field in used),
     )  # fmt: skip
     floats = at, points, ends / 2.0**SAMPLE_BITS
-    if not words or (is_polynomial(program) and independent_modulo(program, *floats, words, columns)):
+    if not words or (exact and independent_modulo(program, *floats, words, columns)):
         return proof
     for precision in PRECISIONS:
         found = enclose_brackets(program, *floats, words, precision, budget)
+        if budget is not None and budget.refused:  # more bits take longer
+            return None
         if found is None:
             continue
         bound = inverse_bound(found[:, columns], precision)
         if bound is not None and bound < 1:
             return replace(proof, bound=bound, precision=precision, exact=False)
     return None
+
+
+def _sample_fields(
+    case: Probe, program: StraightLineProgram, count: int, seed: int, seen: SeenData | None
+) -> tuple[Indices, Indices, Floats, Indices]:
+    """So many fields: which sample each is of, its drawn inputs (none on data), its inputs and its output weights."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = len(program_batch(case))
+    if seen is None:
+        picked, given = np.arange(count), _inputs(case, program, count, rows, generator)
+        points = given / 2.0**SAMPLE_BITS
+    else:
+        picked = np.arange(max(count, 2 * len(seen.inputs))) % len(seen.inputs)
+        given, points = np.zeros((len(picked), 0), dtype=np.intp), seen.inputs[picked]
+    weights = torch.randn((len(picked), rows, *case.output_shape), generator=generator, dtype=torch.float64)
+    ends = _whole(weights.reshape(len(picked), -1).numpy(), SAMPLE_BITS)
+    return picked, given, points, _summing_to_zero(ends, case.classes) if case.classes else ends
+
+
+def _is_affordable(
+    program: StraightLineProgram, theta: Floats, inputs: Floats, weights: Floats, rows: int, budget: ProofBudget
+) -> bool:
+    """Whether so many gradients fit into a budget, by the time that a few of them take; brackets take longer."""
+    few = list(range(min(TIMED_FIRST, len(inputs))))
+    started = process_time()
+    enclose_brackets(program, theta, inputs[few], weights[few], [(row,) for row in few], PRECISIONS[0])
+    return not few or budget.fits(started, len(few), rows)
 
 
 def _binary(theta: Floats) -> tuple[Indices, int]:

@@ -1,4 +1,4 @@
-"""Laws in words: P1's matrices for layered networks (U_l has a column per neuron), names for other graphs."""
+"""Laws in words: P1's matrices for layered networks (U_l has a column per neuron), names for others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LATEX = (
     ("θ", r"\\theta"),
     ("…", r"\\dots"),
 )
-LONGEST = 6  # terms of an unrecognised polynomial that are written out
+LONGEST, LONGEST_OF_MODULE = 6, 12  # terms of an unrecognised polynomial that are written out
 
 
 def polynomial_words(law: Law, weight: Callable[[int], str], longest: int) -> str:
@@ -43,6 +43,17 @@ def _term(edges: Monomial, factor: Fraction, weight: Callable[[int], str]) -> st
     powers = [(edge, edges.count(edge)) for edge in dict.fromkeys(edges)]
     names = "·".join(weight(edge) + (str(power).translate(SUPERSCRIPTS) if power > 1 else "") for edge, power in powers)
     return f"{'+' if factor > 0 else '−'} {size}{names}"
+
+
+def write_polynomial(law: Law, name: Callable[[int], str], times: str, power: str) -> str:
+    """The whole polynomial in a language that has these signs for products and powers."""
+    parts = []
+    for edges, factor in law.terms.items():
+        powers = [(name(edge), edges.count(edge)) for edge in dict.fromkeys(edges)]
+        names = [symbol + (power.format(count) if count > 1 else "") for symbol, count in powers]
+        size = [] if abs(factor) == 1 else [str(abs(factor))]
+        parts.append(f"{'-' if factor < 0 else '+'} {times.join(size + names)}")
+    return " ".join(parts).removeprefix("+ ")
 
 
 class Wording:
@@ -135,14 +146,7 @@ class Wording:
 
     def expression(self, law: Law) -> str:
         """The whole polynomial in SymPy's syntax, in the names of `symbols`."""
-        names = self.symbols()
-        parts = []
-        for edges, factor in law.terms.items():
-            powers = [(names[edge], edges.count(edge)) for edge in dict.fromkeys(edges)]
-            monomial = "*".join(name if power == 1 else f"{name}**{power}" for name, power in powers)
-            size = "" if abs(factor) == 1 else f"{abs(factor)}*"
-            parts.append(f"{'-' if factor < 0 else '+'} {size}{monomial}")
-        return " ".join(parts).removeprefix("+ ")
+        return write_polynomial(law, self.symbols().__getitem__, "*", "**{}")
 
     def latex(self, law: Law) -> str:
         """The law in LaTeX."""
@@ -230,3 +234,67 @@ def _places(dag: Dag) -> dict[int, tuple[int, int]] | None:
         if len(biased & set(layer.tolist())) not in (0, len(layer)):
             return None
     return {int(node): (number, place) for number, layer in enumerate(layers) for place, node in enumerate(layer)}
+
+
+class ModuleWording:
+    """How the parameters of a module are called, laid end to end.
+
+    >>> from fractions import Fraction
+    >>> wording = ModuleWording([("0.weight", (2, 2)), ("2.weight", (1, 2))])
+    >>> law = Law("neuron", (), {(0, 0): Fraction(1), (1, 1): Fraction(1), (4, 4): Fraction(-1)})
+    >>> wording.law(law)
+    '0.weight[0,0]² + 0.weight[0,1]² − 2.weight[0,0]²'
+    >>> wording.expression(law)
+    'p0_weight_0_0**2 + p0_weight_0_1**2 - p2_weight_0_0**2'
+    """
+
+    def __init__(self, places: Sequence[tuple[str, Sequence[int]]]) -> None:
+        self.places = [(name, tuple(shape)) for name, shape in places]
+        self.starts = np.cumsum([0, *(int(np.prod(shape, dtype=int)) for _, shape in self.places)])
+
+    def weight(self, edge: int) -> str:
+        """The name of a parameter's entry."""
+        which = int(np.searchsorted(self.starts, edge, side="right")) - 1
+        name, shape = self.places[which]
+        place = np.unravel_index(edge - int(self.starts[which]), shape) if shape else ()
+        return f"{name}[{','.join(str(int(index)) for index in place)}]" if shape else name
+
+    def law(self, law: Law) -> str:
+        """The polynomial, cut after some terms."""
+        return polynomial_words(law, self.weight, LONGEST_OF_MODULE)
+
+    def expression(self, law: Law) -> str:
+        """The whole polynomial in SymPy's syntax."""
+        return write_polynomial(law, lambda edge: "p" + re.sub(r"\W+", "_", self.weight(edge)).strip("_"), "*", "**{}")
+
+    def latex(self, law: Law) -> str:
+        """The whole polynomial in LaTeX."""
+        return write_polynomial(law, lambda edge: _latex(self.weight(edge)), r"\,", "^{{{}}}")
+
+    def grouped(self, laws: Iterable[Law]) -> list[str]:
+        """A line for each law; what no sample moves is counted, parameter by parameter."""
+        counts: dict[tuple[str, str], int] = {}
+        lines = []
+        for law in laws:
+            if law.kind == "still":
+                names = dict.fromkeys(self._owner(edges[0]) for edges in law.terms)
+                kind = (
+                    "entries of {} that no sample moves" if len(law.terms) == 1 else "sums over {} that no sample moves"
+                )
+                counts[kind, ", ".join(names)] = counts.get((kind, ", ".join(names)), 0) + 1
+            else:
+                lines.append(self.law(law))
+        return [f"{kind.format(names)}: {count}" for (kind, names), count in counts.items()] + lines
+
+    def _owner(self, edge: int) -> str:
+        return self.places[int(np.searchsorted(self.starts, edge, side="right")) - 1][0]
+
+    def summary(self, laws: Iterable[Law]) -> list[str]:
+        """A line for each law."""
+        return [self.law(law) for law in laws]
+
+
+def _latex(name: str) -> str:
+    base, _, index = name.partition("[")
+    plain = base.replace("_", r"\_")
+    return rf"\mathtt{{{plain}}}" + (f"_{{{index.removesuffix(']')}}}" if index else "")

@@ -57,13 +57,8 @@ def symmetries(
         raise LawfulError(f"mode is 'train' or 'eval', not {mode!r}")
     refuse_hooks_of_parameters(module)
     inputs = [] if keywords and not input else examples(module, input)
-    exported, mode, note = export_for(module, inputs, keywords, mode)
+    found, _, exported = read_symmetries(module, inputs, keywords, mode)
     named = dict(module.named_parameters())
-    frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
-    program = read_exported(exported, trains=True)
-    demands = read_graph(exported, frozen, centred=True, program=program)
-    found = summarise(exported, program, demands, named, mode)
-    found = replace(found, noted=found.noted + note)
     big = sum(tensor.numel() for tensor in named.values()) > CHECKED_SIZE
     meta = any(tensor.device.type == "meta" for tensor in named.values())
     if check is False or (check is None and (big or meta or bool(keywords))):
@@ -71,6 +66,19 @@ def symmetries(
     if meta:
         raise LawfulError("a module on the meta device has no weights: its symmetries cannot be checked")
     return check_symmetries(found, module, inputs, exported, seed=seed)
+
+
+def read_symmetries(
+    module: nn.Module, inputs: Sequence[Any], keywords: Mapping[str, Any] | None, mode: Mode
+) -> tuple[Symmetries, Program, ExportedModule]:
+    """The symmetries that the graph shows, unchecked, with the program and the graph that they were read from."""
+    exported, mode, note = export_for(module, inputs, keywords, mode)
+    named = dict(module.named_parameters())
+    frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
+    program = read_exported(exported, trains=True)
+    demands = read_graph(exported, frozen, centred=True, program=program)
+    found = summarise(exported, program, demands, named, mode)
+    return replace(found, noted=found.noted + note), program, exported
 
 
 def export_for(

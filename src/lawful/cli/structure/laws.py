@@ -186,7 +186,7 @@ class _Searched:
     def logarithmic(self, degree: int) -> LogarithmicLaws:
         """`--logarithms`."""
         if (graph := self.graph) is None:
-            from lawful.conservation.known.module_logarithmic import module_logarithmic_laws
+            from lawful.conservation.known.module_polynomial import module_logarithmic_laws
 
             return module_logarithmic_laws(self.source, self.shape, degree, **self._of_module)
         from lawful.conservation.known.logarithmic import logarithmic_laws

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.linalg
@@ -13,13 +14,18 @@ SMALL = 1e-7  # relative to the largest, below which a singular value may be zer
 NOISE = 1e-11  # and above which it is no rounding error: then nothing is clear
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rank:
     """A rank in floating point, and the ratio of the two singular values that it separates (1 if nothing is clear)."""
 
     rank: int
     gap: float
-    basis: Floats
+    rows: Floats
+
+    @cached_property
+    def basis(self) -> Floats:
+        """Orthonormal vectors that span the rows; they take four times as long as the rank, and are rarely needed."""
+        return _svd(self.rows, vectors=True)[1][: self.rank] if self.rank else self.rows[:0]
 
 
 def rank_with_gap(rows: Floats) -> Rank:
@@ -29,20 +35,22 @@ def rank_with_gap(rows: Floats) -> Rank:
     2
     """
     if not rows.any():
-        return Rank(0, float("inf"), rows[:0])
-    values, basis = _svd(rows)
+        return Rank(0, float("inf"), rows)
+    values, _ = _svd(rows, vectors=False)
     floor = values[0] * 1e-16 * max(rows.shape)
     ends = np.maximum(np.append(values, floor), floor)
     ratios = ends[:-1] / ends[1:]
     cut = int(np.argmax(np.where(ends[1:] <= SMALL * values[0], ratios, 0.0)))
     gap = float(ratios[cut]) if ends[cut + 1] <= NOISE * values[0] else 1.0
-    return Rank(cut + 1, gap, basis[: cut + 1])
+    return Rank(cut + 1, gap, rows)
 
 
-def _svd(rows: Floats) -> tuple[Floats, Floats]:
+def _svd(rows: Floats, *, vectors: bool) -> tuple[Floats, Floats]:
     """Singular values and right singular vectors; the slower of LAPACK's methods where the faster does not converge."""
-    try:
-        _, values, basis = np.linalg.svd(rows, full_matrices=False)
-    except np.linalg.LinAlgError:
-        _, values, basis = scipy.linalg.svd(rows, full_matrices=False, lapack_driver="gesvd")
-    return np.asarray(values), np.asarray(basis)
+    for driver in ("gesdd", "gesvd"):
+        try:
+            found = scipy.linalg.svd(rows, full_matrices=False, compute_uv=vectors, lapack_driver=driver)
+        except np.linalg.LinAlgError:
+            continue
+        return (np.asarray(found[1]), np.asarray(found[2])) if vectors else (np.asarray(found), rows[:0])
+    raise np.linalg.LinAlgError("the singular values do not converge")

@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike
 from lawful.conservation.fields.gradient import Gradients
 from lawful.conservation.known.law import Law, Monomial
 from lawful.conservation.known.polynomial import SECOND_PRIME, monomials
-from lawful.conservation.module_wording import ModuleWording
-from lawful.conservation.wording import Wording, polynomial_words
+from lawful.conservation.wording import ModuleWording, Wording, polynomial_words
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, Dual, nullspace, rank, rational, residues
 from lawful.network import Architecture, Dag, Mlp

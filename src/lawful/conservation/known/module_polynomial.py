@@ -1,9 +1,9 @@
-"""Polynomial laws of a degree of a module, exact over the rationals: all, if its pieces are polynomials.
+"""Polynomial laws of a degree of a module, exact over the rationals, and laws with logarithms.
 
-As for graphs (`lawful.conservation.known.polynomial`): linear equations in the coefficients, one for each random
-field at a random
-point modulo a prime. Choices take random factors, so the laws hold on every piece. Functions such as exp take random
-values, so the laws hold whatever these are; one that needs more than the rules of differentiation is not found.
+As for graphs (`known/polynomial.py`, and `known/logarithmic.py` for `Σ c log|p| + h`): linear equations in the
+coefficients, one for each random field at a random point modulo a prime. They are all, if the module's pieces are
+polynomials. Choices take random factors, so the laws hold on every piece. Functions such as exp take random values, so
+the laws hold whatever these are; one that needs more than the rules of differentiation is not found.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import torch
 from lawful.conservation.closure.polynomial_pieces import is_polynomial
 from lawful.conservation.closure.program_brackets import free_fields, is_free
 from lawful.conservation.known.law import Law
+from lawful.conservation.known.logarithmic import LogarithmicLaws
+from lawful.conservation.known.logarithmic import search as search_logarithms
 from lawful.conservation.known.polynomial import PolynomialLaws, monomials, rational_law
 from lawful.conservation.module_proof import program_of
 from lawful.conservation.programs.identity import identities
@@ -24,7 +26,7 @@ from lawful.conservation.programs.module_function import probe
 from lawful.conservation.regions.module_data import SeenData
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, nullspace, rank
-from lawful.program.core.jets import Array
+from lawful.program.core.jets import Array, modulo
 from lawful.program.core.straight_line import StraightLineProgram
 from lawful.types import Indices, Residues
 
@@ -62,8 +64,7 @@ def module_polynomial_laws(
             else "polynomial laws are found for modules whose pieces are polynomials, and this one divides"
         )
     laws, independent, total = search(program, degree, classes=case.classes, tokens=case.vocabulary or 0, seed=seed)
-    places = tuple((name, tuple(shape)) for name, shape in zip(case.names, case.shapes, strict=True))
-    return PolynomialLaws(None, degree, laws, independent, total, 1, total, 2.0**-60, places)
+    return PolynomialLaws(None, degree, laws, independent, total, 1, total, 2.0**-60, case.places)
 
 
 def search(
@@ -145,3 +146,43 @@ def _equations(table: Indices, points: Residues, slopes: Array) -> Residues:
                 term = term * padded[:, table[:, other]] % PRIME
         total = (total + term) % PRIME
     return total
+
+
+def module_logarithmic_laws(
+    module: torch.nn.Module,
+    input_shape: tuple[int, ...] | None = None,
+    degree: int = 1,
+    *,
+    loss: str = "full",
+    mode: str = "train",
+    classes_axis: int | None = None,
+    seed: int = 0,
+) -> LogarithmicLaws:
+    """All such laws that hold on every piece of a module, whatever its functions are.
+
+    >>> from lawful.conservation.wording import ModuleWording
+    >>> class Detour(torch.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.s, self.p, self.q = (torch.nn.Parameter(torch.ones(1)) for _ in range(3))
+    ...     def forward(self, x):
+    ...         return x * (self.s + self.p * self.q)
+    >>> found = module_logarithmic_laws(Detour(), (1,))
+    >>> [law.words(ModuleWording(found.places)) for law in found.laws]
+    ['log|p[0] + q[0]| − s[0]', 'log|p[0] − q[0]| + s[0]']
+    """
+    case = probe(module, input_shape, None, loss, mode, classes_axis)
+    program = program_of(case)
+
+    def samples(prime: int, seed: int, count: int) -> tuple[Residues, Residues]:
+        rng = np.random.default_rng((seed, prime))
+        points = rng.integers(prime, size=(count, case.size))
+        fields = []
+        with modulo(prime):
+            for start in range(0, count, ROWS):
+                some = points[start : start + ROWS]
+                drawn = free_fields(program, some, rng, case.classes, case.vocabulary or 0)
+                fields.append(np.broadcast_to(drawn.gradient(np.arange(len(some)), {0: some})[0], some.shape))
+        return points.T, np.concatenate(fields).T
+
+    return LogarithmicLaws(None, degree, *search_logarithms(samples, case.size, degree, seed), case.places)

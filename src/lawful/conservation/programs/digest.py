@@ -10,8 +10,7 @@ import torch
 
 from lawful.conservation.certificate import program_name
 from lawful.conservation.module_proof import program_batch
-from lawful.conservation.programs.lowering import lower
-from lawful.conservation.programs.module_function import probe
+from lawful.conservation.programs.module_function import lower, probe
 from lawful.errors import LawfulError, Unsupported
 from lawful.extras import needed
 from lawful.program.domains.straighten import straighten

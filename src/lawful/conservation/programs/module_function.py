@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,14 +10,18 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from torch import nn
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
-from lawful.conservation.programs.reals import without_casts
-from lawful.conservation.programs.single_tensor import join_outputs, several_tensors, with_classes_last
+from lawful.conservation.fields.normalisations import composite
+from lawful.conservation.programs.single_tensor import join_outputs, list_tensors, several_tensors, with_classes_last
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network.reading import list_names
+from lawful.program.core.straight_line import StraightLineProgram
+from lawful.program.domains.straighten import straighten
 from lawful.program.frontends.export import twin_of
 from lawful.program.frontends.torch_function import read_function
 from lawful.sources.modules.classes import classes_axis as axis_of_classes
@@ -37,6 +41,8 @@ RANDOM_IN = {
     "train": "train mode: {} draws new random numbers at every step, and laws hold whatever they are",
 }
 WITHOUT_CASTS = "the module's casts to narrower types of numbers are left out: its numbers count as real ones"
+NARROW = (torch.float32, torch.float16, torch.bfloat16)
+CASTS = ("float", "half", "bfloat16")  # methods that name a type
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +71,11 @@ class Probe:
     def size(self) -> int:
         """Number of trainable parameters."""
         return sum(shape.numel() for shape in self.shapes)
+
+    @property
+    def places(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The names and shapes of the trainable parameters."""
+        return tuple((name, tuple(shape)) for name, shape in zip(self.names, self.shapes, strict=True))
 
     @property
     def unlike(self) -> str:
@@ -217,6 +228,8 @@ def _look(
     has_modes = any(isinstance(part, torch.nn.modules.batchnorm._NormBase) for part in twin.modules())
     if mode == "train":
         _train(twin)
+    if isinstance(twin, torch.nn.RNNBase):
+        twin.batch_first = True  # samples are the first axis here: an input is one sequence
     trainable = [(name, value) for name, value in twin.named_parameters() if value.requires_grad]
     if not trainable:
         raise InvalidNetwork("the module has no trainable parameters")
@@ -240,7 +253,7 @@ def _look(
         if not isinstance(first, torch.Tensor):
             if loss == "cross-entropy" and several_tensors(first):
                 raise Unsupported("cross-entropy of a module with several outputs: which of them are classes?")
-            twin = join_outputs(twin)
+            twin = join_outputs(twin, _sample_axes(twin, batch, shape))
         drop_hooks(twin, batch)
         draws = read_draws(lambda: _call(twin, batch, shape))
         if loss == "cross-entropy":
@@ -361,6 +374,16 @@ def _refuse_changes(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[i
         )
 
 
+def _sample_axes(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> list[int]:
+    """Which axis of each output counts samples (that of a recurrent layer's states is the second)."""
+    whole, half = (list_tensors(_call(module, part, shape)) for part in (batch, batch[: max(len(batch) // 2, 1)]))
+    axes = [
+        [axis for axis, sizes in enumerate(zip(one.shape, two.shape, strict=True)) if sizes[0] != sizes[1]]
+        for one, two in zip(whole, half, strict=True)
+    ]
+    return [each[0] if len(each) == 1 else 0 for each in axes]
+
+
 def _mixes(module: torch.nn.Module, batch: torch.Tensor, output: torch.Tensor) -> bool:
     """Whether the first half of a batch has other outputs alone, with all gates open."""
     half = max(len(batch) // 2, 1)
@@ -395,12 +418,11 @@ def _call(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) 
 
 
 def _guess_shape(module: torch.nn.Module) -> tuple[int, ...]:
-    stated: Sequence[Any] = getattr(module, "input_sizes", ())
-    if len(stated) == 1 and isinstance(stated[0], str):  # the module of an ONNX file that reads ids
-        return tuple(int(size) for size in stated[0].removesuffix(":int").split(","))
-    for shape in input_shapes(module):
+    stated = [size for size in getattr(module, "input_sizes", ()) if isinstance(size, str)]  # ids, as "2048:int"
+    ids = [tuple(int(n) for n in size.removesuffix(":int").split(",")) for size in stated if size.endswith(":int")]
+    for shape, kind in [*((each, torch.int64) for each in ids), *((s, torch.float64) for s in input_shapes(module))]:
         with torch.no_grad(), suppress(Exception):  # whatever the module's own code raises
-            module(torch.zeros((MIXED, *shape), dtype=torch.float64))
+            module(torch.zeros((MIXED, *shape), dtype=kind))
             return shape
     raise LawfulError("the module's input size is not known: give it (--input 3,8,8)")
 
@@ -413,3 +435,57 @@ def first_line(error: Exception) -> str:
     """An error of someone else's code, on one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:160] if lines else ''}"
+
+
+def without_casts(module: nn.Module) -> nn.Module:
+    """The module itself, from now on without casts to narrower real types, and with new tensors in float64.
+
+    >>> class Narrow(nn.Linear):
+    ...     def forward(self, x):
+    ...         return super().forward(x).float()
+    >>> without_casts(Narrow(2, 1).double())(torch.zeros(1, 2).double()).dtype
+    torch.float64
+    """
+    kind = type(module)
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            with _WithoutCasts():
+                return kind.forward(self, *args, **kwargs)
+        finally:
+            torch.set_default_dtype(before)
+
+    module.__class__ = type(kind.__name__, (kind,), {"forward": forward})
+    return module
+
+
+class _WithoutCasts(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") in CASTS and args and isinstance(args[0], torch.Tensor):
+            return args[0].double()
+        args, kwargs = tree_map(_to_float64, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def _to_float64(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in NARROW else value
+
+
+def lower(case: Probe, batch: torch.Tensor) -> StraightLineProgram:
+    """The program that computes the module's output from its parameters and an input of the batch's size."""
+    draws = case.draws(len(batch))
+    numbers = (torch.zeros(sum(draw.count for draw in draws), dtype=torch.float64),) if draws else ()
+
+    def function(tensors: dict[str, torch.Tensor], inputs: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
+        return case.output(tensors, inputs, given[0] if given else None)
+
+    shapes = dict(zip(case.names, case.shapes, strict=True))
+    tensors = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
+    with composite():
+        program = read_function(function, tensors, (batch, *numbers))
+    found = straighten(program, shapes, vocabulary=case.vocabulary)
+    return replace(found, draws=tuple((draw.kind, draw.count) for draw in draws))

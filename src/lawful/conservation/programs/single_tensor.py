@@ -44,16 +44,17 @@ def pack_inputs(module: torch.nn.Module, sizes: Sequence[Size]) -> torch.nn.Modu
     return module
 
 
-def join_outputs(module: torch.nn.Module) -> torch.nn.Module:
+def join_outputs(module: torch.nn.Module, axes: Sequence[int]) -> torch.nn.Module:
     """The module, returning all its floating-point outputs as one vector for each sample; its class is changed.
 
-    The cache of keys and values that language models return beside their outputs is none.
+    `axes` are those of the outputs that count samples. The cache of keys and values that language models return beside
+    their outputs is none.
     """
     own: Any = type(module)
 
     class Joined(own):  # type: ignore[misc]
         def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-            found = _tensors(super().forward(*inputs))
+            found = [x.movedim(axis, 0) for x, axis in zip(list_tensors(super().forward(*inputs)), axes, strict=True)]
             if len(found) == 1:
                 return found[0]
             return torch.cat([tensor.reshape(len(tensor), -1) for tensor in found], dim=1)
@@ -81,13 +82,14 @@ def with_classes_last(module: torch.nn.Module, axis: int) -> torch.nn.Module:
 
 def several_tensors(result: Any) -> bool:
     """Whether a module returns more than one tensor of numbers."""
-    return len(_tensors(result)) > 1
+    return len(list_tensors(result)) > 1
 
 
-def _tensors(result: Any) -> list[torch.Tensor]:
+def list_tensors(result: Any) -> list[torch.Tensor]:
+    """The tensors of real numbers that a module returns, or its logits alone."""
     if isinstance(result, torch.Tensor):
         return [result] if result.is_floating_point() else []
     if isinstance(result, dict):
         logits = result.get("logits")
-        return [logits] if logits is not None else [each for part in result.values() for each in _tensors(part)]
-    return [each for part in result for each in _tensors(part)] if isinstance(result, (list, tuple)) else []
+        return [logits] if logits is not None else [each for part in result.values() for each in list_tensors(part)]
+    return [each for part in result for each in list_tensors(part)] if isinstance(result, (list, tuple)) else []

@@ -21,10 +21,11 @@ from lawful.invariant_set.singular.laplacian import dag_edge_weights, layered_ed
 from lawful.invariant_set.singular.proximal import Omegas, ProximalStep, nuclear_prox
 from lawful.network import Dag, Mlp
 from lawful.sources.modules.convert import from_module
-from lawful.sources.modules.layers import KINKED, UNITWISE
 from lawful.types import Floats
 
 LAZY_FLOOR = 1e-2
+KINKED = (nn.ReLU, nn.LeakyReLU)
+UNITWISE = (*KINKED, nn.Identity, nn.Dropout)  # scale with each unit, place by place
 
 
 class Layers:

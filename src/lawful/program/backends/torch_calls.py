@@ -213,7 +213,16 @@ def _convolution(call: Call) -> Run:
 
 
 def _batch_norm(call: Call) -> Run:
-    return lambda x, m, v, g, b: functional.batch_norm(x, m, v, g, b, False, 0.0, call["epsilon"])
+    def run(x: Any, m: Any, v: Any, g: Any, b: Any) -> Any:
+        if len(x) > 1:
+            return functional.batch_norm(x, m, v, g, b, False, 0.0, call["epsilon"])
+        # PyTorch (2.13, on a processor) mixes up the entries of gradients that come back transposed to a batch of one:
+        # the stride of an axis of length 1 may be anything, and `batch_norm` reads it.
+        sizes = [1, -1] + [1] * (x.dim() - 2)
+        scale = g / (v + call["epsilon"]).sqrt()
+        return (x - m.reshape(sizes)) * scale.reshape(sizes) + b.reshape(sizes)
+
+    return run
 
 
 def _norm(call: Call) -> Run:

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from lawful.conservation.known.level_sets import LevelSets
     from lawful.conservation.known.logarithmic import LogarithmicLaws
     from lawful.conservation.known.polynomial import PolynomialLaws
-    from lawful.conservation.module_wording import ModuleWording
     from lawful.conservation.training_level import TrainingLaws
-    from lawful.conservation.wording import Wording
+    from lawful.conservation.wording import ModuleWording, Wording
 
 LEVELS = {
     "phi": "any weights, any data",
@@ -159,8 +158,7 @@ def _near(result: Mapping[str, Any]) -> list[str]:
 
 def listed_laws(count: LawCount) -> list[dict[str, Any]]:
     """Every explicit law: its kind, its words, and its polynomial as pairs of weight numbers and a coefficient."""
-    from lawful.conservation.module_wording import ModuleWording
-    from lawful.conservation.wording import Wording
+    from lawful.conservation.wording import ModuleWording, Wording
 
     wording = Wording(count.dag) if count.dag is not None else ModuleWording(count.places) if count.places else None
     return [
@@ -194,8 +192,7 @@ def logarithmic_json(found: LogarithmicLaws) -> dict[str, Any]:
 
 
 def _names(found: LogarithmicLaws) -> Wording | ModuleWording:
-    from lawful.conservation.module_wording import ModuleWording
-    from lawful.conservation.wording import Wording
+    from lawful.conservation.wording import ModuleWording, Wording
 
     return ModuleWording(found.places) if found.dag is None else Wording(found.dag)
 
@@ -305,8 +302,7 @@ def polynomials_text(found: PolynomialLaws, latex: bool = False) -> str:
 
 def _wording_of(found: PolynomialLaws) -> Wording | ModuleWording:
     """The names of the weights that polynomials speak of."""
-    from lawful.conservation.module_wording import ModuleWording
-    from lawful.conservation.wording import Wording
+    from lawful.conservation.wording import ModuleWording, Wording
 
     return ModuleWording(found.places) if found.dag is None else Wording(found.dag)
 

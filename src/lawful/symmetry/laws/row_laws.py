@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,21 +14,43 @@ from lawful.types import Floats, Indices
 
 
 @dataclass(frozen=True, eq=False)
-class ScaleLaws(SpaceLaws):
-    """`Σ weights · θ²`: each law is a combination of the sums of squares of rows.
+class RowLaws(SpaceLaws):
+    """Combinations of rows of parameters: `weights` (laws × rows) is the share of each row in each law.
 
-    `rows` lists axes; row i of axis a has number `offsets[a] + i`, and `weights` (laws × rows) is their share.
+    Row i of `picked[a]`, of the parameter of `axes[a]`, comes after all rows of the axes before.
     """
 
     axes: tuple[Axis, ...]
     picked: tuple[Indices, ...]
     weights: sparse.csr_array
-    count: int
 
     @property
     def parameters(self) -> tuple[str, ...]:  # type: ignore[override]
         """Names of the parameters in it."""
         return tuple(dict.fromkeys(axis.parameter for axis in self.axes))
+
+    def _rows(self, theta: Parameters) -> Iterator[torch.Tensor]:
+        for axis, picked in zip(self.axes, self.picked, strict=True):
+            yield axis.rows(theta[axis.parameter], picked)
+
+    def _spread(
+        self, theta: Parameters, shares: Floats, piece: Callable[[Axis, torch.Tensor, torch.Tensor], torch.Tensor]
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """A gradient in pieces: what `piece` makes of each axis, its rows and their shares, back in its shape."""
+        start = 0
+        for axis, picked in zip(self.axes, self.picked, strict=True):
+            tensor, chosen = theta[axis.parameter], torch.as_tensor(picked)
+            found = torch.zeros_like(axis.rows(tensor))
+            found[chosen] = piece(axis, chosen, torch.as_tensor(shares[start : start + len(picked)]))
+            start += len(picked)
+            yield axis.parameter, axis.back(found, tensor.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleLaws(RowLaws):
+    """`Σ weights · θ²`: each law is a combination of the sums of squares of rows."""
+
+    count: int
 
     def _products(self, theta: Parameters, step: Parameters, absolute: bool = False) -> Floats:
         found = []
@@ -53,44 +75,33 @@ class ScaleLaws(SpaceLaws):
 
     def pull(self, theta: Parameters, weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
         """Each row times twice its share."""
-        shares = 2.0 * (self.weights.T @ weights)
-        start = 0
-        for axis, picked in zip(self.axes, self.picked, strict=True):
-            tensor = theta[axis.parameter]
-            rows = axis.centred(tensor)
-            found = torch.zeros_like(rows)
-            chosen = torch.as_tensor(picked)
-            found[chosen] = torch.as_tensor(shares[start : start + len(picked)])[:, None] * rows[chosen]
-            start += len(picked)
-            yield axis.parameter, axis.back(found, tensor.shape)
+        return self._spread(
+            theta,
+            2.0 * (self.weights.T @ weights),
+            lambda axis, chosen, shares: shares[:, None] * axis.centred(theta[axis.parameter])[chosen],
+        )
+
+
+class LinearLaws(RowLaws):
+    """Laws that are linear in the parameters: their derivative along a step is their value there."""
+
+    def along(self, theta: Parameters, step: Parameters) -> Floats:
+        """Their values at the step."""
+        return self.values(step)
 
 
 @dataclass(frozen=True, eq=False)
-class SumLaws(SpaceLaws):
+class SumLaws(LinearLaws):
     """`Σ weights · θ` over rows of parameters: each law is a combination of the sums of rows."""
 
-    axes: tuple[Axis, ...]
-    picked: tuple[Indices, ...]
-    weights: sparse.csr_array
     count: int
 
-    @property
-    def parameters(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Names of the parameters in it."""
-        return tuple(dict.fromkeys(axis.parameter for axis in self.axes))
-
     def _sums(self, theta: Parameters) -> Floats:
-        parts = (axis.rows(theta[axis.parameter], picked).sum(1)
-                 for axis, picked in zip(self.axes, self.picked, strict=True))  # fmt: skip
-        return np.concatenate([part.numpy() for part in parts])
+        return np.concatenate([rows.sum(1).numpy() for rows in self._rows(theta)])
 
     def values(self, theta: Parameters) -> Floats:
         """All laws at θ."""
         return np.asarray(self.weights @ self._sums(theta))
-
-    def along(self, theta: Parameters, step: Parameters) -> Floats:
-        """Their values at the step: they are linear."""
-        return self.values(step)
 
     def size_along(self, theta: Parameters, step: Parameters) -> Floats:
         """The same in absolute values."""
@@ -98,60 +109,33 @@ class SumLaws(SpaceLaws):
 
     def pull(self, theta: Parameters, weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
         """Constant along each row."""
-        shares = self.weights.T @ weights
-        start = 0
-        for axis, picked in zip(self.axes, self.picked, strict=True):
-            tensor = theta[axis.parameter]
-            rows = torch.zeros_like(axis.rows(tensor))
-            rows[torch.as_tensor(picked)] = torch.as_tensor(shares[start : start + len(picked)])[:, None]
-            start += len(picked)
-            yield axis.parameter, axis.back(rows, tensor.shape)
+        return self._spread(theta, self.weights.T @ weights, lambda axis, chosen, shares: shares[:, None])
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnLaws(SpaceLaws):
+class ColumnLaws(LinearLaws):
     """`Σ weights · W[row, k]` for every column k: rows may move by one vector, together or one against another.
 
     With `contrast`, differences to the first column: the common part of all columns is a law only together with other
     parameters.
     """
 
-    axes: tuple[Axis, ...]
-    picked: tuple[Indices, ...]
-    weights: sparse.csr_array
     columns: int
     contrast: bool
-
-    @property
-    def parameters(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Names of the parameters in it."""
-        return tuple(dict.fromkeys(axis.parameter for axis in self.axes))
 
     @property
     def count(self) -> int:  # type: ignore[override]
         """All of them are independent."""
         return int(self.weights.shape[0]) * (self.columns - int(self.contrast))
 
-    def _rows(self, theta: Parameters) -> Floats:
-        return np.concatenate(
-            [
-                axis.rows(theta[axis.parameter], picked).numpy()
-                for axis, picked in zip(self.axes, self.picked, strict=True)
-            ]
-        )
-
     def values(self, theta: Parameters) -> Floats:
         """All laws at θ."""
-        found = np.asarray(self.weights @ self._rows(theta))
+        found = np.asarray(self.weights @ np.concatenate([rows.numpy() for rows in self._rows(theta)]))
         return (found[:, 1:] - found[:, :1] if self.contrast else found).reshape(-1)
-
-    def along(self, theta: Parameters, step: Parameters) -> Floats:
-        """Their values at the step: they are linear."""
-        return self.values(step)
 
     def size_along(self, theta: Parameters, step: Parameters) -> Floats:
         """The same in absolute values."""
-        found = np.asarray(abs(self.weights) @ np.abs(self._rows(step)))
+        found = np.asarray(abs(self.weights) @ np.concatenate([rows.abs().numpy() for rows in self._rows(step)]))
         return (found[:, 1:] + found[:, :1] if self.contrast else found).reshape(-1)
 
     def pull(self, theta: Parameters, weights: Floats) -> Iterator[tuple[str, torch.Tensor]]:
@@ -159,11 +143,4 @@ class ColumnLaws(SpaceLaws):
         table = weights.reshape(self.weights.shape[0], -1)
         if self.contrast:
             table = np.concatenate([-table.sum(1, keepdims=True), table], axis=1)
-        shares = torch.as_tensor(self.weights.T @ table)
-        start = 0
-        for axis, picked in zip(self.axes, self.picked, strict=True):
-            tensor = theta[axis.parameter]
-            rows = torch.zeros_like(axis.rows(tensor))
-            rows[torch.as_tensor(picked)] = shares[start : start + len(picked)]
-            start += len(picked)
-            yield axis.parameter, axis.back(rows, tensor.shape)
+        return self._spread(theta, self.weights.T @ table, lambda axis, chosen, shares: shares)

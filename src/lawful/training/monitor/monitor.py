@@ -9,6 +9,8 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,17 +23,20 @@ from lawful.errors import LawfulError
 from lawful.formats.io.reading import read_bytes
 from lawful.network import Mlp
 from lawful.sentences import flow as sentences
+from lawful.symmetry.check import CHECKED_SIZE
+from lawful.symmetry.inputs import examples
 from lawful.training.integration.runs import json_value
-from lawful.training.jacobian_rank import jacobian_rank
 from lawful.training.monitor.gradient_check import are_finite, slopes_in_training
-from lawful.training.monitor.parts import OTHERWISE, Joint, Parts, understand
+from lawful.training.monitor.parts import OTHERWISE, Joint, Parts, jacobian_rank
 from lawful.training.monitor.sinks import Sink
-from lawful.training.monitor.step_sizes import StepSizes
-from lawful.training.monitor.top_calls import PartCall, TopCalls
+from lawful.training.monitor.training_loop import PartCall, StepSizes, TopCalls
 from lawful.training.monitor.watch import LawWatch, digest, merge_measures
 from lawful.training.monitor.wrappers import sharded_parameters, unwrap
 
 Record = dict[str, Any]
+UNREAD = "not read yet: no batch has shown what the model takes"
+ALONE = "no channels that it alone writes and one layer reads"
+MOST_INSIDE = 50  # parts that are tried where a graph is refused: each may take a second
 
 
 class Monitor:
@@ -75,7 +80,7 @@ class Monitor:
         if every < 1:
             raise LawfulError(f"a monitor records every k steps with k at least 1, not {every}")
         self.model, self.every, self.detail = unwrap(model), every, detail
-        self.parts: Parts = understand(self.model)
+        self.parts = Parts.of(self.model, (), {}, UNREAD)
         self.quantities, self.locked = dict(quantities or {}), locked
         self.live = sys.stderr.isatty() if live is None else live
         self.records: list[Record] = []
@@ -92,36 +97,62 @@ class Monitor:
         self._ran: dict[str, set[int]] = {}  # parts that the loop called, and the parameters that they have
         self._calls: TopCalls | None = None
         self._sizes: StepSizes | None = None
-        self._wanted = laws
+        self._wanted, self._reads, self._hooks_fit = laws, True, True
         self._resumed = self._settled = False
         self._said: set[str] = set()
-        self._unchecked: dict[str, str] = {}  # joints that no gradient was held against yet, and what must run for it
+        self._guessed = False  # the laws were read with an input of a guessed size: the first batch knows better
+        self._nested: list[PartCall] = []  # calls inside of the part that the training loop is calling
+        self._fresh = set[str]()  # joints that are new in this step: their first batch was not seen
+        self._reasons: dict[str, str] = {}  # why layers have no balances
 
     def __enter__(self) -> Monitor:
         if self._path is not None:
             self._go_on(self._path)
             self._file = _open(self._path)
-            start = self._start or self._balances()
-            self._write({"kind": "start", "time": time.time(), "model": type(self.model).__name__, "every": self.every,
-                         "chains": self.parts.chains, "ignored": self.parts.ignored, "digest": digest(self.model),
-                         "balances": {name: values.tolist() for name, values in start.items()}})  # fmt: skip
-        for joint in self.parts.joints:
-            if joint.kinked:
-                self._hooks.append(joint.below.register_forward_hook(self._watch(joint.name)))
         if sharded := sharded_parameters(self.model):
-            self._wanted = False
+            self._reads = self._wanted = False
             self._say(
                 f"{sharded[0]} and others are sharded: this process holds parts of them, and laws are of the whole"
             )
-        elif self._wanted is False:
-            self._warn_if_blind(str(self.parts))
         elif self._declared:
             self._read_laws("", self.input if isinstance(self.input, list) else [self.input], {}, None)
-        self._unchecked = {joint.name: _around(joint) for joint in self.parts.joints}
+        else:
+            self._guess_laws()
+        self._write({"kind": "start", "time": time.time(), "model": type(self.model).__name__, "every": self.every,
+                     "digest": digest(self.model)} | self._described())  # fmt: skip
         self._calls = TopCalls(self.model, self._look_at)
         self._sizes = StepSizes(self.model, self._look_at_compiled)
         self._record(None)
         return self
+
+    def _guess_laws(self) -> None:
+        """Read the laws of a model that states the size of its input, as the first of linear layers does."""
+        with suppress(LawfulError):
+            given = examples(self.model, None)
+            watch = LawWatch(self.model, given, {}, None if self._wanted is True else int(self._wanted))
+            self._guessed, self.watches[""] = True, watch
+            self._update_parts()
+
+    def _described(self) -> Record:
+        """What is understood, and the balances that drift is measured from."""
+        start = {name: values.tolist() for name, values in self._start.items()}
+        return {"chains": self.parts.chains, "ignored": self.parts.ignored, "balances": start}
+
+    def _update_parts(self) -> None:
+        """The joints of all that is read; drift of those that are new is measured from now on."""
+        joints = []
+        for part, watch in self.watches.items():
+            inside = f"{part}." if part else ""
+            joints += [replace(each, name=inside + each.name, reader=inside + each.reader) for each in watch.joints]
+        watched = {joint.name for joint in self.parts.joints}
+        self.parts = Parts.of(self.model, joints, self._reasons, ALONE)
+        for joint in joints:
+            if joint.name not in self._start:
+                into, out = joint.sides()
+                self._start[joint.name] = (into - out).cpu()
+            if joint.kinked and joint.name not in watched and self._hooks_fit:
+                self._fresh.add(joint.name)
+                self._hooks.append(joint.below.register_forward_hook(self._watch(joint.name)))
 
     def _say(self, words: str, about: str | None = None) -> None:
         """Warn, once for each matter."""
@@ -131,108 +162,130 @@ class Monitor:
 
     def _look_at_compiled(self) -> None:
         """Before the optimiser moves the weights: what ran inside `torch.compile` is looked at now."""
-        call = None if self._calls is None or self.watches else self._calls.compiled_call()
+        call = None if self._calls is None or self._ran or self._declared else self._calls.compiled_call()
         if call is not None:
+            self._hooks_fit = False  # a new hook would compile its layers again
             self._look_at(call)
 
     def _look_at(self, call: PartCall) -> None:
         """A part of the model ran in training for the first time: its inputs show its graph, and what laws it keeps."""
+        if not call.top:
+            self._nested += [] if self._settled else [call]
+            return
         assert self._calls is not None  # noqa: S101 (calls come from there)
         self._calls.asleep = True
         try:
             with torch.random.fork_rng(devices=[]):
-                if call.top:
-                    self._look_at_part(call)
-                self._check_joints(call)
+                self._look_at_part(call)
         finally:
             self._calls.asleep = False
+            self._nested.clear()
 
     def _look_at_part(self, call: PartCall) -> None:
         """Read the graph of a part that the training loop calls, and hold its laws against a gradient."""
         part = self.model.get_submodule(call.name)
         own = {id(value) for value in part.parameters() if value.requires_grad}
         others, self._ran[call.name] = dict(self._ran), own
-        if self._wanted is False or not own:
+        if not self._reads or not own:
             return
+        if self._guessed:
+            self._guessed = False
+            self.watches.clear()
         if not self._declared:
-            try:
-                self._read_laws(call.name, call.inputs, call.keywords, call.output)
-            except LawfulError as error:
-                unread = f"structural laws of {call.name or 'the model'} are not watched: {error}"
-                self._say(unread) if self.parts.joints else self._warn_if_blind(str(error))
-        for name, watch in self.watches.items():
-            if self._declared or name == call.name:
-                self._check_laws(watch, call, name)
+            self._read_call(call)
+        self._check_laws(call)
         for name, values in others.items():
             if shared := values & own:
                 self._drop_shared(shared, f"{name or 'the model'} and {call.name or 'the model'}")
 
-    def _check_laws(self, watch: LawWatch, call: PartCall, name: str) -> None:
-        inside = call.name.removeprefix(name).removeprefix(".")
+    def _read_call(self, call: PartCall) -> None:
+        """Read the laws of a part that ran or, if its graph is refused, those of the parts that ran inside it."""
         try:
-            dropped = watch.hold_against_training(self.model.get_submodule(name), call.inputs, call.keywords, inside)
+            self._read_laws(call.name, call.inputs, call.keywords, call.output)
+            return
+        except LawfulError as error:
+            refusal = error
+        inside: list[str] = []
+        for nested in sorted(self._nested, key=lambda each: each.name.count("."))[:MOST_INSIDE]:
+            if not any(nested.name.startswith(f"{name}.") for name in inside):
+                with suppress(LawfulError):
+                    self._read_laws(nested.name, nested.inputs, nested.keywords, nested.output)
+                    inside.append(nested.name)
+        laws = [name for name in inside if self.watches[name].count]
+        for name in set(inside) - set(laws):
+            del self.watches[name]
+        whole = call.name or "the model"
+        if not laws:
+            self._warn_if_blind(str(refusal), f"structural laws of {whole} are not watched: {refusal}")
+        else:
+            self._say(f"structural laws of {whole} are watched in {', '.join(laws)} alone: {refusal}")
+
+    def _check_laws(self, call: PartCall) -> None:
+        """Drop the laws that a gradient of what ran does not keep."""
+        part = self.model.get_submodule(call.name)
+        if sum(tensor.numel() for tensor in part.parameters()) > CHECKED_SIZE:
+            return
+        inside = f"{call.name}." if call.name else ""
+        try:
+            slopes = [
+                (
+                    {inside + name: each for name, each in theta.items()},
+                    {inside + name: each for name, each in slope.items()},
+                )
+                for theta, slope in slopes_in_training(part, call.inputs, call.keywords)
+            ]
         except Exception:  # the model's own code: some of it runs in its own precision or place alone
             return  # `checked` in the records stays false
-        if dropped:
-            self._say(f"{dropped} structural laws are not watched: {OTHERWISE}")
+        if not are_finite(slopes):
+            return
+        dropped = 0
+        for name, watch in self.watches.items():
+            if f"{name}.".startswith(inside) or not name or f"{call.name}.".startswith(f"{name}."):
+                dropped += watch.hold_against(slopes, name)
+        self._tell_dropped(dropped, OTHERWISE)
 
     def _drop_shared(self, shared: set[int], both: str) -> None:
         """Weights that two parts run: what leaves the one unchanged may change the other."""
         names = {name for name, value in self.model.named_parameters() if id(value) in shared}
-        why = f"the training loop runs its weights in {both}"
-        self._drop(lambda tied: bool(tied & names), why)
+        self._drop(lambda tied: bool(tied & names), f"the training loop runs its weights in {both}")
 
     def _drop(self, refused: Callable[[set[str]], bool], why: str) -> None:
-        """Stop watching the laws, structural ones and balances, that tie such parameters."""
+        """Stop watching the laws that tie such parameters."""
         dropped = 0
         for part, watch in self.watches.items():
             prefix = f"{part}." if part else ""
-            dropped += watch.keep(lambda laws, watch=watch, prefix=prefix:  # type: ignore[misc]
-                                  not refused({prefix + name for name in watch.names(laws)}))  # fmt: skip
-        if dropped:
-            self._say(f"{dropped} structural laws are not watched: {why}")
-        self._drop_joints([joint.name for joint in self.parts.joints if refused(joint.parameters)], why)
+            dropped += watch.keep(lambda space, watch=watch, prefix=prefix:  # type: ignore[misc]
+                                  not refused({prefix + name for name in watch.names(space)}))  # fmt: skip
+        self._tell_dropped(dropped, why)
 
-    def _drop_joints(self, names: list[str], why: str) -> None:
-        if not names:
-            return
-        self.parts = self.parts.without(names, why)
-        for kept in (self._start, self._seen, self._unchecked):
-            for name in names:
-                kept.pop(name, None)
-        self._write({"kind": "parts", "chains": self.parts.chains, "ignored": self.parts.ignored})
-        self._say(f"balances of {', '.join(names)} are not watched: {why}")
-
-    def _check_joints(self, call: PartCall) -> None:
-        """Drop the joints in a part of the model whose balances a gradient of that part does not keep."""
-        prefix = f"{call.name}." if call.name else ""
-        names = {
-            name
-            for name, around in self._unchecked.items()
-            if around == prefix or (call.top and around.startswith(prefix))
-        }
-        if not names:
-            return
-        try:
-            slopes = list(slopes_in_training(self.model.get_submodule(call.name), call.inputs, call.keywords))
-        except Exception:  # as for laws; the names stay in `unchecked`
-            return
-        if not are_finite(slopes):
-            return
-        self._unchecked = {name: around for name, around in self._unchecked.items() if name not in names}
-        asked = [joint for joint in self.parts.joints if joint.name in names]
-        wrong = [joint.name for joint in asked if not all(joint.kept_along(*each, prefix) for each in slopes)]
-        self._drop_joints(wrong, OTHERWISE)
+    def _tell_dropped(self, laws: int, why: str) -> None:
+        """Say that laws, and the balances among them, are no longer watched."""
+        before = [joint.name for joint in self.parts.joints]
+        self._update_parts()
+        after = {joint.name for joint in self.parts.joints}
+        names = [name for name in before if name not in after]
+        if laws and self._wanted is not False:
+            self._say(f"{laws} structural laws are not watched: {why}")
+        if names:
+            self._reasons |= dict.fromkeys(names, why)
+            self._update_parts()
+            for kept in (self._start, self._seen):
+                for name in names:
+                    kept.pop(name, None)
+            self._write({"kind": "parts"} | self._described())
+            self._say(f"balances of {', '.join(names)} are not watched: {why}")
 
     def _read_laws(self, part: str, inputs: Sequence[Any], keywords: dict[str, Any], output: Any) -> None:
-        sketch = None if self._wanted is True else int(self._wanted)
+        sketch = None if isinstance(self._wanted, bool) else int(self._wanted)
         watch = self.watches[part] = LawWatch(self.model.get_submodule(part), inputs, keywords, sketch, output)
-        if self._path is not None:
+        if self._path is not None and self._wanted is not False:
             beside = self._path.with_name(f"{self._path.name}{'.' * bool(part)}{part}.laws.npy")
             if self._resumed and beside.exists():
                 watch.resume(beside)
             else:
                 watch.save(beside)
+        self._update_parts()
+        self._write({"kind": "parts"} | self._described())
 
     def _end_first_step(self) -> None:
         """What the first step has not shown will not be seen: say so, and stop listening."""
@@ -244,9 +297,7 @@ class Monitor:
         self._drop(lambda tied: differ(tied & trained), "the optimiser moves its weights at different rates")
         if not self._calls.compiled:  # compiled code would be compiled again: it guards the hooks of its modules
             self._calls.close()
-        if self._wanted is False:
-            return
-        if not self._declared:
+        if not self._declared and self._reads and self._wanted is not False:
             self._say_unread()
         if self.watches and not any(watch.count for watch in self.watches.values()):
             parts = (
@@ -269,28 +320,33 @@ class Monitor:
         others = f" and {len(left) - 1} other parameters" if len(left) > 1 else ""
         self._say(f"structural laws of {left[0]}{others} are not watched: {why}; input=(...) says what the model takes")
 
-    def _warn_if_blind(self, why: str) -> None:
+    def _warn_if_blind(self, why: str, otherwise: str = "") -> None:
+        """Say that nothing is watched, if so, or something else."""
         if not self.parts.joints:
-            self._say(f"this monitor understands nothing of {type(self.model).__name__}: {why}")
+            self._say(f"this monitor understands nothing of {type(self.model).__name__}: {why}", "blind")
+        elif otherwise:
+            self._say(otherwise)
 
     def _go_on(self, path: Path) -> None:
         """Take step and start from an earlier run of the same model in the same file."""
-        last: list[Record] = []
+        last: list[Record] = []  # the last start, what was read after it, and the record that it reached
         for each in _lines(path) if path.exists() else ():
-            last = [each] if each.get("kind") == "start" else [*last[:1], each]  # a start, and the record it reached
+            if each.get("kind") == "start":
+                last = [each]
+            else:
+                last = [*(one for one in last if one.get("kind") != "record"), each]
         if last and last[0].get("digest") == digest(self.model):
             self._resumed = True
             self.steps = int(last[-1].get("step", 0))
-            first = last[0].get("balances", {})
+            read = [each.get("balances", {}) for each in last if each.get("kind") != "record"]
+            first = {name: values for balances in read for name, values in balances.items()}
             self._start = {name: torch.tensor(np.array(values, dtype=np.float64)) for name, values in first.items()}
-
-    def _balances(self) -> dict[str, torch.Tensor]:
-        sides = {joint.name: joint.sides() for joint in self.parts.joints}
-        return {name: (into - out).cpu() for name, (into, out) in sides.items()}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None and self._reads and not self._ran and not self._declared:
+            self._warn_if_blind("no batch has shown what it takes")
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
@@ -315,17 +371,20 @@ class Monitor:
         if self.steps // self.every > before // self.every:
             self._record(loss)
         self._seen.clear()
+        self._fresh.clear()
 
     def _watch(self, name: str) -> Callable[[nn.Module, Any, torch.Tensor], None]:
         """A hook that, before a recorded step, notes the units that are on, and off, somewhere in its batches."""
 
-        def hook(_: nn.Module, __: Any, output: torch.Tensor) -> None:
+        def hook(layer: nn.Module, _: Any, output: torch.Tensor) -> None:
             if torch.compiler.is_compiling():  # first of all: what is read here is compiled in, and guarded
                 return
             if (self._calls is not None and self._calls.asleep) or name not in self._start:
                 return
             if (self.steps + 1) % self.every == 0 and self.model.training and torch.is_grad_enabled():
-                heights = output.detach().flatten(2).movedim(1, -1) if output.ndim > 2 else output.detach()
+                # Channels are the last axis of what linear layers and layer norms write, the second of all others.
+                last = output.ndim < 3 or isinstance(layer, (nn.Linear, nn.LayerNorm, nn.RMSNorm))
+                heights = output.detach().movedim(-1 if last else 1, -1)
                 low, high = torch.aminmax(heights.reshape(-1, heights.shape[-1]), dim=0)
                 if name in self._seen:  # another part of the batch, where gradients are accumulated
                     low = torch.minimum(low, self._seen[name][0])
@@ -340,8 +399,6 @@ class Monitor:
             into, out = joint.sides()
             balances[joint.name] = (into - out).cpu()
             sides.append((joint, into, out))
-        if not self._start:
-            self._start = balances
         drifts = [(balances[name] - start).abs().max() for name, start in self._start.items() if name in balances]
         number = None if loss is None else float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
         lost = self._nonfinite()
@@ -352,14 +409,15 @@ class Monitor:
             "loss": number,
             "drift": float(torch.stack(drifts).max()) if drifts else None,
             "nonfinite": lost,
-            "unchecked": sorted(self._unchecked),
+            "unchecked": self._unchecked(),
             "rank": None if lost else jacobian_rank(sides, self.parts.chains),
             "hidden": sum(joint.units for joint in self.parts.joints),
             "dead": self._count(lambda low, high: high <= 0),
             "linear": self._count(lambda low, high: low > 0),
             "norms": self._norms(sides),
         }
-        hidden = [joint.name for joint in self.parts.joints if joint.kinked and joint.name not in self._seen]
+        seen = self._fresh | set(self._seen)
+        hidden = [joint.name for joint in self.parts.joints if joint.kinked and joint.name not in seen]
         if hidden and self.steps and self._calls is not None and self._calls.compiled:
             words = (
                 f"dead and linear units of {', '.join(hidden)} are not counted: they are computed inside torch.compile"
@@ -375,7 +433,7 @@ class Monitor:
         if self.quantities:
             theta = torch.cat([value.detach().flatten() for value in self.model.parameters()]).double().cpu().numpy()
             record["quantities"] = {name: _plain(measure(theta)) for name, measure in self.quantities.items()}
-        if self.watches:
+        if self.watches and self._wanted is not False:
             measures = {part: watch.measure(self.model.get_submodule(part)) for part, watch in self.watches.items()}
             record["laws"] = merge_measures(measures)
         self.records.append(record)
@@ -384,6 +442,11 @@ class Monitor:
             sink(record)
         if self.live:
             print("\r\x1b[2K" + line(record), end="", file=sys.stderr, flush=True)
+
+    def _unchecked(self) -> list[str]:
+        """The joints that no gradient was held against yet."""
+        held = set[int]().union(*(watch.held for watch in self.watches.values()))
+        return sorted(joint.name for joint in self.parts.joints if id(joint.space) not in held)
 
     def _nonfinite(self) -> list[str]:
         """Parameters with NaN or infinite entries."""
@@ -408,15 +471,6 @@ class Monitor:
     def _write(self, record: Record) -> None:
         if self._file is not None:
             os.write(self._file, (json.dumps(json_value(record), allow_nan=False) + "\n").encode())
-
-
-def _around(joint: Joint) -> str:
-    """The prefix of the smallest part of a model that has both layers of a joint in it."""
-    shared = 0
-    writer, reader = joint.name.split("."), joint.reader.split(".")
-    while shared < min(len(writer), len(reader)) - 1 and writer[shared] == reader[shared]:
-        shared += 1
-    return "".join(f"{part}." for part in writer[:shared])
 
 
 def line(record: Mapping[str, Any]) -> str:
@@ -452,11 +506,13 @@ def _lines(path: Path) -> list[Record]:
 
 
 def chain_network(model: nn.Module, chain: tuple[str, ...], joints: tuple[Joint, ...]) -> Mlp | None:
-    """A chain of `nn.Linear` layers as an `Mlp` (linear or ReLU by its joints), or None if it has convolutions."""
+    """A chain of `nn.Linear` layers as an `Mlp`, or None if it has others, or activations with no one slope."""
     layers: list[Any] = [model.get_submodule(name) for name in chain]
     if not all(isinstance(layer, nn.Linear) for layer in layers):
         return None
-    slopes = {joint.name: 0.0 if joint.kinked else 1.0 for joint in joints}
+    slopes = {joint.name: joint.slope for joint in joints if joint.slope is not None}
+    if not all(name in slopes for name in chain[:-1]):
+        return None
     weights = [layer.weight.detach().double().cpu().numpy() for layer in layers]
     biases = [None if layer.bias is None else layer.bias.detach().double().cpu().numpy() for layer in layers]
     return Mlp(weights, biases, [slopes[name] for name in chain[:-1]])

@@ -13,10 +13,13 @@ import torch
 from torch import nn
 
 from lawful.errors import LawfulError
-from lawful.symmetry import symmetries
-from lawful.symmetry.check import CHECKED_SIZE, LOOSE, LOOSE_FLOOR, space_error
-from lawful.symmetry.laws.families import SpaceLaws
-from lawful.training.monitor.gradient_check import are_finite, slopes_in_training
+from lawful.sources.modules.trained_field import has_hooks
+from lawful.symmetry.check import LOOSE, LOOSE_FLOOR, space_error
+from lawful.symmetry.inputs import examples
+from lawful.symmetry.module_symmetries import read_symmetries
+from lawful.symmetry.result import Space
+from lawful.training.monitor.gradient_check import Tensors
+from lawful.training.monitor.parts import find_joints
 from lawful.training.monitor.wrappers import FlatCall, batch_of, exact_arithmetic, is_plain_call
 from lawful.types import Floats
 
@@ -48,65 +51,69 @@ class LawWatch:
     ) -> None:
         read, given, named, self._prefix = _as_read(model, inputs, _own(model, keywords or {}), output)
         with exact_arithmetic():
-            found = symmetries(read, given, keywords=named, check=False)
-        self.found, self.total = found, len(found.laws)
-        chosen = [(space.group, space.laws) for space in found.spaces if space.laws is not None and space.count]
+            examined = [] if named and not given else examples(read, given)
+            found, program, _ = read_symmetries(read, examined, named, "train")
+        self.total = len(found.laws)
+        theta = self._theta(model)
+        hooked = {self._prefix + name for name, tensor in model.named_parameters() if has_hooks(tensor)}
+        spaces = [space for space in found.spaces if space.count and not hooked & set(space.parameters)]
+        self.joints = find_joints(model, spaces, program, self._prefix)
         if sketch is None and self.total > MOST:
             sketch = MOST
-        order = np.random.default_rng(0).permutation(len(chosen)).tolist()
-        kept, count = [], 0
-        for place in order if sketch is not None else range(len(chosen)):
-            if sketch is None or not count or count + chosen[place][1].count <= sketch:
-                kept.append(chosen[place])
-                count += chosen[place][1].count
-        self.families: list[tuple[str, SpaceLaws]] = kept
+        order = np.random.default_rng(0).permutation(len(spaces)).tolist()
+        chosen, count = list[Space](), 0
+        for place in order if sketch is not None else range(len(spaces)):
+            if sketch is None or not count or count + spaces[place].count <= sketch:
+                chosen.append(spaces[place])
+                count += spaces[place].count
         self.count = count
-        theta = self._theta(model)
-        self.start = [laws.values(theta) for _, laws in kept]
-        self._sizes = [laws.size_along(theta, theta) for _, laws in kept]
-        self.checked = False
+        self.families = [(space, space.laws) for space in chosen if space.laws is not None]
+        self.start = [laws.values(theta) for _, laws in self.families]
+        self._sizes = [laws.size_along(theta, theta) for _, laws in self.families]
+        self.held = set[int]()  # the laws, by their ids, that a gradient was held against
 
-    def hold_against_training(
-        self, model: nn.Module, inputs: Sequence[Any], keywords: Mapping[str, Any], part: str = ""
-    ) -> int:
-        """Watch only what a gradient keeps, on inputs that the model trains on; returns how many laws it does not.
+    @property
+    def checked(self) -> bool:
+        """Whether a gradient was held against laws of it."""
+        return bool(self.held)
 
-        `part` is the name of the part of the model that ran: laws of other parts are not looked at. Models of more
-        than five million parameters are believed, and so is one whose gradients are not finite: `checked` says so.
+    def hold_against(self, slopes: Sequence[tuple[Tensors, Tensors]], part: str = "") -> int:
+        """Watch only what gradients in training keep; returns how many laws they do not.
+
+        Names in `slopes` are those of a whole in which this model is the part of this name: laws of parameters that
+        they do not have are not looked at.
         """
-        ran = model.get_submodule(part)
-        if sum(tensor.numel() for tensor in ran.parameters()) > CHECKED_SIZE:
-            return 0
-        prefix = self._prefix + (f"{part}." if part else "")
-        slopes = [
-            tuple({prefix + name: tensor for name, tensor in each.items()} for each in pair)
-            for pair in slopes_in_training(ran, inputs, keywords)
-        ]
-        if not are_finite((theta, slope) for theta, slope in slopes):
-            return 0
-        spaces = {id(space.laws): space for space in self.found.spaces}
-
-        def keeps(laws: SpaceLaws) -> bool:
-            outside = not all(name in slopes[0][0] for name in laws.parameters)
-            return outside or all(
-                space_error(spaces[id(laws)], theta, slope, LOOSE_FLOOR)[0] <= LOOSE for theta, slope in slopes
+        inside = f"{part}." if part else ""
+        own = [
+            tuple(
+                {self._prefix + name.removeprefix(inside): tensor for name, tensor in each.items()
+                 if name.startswith(inside)}
+                for each in pair
             )
+            for pair in slopes
+        ]  # fmt: skip
 
-        self.checked = True
+        def keeps(space: Space) -> bool:
+            if not all(name in own[0][0] for name in space.parameters):
+                return True
+            self.held.add(id(space))
+            return all(space_error(space, theta, slope, LOOSE_FLOOR)[0] <= LOOSE for theta, slope in own)
+
         return self.keep(keeps)
 
-    def keep(self, wanted: Callable[[SpaceLaws], bool]) -> int:
-        """Watch these families of laws alone; returns how many laws are dropped."""
-        before, kept = self.count, [wanted(laws) for _, laws in self.families]
+    def keep(self, wanted: Callable[[Space], bool]) -> int:
+        """Watch the laws of these spaces alone; returns how many laws are dropped."""
+        self.joints = [joint for joint in self.joints if wanted(joint.space)]
+        before, kept = self.count, [wanted(space) for space, _ in self.families]
         self.families = [each for each, keeps in zip(self.families, kept, strict=True) if keeps]
         self.start = [each for each, keeps in zip(self.start, kept, strict=True) if keeps]
         self._sizes = [each for each, keeps in zip(self._sizes, kept, strict=True) if keeps]
         self.count = sum(laws.count for _, laws in self.families)
         return before - self.count
 
-    def names(self, laws: SpaceLaws) -> set[str]:
-        """The parameters that some laws tie, by their names in the model."""
-        return {name.removeprefix(self._prefix) for name in laws.parameters}
+    def names(self, space: Space) -> set[str]:
+        """The parameters that the laws of a space tie, by their names in the model."""
+        return {name.removeprefix(self._prefix) for name in space.parameters}
 
     def _theta(self, model: nn.Module) -> dict[str, torch.Tensor]:
         return {self._prefix + name: tensor.detach() for name, tensor in model.named_parameters()}
@@ -116,9 +123,9 @@ class LawWatch:
         theta = self._theta(model)
         moved: dict[str, list[Floats]] = {}
         relative: list[Floats] = []
-        for (group, laws), start, size in zip(self.families, self.start, self._sizes, strict=True):
+        for (space, laws), start, size in zip(self.families, self.start, self._sizes, strict=True):
             change = np.abs(laws.values(theta) - start)
-            moved.setdefault(_kind(group), []).append(change)
+            moved.setdefault(_kind(space.group), []).append(change)
             seen = ~(size <= 0)  # a law whose terms all started at zero has no size to compare with
             relative.append(change[seen] / size[seen])
         every = [change for changes in moved.values() for change in changes]
