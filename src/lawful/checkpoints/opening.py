@@ -23,9 +23,11 @@ from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.io.reading import read_json
 from lawful.network import Mlp
 from lawful.network.reading import list_names
+from lawful.program.frontends.export import copied
 from lawful.sources.checkpoints import hugging_face
 from lawful.sources.checkpoints.adapters import is_described
 from lawful.sources.checkpoints.load import fitting, is_factory, make_module, state_for
+from lawful.sources.checkpoints.translation import widest
 from lawful.sources.modules.convert import to_module
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.opening import open as open_network
@@ -103,21 +105,23 @@ def open_both(
 ) -> CheckpointPair | ApartPair:
     """Two checkpoints in one form if there is one."""
     own, size = _own_module(first, model)
-    if own is None and model is None:
-        raise LawfulError("weights alone do not say what is computed with them: give --model module:factory")
-    one = own if own is not None else make_module(model)  # type: ignore[arg-type]
-    input = input if input is not None else size
-    two = one
+    theirs, their_size = (None, None) if _same_settings(first, second) else _own_module(second, model)
     if model_b is not None:
-        two = make_module(model_b)
-    elif not _same_settings(first, second):
-        theirs, _ = _own_module(second, model)
-        two = one if theirs is None else theirs
+        theirs = make_module(model_b)
+    shared = None if model is None or (own is not None and theirs is not None) else make_module(model)
+    # Weights alone belong to the module that is given, or else to that of the other side, whichever comes first.
+    one = next((each for each in (own, shared, theirs) if each is not None), None)
+    two = next((each for each in (theirs, shared, own) if each is not None), None)
+    if one is None or two is None:
+        raise LawfulError("weights alone do not say what is computed with them: give --model module:factory")
+    input = next((each for each in (input, size, their_size) if each is not None), None)
     opened = open_checkpoint(first, one), open_checkpoint(second, two)
     for each, which in zip(opened, ("the first checkpoint", "the second checkpoint"), strict=True):
         check_numbers(
             each.state, f"{which} ({each.source})"
         )  # what is wrong with the files is said before anything that takes time
+    if two is not one:
+        one, two = _in_one_type(one, two)
     found = replace(read_architecture(one, input), unread=_unread(one, two))
     if two is one:
         return CheckpointPair(found, *opened)
@@ -146,6 +150,18 @@ def open_both(
         return replace(pairs[0], others=tuple(pairs[1:]))
     words = first_difference(found.program, other.program, calls_alike=False)
     return ApartPair((found, other), *opened, words or "; ".join(dict.fromkeys(reasons)))
+
+
+def _in_one_type(one: nn.Module, two: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """Modules whose numbers are of two types, both in the wider one, so that one input can be traced through both.
+
+    The tensors that are compared are read before, in the type in which each is stored.
+    """
+    mine, theirs = widest(one.state_dict()), widest(two.state_dict())
+    if mine is None or theirs is None or mine == theirs:
+        return one, two
+    kind = torch.promote_types(mine, theirs)
+    return (one if mine == kind else copied(one).to(kind)), (two if theirs == kind else copied(two).to(kind))
 
 
 def _unread(one: nn.Module, two: nn.Module) -> tuple[str, ...]:
