@@ -10,11 +10,16 @@ from lawful.fibers import Domain, Stack
 from lawful.fibers.deep.bottleneck import bottleneck_fiber, identifiable_volume, sampled_volume, volume_bounds
 from lawful.fibers.deep.identifiability import identifiable
 from lawful.fibers.deep.identification import balanced_subset
-from lawful.fibers.deep.nonlocal_example import not_localisable
 from lawful.fibers.layers import rational
-from lawful.fibers.random_members import hiding_network, random_network
-from lawful.fibers.shallow.assignments import assigned_fiber, count_assignments
-from lawful.fibers.shallow.fiber import fiber_dimension_at, is_pointed, layerwise_fiber, nonnegative_rank
+from lawful.fibers.random_members import hiding_network, not_localisable, random_network
+from lawful.fibers.shallow.fiber import (
+    assigned_fiber,
+    count_assignments,
+    fiber_dimension_at,
+    is_pointed,
+    layerwise_fiber,
+    nonnegative_rank,
+)
 from lawful.fibers.summary import describe_fiber
 from reproduction.recover import parameter_jacobian
 

@@ -150,9 +150,8 @@ class TwoNetworks:
         if self.model is not None or (any(map(_knows_its_module, self.sources)) and not self._states_layers):
             pair = open_both(first, second, model=self.model, model_b=self.model_b, input=self.input)
             both = pair.architectures if isinstance(pair, ApartPair) else (pair.architecture, pair.architecture)
-            modules = (each.module for each in both)
-            readings = [replace(module_reading(m), source=_name(s)) for m, s in zip(modules, self.sources, strict=True)]
-            return pair, tuple(readings)
+            named = zip(both, self.sources, strict=True)
+            return pair, tuple(replace(module_reading(own.module), source=_name(source)) for own, source in named)
         opened = [open_any(source, **self._options(source)) for source in (first, second)]
         readings = [found.reading for found in opened if found.reading is not None]
         modules, size = [], self.input

@@ -11,14 +11,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture
-from lawful.checkpoints.compare.finite import check_numbers
+from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture, check_numbers
 from lawful.checkpoints.compare.settings import describe, differing, rounded_by_dtype, settings_of, tokens_computed_with
 from lawful.checkpoints.read_architecture import in_evaluation, read_architecture
 from lawful.checkpoints.rewrite.folds import State
+from lawful.checkpoints.rewrite.parametrised_operators import TensorSource
 from lawful.checkpoints.rewrite.same_program import first_difference, written_alike
 from lawful.checkpoints.rewrite.search_common_form import find_bridges, make_tensors
-from lawful.checkpoints.rewrite.tensor_sources import TensorSource
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.io.reading import read_json
 from lawful.network import Mlp

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.group.spaces import MatrixBlock
-from lawful.checkpoints.rewrite.find_folds import find_folds
 from lawful.checkpoints.rewrite.folds import (
     CentreFold,
     DropFold,
@@ -18,9 +17,17 @@ from lawful.checkpoints.rewrite.folds import (
     State,
     StatisticsFold,
     ValueFold,
+    find_folds,
 )
-from lawful.checkpoints.rewrite.parametrised_operators import LinearLayer, OptionalSlot, Slot, Slots
-from lawful.checkpoints.rewrite.tensor_sources import TensorSource, constant, of
+from lawful.checkpoints.rewrite.parametrised_operators import (
+    LinearLayer,
+    OptionalSlot,
+    Slot,
+    Slots,
+    TensorSource,
+    constant,
+    of,
+)
 
 
 def starts_of(sizes: Sequence[int]) -> list[int]:

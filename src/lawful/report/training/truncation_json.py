@@ -7,9 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from lawful.papers.truncation.census import Census
-from lawful.papers.truncation.flow.closed_form import FixedFlow
 from lawful.papers.truncation.flow.motion import TruncationRun
-from lawful.papers.truncation.flow.predictions import Prediction
+from lawful.papers.truncation.flow.predictions import FixedFlow, Prediction
 
 
 def census_json(found: Census) -> dict[str, Any]:
