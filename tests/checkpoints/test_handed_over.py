@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import lawful
+from lawful.checkpoints.pair import same as same_by_weights
 from lawful.errors import LawfulError
 
 
@@ -166,3 +167,12 @@ def test_weights_in_fewer_bits_are_a_rounded_copy_of_a_graph_and_of_smooth_layer
     half = {name: tensor.bfloat16() for name, tensor in whole.items()}
     for pair in ((whole, half), (half, whole)):
         assert lawful.same(*pair, activation="tanh").verdict == "rounded"
+
+
+def test_positions_that_older_folders_store_are_no_weights() -> None:
+    module = smooth()
+    state = {**module.state_dict(), "embeddings.position_ids": torch.arange(8)[None]}
+    assert same_by_weights(module, state, input=(4,)).verdict == "equal"
+    state["embeddings.position_ids"] = torch.arange(8).flip(0)
+    with pytest.raises(LawfulError, match="the module has no"):
+        same_by_weights(module, state, input=(4,))

@@ -271,6 +271,13 @@ def _own(module: nn.Module) -> State:
     return {name: tensor.detach() for name, tensor in tensors.items()}
 
 
+def _is_counting(name: str, tensor: torch.Tensor) -> bool:
+    """Whether it is the positions 0, 1, 2, ... that older folders of `transformers` store and no module loads."""
+    if name.rpartition(".")[2] != "position_ids" or tensor.is_floating_point():
+        return False
+    return torch.equal(tensor.reshape(-1), torch.arange(tensor.numel(), dtype=tensor.dtype))
+
+
 def _fitted(given: Mapping[str, torch.Tensor], module: nn.Module, source: str) -> OpenCheckpoint:
     wanted = module.state_dict(keep_vars=True)
     names, _ = fitting(list(given), set(wanted))
@@ -278,7 +285,7 @@ def _fitted(given: Mapping[str, torch.Tensor], module: nn.Module, source: str) -
     aliases: dict[int, list[str]] = {}
     for name, tensor in wanted.items():
         aliases.setdefault(id(tensor), []).append(name)
-    unknown = [name for name in back if name not in wanted]
+    unknown = [name for name, key in back.items() if name not in wanted and not _is_counting(name, given[key])]
     state: State = {}
     keys: dict[str, str] = {}
     missing: list[str] = []
