@@ -126,7 +126,7 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
     ]
     program, element = _claim(pair, verdict, named)
     narrow = _coarse(pair, {place[0] for place, frame in found.frames.items() if frame.blocks})
-    matrices = _Matrices(narrow=narrow, rotations=element.rotations if element else {})
+    matrices = _Matrices(element, narrow=narrow)
     acting = disjoint(element.frames if element else found.frames, shapes)
     axes = [
         _frame_json(place, frame, matrices, element.divisors.get(place) if element else None)
@@ -270,8 +270,9 @@ def _packed(values: np.ndarray[Any, Any], kind: str = "<f8") -> str:
 class _Matrices:
     """Each matrix once, with the number of its inverse transposed (orthogonal ones are their own)."""
 
-    def __init__(self, *, narrow: bool, rotations: Mapping[bytes, Cayley]) -> None:
-        self.rotations = rotations
+    def __init__(self, element: ExactElement | None, *, narrow: bool) -> None:
+        self.rotations: Mapping[bytes, Cayley] = element.rotations if element else {}
+        self.given: Collection[bytes] = element.given if element else ()
         self.found: list[Floats] = []
         self.partners: list[int] = []
         self.narrow = narrow
@@ -311,12 +312,13 @@ class _Matrices:
         return found | {"values": _packed(matrix, self._kind(matrix, self.found[partner]))}
 
     def _is_primary(self, one: int, other: int) -> bool:
-        """Whether the second is the inverse of the first: a structure such as that of phases is exact in the first."""
-        made = np.asarray(np.linalg.inv(self.found[one]).T, dtype=np.float64)
-        back = np.asarray(np.linalg.inv(self.found[other]).T, dtype=np.float64)
-        if np.array_equal(made, self.found[other]) != np.array_equal(back, self.found[one]):
-            return np.array_equal(made, self.found[other])
-        return one < other
+        """Whether the second is listed as the inverse of the first.
+
+        Which of them is given has to be remembered: the numbers do not tell, for rounding an inverse twice may lead
+        back to the matrix although its inverse is, say, no rotation of pairs any more, and the proof needs that it is.
+        """
+        first, second = (self.found[number].tobytes() in self.given for number in (one, other))
+        return first if first != second else one < other
 
     def _kind(self, matrix: Floats, partner: Floats) -> str:
         still = self.narrow and (np.abs(matrix) @ np.abs(partner).T).max() < STILL_INVERSE * 2.0**23
