@@ -68,9 +68,14 @@ class AssignedFiber:
             factors = floating(np.array(group.factors, dtype=object))
             for sign in (1, -1):
                 members = [j for j, factor in zip(group.neurons, factors, strict=True) if factor * sign > 0]
+                if len(members) < 2:
+                    continue
+                # What neuron j gives is `outs · |factor|`: that is moved, and its sum kept. Moves of `outs` itself are
+                # rounded at the size of the largest of them, and a factor of 1e9 beside it makes that visible.
                 sizes = np.abs(factors[factors * sign > 0])
-                moves = rng.normal(size=(len(offset), len(members))) * (len(members) > 1)
-                outs[:, members] += moves - np.outer(moves @ sizes, sizes) / max(float(sizes @ sizes), 1e-300)
+                moves = rng.normal(size=(len(offset), len(members)))
+                moves *= float(np.abs(outs[:, members] * sizes).max()) or 1.0
+                outs[:, members] += (moves - moves.mean(axis=1, keepdims=True)) / sizes
         for group in self.cancelling:
             factors = floating(np.array(group.factors, dtype=object))
             members, shift = list(group.neurons), float(rng.normal())
