@@ -10,12 +10,11 @@ import sklearn.datasets
 
 from benchmarks.harness import Row, best_of, compare
 from lawful.papers.truncation.clusters import Clusters, synthetic
-from lawful.papers.truncation.construction.construct import ZeroLoss, zero_loss_network
-from lawful.papers.truncation.flow.chart import cayley
-from lawful.papers.truncation.flow.closed_form import schedule
-from lawful.papers.truncation.flow.field import Maps, Separated
+from lawful.papers.truncation.construction import ZeroLoss, zero_loss_network
+from lawful.papers.truncation.flow.field import Maps, Separated, cayley
 from lawful.papers.truncation.flow.integrate import integrate
-from lawful.papers.truncation.separation.separability import separability
+from lawful.papers.truncation.flow.predictions import schedule
+from lawful.papers.truncation.separability import separability
 from lawful.types import Floats
 
 

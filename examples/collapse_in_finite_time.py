@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lawful.papers.truncation.flow.finite_time import confirm, hypotheses
+from lawful.papers.truncation.flow.predictions import confirm, hypotheses
 
 
 def run() -> float:

@@ -6,7 +6,7 @@ linearly: layers 1-3 alone and layers 2-4 alone determine their parameters, all 
 
 from __future__ import annotations
 
-from lawful.fibers.deep.nonlocal_example import not_localisable
+from lawful.fibers.random_members import not_localisable
 
 
 def run() -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sklearn.datasets import load_wine
 
 from lawful.papers.truncation.clusters import Clusters
-from lawful.papers.truncation.construction.construct import ZeroLoss, zero_loss_network
+from lawful.papers.truncation.construction import ZeroLoss, zero_loss_network
 
 
 def run() -> float:

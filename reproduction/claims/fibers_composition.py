@@ -16,8 +16,7 @@ from lawful.fibers.deep.bottleneck import (
     volume_bounds,
 )
 from lawful.fibers.deep.identifiability import identifiable
-from lawful.fibers.deep.nonlocal_example import not_localisable
-from lawful.fibers.random_members import disguise, hiding_network, random_network
+from lawful.fibers.random_members import disguise, hiding_network, not_localisable, random_network
 from lawful.fibers.regions.count import draw_regions
 from lawful.fibers.reparametrisations import flip_matrix
 from lawful.fibers.same import same

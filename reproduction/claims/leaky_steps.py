@@ -26,8 +26,8 @@ from lawful.papers.leaky import (
     teacher,
     trace,
 )
+from lawful.papers.leaky.model import positions
 from lawful.papers.leaky.solver.objective import Objective
-from lawful.papers.leaky.steps import positions
 from reproduction.claim import Outcome, Size, claim
 from reproduction.claims.extremes import smallest
 from reproduction.long_runs import long_run

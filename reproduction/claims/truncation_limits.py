@@ -7,10 +7,10 @@ from scipy.integrate import solve_ivp
 
 from lawful.figure import Figure, Panel, Series
 from lawful.papers.truncation.clusters import Clusters, synthetic
-from lawful.papers.truncation.construction.construct import ZeroLoss, zero_loss_network
+from lawful.papers.truncation.construction import ZeroLoss, zero_loss_network
 from lawful.papers.truncation.flow.motion import run_flow
-from lawful.papers.truncation.flow.standard_cost import CollapsedRun, clustered_weight, collapsed_flow
-from lawful.papers.truncation.separation.separation import Hyperplane, separate_all
+from lawful.papers.truncation.flow.predictions import CollapsedRun, clustered_weight, collapsed_flow
+from lawful.papers.truncation.separation import Hyperplane, separate_all
 from lawful.types import Floats
 from reproduction.claim import Erratum, Outcome, Size, claim
 from reproduction.claims.extremes import largest, smallest

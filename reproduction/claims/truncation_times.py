@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from lawful.papers.truncation.flow.closed_form import fixed_flow, schedule
 from lawful.papers.truncation.flow.field import Maps, Separated
-from lawful.papers.truncation.flow.finite_time import Equilibrium, confirm, equilibrium, hypotheses
 from lawful.papers.truncation.flow.integrate import integrate
+from lawful.papers.truncation.flow.predictions import (
+    Equilibrium,
+    confirm,
+    equilibrium,
+    fixed_flow,
+    hypotheses,
+    schedule,
+)
 from reproduction.claim import Erratum, Outcome, Size, claim
 from reproduction.claims.extremes import largest, smallest
 from reproduction.claims.truncation import autodiff, rotations

@@ -19,7 +19,7 @@ from lawful.network import Architecture, Dag, Mlp
 from lawful.papers.leaky import FlatPath
 from lawful.papers.truncation.cumulative import TruncationMap
 from lawful.papers.truncation.flow.field import Maps, Velocity
-from lawful.papers.truncation.flow.finite_time import Equilibrium
+from lawful.papers.truncation.flow.predictions import Equilibrium
 from lawful.training import Optimizer
 from lawful.types import Floats
 from reproduction import singular_runs

@@ -20,8 +20,8 @@ from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.element import HeadsMove, SpaceMove, UnitsMove, identity, turning
 from lawful.checkpoints.group.spaces import HeadSpace, MatrixBlock, UnitSpace
+from lawful.checkpoints.identity.colour_refinement import NodeAxis, NumberTable, ProductTable, times_modulo
 from lawful.checkpoints.identity.orbit_hash import _raw_group, orbit_hash
-from lawful.checkpoints.identity.weighted_incidence import NodeAxis, NumberTable, ProductTable, times_modulo
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.rewrite.folds import State
 from lawful.errors import LawfulError

@@ -14,8 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from lawful.checkpoints.opening import CheckpointPair, open_checkpoints
-from lawful.checkpoints.relations.kinship import Kinship, kinship
-from lawful.checkpoints.relations.tensor_changes import _levels
+from lawful.checkpoints.relations.kinship import Kinship, _levels, kinship
 
 TOKENS, LENGTH = 48, 8
 

@@ -17,11 +17,12 @@ from lawful.checkpoints import architecture as reading
 from lawful.checkpoints.align import assignment, lazy_tensors
 from lawful.checkpoints.align.align import shiftless_alone
 from lawful.checkpoints.align.lazy_tensors import MadeTensors, folded_rows, folded_tensors
-from lawful.checkpoints.compare.certificate import copy_certificate
+from lawful.checkpoints.compare.certificate import _Matrices, copy_certificate
 from lawful.checkpoints.compare.decide import same_checkpoints
 from lawful.checkpoints.compare.entries import compare
+from lawful.checkpoints.compare.exact_element import ExactElement
 from lawful.checkpoints.group.axis_actions import as_rows, frames, in_shape, move_tensors
-from lawful.checkpoints.group.element import BlockMove
+from lawful.checkpoints.group.element import BlockMove, turning
 from lawful.checkpoints.group.random_members import draw, random_shifts
 from lawful.checkpoints.group.spaces import AxisRows, Kind, MatrixBlock, OrbitGroup, UnitSpace
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_checkpoints
@@ -79,6 +80,7 @@ def test_a_tensor_without_its_shifts_does_not_see_them() -> None:
 
 
 def test_two_of_the_largest_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lazy_tensors, "_SHELF", lazy_tensors._Shelf())  # what other tests left there takes room
     monkeypatch.setattr(lazy_tensors, "KEPT", 100)
     made: list[str] = []
 
@@ -112,6 +114,7 @@ def test_large_modules_get_the_same_answers(family: str, monkeypatch: pytest.Mon
 
 
 def test_made_tensors_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lazy_tensors, "_SHELF", lazy_tensors._Shelf())  # what other tests left there takes room
     monkeypatch.setattr(lazy_tensors, "KEPT", 100)
     made: list[str] = []
 
@@ -282,6 +285,18 @@ def test_certificates_of_coarse_files_hold_matrices_in_single_precision() -> Non
         with pytest.raises(CertificateError):
             verify(certificate, *files)
     assert sizes[torch.bfloat16] < 0.7 * sizes[torch.float32]
+
+
+def test_certificates_list_the_matrix_that_is_given_never_its_rounded_inverse() -> None:
+    block = MatrixBlock("", 4, "rotary", (), ((0, 2), (1, 3)))
+    rng = np.random.default_rng(0)
+    for _ in range(500):  # nine are what the inverse of their inverse is rounded to
+        matrix = turning(block, rng.normal(size=2) + 1j * rng.normal(size=2))
+        dual = np.asarray(np.linalg.inv(matrix).T)
+        matrices = _Matrices(ExactElement({}, {}, given=frozenset([matrix.tobytes()])), narrow=False)
+        numbers = matrices.place(dual, matrix), matrices.place(matrix, dual)
+        assert ["dual" in each for each in matrices.json()] == [True, False]
+        assert numbers == (0, 1)
 
 
 def test_what_a_large_module_is_aligned_to_is_written_tensor_by_tensor(

@@ -13,15 +13,16 @@ from torch import nn
 
 from lawful import Mlp, diff
 from lawful.checkpoints.group.spaces import AxisRows, OrbitGroup, UnitSpace
-from lawful.checkpoints.relations.held_out import compare_held_out, remove_strongest
-from lawful.checkpoints.relations.layers import layer_group, layer_tensors, trace_layers
-from lawful.checkpoints.relations.null import (
+from lawful.checkpoints.relations.block_matching import layer_group, layer_tensors, trace_layers
+from lawful.checkpoints.relations.statistics import (
+    compare_held_out,
+    compare_places,
     deviation_tail,
     paired_places_tail,
     permutation_deviation,
     places_tail,
+    remove_strongest,
 )
-from lawful.checkpoints.relations.places import compare_places
 
 
 def network(seed: int, *widths: int, scale: float = 1.0) -> Mlp:

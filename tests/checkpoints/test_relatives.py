@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from lawful.api.checkpoints.index import checkpoints_in, find, index_folder
-from lawful.checkpoints.compare.finite import check_numbers
+from lawful.checkpoints.architecture import check_numbers
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.random_members import draw
 from lawful.checkpoints.identity.sketch import sketch

@@ -10,11 +10,16 @@ from lawful.fibers import Domain, Stack
 from lawful.fibers.deep.bottleneck import bottleneck_fiber, identifiable_volume, sampled_volume, volume_bounds
 from lawful.fibers.deep.identifiability import identifiable
 from lawful.fibers.deep.identification import balanced_subset
-from lawful.fibers.deep.nonlocal_example import not_localisable
 from lawful.fibers.layers import rational
-from lawful.fibers.random_members import hiding_network, random_network
-from lawful.fibers.shallow.assignments import assigned_fiber, count_assignments
-from lawful.fibers.shallow.fiber import fiber_dimension_at, is_pointed, layerwise_fiber, nonnegative_rank
+from lawful.fibers.random_members import hiding_network, not_localisable, random_network
+from lawful.fibers.shallow.fiber import (
+    assigned_fiber,
+    count_assignments,
+    fiber_dimension_at,
+    is_pointed,
+    layerwise_fiber,
+    nonnegative_rank,
+)
 from lawful.fibers.summary import describe_fiber
 from reproduction.recover import parameter_jacobian
 
@@ -302,3 +307,15 @@ def test_neurons_that_face_each_other() -> None:
     assert identifiable(third).identifiable is False  # parallel: the linear parts can be traded
     cancelling = Mlp([[[1.0, 2.0], [-1.0, -2.0], [1.0, 0.5]], [[1.0, -1.0, 1.0]]], [[1.0, -1.0, 0.0], None])
     assert identifiable(cancelling).identifiable is False
+
+
+def test_neurons_of_very_different_scales_move_without_being_seen() -> None:
+    large = 2.0**30
+    still = Mlp([[[-1.0, -1.0], [-large, -large]], [[-1.0, 1e-9]]], [[1e-9, 1e-9 * large], [1e-9]])
+    ((hidden, outs), (bias, offset)) = still.weights, still.biases
+    own = outs @ np.abs(hidden[:, :1])  # of relu(−x − y + 1e-9), which both neurons share
+    for seed in range(5):
+        ((hidden, outs), (bias, last)) = (other := assigned_fiber(still).sample(seed)).weights, other.biases
+        assert outs @ np.abs(hidden[:, :1]) == pytest.approx(own, rel=1e-13, abs=0)
+        assert bias == pytest.approx(1e-9 * np.abs(hidden[:, 0]), rel=1e-13, abs=0)
+        assert last == pytest.approx(offset, rel=0, abs=0)

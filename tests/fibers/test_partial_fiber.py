@@ -14,13 +14,12 @@ from fibers.exact_jacobian import jacobian_rank
 
 from lawful import Architecture, Mlp, write
 from lawful.fibers import Domain, Stack
-from lawful.fibers.deep.factorisations import nearby_factorisations
-from lawful.fibers.deep.freedoms import freedoms
 from lawful.fibers.deep.identifiability import identifiable
+from lawful.fibers.deep.identification import nearby_factorisations
 from lawful.fibers.layers import rational
 from lawful.fibers.same import same
-from lawful.fibers.shallow.assignments import assigned_fiber
-from lawful.fibers.summary import PartialFiber, describe_fiber
+from lawful.fibers.shallow.fiber import assigned_fiber
+from lawful.fibers.summary import PartialFiber, describe_fiber, freedoms
 
 PLANTED = ["dead", "multiple", "ignored", "constant", "linear", "cancelling", "hidden", "mixed"]
 

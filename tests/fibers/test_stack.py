@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lawful import Architecture, LawfulError, Mlp
 from lawful.fibers import Domain, Stack
-from lawful.fibers.skips_as_layers import as_layers
+from lawful.fibers.layers import as_layers
 
 finite = st.floats(-1e6, 1e6, allow_nan=False, allow_subnormal=False)
 

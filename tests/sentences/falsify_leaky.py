@@ -10,10 +10,9 @@ import torch
 from falsification import Trial
 from torch import nn
 
-from lawful.papers.leaky.model import LeakyResNet
+from lawful.papers.leaky.model import LeakyResNet, TeacherTask
 from lawful.papers.leaky.path import energies, trace
 from lawful.papers.leaky.streams.instruments import read_blocks
-from lawful.papers.leaky.task import TeacherTask
 from lawful.report.training.leaky import blocks_text, run_text
 
 

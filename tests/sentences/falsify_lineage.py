@@ -14,7 +14,7 @@ from scipy.optimize import linear_sum_assignment
 
 from lawful import Mlp
 from lawful.api.checkpoints.diff import diff
-from lawful.checkpoints.relations.layers import trace_layers
+from lawful.checkpoints.relations.block_matching import trace_layers
 from lawful.checkpoints.relations.verdict import Lineage
 from lawful.fibers.verdict import Equal
 from lawful.sentences import lineage as sentences

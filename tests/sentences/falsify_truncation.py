@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 from lawful.papers.truncation.clusters import Clusters, synthetic
 from lawful.papers.truncation.flow.motion import TruncationRun, run_flow
 from lawful.papers.truncation.flow.predictions import predictions
-from lawful.papers.truncation.separation.separability import separability
+from lawful.papers.truncation.separability import separability
 from lawful.report.training.truncation import run_json, run_text, separation_text
 
 

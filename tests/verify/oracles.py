@@ -21,8 +21,7 @@ from lawful.invariant_set import Apart, Balance, WeightPath, components, find_pa
 from lawful.invariant_set.singular.existence import exact_balance, singular_points
 from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.papers.leaky import LeakyResNet, TeacherTask, energies, trace
-from lawful.papers.truncation.separation.orthonormal_frames import Frame, ObtusePair, separate_aligned
-from lawful.papers.truncation.separation.separation import CommonPoint, Hyperplane, separate
+from lawful.papers.truncation.separation import CommonPoint, Frame, Hyperplane, ObtusePair, separate, separate_aligned
 from lawful.pruning.removable.decide import decide_neurons
 from lawful.verify import Verified
 

@@ -20,14 +20,14 @@ from lawful.bounds.split.question import BoxQuestion, ForbiddenHalfSpace, Forbid
 from lawful.bounds.split.search import HalvingSearch, PhaseSearch
 from lawful.conservation import HeavyBall, Metric, count_laws
 from lawful.conservation.certificate import certificate as of_laws
-from lawful.fibers.canonical_certificate import certificate as of_canonical
 from lawful.fibers.deep.identifiability import identifiable
 from lawful.fibers.deep.identifiability_certificate import certificate as of_identifiable
 from lawful.fibers.fingerprint import canonical
+from lawful.fibers.fingerprint import certificate as of_canonical
 from lawful.fibers.monotone import certificate_of_monotone as of_monotone
 from lawful.fibers.monotone import check_monotone
 from lawful.fibers.random_members import disguise, random_network
-from lawful.fibers.regions.certificate import certificate as of_regions
+from lawful.fibers.regions.comparison_proof import certificate as of_regions
 from lawful.fibers.regions.count import count_regions
 from lawful.fibers.same import same
 from lawful.fibers.verdict import certificate as of_same
@@ -45,11 +45,10 @@ from lawful.invariant_set.rebalance import rebalance
 from lawful.invariant_set.singular.existence import exact_balance, singular_points
 from lawful.network import Architecture, Mlp
 from lawful.papers.leaky import LeakyResNet, TeacherTask, energies, trace
-from lawful.papers.leaky.certificate import certificate as of_geodesic
+from lawful.papers.leaky.path import certificate as of_geodesic
 from lawful.papers.truncation.clusters import Clusters
-from lawful.papers.truncation.separation.certificate import certificate as of_separation
-from lawful.papers.truncation.separation.orthonormal_frames import separate_aligned
-from lawful.papers.truncation.separation.separation import separate_all
+from lawful.papers.truncation.separability import certificate as of_separation
+from lawful.papers.truncation.separation import separate_aligned, separate_all
 from lawful.pruning.channels import prune_channels
 from lawful.pruning.channels.certificate import certificate as channels_certificate
 from lawful.pruning.neurons.certificate import certificate as of_pruning

@@ -36,10 +36,10 @@ from lawful.invariant_set.rebalance import rebalance
 from lawful.invariant_set.singular.existence import Refutation, exact_balance, singular_points
 from lawful.network import Architecture, Mlp
 from lawful.papers.leaky import LeakyResNet, TeacherTask, energies, trace
-from lawful.papers.leaky.certificate import certificate as of_geodesic
+from lawful.papers.leaky.path import certificate as of_geodesic
 from lawful.papers.truncation.clusters import Clusters
-from lawful.papers.truncation.separation.certificate import certificate as of_separation
-from lawful.papers.truncation.separation.separation import Hyperplane, separate_all
+from lawful.papers.truncation.separability import certificate as of_separation
+from lawful.papers.truncation.separation import Hyperplane, separate_all
 from lawful.pruning.channels import prune_channels
 from lawful.pruning.channels.certificate import certificate as of_channels
 from lawful.pruning.neurons.certificate import certificate as of_pruning

@@ -18,8 +18,7 @@ from torch import nn
 from torch.nn import functional
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.compare.certificate import tensors_digest
-from lawful.checkpoints.compare.listed_program import list_program
+from lawful.checkpoints.compare.certificate import list_program, tensors_digest
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.errors import CertificateError, NotACertificate
 from lawful.verify import verify

@@ -87,8 +87,11 @@ def same_with_evidence(
 def _other_answer(
     networks: TwoNetworks, found: Verdict, seed: int, started: float
 ) -> tuple[Sameness, Evidence | None] | None:
-    """What the weights say where the graphs leave it open, or differ as a copy does whose weights were rounded."""
-    if found.verdict == "equal" or not (found.verdict == "undecided" or networks.may_be_rounded(found.readings)):
+    """What the weights say where the graphs leave it open, or differ as a copy does whose weights were rounded.
+
+    Asked of every pair that graphs tell apart, in whatever form it came: one pair has one answer.
+    """
+    if found.verdict == "equal":
         return None
     from lawful.checkpoints.compare.decide import CheckpointVerdict
 
@@ -100,9 +103,10 @@ def _other_answer(
         return None if copy.verdict == "undecided" else (copy, evidence)
     if not isinstance(copy, CheckpointVerdict):
         return None
-    if copy.verdict == "equal" and copy.within == "exactly":
-        raise AssertionError("the same weights up to a symmetry, and an input at which exact outputs differ")
     # Weights of graphs may be computed (batch norms folded), so that graphs tell float32 roundings of a copy apart.
+    computed = any(each.computed for each in found.readings)
+    if copy.verdict == "equal" and copy.within == "exactly" and not computed:
+        raise AssertionError("the same weights up to a symmetry, and an input at which exact outputs differ")
     return (copy, evidence) if copy.is_copy else None
 
 

@@ -19,7 +19,7 @@ from lawful.network.dynamics import Dynamics, Metric
 from lawful.papers.truncation.census import Census, census
 from lawful.papers.truncation.clusters import Clusters
 from lawful.papers.truncation.flow.motion import TruncationRun, run_flow, starting_maps
-from lawful.papers.truncation.separation.separability import Separability, separability
+from lawful.papers.truncation.separability import Separability, separability
 from lawful.result import Shown
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.opening import Source, open, open_free, open_graph
@@ -303,7 +303,7 @@ def leaky(teacher: str, effective_depth: Sequence[float], out: str | Path, **pla
     """Train Leaky ResNets to geodesics in a folder; the same call resumes it (P3)."""
     from lawful.api.leaky.plan import LeakyPlan
     from lawful.api.leaky.runs import run_leaky
-    from lawful.papers.leaky.task import parse_teacher
+    from lawful.papers.leaky.model import parse_teacher
 
     fields: dict[str, Any] = {"ridge": 0.002 * parse_teacher(teacher)[-1], **plan}
     if "depth" in fields:

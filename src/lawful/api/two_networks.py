@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lawful.api.inputs import input_size
-from lawful.errors import InvalidNetwork, Unsupported
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import Dag, Mlp
 from lawful.network.reading import Reading
 from lawful.sources.checkpoints.adapters import is_described
-from lawful.sources.checkpoints.load import is_factory, make_module
+from lawful.sources.checkpoints.load import filled, is_factory, make_module, state_for
 from lawful.sources.kinds import as_folder, is_module
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.opening import Model, Source, open_graph
 from lawful.sources.opening import open as open_any
-from lawful.sources.provenance import Opened
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,14 +51,27 @@ class TwoNetworks:
                     object.__setattr__(self, name, _in_users_words(source, as_folder(Path(source))))
 
     @property
+    def sources(self) -> tuple[Source, Source]:
+        """Both as they were given."""
+        return self.first, self.second
+
+    @cached_property
     def models(self) -> tuple[Any, Any]:
         """The module into which each is loaded; a module is complete, and so is a file with a graph beside weights."""
         given = self.model, self.model if self.model_b is None else self.model_b
-        sources = self.first, self.second
-        whole = [_has_a_graph(each) for each in sources]
-        complete = [is_module(each) or (graph and not all(whole)) for each, graph in zip(sources, whole, strict=True)]
+        whole = [_has_a_graph(each) for each in self.sources]
+        complete = [
+            is_module(each) or (graph and not all(whole)) for each, graph in zip(self.sources, whole, strict=True)
+        ]
         one, two = (None if done else m for done, m in zip(complete, given, strict=True))
+        if given == (None, None) and not self._states_layers:
+            return _host(self.first, self.second), _host(self.second, self.first)
         return one, two
+
+    @property
+    def _states_layers(self) -> bool:
+        """Whether the user says how weights alone are joined."""
+        return (self.activation, self.order) != (None, None)
 
     def are_checkpoints(self, *, balances: bool = False) -> bool:
         """Whether they are compared by weights: modules that are large, or no graphs of scalar weights.
@@ -67,35 +80,43 @@ class TwoNetworks:
         """
         if isinstance(self.input, str) and ":" in self.input:
             return True
-        return any(
-            self._is_checkpoint(source, model, balances)
-            for source, model in zip((self.first, self.second), self.models, strict=True)
-        )
+        if self.model is None and any(map(_is_folder, self.sources)):  # their settings are compared too
+            return True
+        return any(map(self._is_checkpoint, self.sources, self.models, (balances, balances)))
 
     def _is_checkpoint(self, source: Source, model: Any, balances: bool) -> bool:
-        if model is None and _is_folder(source):  # its settings are compared too
+        if model is None and _is_folder(source):
             return True
         named = source if is_module(source) or _is_text_of_factory(source) else model
-        if named is not None:
-            module = make_module(named)
-            if _is_large(module):
-                return True
-        found = self._open(source, model)
+        if named is not None and _is_large(make_module(named)):
+            return True
+        found = open_any(source, model=model, **self._options(source, model))
         if isinstance(found, ModuleNetwork):
             return True
         return balances and named is not None and found.reading is not None and bool(found.reading.entangled)
 
-    def _open(self, source: Source, model: Any, **options: Any) -> Opened:
-        shape = input_size(self.input)
-        return open_any(source, model=model, activation=self.activation, order=self.order, input_shape=shape, **options)
+    def _options(self, source: Source, model: Any = None) -> dict[str, Any]:
+        """What the user says, as far as it is about this source.
+
+        A module beside weights alone has its own activations, and a state dict beside a module its own size of inputs;
+        of two sources of one kind nothing is left out, so that a useless option is still refused.
+        """
+        options = {"activation": self.activation, "order": self.order, "input_shape": input_size(self.input)}
+        alone = [_is_weights(each) for each in self.sources]
+        if model is not None or all(alone) or not any(alone):
+            return options
+        if not _is_weights(source):
+            return options | {"activation": None, "order": None}
+        return options | {"input_shape": None} if isinstance(source, Mapping) else options
 
     def graphs(self, *, seed: int = 0, drop_useless: bool = False) -> tuple[Mlp | Dag, Mlp | Dag]:
         """Both as graphs of scalar weights."""
-        options: dict[str, Any] = {"activation": self.activation, "order": self.order, "seed": seed}
-        options |= {"input_shape": input_size(self.input), "drop_useless": drop_useless}
-        one, two = self.models
-        self._refuse_other_settings(one, two)
-        return open_graph(self.first, model=one, **options), open_graph(self.second, model=two, **options)
+        self._refuse_other_settings(*self.models)
+        one, two = (
+            open_graph(source, model=model, seed=seed, drop_useless=drop_useless, **self._options(source, model))
+            for source, model in zip(self.sources, self.models, strict=True)
+        )
+        return one, two
 
     def scalar_weights(self, *, seed: int = 0) -> tuple[list[float], list[float]] | None:
         """The weights of both, if both are graphs of scalar weights and no checkpoints."""
@@ -125,33 +146,30 @@ class TwoNetworks:
         from lawful.checkpoints.opening import ApartPair, open_both
         from lawful.sources.modules.convert import module_reading, to_module
 
-        if self.model is not None or _knows_its_module(self.first):
-            pair = open_both(self.first, self.second, model=self.model, model_b=self.model_b, input=self.input)
+        first, second = map(_as_module, self.sources)
+        if self.model is not None or (any(map(_knows_its_module, self.sources)) and not self._states_layers):
+            pair = open_both(first, second, model=self.model, model_b=self.model_b, input=self.input)
             both = pair.architectures if isinstance(pair, ApartPair) else (pair.architecture, pair.architecture)
-            names = _name(self.first), _name(self.second)
-            own = (each.module for each in both)
-            told = [replace(module_reading(m), source=name) for m, name in zip(own, names, strict=True)]
-            return pair, tuple(told)
-        modules, readings, given = [], [], self.input
-        for source in (self.first, self.second):
-            found = self._open(source, None)
-            if found.reading is not None:
-                readings.append(found.reading)
+            named = zip(both, self.sources, strict=True)
+            return pair, tuple(replace(module_reading(own.module), source=_name(source)) for own, source in named)
+        opened = [open_any(source, **self._options(source)) for source in (first, second)]
+        readings = [found.reading for found in opened if found.reading is not None]
+        modules, size = [], self.input
+        for source, found, other in zip(self.sources, opened, reversed(opened), strict=True):
             if isinstance(found, ModuleNetwork):
-                modules.append(found.module)
-                given = given if given is not None else found.input_shape
+                modules.append(_as_stored(found.module, found.reading) if _is_weights(source) else found.module)
+                size = size if size is not None else found.input_shape
             elif isinstance(found, Mlp):
+                if isinstance(other, ModuleNetwork) and found.reading is not None and found.reading.assumed:
+                    raise LawfulError(
+                        f"{_name(source)}: weights alone do not say their activation, and the other network "
+                        "is more than layers of ReLU: give --activation, or --model module:factory"
+                    )
                 modules.append(_as_stored(to_module(found), found.reading))
-                given = given if given is not None else (found.widths[0],)
+                size = size if size is not None else (found.widths[0],)
             else:
-                return open_both(self.first, self.second, input=given), ()  # says what is missing
-        return open_both(modules[0], modules[1], input=given), tuple(readings)
-
-    def may_be_rounded(self, readings: Sequence[Reading]) -> bool:
-        """Whether one of them may hold the numbers of the other in fewer bits."""
-        if self.model is not None or any(isinstance(each, Mapping) for each in (self.first, self.second)):
-            return True
-        return len({layer.dtype for each in readings for layer in each.layers}) > 1
+                return open_both(first, second, input=size), ()  # says what is missing
+        return open_both(modules[0], modules[1], input=size), tuple(readings)
 
     def one_form(self) -> tuple[CheckpointPair, tuple[Reading, ...]]:
         """Both as checkpoints of one architecture, or an error that says why they are none."""
@@ -192,7 +210,50 @@ def _is_text_of_factory(source: Source) -> bool:
 
 
 def _has_a_graph(source: Source) -> bool:
-    return isinstance(source, (str, Path)) and Path(source).suffix.lower() in WITH_A_GRAPH
+    return isinstance(source, (str, Path)) and Path(source).suffix.lower() in WITH_A_GRAPH and not _is_index(source)
+
+
+def _is_index(source: str | os.PathLike[str]) -> bool:
+    """Whether it lists the shards of a checkpoint."""
+    return os.fspath(source).endswith(".index.json")
+
+
+def _is_weights(source: Source) -> bool:
+    """Whether it is tensors alone: a state dict, or a file of tensors that no settings describe."""
+    if isinstance(source, (str, os.PathLike)) and not _is_text_of_factory(source):
+        return Path(source).is_file() and not _has_a_graph(source)
+    return isinstance(source, Mapping)
+
+
+def _host(weights: Source, other: Source) -> nn.Module | None:
+    """The other's module, if these are weights alone that fit it, tensor by tensor: so both orders mean the same."""
+    if not (_is_weights(weights) and (is_module(other) or _is_text_of_factory(other))):
+        return None
+    module = make_module(other)
+    try:
+        filled(module, dict(weights) if isinstance(weights, Mapping) else state_for(module, Path(weights)))
+    except LawfulError:
+        return None
+    if not isinstance(weights, Mapping) and not _is_large(module):
+        try:
+            stated = open_any(weights).reading
+        except LawfulError:  # no layers in a row
+            return module
+        return None if stated is not None and stated.states_activations else module
+    return module
+
+
+def _as_module(source: Source) -> Source:
+    """A file of a graph in layers, other than ONNX, as the module that it is."""
+    if not _has_a_graph(source) or Path(source).suffix.lower() == ".onnx":
+        return source
+    from lawful.sources.modules.convert import to_module
+
+    found = open_graph(source, drop_useless=True)
+    try:
+        return to_module(found if isinstance(found, Mlp) else Mlp.from_dag(found))
+    except Unsupported:
+        return source
 
 
 def _is_folder(source: Source) -> bool:

@@ -13,13 +13,25 @@ from torch import nn
 from lawful.checkpoints.align.lazy_tensors import folded_tensors
 from lawful.checkpoints.group.spaces import OrbitGroup
 from lawful.checkpoints.rewrite.folds import Fold, State, fold
-from lawful.errors import Unsupported
+from lawful.errors import InvalidNetwork, Unsupported
 from lawful.program.domains.streamed import StreamedRun, evaluate_beside
 from lawful.program.frontends.export import ExportedModule
 from lawful.program.frontends.torch_export import read_exported
 from lawful.program.program import Program
 from lawful.sources.modules.functional_call import call_with
 from lawful.symmetry.check import random_inputs, tensors_in
+
+# Numbers that are none are found before anything is done with the others.
+
+
+def check_numbers(state: Mapping[str, torch.Tensor], which: str) -> None:
+    """Refuse NaN and infinities, by name."""
+    for name, tensor in state.items():
+        if not tensor.is_floating_point() or not tensor.numel():
+            continue
+        ends = torch.stack(torch.aminmax(tensor.detach()))  # NaN if any number is
+        if not bool(torch.isfinite(ends).all()):
+            raise InvalidNetwork(f"{which}: {name} holds NaN or infinite numbers")
 
 
 def replay_beside(

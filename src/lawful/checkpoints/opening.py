@@ -11,21 +11,22 @@ from typing import Any
 import torch
 from torch import nn
 
-from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture
-from lawful.checkpoints.compare.finite import check_numbers
+from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture, check_numbers
 from lawful.checkpoints.compare.settings import describe, differing, rounded_by_dtype, settings_of, tokens_computed_with
 from lawful.checkpoints.read_architecture import in_evaluation, read_architecture
 from lawful.checkpoints.rewrite.folds import State
+from lawful.checkpoints.rewrite.parametrised_operators import TensorSource
 from lawful.checkpoints.rewrite.same_program import first_difference, written_alike
 from lawful.checkpoints.rewrite.search_common_form import find_bridges, make_tensors
-from lawful.checkpoints.rewrite.tensor_sources import TensorSource
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.io.reading import read_json
 from lawful.network import Mlp
 from lawful.network.reading import list_names
+from lawful.program.frontends.export import copied
 from lawful.sources.checkpoints import hugging_face
 from lawful.sources.checkpoints.adapters import is_described
 from lawful.sources.checkpoints.load import fitting, is_factory, make_module, state_for
+from lawful.sources.checkpoints.translation import widest
 from lawful.sources.modules.convert import to_module
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.opening import open as open_network
@@ -103,21 +104,23 @@ def open_both(
 ) -> CheckpointPair | ApartPair:
     """Two checkpoints in one form if there is one."""
     own, size = _own_module(first, model)
-    if own is None and model is None:
-        raise LawfulError("weights alone do not say what is computed with them: give --model module:factory")
-    one = own if own is not None else make_module(model)  # type: ignore[arg-type]
-    input = input if input is not None else size
-    two = one
+    theirs, their_size = (None, None) if _same_settings(first, second) else _own_module(second, model)
     if model_b is not None:
-        two = make_module(model_b)
-    elif not _same_settings(first, second):
-        theirs, _ = _own_module(second, model)
-        two = one if theirs is None else theirs
+        theirs = make_module(model_b)
+    shared = None if model is None or (own is not None and theirs is not None) else make_module(model)
+    # Weights alone belong to the module that is given, or else to that of the other side, whichever comes first.
+    one = next((each for each in (own, shared, theirs) if each is not None), None)
+    two = next((each for each in (theirs, shared, own) if each is not None), None)
+    if one is None or two is None:
+        raise LawfulError("weights alone do not say what is computed with them: give --model module:factory")
+    input = next((each for each in (input, size, their_size) if each is not None), None)
     opened = open_checkpoint(first, one), open_checkpoint(second, two)
     for each, which in zip(opened, ("the first checkpoint", "the second checkpoint"), strict=True):
         check_numbers(
             each.state, f"{which} ({each.source})"
         )  # what is wrong with the files is said before anything that takes time
+    if two is not one:
+        one, two = _in_one_type(one, two)
     found = replace(read_architecture(one, input), unread=_unread(one, two))
     if two is one:
         return CheckpointPair(found, *opened)
@@ -146,6 +149,18 @@ def open_both(
         return replace(pairs[0], others=tuple(pairs[1:]))
     words = first_difference(found.program, other.program, calls_alike=False)
     return ApartPair((found, other), *opened, words or "; ".join(dict.fromkeys(reasons)))
+
+
+def _in_one_type(one: nn.Module, two: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """Modules whose numbers are of two types, both in the wider one, so that one input can be traced through both.
+
+    The tensors that are compared are read before, in the type in which each is stored.
+    """
+    mine, theirs = widest(one.state_dict()), widest(two.state_dict())
+    if mine is None or theirs is None or mine == theirs:
+        return one, two
+    kind = torch.promote_types(mine, theirs)
+    return (one if mine == kind else copied(one).to(kind)), (two if theirs == kind else copied(two).to(kind))
 
 
 def _unread(one: nn.Module, two: nn.Module) -> tuple[str, ...]:
@@ -256,6 +271,13 @@ def _own(module: nn.Module) -> State:
     return {name: tensor.detach() for name, tensor in tensors.items()}
 
 
+def _is_counting(name: str, tensor: torch.Tensor) -> bool:
+    """Whether it is the positions 0, 1, 2, ... that older folders of `transformers` store and no module loads."""
+    if name.rpartition(".")[2] != "position_ids" or tensor.is_floating_point():
+        return False
+    return torch.equal(tensor.reshape(-1), torch.arange(tensor.numel(), dtype=tensor.dtype))
+
+
 def _fitted(given: Mapping[str, torch.Tensor], module: nn.Module, source: str) -> OpenCheckpoint:
     wanted = module.state_dict(keep_vars=True)
     names, _ = fitting(list(given), set(wanted))
@@ -263,7 +285,7 @@ def _fitted(given: Mapping[str, torch.Tensor], module: nn.Module, source: str) -
     aliases: dict[int, list[str]] = {}
     for name, tensor in wanted.items():
         aliases.setdefault(id(tensor), []).append(name)
-    unknown = [name for name in back if name not in wanted]
+    unknown = [name for name, key in back.items() if name not in wanted and not _is_counting(name, given[key])]
     state: State = {}
     keys: dict[str, str] = {}
     missing: list[str] = []

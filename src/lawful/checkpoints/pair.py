@@ -13,8 +13,7 @@ from lawful.checkpoints.compare.entries import WeightComparison, compare
 from lawful.checkpoints.compare.uniqueness import decide_by_uniqueness, smooth_shape
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, Model, Source, open_both, open_checkpoints
 from lawful.checkpoints.rewrite.folds import PART, unfold
-from lawful.checkpoints.rewrite.longer_inputs import try_longer
-from lawful.checkpoints.rewrite.unrelated_programs import ApartVerdict, apart
+from lawful.checkpoints.rewrite.unrelated_programs import ApartVerdict, apart, try_longer
 from lawful.errors import Unsupported
 from lawful.result import Shown
 from lawful.symmetry.inputs import Input

@@ -10,8 +10,7 @@ from lawful.checkpoints.architecture import CheckpointArchitecture, read_program
 from lawful.checkpoints.group.read_spaces import read_group
 from lawful.checkpoints.group.spaces import HeadSpace, OrbitGroup
 from lawful.checkpoints.group.trials import keep_true_symmetries
-from lawful.checkpoints.rewrite.find_folds import Folding, find_folds, numbers_after
-from lawful.checkpoints.rewrite.folds import DropFold, Fold, LinearReader, ValueFold
+from lawful.checkpoints.rewrite.folds import DropFold, Fold, Folding, LinearReader, ValueFold, find_folds, numbers_after
 from lawful.errors import LawfulError
 from lawful.program.domains.dependence import read_entries
 from lawful.program.frontends.export import copied, export_module

@@ -10,9 +10,8 @@ from functools import cached_property
 
 import numpy as np
 
-from lawful.fibers.layers import Array, Stack, floating
+from lawful.fibers.layers import Array, Stack, floating, input_scales
 from lawful.fibers.regions.domain import Domain
-from lawful.fibers.scales import input_scales
 from lawful.types import Floats
 
 SCALES = (1.0, 0.1, 10.0, 100.0, 1e3, 1e5)  # radii at which random inputs are tried

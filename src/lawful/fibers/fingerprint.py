@@ -9,20 +9,56 @@ from typing import Any
 
 import numpy as np
 
-from lawful.fibers.deep.bottleneck_genericity import MOST_MASKS, is_generic, masks
+from lawful.errors import Unsupported
+from lawful.fibers.deep.genericity import MOST_MASKS, is_generic, masks
 from lawful.fibers.deep.identification import subsets_with_sum
 from lawful.fibers.deep.single_neuron import as_one_layer, is_ramp
 from lawful.fibers.layers import Array, Stack, floating
 from lawful.fibers.reduce import Reduced, head, simplify, standardise
 from lawful.fibers.regions.domain import Domain
 from lawful.fibers.reparametrisations import Reorder, Rescale
-from lawful.fibers.same import SINGLE_TOLERANCE, default_tolerance, stack_of
+from lawful.fibers.same import SINGLE_TOLERANCE, default_tolerance, same, stack_of
 from lawful.fibers.shallow.normal_form import NormalForm, minimal_network, normal_form
-from lawful.network import Mlp
+from lawful.fibers.verdict import Equal
+from lawful.fibers.verdict import certificate as evidence
+from lawful.network import Dag, Mlp
 from lawful.result import Shown
+from lawful.sources.files import Written, stored_as
 from lawful.sources.opening import Source, open_graph
 from lawful.sources.provenance import with_provenance
 from lawful.types import Floats
+
+# The evidence that a standard member of a fiber is on it: the symmetries that lead from the network to it.
+
+ROUNDINGS = 8  # that an entry may carry once neurons are rescaled: its own, and those of the scales
+
+
+def certificate(
+    network: Mlp | Dag, found: Canonical, stored: Written | None = None, seconds: float = 60.0
+) -> dict[str, Any]:
+    """A certificate of `same` for the two: exactly, or weight by weight where the standard numbers are rounded.
+
+    >>> from lawful.fibers.fingerprint import canonical
+    >>> mlp = Mlp([[[4.0, 2.0], [1.0, -1.0]], [[1.0, -1.0]]])
+    >>> proof = certificate(mlp, canonical(mlp))
+    >>> proof["verdict"], proof["witness"]["ending"]
+    ('equal', 'weights')
+
+    If the representative was stored in a smaller type, the certificate is about the numbers in the file.
+    """
+    member, tolerance = found.network, found.tolerance
+    if stored is not None and stored.rounding:
+        if "," in stored.dtype:
+            raise Unsupported(f"no certificate: {stored.path} rounds weights to several types ({stored.dtype})")
+        member = member.with_theta(stored_as(member.theta, stored.dtype))
+        tolerance = max(tolerance, ROUNDINGS * stored.relative)
+    verdict = same(network, member, tolerance=tolerance, seconds=seconds)
+    if not isinstance(verdict, Equal):
+        raise Unsupported(
+            f"no certificate: the representative is not proved to have the same function ({verdict.verdict})"
+        )
+    return evidence(verdict, network, member)
+
 
 MOST_EXACT = 2_000  # parameters up to which a network is brought to its standard place in rationals
 MOST_TURNED = 1_000  # sets of turned neurons among which the first is taken

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -12,9 +12,155 @@ import flint
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lawful.errors import LawfulError
-from lawful.network import Mlp
+from lawful.errors import LawfulError, Unsupported
+from lawful.network import Dag, Mlp, Role
 from lawful.types import Floats
+
+# The natural unit of every input of a network, so that nothing depends on the units that it came in.
+
+
+def input_scales(*stacks: Stack) -> Floats:
+    """Powers of two: the size of each input at which first-layer neurons bend; without biases there, the first layer
+    that has some.
+
+    >>> from lawful.network import Mlp
+    >>> input_scales(Stack.of(Mlp([[[1.0, 1e9], [2.0, -1e9]], [[1.0, 1.0]]], [[1.0, -1.0], None])))
+    array([1.00000000e+00, 9.31322575e-10])
+    """
+    rows = np.concatenate([_unit_rows(stack.floating().row(0)) for stack in stacks])
+    with np.errstate(divide="ignore"):
+        logs = np.log2(np.abs(rows))
+    used = np.isfinite(logs)
+    logs = np.where(used, logs, 0.0)
+    sizes = np.zeros(rows.shape[1])
+    for _ in range(4):
+        shift = np.where(used, logs + sizes, 0.0).sum(axis=1) / np.maximum(used.sum(axis=1), 1)
+        sizes = np.where(used, shift[:, None] - logs, 0.0).sum(axis=0) / np.maximum(used.sum(axis=0), 1)
+    scales = np.exp2(np.clip(np.round(sizes[:-1] - (sizes[-1] if used[:, -1].any() else 0.0)), -1000, 1000))
+    return scales if used[:, -1].any() else scales * _radius(stacks, scales)
+
+
+def _radius(stacks: tuple[Stack, ...], scales: Floats) -> float:
+    """How far out the first layer with biases bends, if the first layer has none; 1 for homogeneous networks."""
+    stack = stacks[0].balanced(scales)
+    values = np.random.default_rng(0).normal(size=(16, len(scales)))
+    for layer, (weight, bias) in enumerate(zip(stack.weights, stack.biases, strict=True)):
+        values = values @ weight.T
+        if not bias.size:  # a layer that has lost all its neurons: what follows is constant
+            return 1.0
+        sizes = float(np.sqrt((values**2).mean())), float(np.sqrt((bias**2).mean()))
+        if all(0 < size < np.inf for size in sizes):
+            return float(np.exp2(np.round(np.log2(sizes[1] / sizes[0]))))
+        if layer < stack.hidden:
+            values = np.where(values > 0, values, stack.bends(layer) * values)
+    return 1.0
+
+
+def _unit_rows(rows: Floats) -> Floats:
+    sizes = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    return np.asarray(rows / np.where(sizes > 0, sizes, 1.0))
+
+
+# A graph with skips as a layered network: extra neurons carry values from layer to layer.
+
+_Known = dict[int, dict[int, Any]]  # node -> its value as a combination of the places in a layer
+
+
+def as_layers(dag: Dag, *, paired: bool = True) -> Stack:
+    """The same function without skips, exactly: in rationals where floats would have to round.
+
+    A value that is never negative (the output of a ReLU) passes a layer through one neuron, any other value v through
+    the pair `σ(v) − σ(−v) = (1 + slope) v`. Without pairs it passes through one neuron that does not bend, so that no
+    kink is there that the graph has not.
+
+    >>> from lawful.network import Architecture
+    >>> dag = Architecture.parse("2-3-3-1 relu bias skip(0,2)").initialise(seed=0)
+    >>> bool(np.allclose(as_layers(dag).evaluate([[1.0, -2.0]]), dag.evaluate([[1.0, -2.0]])))
+    True
+    """
+    levels = _levels(dag)
+    depth = int(levels[dag.outputs].max(initial=1))
+    into: list[list[int]] = [[] for _ in dag.names]
+    for edge, head in enumerate(dag.heads):
+        into[head].append(edge)
+    last_use = np.zeros(len(dag.names), dtype=np.intp)
+    np.maximum.at(last_use, dag.tails, levels[dag.heads])
+    number = _exact if _rounds(dag, paired) else float
+    known: _Known = {int(node): {place: number(1.0)} for place, node in enumerate(dag.inputs)}
+    width = len(dag.inputs)
+    weights, biases, slopes, own = [], [], [], []
+    for level in range(1, depth + 1):
+        nodes = [int(v) for v in np.flatnonzero(levels == level) if dag.roles[v] in (Role.HIDDEN, Role.OUTPUT)]
+        final = level == depth
+        slope = 1.0 if final or not paired else _slope(dag, nodes, level)
+        carried = [] if final else [node for node in known if last_use[node] > level]
+        rows: list[Array] = []
+        bias: list[Any] = []
+        fresh: _Known = {}
+        for node in dag.outputs if final else nodes:
+            row, shift = _row(dag, into[node], known, width, number)
+            fresh[int(node)] = {len(rows): number(1.0)}
+            rows.append(row)
+            bias.append(shift)
+        for node in carried:
+            row = np.array([known[node].get(place, number(0.0)) for place in range(width)])
+            if not paired or (dag.roles[node] == Role.HIDDEN and dag.slopes[node] == 0.0):
+                fresh[node] = {len(rows): number(1.0)}
+                rows.append(row)
+            else:
+                share = 1 / (1 + number(slope))
+                fresh[node] = {len(rows): share, len(rows) + 1: -share}
+                rows += [row, -row]
+            bias += [number(0.0)] * (len(rows) - len(bias))
+        weights.append(np.array(rows).reshape(len(rows), width))
+        biases.append(np.array(bias))
+        slopes.append(slope)
+        own.append(np.array([*(float(dag.slopes[node]) for node in nodes), *[1.0] * (len(rows) - len(nodes))]))
+        known, width = fresh, len(rows)
+    if not paired:
+        return Stack(tuple(weights), tuple(biases), (), tuple(own[:-1]))
+    return Stack(tuple(weights), tuple(biases), tuple(slopes[:-1]))
+
+
+def _exact(value: float) -> Any:
+    return flint.fmpq(*float(value).as_integer_ratio())
+
+
+def _rounds(dag: Dag, paired: bool) -> bool:
+    """Whether floats would round: shares `1 / (1 + slope)` that are no powers of two, or parallel edges."""
+    shares = 1 / (1 + dag.slopes[dag.hidden][dag.slopes[dag.hidden] != -1.0])
+    parallel = len(np.unique(np.stack([dag.tails, dag.heads]), axis=1).T) < len(dag.heads)
+    return parallel or (paired and bool((np.frexp(shares)[0] != 0.5).any()))
+
+
+def _levels(dag: Dag) -> NDArray[np.intp]:
+    """Distance from the inputs; outputs all at the end, nodes fed by the constant alone at 1."""
+    levels = dag.levels.copy()
+    levels[dag.outputs] = int(levels[dag.hidden].max(initial=0)) + 1
+    return levels
+
+
+def _slope(dag: Dag, nodes: list[int], level: int) -> float:
+    slopes = {float(dag.slopes[node]) for node in nodes}
+    if len(slopes) > 1:
+        raise Unsupported(f"level {level} of the graph mixes activations {sorted(slopes)}: give each level one")
+    slope = slopes.pop() if slopes else 0.0
+    if slope == -1.0:
+        raise Unsupported("slope -1 is the absolute value, through which no pair of neurons carries a value")
+    return slope
+
+
+def _row(dag: Dag, edges: list[int], known: _Known, width: int, number: Callable[[float], Any]) -> tuple[Array, Any]:
+    row, shift = np.array([number(0.0)] * width), number(0.0)
+    for edge in edges:
+        tail, weight = int(dag.tails[edge]), number(float(dag.theta[edge]))
+        if dag.roles[tail] == Role.CONSTANT:
+            shift += weight
+            continue
+        for place, factor in known[tail].items():
+            row[place] += factor * weight
+    return row, shift
+
 
 Array = NDArray[Any]
 

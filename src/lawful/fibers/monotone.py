@@ -24,12 +24,18 @@ from lawful.bounds.pair import align
 from lawful.bounds.slopes import Growth, slope_bounds
 from lawful.bounds.workers import workers
 from lawful.errors import LawfulError, Unsupported
-from lawful.fibers.layers import Array, Stack, floating, rational
+from lawful.fibers.layers import Array, Stack, as_layers, floating, rational
 from lawful.fibers.regions.cell import OutOfTime
-from lawful.fibers.regions.comparison_proof import Proof, _inputs, _layers, _Place, _Prover, _rationals
+from lawful.fibers.regions.comparison_proof import (
+    Proof,
+    RegionWalk,
+    WalkPlace,
+    identity_map,
+    paired_layers,
+    rational_point,
+)
 from lawful.fibers.regions.domain import Domain
 from lawful.fibers.regions.half_spaces import Point, walls
-from lawful.fibers.skips_as_layers import as_layers
 from lawful.network import Dag, Mlp
 from lawful.network.digest import digest, with_layers
 from lawful.result import Shown
@@ -78,10 +84,10 @@ class ExactSlopes:
         walk = _SlopeWalk(_without(self.stack.rational(), low, free), Domain(low[free], high[free]), deadline)
         walk.wanted = [(int(np.searchsorted(free, each.input)), each) for each in self.directions]
         walk.outputs = self.outputs
-        start = _Place(0, 0, _inputs(walk.layers.stacks[0]), None)
+        start = WalkPlace(0, 0, identity_map(walk.layers.stacks[0]), None)
         try:
             with np.errstate(all="ignore"):  # floats only guess
-                walk.layer(start, walls(Domain(low[free], high[free])), _rationals(low[free] / 2 + high[free] / 2))
+                walk.layer(start, walls(Domain(low[free], high[free])), rational_point(low[free] / 2 + high[free] / 2))
         except OutOfTime:
             return None
         except WrongWay as wrong:
@@ -91,16 +97,16 @@ class ExactSlopes:
         return walk.decisions
 
 
-class _SlopeWalk(_Prover):
+class _SlopeWalk(RegionWalk):
     """The walk of a proof through one network; it looks at the slopes of every region."""
 
     wanted: Sequence[tuple[int, Growth]]
     outputs: Sequence[int]
 
     def __init__(self, stack: Stack, domain: Domain, deadline: float) -> None:
-        super().__init__(_layers(stack, stack), domain, deadline)
+        super().__init__(paired_layers(stack, stack), domain, deadline)
 
-    def layer(self, place: _Place, rows: list[Array], point: Point) -> None:
+    def layer(self, place: WalkPlace, rows: list[Array], point: Point) -> None:
         """One layer on one region."""
         affine = self.layers.enter(place)
         if not self.layers.is_last(place):

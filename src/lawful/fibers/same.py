@@ -13,13 +13,12 @@ from lawful.bounds.distance import distance
 from lawful.errors import LawfulError
 from lawful.fibers.copies import Copy, align
 from lawful.fibers.counterexample import Counterexample, Pair, quick_refutation, thorough_refutation
-from lawful.fibers.layers import Stack, check_sizes, floating, quotient
+from lawful.fibers.layers import Stack, as_layers, check_sizes, floating, quotient
 from lawful.fibers.reduce import Reduced, head, orient, quieten, simplify
 from lawful.fibers.regions import comparison_proof
 from lawful.fibers.regions.cell import OutOfTime
 from lawful.fibers.regions.domain import Domain
 from lawful.fibers.shallow.normal_form import form_gap, normal_form
-from lawful.fibers.skips_as_layers import as_layers
 from lawful.fibers.verdict import Different, Equal, EqualityWitness, Undecided, Verdict, Within
 from lawful.network import Dag, Mlp
 from lawful.network.assemble import as_mlp

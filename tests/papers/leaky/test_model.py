@@ -20,9 +20,8 @@ from lawful.papers.leaky import (
     teacher,
     trace,
 )
+from lawful.papers.leaky.model import parse_teacher, positions, resample
 from lawful.papers.leaky.solver.objective import Curvature, Objective
-from lawful.papers.leaky.steps import positions, resample
-from lawful.papers.leaky.task import parse_teacher
 
 
 def network(seed: int = 0, softness: float = 0.0, **options: object) -> LeakyResNet:

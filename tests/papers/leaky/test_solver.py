@@ -24,13 +24,11 @@ from lawful.papers.leaky import (
     theorem_four,
     trace,
 )
-from lawful.papers.leaky.certificate import certificate
 from lawful.papers.leaky.mechanics import motion, operator_norm
-from lawful.papers.leaky.path import GAMMA
+from lawful.papers.leaky.path import GAMMA, certificate
 from lawful.papers.leaky.solver import geodesic
-from lawful.papers.leaky.solver.geodesic import LEG, Leg
+from lawful.papers.leaky.solver.geodesic import LEG, Hessian, Leg, newton_correction
 from lawful.papers.leaky.solver.lbfgs import Point, minimise
-from lawful.papers.leaky.solver.newton_corrector import Hessian, newton_correction
 from lawful.papers.leaky.solver.objective import Curvature, Objective
 from lawful.papers.leaky.solver.paper_recipe import RecipeState
 from lawful.verify import verify

@@ -19,7 +19,7 @@ from lawful.network import Architecture
 from lawful.papers.truncation.census import census
 from lawful.papers.truncation.clusters import Clusters, synthetic
 from lawful.papers.truncation.flow.motion import run_flow
-from lawful.papers.truncation.separation.separability import separability
+from lawful.papers.truncation.separability import separability
 from lawful.report.training.truncation import run_json
 from lawful.report.training.truncation_page import census_page, flow_page, separation_page
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 from lawful.errors import LawfulError
-from lawful.papers.truncation.flow.closed_form import fixed_flow, schedule
+from lawful.papers.truncation.flow.predictions import fixed_flow, schedule
 from reproduction.claims.truncation import rotations
 
 

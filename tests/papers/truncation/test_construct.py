@@ -12,7 +12,7 @@ import sklearn.datasets
 import torch
 
 from lawful.papers.truncation.clusters import Clusters, synthetic
-from lawful.papers.truncation.construction.construct import NotSeparable, ZeroLoss, network_with_caps, zero_loss_network
+from lawful.papers.truncation.construction import NotSeparable, ZeroLoss, network_with_caps, zero_loss_network
 
 
 def timestamps(spread: float) -> Clusters:

@@ -10,12 +10,11 @@ from scipy.integrate import DOP853
 
 from lawful.errors import LawfulError
 from lawful.papers.truncation.clusters import Clusters, synthetic
-from lawful.papers.truncation.flow.chart import cayley
-from lawful.papers.truncation.flow.closed_form import schedule
-from lawful.papers.truncation.flow.crossing import first_crossing
-from lawful.papers.truncation.flow.field import Composed, Field, Maps, Separated
+from lawful.papers.truncation.flow.boundary import first_crossing
+from lawful.papers.truncation.flow.field import Composed, Field, Maps, Separated, cayley
 from lawful.papers.truncation.flow.integrate import integrate
 from lawful.papers.truncation.flow.motion import run_flow
+from lawful.papers.truncation.flow.predictions import schedule
 from reproduction.claims.truncation import rotations
 
 

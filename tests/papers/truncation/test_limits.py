@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 
 from lawful.errors import LawfulError
+from lawful.papers.truncation.census import collapse
 from lawful.papers.truncation.clusters import Clusters, synthetic
-from lawful.papers.truncation.flow.finite_time import Equilibrium, confirm, equilibrium, hypotheses
 from lawful.papers.truncation.flow.motion import run_flow, starting_maps
-from lawful.papers.truncation.flow.predictions import predictions
-from lawful.papers.truncation.flow.standard_cost import clustered_weight, collapsed_flow
-from lawful.papers.truncation.metrics import collapse
+from lawful.papers.truncation.flow.predictions import (
+    Equilibrium,
+    clustered_weight,
+    collapsed_flow,
+    confirm,
+    equilibrium,
+    hypotheses,
+    predictions,
+)
 from reproduction.claims.truncation import rotations
 
 

@@ -9,7 +9,7 @@ from lawful.figure import COLOURS, page_colour
 from lawful.papers.truncation.census import census
 from lawful.papers.truncation.clusters import Clusters, synthetic
 from lawful.papers.truncation.flow.motion import run_flow
-from lawful.papers.truncation.separation.separability import separability
+from lawful.papers.truncation.separability import separability
 from lawful.report.training.truncation import plane, run_json
 from lawful.report.training.truncation_page import census_film, flow_page, separation_page
 

@@ -15,15 +15,17 @@ from hypothesis import strategies as st
 
 from lawful.errors import CertificateError, LawfulError, NotACertificate
 from lawful.papers.truncation.clusters import Clusters, synthetic
-from lawful.papers.truncation.construction.construct import NotSeparable, ZeroLoss, zero_loss_network
-from lawful.papers.truncation.separation.certificate import certificate
-from lawful.papers.truncation.separation.orthonormal_frames import Frame, ObtusePair, separate_aligned
-from lawful.papers.truncation.separation.separation import (
+from lawful.papers.truncation.construction import NotSeparable, ZeroLoss, zero_loss_network
+from lawful.papers.truncation.separability import certificate
+from lawful.papers.truncation.separation import (
     CommonPoint,
+    Frame,
     Hyperplane,
+    ObtusePair,
     OrderUndecided,
     cone_map,
     separate,
+    separate_aligned,
     separate_all,
 )
 from lawful.verify import verify

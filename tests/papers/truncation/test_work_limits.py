@@ -9,9 +9,9 @@ import pytest
 from command_line import in_process
 
 from lawful.papers.truncation.clusters import synthetic
+from lawful.papers.truncation.flow.boundary import smooth_passage
 from lawful.papers.truncation.flow.field import Composed, Maps, Separated
 from lawful.papers.truncation.flow.integrate import integrate
-from lawful.papers.truncation.flow.smoothed_corner import smooth_passage
 
 
 def test_a_flow_that_crawls_ends_undecided(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -37,5 +37,5 @@ def test_a_rounded_passage_that_does_not_end_is_given_up(monkeypatch: pytest.Mon
     field = Separated(np.array([[-1.0, -1.0], [1.0, 0.5]]), np.array([2.0, 2.0]))
     start = Maps(np.zeros((1, 2)), np.eye(2)[None])
     assert smooth_passage(field, start, 0.0, 0.2) is not None
-    monkeypatch.setattr("lawful.papers.truncation.flow.smoothed_corner.MOST", 3)
+    monkeypatch.setattr("lawful.papers.truncation.flow.boundary.MOST_EVALUATIONS", 3)
     assert smooth_passage(field, start, 0.0, 0.2) is None

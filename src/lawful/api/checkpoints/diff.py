@@ -28,8 +28,8 @@ from lawful.training.problems.losses import find_loss
 from lawful.types import Floats
 
 if TYPE_CHECKING:
+    from lawful.checkpoints.relations.block_matching import Correspondence
     from lawful.checkpoints.relations.kinship import Kinship
-    from lawful.checkpoints.relations.size_differences import Correspondence
     from lawful.checkpoints.relations.verdict import Lineage
     from lawful.symmetry.inputs import Input
 
@@ -108,9 +108,8 @@ def diff(
     if data is None and (model_b is not None or networks.are_checkpoints(balances=True)):
         from lawful.api.checkpoints.quantisation import quantisation_words
         from lawful.checkpoints.opening import ApartPair
-        from lawful.checkpoints.relations.block_matching import other_depth, other_order
+        from lawful.checkpoints.relations.block_matching import corresponding, other_depth, other_order
         from lawful.checkpoints.relations.kinship import kinship
-        from lawful.checkpoints.relations.size_differences import corresponding
 
         pair, readings = networks.checkpoints()
         if isinstance(pair, ApartPair):
@@ -170,7 +169,7 @@ def _lineage(first: Mlp | Dag, second: Mlp | Dag) -> tuple[Lineage | None, str]:
         return None, "of networks with different activations no relation is tested"
     if find_spec("torch") is None:
         return None, "a relation is tested with PyTorch, which is not installed"
-    from lawful.checkpoints.relations.layers import trace_layers
+    from lawful.checkpoints.relations.block_matching import trace_layers
 
     return trace_layers(first, second), ""
 

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture
-from lawful.checkpoints.compare.finite import check_numbers
+from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture, check_numbers
 from lawful.checkpoints.identity.sketch import sketch
 from lawful.checkpoints.opening import TOKENS, Model, open_checkpoint
 from lawful.checkpoints.read_architecture import read_architecture

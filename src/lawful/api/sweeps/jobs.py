@@ -143,7 +143,7 @@ def leaky(
     """Train a Leaky ResNet to a geodesic and estimate the bottleneck rank of its teacher."""
     from lawful.api.leaky.plan import LeakyPlan
     from lawful.api.leaky.runs import run_leaky
-    from lawful.papers.leaky.task import parse_teacher
+    from lawful.papers.leaky.model import parse_teacher
 
     ridge = 0.01 * parse_teacher(teacher)[-1]
     plan = LeakyPlan(teacher, samples=samples, layers=layers, width=width, ridge=ridge, seed=seed)

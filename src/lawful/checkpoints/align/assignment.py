@@ -11,8 +11,15 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from lawful.checkpoints.align.lazy_tensors import MadeTensors
-from lawful.checkpoints.align.procrustes import SURE, TINY, nearest_heads, nearest_matrix
-from lawful.checkpoints.align.unit_rows import Tensors, columns_of, row_lengths
+from lawful.checkpoints.align.procrustes import (
+    SURE,
+    TINY,
+    Tensors,
+    columns_of,
+    nearest_heads,
+    nearest_matrix,
+    row_lengths,
+)
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.element import BlockMove, GroupsMove, SpaceMove, UnitsMove
 from lawful.checkpoints.group.spaces import (

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import torch
 from lawful.checkpoints.align.lazy_tensors import COARSE, names_in, rounding_unit
 from lawful.checkpoints.compare.decide import CheckpointVerdict
 from lawful.checkpoints.compare.exact_element import Cayley, ExactElement, make_exact
-from lawful.checkpoints.compare.listed_program import list_program
 from lawful.checkpoints.compare.uniqueness import UniquenessVerdict
 from lawful.checkpoints.group.axis_actions import AxisFrame, disjoint
 from lawful.checkpoints.group.spaces import AxisPlace
@@ -25,7 +24,86 @@ from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.rewrite.folds import CentreFold, DropFold, Fold, GainFold, MoveFold, StatisticsFold
 from lawful.errors import Unsupported
 from lawful.formats.io.reading import read_json
+from lawful.program.arrays import NumpyArrays
+from lawful.program.index_map import IndexMap
+from lawful.program.program import Node, Program
+from lawful.program.table import OperatorFamily
 from lawful.types import Floats, Indices
+
+# A program as a certificate lists it: numbered nodes, with what depends on no input or weight worked out.
+
+MOST_CONSTANTS = 4_000_000  # numbers of constants and index maps that a certificate may hold
+
+
+def list_program(
+    program: Program, named: Collection[str], still: Collection[str], held: Mapping[str, torch.Tensor]
+) -> dict[str, Any] | None:
+    """Parameters and buffers among `named` are leaves, other buffers are constants; None where one cannot be listed.
+
+    Those that nothing moves (`still`) are held: their numbers are those of the files.
+    """
+    arrays = NumpyArrays()
+    constants: dict[Node, np.ndarray[Any, Any]] = {}
+    places: dict[Node, int] = {}
+    nodes: list[list[Any]] = []
+    room = MOST_CONSTANTS
+
+    def add(op: str, operands: list[int], attributes: dict[str, Any], shape: tuple[int, ...]) -> int:
+        nodes.append([op, operands, attributes, list(shape)])
+        return len(nodes) - 1
+
+    def place(node: Node) -> int:
+        nonlocal room
+        if node not in places:
+            values = constants[node]
+            room -= values.size
+            attributes = {"kind": node.kind, "values": _packed(values, "<f8" if node.kind == "f" else "<i8")}
+            places[node] = add("constant", [], attributes, node.shape)
+        return places[node]
+
+    for node in program.nodes:
+        if node.kind == "c" or 0 in node.shape:
+            return None
+        leaf = node.family is OperatorFamily.LEAF
+        if leaf and "value" in node.attributes:
+            constants[node] = arrays.cast(np.asarray(node["value"]), node.kind)
+        elif leaf and node not in program.inputs and node["name"] not in named:
+            if node["name"] not in held:
+                return None
+            tensor = held[node["name"]].detach()
+            constants[node] = arrays.cast(
+                np.asarray(tensor.double() if tensor.is_floating_point() else tensor), node.kind
+            )
+        elif leaf:
+            op = "input" if node in program.inputs else "held" if node["name"] in still else "parameter"
+            places[node] = add(op, [], {"name": node["name"]}, node.shape)
+        elif node.family is OperatorFamily.OPAQUE:
+            return None
+        elif all(each in constants for each in node.inputs):
+            with np.errstate(all="ignore"):
+                made = node.operator.meaning(arrays, node.attributes, *(constants[each] for each in node.inputs))
+            constants[node] = arrays.cast(made, node.kind)
+        else:
+            attributes = {key: _attribute(value) for key, value in node.attributes.items()}
+            index = node.attributes.get("map")
+            if isinstance(index, IndexMap):
+                attributes = _map(index)
+                room -= index.size if index.strides is None else 0
+            places[node] = add(node.op, [place(each) for each in node.inputs], attributes, node.shape)
+        if room < 0:
+            return None
+    return {"nodes": nodes, "outputs": [place(each) for each in program.outputs]}
+
+
+def _map(index: IndexMap) -> dict[str, Any]:
+    if index.strides is not None:
+        return {"offset": index.offset, "strides": list(index.strides)}
+    return {"positions": _packed(index.positions, "<i8")}
+
+
+def _attribute(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
 
 BATCH = 2**22  # numbers that are widened together
 STILL_INVERSE = 1e-3  # what rounding may do to the product of a matrix and its inverse
@@ -48,7 +126,7 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
     ]
     program, element = _claim(pair, verdict, named)
     narrow = _coarse(pair, {place[0] for place, frame in found.frames.items() if frame.blocks})
-    matrices = _Matrices(narrow=narrow, rotations=element.rotations if element else {})
+    matrices = _Matrices(element, narrow=narrow)
     acting = disjoint(element.frames if element else found.frames, shapes)
     axes = [
         _frame_json(place, frame, matrices, element.divisors.get(place) if element else None)
@@ -183,7 +261,7 @@ def _coarse(pair: CheckpointPair, names: set[str]) -> bool:
     return all(max(rounding_unit(state[name].dtype) for state in states) >= COARSE for name in names)
 
 
-def _packed(values: Floats, kind: str = "<f8") -> str:
+def _packed(values: np.ndarray[Any, Any], kind: str = "<f8") -> str:
     """Numbers as bytes, without those that zlib can do without, as text."""
     raw = np.ascontiguousarray(values, dtype=kind).tobytes()
     return "z:" + base64.b64encode(zlib.compress(raw, 1)).decode()
@@ -192,8 +270,9 @@ def _packed(values: Floats, kind: str = "<f8") -> str:
 class _Matrices:
     """Each matrix once, with the number of its inverse transposed (orthogonal ones are their own)."""
 
-    def __init__(self, *, narrow: bool, rotations: Mapping[bytes, Cayley]) -> None:
-        self.rotations = rotations
+    def __init__(self, element: ExactElement | None, *, narrow: bool) -> None:
+        self.rotations: Mapping[bytes, Cayley] = element.rotations if element else {}
+        self.given: Collection[bytes] = element.given if element else ()
         self.found: list[Floats] = []
         self.partners: list[int] = []
         self.narrow = narrow
@@ -233,12 +312,13 @@ class _Matrices:
         return found | {"values": _packed(matrix, self._kind(matrix, self.found[partner]))}
 
     def _is_primary(self, one: int, other: int) -> bool:
-        """Whether the second is the inverse of the first: a structure such as that of phases is exact in the first."""
-        made = np.asarray(np.linalg.inv(self.found[one]).T, dtype=np.float64)
-        back = np.asarray(np.linalg.inv(self.found[other]).T, dtype=np.float64)
-        if np.array_equal(made, self.found[other]) != np.array_equal(back, self.found[one]):
-            return np.array_equal(made, self.found[other])
-        return one < other
+        """Whether the second is listed as the inverse of the first.
+
+        Which of them is given has to be remembered: the numbers do not tell, for rounding an inverse twice may lead
+        back to the matrix although its inverse is, say, no rotation of pairs any more, and the proof needs that it is.
+        """
+        first, second = (self.found[number].tobytes() in self.given for number in (one, other))
+        return first if first != second else one < other
 
     def _kind(self, matrix: Floats, partner: Floats) -> str:
         still = self.narrow and (np.abs(matrix) @ np.abs(partner).T).max() < STILL_INVERSE * 2.0**23

@@ -183,7 +183,7 @@ def _equal(found: WeightComparison) -> CheckpointVerdict:
             words = "every number of B is one of A, moved, or multiplied by a power of two"
             return CheckpointVerdict("equal", "exactly", 0.0, words, found, None)
         epsilon = max(each.entry for each in worked)
-        words = f"every number of B is one of A, moved, and stored in fewer bits: within {at_most(epsilon)} of itself"
+        words = f"both hold the same numbers, moved, one in fewer bits: each within {at_most(epsilon)} of itself"
         return CheckpointVerdict("equal", "weight by weight", epsilon, words, found, None)
     worked = [each for each in found.distances if not each.moved_only or each.entry > 0]
     epsilon = max(each.entry for each in worked)

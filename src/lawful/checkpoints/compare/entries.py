@@ -23,12 +23,12 @@ from lawful.checkpoints.align.lazy_tensors import (
     working_types,
 )
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.compare.computed_or_moved import computed
 from lawful.checkpoints.compare.distances import (
     WORKED,
     AlignedDifference,
     TensorDistance,
     beside_others,
+    computed,
     moved_distance,
     rounding_noise,
 )

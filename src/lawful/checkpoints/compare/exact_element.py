@@ -44,11 +44,13 @@ class Cayley:
 
 @dataclass(eq=False)
 class ExactElement:
-    """Frames, the divisors of their factors, and the rotations among their matrices by their bytes."""
+    """Frames, the divisors of their factors, and by their bytes the rotations among their matrices, and those matrices
+    that are given. The inverse of a given one is rounded: of the two, only the given one has an exact structure."""
 
     frames: dict[AxisPlace, AxisFrame]
     divisors: dict[AxisPlace, Floats]
     rotations: dict[bytes, Cayley] = field(default_factory=dict)
+    given: frozenset[bytes] = frozenset()
 
 
 def make_exact(
@@ -73,7 +75,8 @@ def make_exact(
             divisors[place] = below
         else:
             result[place], divisors[place] = frame, np.ones(len(frame.factor))
-    return ExactElement(result, divisors, rotations)
+    matrices = [each for move in (*exact.values(), *moves.values()) for each in _matrices_of(move)]
+    return ExactElement(result, divisors, rotations, frozenset(each.tobytes() for each in matrices))
 
 
 def _alike(one: AxisFrame, two: AxisFrame) -> bool:
@@ -90,6 +93,12 @@ def _exact_move(space: object, move: SpaceMove, rotations: dict[bytes, Cayley]) 
         )
         return replace(move, matrices=matrices)
     return move
+
+
+def _matrices_of(move: SpaceMove) -> list[Floats]:
+    if isinstance(move, BlockMove):
+        return [move.matrix]
+    return [matrix for head in move.matrices for matrix in head] if isinstance(move, HeadsMove) else []
 
 
 def _exact_matrix(block: MatrixBlock, matrix: Floats, rotations: dict[bytes, Cayley]) -> Floats:

@@ -7,16 +7,283 @@ places changes nothing) stand in any order; of others each is tried first, and t
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.checkpoints.identity.weighted_incidence import Codes, NodeAxis, Nodes, NumberRelation, mix_bits
+from lawful.errors import Unsupported
+from lawful.exact import rank
+
+# Tables of numbers between nodes: what colours need of them, entry by entry or as a product of factors.
+
+Codes = NDArray[np.uint64]
+Nodes = NDArray[np.int64]
+CLOSE = 2**16  # entries that are looked at together
+EXACT = 128  # products of two residues of 23 bits whose sum has 53
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(eq=False)
+class NodeAxis:
+    """Which node each row of an axis belongs to, and which of its copies the row is."""
+
+    nodes: Nodes
+    copies: Nodes
+
+
+class Digest(Protocol):
+    """What takes bytes in."""
+
+    def update(self, data: Any, /) -> None:
+        """Take them in."""
+
+
+class NumberRelation(Protocol):
+    """A table with an axis for each kind of node; signs of nodes act on some axes. `rows` are colours, axis by axis."""
+
+    name: str
+    axes: list[NodeAxis]
+    signed: list[bool]
+
+    def prepared(self, *, blind: bool) -> Codes | bool:
+        """What does not depend on colours; `blind` does not see signs."""
+
+    def totals(self, rows: Sequence[Codes], prepared: Any) -> list[Codes]:
+        """For each row of every axis what its entries are, together with the colours at their other ends."""
+
+    def towards(self, k: int, sign: float, rows: Sequence[Codes]) -> Codes:
+        """The same for one axis whose rows have a sign."""
+
+    def nonzero(self, k: int) -> NDArray[np.bool_]:
+        """Which rows of an axis are not zero."""
+
+    def turn(self, k: int, signs: NDArray[np.float64]) -> None:
+        """Multiply the rows of an axis by signs."""
+
+    def stays(self, orders: Mapping[int, Nodes]) -> bool:
+        """Whether other orders of some axes change nothing."""
+
+    def digest(self, total: Digest, orders: Sequence[Nodes]) -> None:
+        """All of it in this order."""
+
+
+@dataclass(eq=False)
+class NumberTable:
+    """A tensor: values (or residues modulo `moduli` along a last axis)."""
+
+    name: str
+    values: NDArray[np.float64] | NDArray[np.int64]
+    axes: list[NodeAxis]
+    signed: list[bool]
+    moduli: Nodes | None = None
+
+    def _times(self, signs: NDArray[np.float64]) -> NDArray[np.float64] | NDArray[np.int64]:
+        if self.moduli is None:
+            return self.values * signs + 0.0
+        return np.where(signs[..., None] < 0, -self.values % self.moduli, self.values).astype(np.int64)
+
+    def _codes(self, sign: float) -> Codes:
+        values = self._times(np.full([1] * len(self.axes), sign))
+        return mix_bits(np.ascontiguousarray(values).view(np.uint64)) if self.moduli is None else _joined(values)
+
+    def _laid(self, k: int, row: Codes) -> Codes:
+        return (row * np.uint64(2 * k + 3)).reshape([-1 if d == k else 1 for d in range(len(self.axes))])
+
+    def prepared(self, *, blind: bool) -> Codes:
+        """A code for each entry."""
+        found = self._codes(1.0)
+        return found + self._codes(-1.0) if blind and any(self.signed) else found
+
+    def totals(self, rows: Sequence[Codes], code: Codes) -> list[Codes]:
+        """A few rows of the first axis at a time, as many as a processor keeps close."""
+        if not rows:
+            return []
+        laid = [self._laid(k, row) for k, row in enumerate(rows)]
+        first = np.zeros(len(code), dtype=np.uint64)
+        rest = np.zeros(code.shape[1:], dtype=np.uint64)
+        step = max(CLOSE // max(rest.size, 1), 1)
+        for start in range(0, len(code), step):
+            few = slice(start, start + step)
+            entry = mix_bits(code[few] + laid[0][few])
+            for own in laid[1:]:
+                entry = mix_bits(entry + own)
+            first[few] = entry.reshape(len(entry), -1).sum(axis=1, dtype=np.uint64)
+            rest += entry.sum(axis=0, dtype=np.uint64)
+        others = [
+            rest.sum(axis=tuple(e for e in range(rest.ndim) if e != d), dtype=np.uint64) for d in range(rest.ndim)
+        ]
+        return [first, *others]
+
+    def towards(self, k: int, sign: float, rows: Sequence[Codes]) -> Codes:
+        """One axis, its rows with a sign."""
+        entry = self._codes(sign)
+        for d, row in enumerate(rows):
+            if d != k:
+                entry = mix_bits(entry + self._laid(d, row))
+        others = tuple(d for d in range(entry.ndim) if d != k)
+        return np.asarray(entry.sum(axis=others, dtype=np.uint64) if others else entry)
+
+    def nonzero(self, k: int) -> NDArray[np.bool_]:
+        """Rows with an entry that is not zero."""
+        rows = np.moveaxis(self.values, k, 0).reshape(len(self.axes[k].nodes), -1)
+        return np.asarray((rows != 0).any(1))
+
+    def turn(self, k: int, signs: NDArray[np.float64]) -> None:
+        """Rows times signs."""
+        self.values = self._times(signs.reshape([-1 if d == k else 1 for d in range(len(self.axes))]))
+
+    def stays(self, orders: Mapping[int, Nodes]) -> bool:
+        """Entry by entry."""
+        swapped: NDArray[Any] = self.values
+        for k, order in orders.items():
+            swapped = np.take(swapped, order, axis=k)
+        return bool(np.array_equal(swapped, self.values))
+
+    def digest(self, total: Digest, orders: Sequence[Nodes]) -> None:
+        """Its name, shape and numbers."""
+        total.update(f"{self.name} {self.values.shape}\n".encode())
+        values: NDArray[Any] = self.values
+        for k, order in enumerate(orders):
+            values = np.take(values, order, axis=k)
+        total.update(np.ascontiguousarray(values + 0).data)
+
+
+@dataclass(eq=False)
+class ProductTable:
+    """For each head `LᵀR` of two factors with d rows, modulo some primes: never multiplied out.
+
+    `left[k]` (heads, d, n₁) and `right[k]` (heads, d, n₂) are residues modulo `primes[k]`. Colours are told by
+    `LᵀR h`, with h made of the colours at the other end (of its squares where signs are not to be seen). A product of
+    rank d is determined by d of its columns and d of its rows that cross in an invertible matrix: these are hashed.
+    """
+
+    name: str
+    left: list[Nodes]
+    right: list[Nodes]
+    primes: tuple[int, ...]
+    axes: list[NodeAxis]
+    signed: list[bool]
+
+    def _sides(self, k: int, place: int) -> tuple[Nodes, Nodes]:
+        own, other = (self.left, self.right) if k == 1 else (self.right, self.left)
+        return own[place], other[place]
+
+    def _along(self, k: int, weights: Codes, *, squared: bool = False) -> Codes:
+        """For each head and row along axis k one code: of the sum of the entries there, each times a weight."""
+        found = []
+        for place, prime in enumerate(self.primes):
+            own, other = self._sides(k, place)
+            weight = (weights % np.uint64(prime)).astype(np.int64)
+            if squared:
+                gram = times_modulo(other * weight % prime, other.swapaxes(1, 2), prime)
+                found.append((times_modulo(gram, own, prime) * own % prime).sum(axis=1) % prime)
+            else:
+                sums = times_modulo(other, weight[:, None], prime)
+                found.append((own * sums % prime).sum(axis=1) % prime)
+        return _joined(np.stack(found, -1))
+
+    def prepared(self, *, blind: bool) -> bool:
+        """Whether squares are looked at."""
+        return blind and any(self.signed)
+
+    def totals(self, rows: Sequence[Codes], squared: bool) -> list[Codes]:
+        """Rows of both sides, and heads by both."""
+        codes = self._along(1, rows[2], squared=squared), self._along(2, rows[1], squared=squared)
+        heads = np.zeros(len(rows[0]), dtype=np.uint64)
+        sides = []
+        for code, row in zip(codes, rows[1:], strict=True):
+            heads = heads + mix_bits(code + row).sum(axis=1, dtype=np.uint64)
+            sides.append(mix_bits(code + rows[0][:, None]).sum(axis=0, dtype=np.uint64))
+        return [heads, *sides]
+
+    def towards(self, k: int, sign: float, rows: Sequence[Codes]) -> Codes:
+        """One side, its rows with a sign: minus the sums."""
+        twin = self if sign > 0 else ProductTable(self.name, *self._turned(k, -np.ones(len(rows[k]))), self.primes,
+                                                  self.axes, self.signed)  # fmt: skip
+        return np.asarray(mix_bits(twin._along(k, rows[3 - k]) + rows[0][:, None]).sum(axis=0, dtype=np.uint64))
+
+    def nonzero(self, k: int) -> NDArray[np.bool_]:
+        """Rows of a side that are not zero."""
+        return np.asarray(self._sides(k, 0)[0].any(axis=(0, 1)))
+
+    def _turned(self, k: int, signs: NDArray[np.float64]) -> tuple[list[Nodes], list[Nodes]]:
+        both = [list(self.left), list(self.right)]
+        for place, prime in enumerate(self.primes):
+            own = both[k - 1][place]
+            both[k - 1][place] = np.where(signs < 0, -own % prime, own)
+        return both[0], both[1]
+
+    def turn(self, k: int, signs: NDArray[np.float64]) -> None:
+        """Rows times signs."""
+        self.left, self.right = self._turned(k, signs)
+
+    def stays(self, orders: Mapping[int, Nodes]) -> bool:
+        """As far as products with a random vector tell: otherwise an orbit had two hashes, but never two orbits one."""
+        orders = {k: orders.get(k, np.arange(len(self.axes[k].nodes))) for k in range(3)}
+        vector = mix_bits(np.arange(len(orders[2]), dtype=np.uint64))
+        before = self._along(1, vector)
+        after = ProductTable(
+            self.name,
+            [part[orders[0]][..., orders[1]] for part in self.left],
+            [part[orders[0]][..., orders[2]] for part in self.right],
+            self.primes, self.axes, self.signed,
+        )._along(1, vector)  # fmt: skip
+        return bool(np.array_equal(before, after))
+
+    def digest(self, total: Digest, orders: Sequence[Nodes]) -> None:
+        """The first d columns and rows of each product; `Unsupported` if they do not cross in an invertible matrix."""
+        size = self.left[0].shape[1]
+        total.update(f"{self.name} {self.left[0].shape} {self.right[0].shape}\n".encode())
+        for place, prime in enumerate(self.primes):
+            left, right = self.left[place][orders[0]][..., orders[1]], self.right[place][orders[0]][..., orders[2]]
+            columns = times_modulo(left.swapaxes(1, 2), right[..., :size], prime)
+            if any(rank(each[:size], prime) < size for each in columns):
+                raise Unsupported(
+                    f"{self.name}: products of its heads are of deficient rank, and too large to write out"
+                )
+            total.update(np.ascontiguousarray(columns).data)
+            total.update(np.ascontiguousarray(times_modulo(left[..., :size].swapaxes(1, 2), right, prime)).data)
+
+
+def times_modulo(one: Nodes, two: Nodes, prime: int) -> Nodes:
+    """A product of matrices modulo a prime of 23 bits: sums of 128 products of residues are exact in float64.
+
+    >>> times_modulo(np.array([[2, 3]]), np.array([[5], [7]]), 11)
+    array([[9]])
+    """
+    found: Any = 0
+    for start in range(0, one.shape[-1], EXACT):
+        few = slice(start, start + EXACT)
+        part = one[..., few].astype(np.float64) @ two[..., few, :].astype(np.float64)
+        found = found + part.astype(np.int64) % prime
+    return np.asarray(found % prime, dtype=np.int64)
+
+
+def _joined(residues: NDArray[Any]) -> Codes:
+    """One code for the residues along the last axis."""
+    total = np.zeros(residues.shape[:-1], dtype=np.uint64)
+    for place in range(residues.shape[-1]):
+        total = mix_bits(total + residues[..., place].astype(np.uint64) + np.uint64(place + 1))
+    return total
+
+
+def mix_bits(values: Codes) -> Codes:
+    """SplitMix64's finaliser."""
+    found = np.asarray(values, dtype=np.uint64) + _ODD
+    shifted = np.empty_like(found)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        np.right_shift(found, np.uint64(shift), out=shifted)
+        found ^= shifted
+        if factor > 1:
+            found *= np.uint64(factor)
+    return found
+
 
 ROUNDS = 12
 LEAVES = 64  # orders that are tried where ties are no twins
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(eq=False)

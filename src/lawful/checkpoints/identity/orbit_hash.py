@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.compare.finite import check_numbers
+from lawful.checkpoints.architecture import CheckpointArchitecture, check_numbers
 from lawful.checkpoints.group.axis_actions import as_rows
 from lawful.checkpoints.group.spaces import (
     AxisPlace,
@@ -34,8 +33,13 @@ from lawful.checkpoints.group.spaces import (
     UnitSpace,
     members_of,
 )
-from lawful.checkpoints.identity.colour_refinement import ColouredNumbers
-from lawful.checkpoints.identity.weighted_incidence import NodeAxis, NumberTable, ProductTable, times_modulo
+from lawful.checkpoints.identity.colour_refinement import (
+    ColouredNumbers,
+    NodeAxis,
+    NumberTable,
+    ProductTable,
+    times_modulo,
+)
 from lawful.checkpoints.rewrite.folds import State, StatisticsFold
 from lawful.checkpoints.rewrite.same_program import signature
 from lawful.errors import Unsupported

@@ -32,8 +32,111 @@ from lawful.checkpoints.group.spaces import (
 from lawful.checkpoints.identity.sketch import NUMBERS, likeness, named_numbers
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.relations.kinship import KeptBlock, KeptBlocks, Kinship, kinship
+from lawful.checkpoints.relations.verdict import Lineage, trace_lineage
 from lawful.checkpoints.rewrite.folds import State
+from lawful.network import Mlp
+from lawful.result import Shown
 from lawful.types import Floats
+
+# Networks of layers as tensors with the group that acts on them: nothing has to be traced.
+
+
+def layer_group(network: Mlp) -> OrbitGroup:
+    """Units of each hidden layer may be permuted and scaled (with a sign too, in a linear layer)."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
+        shapes[f"{layer}.weight"] = weight.shape
+        if bias is not None:
+            shapes[f"{layer}.bias"] = bias.shape
+    spaces = []
+    for layer, slope in enumerate(network.slopes):
+        places = np.arange(len(network.weights[layer]))[:, None]
+        members = [AxisRows(f"{layer}.weight", (0,), places, (1.0,))]
+        if f"{layer}.bias" in shapes:
+            members.append(AxisRows(f"{layer}.bias", (0,), places, (1.0,)))
+        members.append(AxisRows(f"{layer + 1}.weight", (1,), places, (-1.0,)))
+        spaces.append(UnitSpace(f"hidden layer {layer + 1}", len(places), tuple(members), 1, True, slope == 1))
+    return OrbitGroup(tuple(spaces), (), shapes, 0)
+
+
+def layer_tensors(network: Mlp) -> dict[str, torch.Tensor]:
+    """Weights and biases under the names of the group."""
+    found = {}
+    for layer, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
+        found[f"{layer}.weight"] = torch.tensor(weight)
+        if bias is not None:
+            found[f"{layer}.bias"] = torch.tensor(bias)
+    return found
+
+
+def trace_layers(first: Mlp, second: Mlp) -> Lineage:
+    """The lineage of two networks with the same layers.
+
+    >>> rng = np.random.default_rng(0)
+    >>> one = Mlp([rng.normal(size=(24, 9)), rng.normal(size=(2, 24))])
+    >>> near = Mlp([weight + 0.01 * rng.normal(size=weight.shape) for weight in one.weights])
+    >>> other = Mlp([rng.normal(size=(24, 9)), rng.normal(size=(2, 24))])
+    >>> trace_layers(one, near).found, trace_layers(one, other).found
+    ('related', 'none')
+    """
+    return trace_lineage(layer_group(first), layer_tensors(first), layer_tensors(second))
+
+
+# Two checkpoints of different architectures: in which sizes these differ, and how far apart what corresponds is.
+
+
+@dataclass(frozen=True)
+class OtherSize:
+    """A hidden space or a tensor that has other sizes in A and in B."""
+
+    name: str
+    first: tuple[int, ...]
+    second: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Correspondence(Shown):
+    """Sizes that differ, tensors that only one has, and of those with one name and one size the distance as stored."""
+
+    reason: str
+    spaces: tuple[OtherSize, ...]
+    tensors: tuple[OtherSize, ...]
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
+    common: tuple[tuple[str, float], ...]  # ‖B − A‖ relative to the larger of both
+
+
+def corresponding(pair: ApartPair) -> Correspondence:
+    """Compare by names, without alignment."""
+    one, two = pair.first.state, pair.second.state
+    sizes = [_sizes(each) for each in pair.architectures]
+    common = []
+    for name in one:
+        if name in two and one[name].shape == two[name].shape and one[name].is_floating_point():
+            left, right = one[name].double(), two[name].double()
+            largest = max(float(left.norm()), float(right.norm()))
+            common.append((name, float((left - right).norm()) / largest if largest else 0.0))
+    return Correspondence(
+        pair.reason,
+        tuple(OtherSize(name, (size,), (sizes[1][name],)) for name, size in sizes[0].items()
+              if sizes[1].get(name, size) != size),
+        tuple(OtherSize(name, tuple(one[name].shape), tuple(two[name].shape)) for name in one
+              if name in two and one[name].shape != two[name].shape),
+        tuple(name for name in one if name not in two),
+        tuple(name for name in two if name not in one),
+        tuple(common),
+    )  # fmt: skip
+
+
+def _sizes(architecture: CheckpointArchitecture) -> dict[str, int]:
+    return {space.name: _size(space) for space in architecture.group.spaces}
+
+
+def _size(space: HiddenSpace) -> int:
+    if isinstance(space, HeadSpace):
+        return len(space.heads)
+    return space.slots[0].size if isinstance(space, GroupedUnits) else space.size
+
 
 BLOCK = re.compile(r"(.*?)\.(\d+)\.(.*)")
 Inner = Mapping[str, tuple[tuple[str, AxisRows], ...]]

@@ -18,9 +18,15 @@ import torch
 
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.spaces import OrbitGroup, UnitSpace
-from lawful.checkpoints.relations.held_out import HeldOutTensor, compare_held_out
-from lawful.checkpoints.relations.null import deviation_tail, paired_places_tail, places_tail
-from lawful.checkpoints.relations.places import PlacesTest, compare_places
+from lawful.checkpoints.relations.statistics import (
+    HeldOutTensor,
+    PlacesTest,
+    compare_held_out,
+    compare_places,
+    deviation_tail,
+    paired_places_tail,
+    places_tail,
+)
 from lawful.outward import at_most
 from lawful.sentences import lineage as sentences
 from lawful.sentences.lineage import Relation

@@ -11,10 +11,9 @@ import torch
 from torch import nn
 
 from lawful.checkpoints.align.lazy_tensors import MadeTensors, folded_tensors
-from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.architecture import CheckpointArchitecture, check_numbers
 from lawful.checkpoints.compare.decide import CheckpointVerdict, copy_verdict, same_checkpoints
 from lawful.checkpoints.compare.entries import compare_moved
-from lawful.checkpoints.compare.finite import check_numbers
 from lawful.checkpoints.group.axis_actions import as_rows, frames, move_tensors
 from lawful.checkpoints.group.element import HeadsMove, SpaceMove, UnitsMove, identity, inverse, then
 from lawful.checkpoints.group.spaces import (
@@ -28,10 +27,8 @@ from lawful.checkpoints.group.spaces import (
 )
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.representative.balancing import balance
-from lawful.checkpoints.representative.quantisation import quantise, rounding_error
-from lawful.checkpoints.rewrite.find_folds import Folding
-from lawful.checkpoints.rewrite.folds import State
+from lawful.checkpoints.representative.balancing import balance, quantise, rounding_error
+from lawful.checkpoints.rewrite.folds import Folding, State
 from lawful.result import Shown
 from lawful.symmetry.inputs import Input
 from lawful.types import Floats

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.group.spaces import MatrixBlock
-from lawful.checkpoints.rewrite.find_folds import find_folds
 from lawful.checkpoints.rewrite.folds import (
     CentreFold,
     DropFold,
@@ -18,9 +17,17 @@ from lawful.checkpoints.rewrite.folds import (
     State,
     StatisticsFold,
     ValueFold,
+    find_folds,
 )
-from lawful.checkpoints.rewrite.parametrised_operators import LinearLayer, OptionalSlot, Slot, Slots
-from lawful.checkpoints.rewrite.tensor_sources import TensorSource, constant, of
+from lawful.checkpoints.rewrite.parametrised_operators import (
+    LinearLayer,
+    OptionalSlot,
+    Slot,
+    Slots,
+    TensorSource,
+    constant,
+    of,
+)
 
 
 def starts_of(sizes: Sequence[int]) -> list[int]:
@@ -46,19 +53,19 @@ def joined_places(
     return places
 
 
-def among(
-    wanted: Sequence[int], parts: list[int], theirs: list[LinearLayer], starts: list[int]
-) -> tuple[int, ...] | None:
-    """Rows of the parts joined; None if these are all of them in order."""
-    shift, before = {}, 0
-    for k in parts:
-        shift[k] = before - starts[k]
-        before += theirs[k].outputs
-    found = []
-    for row in wanted:
-        k = next(k for k in parts if starts[k] <= row < starts[k] + theirs[k].outputs)
-        found.append(row + shift[k])
-    return None if found == list(range(before)) else tuple(found)
+def pieces_of(
+    mine: Sequence[LinearLayer], theirs: Sequence[LinearLayer], places: Sequence[int]
+) -> Iterator[tuple[LinearLayer, list[LinearLayer], tuple[int, ...] | None]]:
+    """Each of my layers, those of theirs whose rows it has, and which rows of these, joined; None for all in order."""
+    owner = [(layer, row) for layer in theirs for row in range(layer.outputs)]
+    start = 0
+    for layer in mine:
+        wanted = [owner[place] for place in places[start : start + layer.outputs]]
+        start += layer.outputs
+        parts = [each for each in theirs if any(held is each for held, _ in wanted)]
+        before = dict(zip(map(id, parts), starts_of([each.outputs for each in parts]), strict=True))
+        rows = tuple(before[id(held)] + row for held, row in wanted)
+        yield layer, parts, None if rows == tuple(range(sum(each.outputs for each in parts))) else rows
 
 
 def places_in(source: TensorSource, bias: str, rows: tuple[int, ...], state: State) -> tuple[int, ...] | None:
@@ -177,35 +184,24 @@ class FormMatching:
 
     def _rows(self, mine: list[LinearLayer], theirs: list[LinearLayer], places: tuple[int, ...]) -> None:
         """Row i of my joined layers is row `places[i]` of theirs."""
-        starts = starts_of([layer.outputs for layer in theirs])
-        for layer, start in zip(mine, starts_of([layer.outputs for layer in mine]), strict=True):
-            wanted = places[start : start + layer.outputs]
-            parts = [k for k, each in enumerate(theirs)
-                     if any(starts[k] <= row < starts[k] + each.outputs for row in wanted)]  # fmt: skip
-            turned = {theirs[k].axis != layer.axis for k in parts}
+        for layer, parts, rows in pieces_of(mine, theirs, places):
+            turned = {each.axis != layer.axis for each in parts}
             if len(turned) != 1:
                 raise NoPlace(f"{layer.weight}: layers of two kinds")
-            rows = among(wanted, parts, theirs, starts)
             out = 1 - layer.axis
-            source = TensorSource(tuple(theirs[k].weight for k in parts), out, turned.pop(), rows)
+            source = TensorSource(tuple(each.weight for each in parts), out, turned.pop(), rows)
             self._give(layer.weight, source, None)
-            for k in parts:
-                self.homes.setdefault(theirs[k].weight, []).append(layer)
+            for each in parts:
+                self.homes.setdefault(each.weight, []).append(layer)
         self._biases(mine, theirs, places)
 
     def _biases(self, mine: list[LinearLayer], theirs: list[LinearLayer], places: tuple[int, ...]) -> None:
-        starts = starts_of([layer.outputs for layer in theirs])
-        for layer, start in zip(mine, starts_of([layer.outputs for layer in mine]), strict=True):
-            wanted = places[start : start + layer.outputs]
-            parts = [k for k, each in enumerate(theirs)
-                     if any(starts[k] <= row < starts[k] + each.outputs for row in wanted)]  # fmt: skip
-            held = [theirs[k].bias for k in parts]
-            if not any(held):
+        for layer, parts, rows in pieces_of(mine, theirs, places):
+            if not any(each.bias for each in parts):
                 if layer.bias is not None:
                     self._give(layer.bias, constant(0.0, layer.outputs), None)
                 continue
-            rows = among(wanted, parts, theirs, starts)
-            pieces = tuple(theirs[k].bias or theirs[k].outputs for k in parts)
+            pieces = tuple(each.bias or each.outputs for each in parts)
             source = TensorSource(pieces, rows=rows)
             if layer.bias is not None:
                 self._give(layer.bias, source, None)

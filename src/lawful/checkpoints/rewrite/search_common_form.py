@@ -15,11 +15,10 @@ from itertools import permutations, product
 import torch
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
-from lawful.checkpoints.group.unreached_experts import chooses, reaching
+from lawful.checkpoints.group.trials import chooses, reaching
 from lawful.checkpoints.rewrite.common_form import Bridge, FormMatching, NoPlace
 from lawful.checkpoints.rewrite.folds import State
-from lawful.checkpoints.rewrite.parametrised_operators import Slots, read_slots
-from lawful.checkpoints.rewrite.tensor_sources import TensorSource
+from lawful.checkpoints.rewrite.parametrised_operators import Slots, TensorSource, read_slots
 from lawful.errors import Unsupported
 from lawful.program.domains.dependence import Dependence
 from lawful.program.domains.interpret import interpret

@@ -176,7 +176,7 @@ def regions(
 ) -> None:
     """Count the regions on which a network is affine. Exit 3 if the time limit ends the count."""
     from lawful.api.figure_file import save
-    from lawful.fibers.regions.certificate import certificate as evidence
+    from lawful.fibers.regions.comparison_proof import certificate as evidence
     from lawful.fibers.regions.count import count_regions, draw_regions
     from lawful.formats.queries.box import box_of
     from lawful.report.structure.fibers import complex_figure, regions_json, regions_text
@@ -210,8 +210,8 @@ def canonical(
     if isinstance(named.anything(), ModuleNetwork):
         represent(named, "canonical", None, out, certificate, as_json)
         return
-    from lawful.fibers.canonical_certificate import certificate as canonical_certificate
     from lawful.fibers.fingerprint import canonical as standard
+    from lawful.fibers.fingerprint import certificate as canonical_certificate
     from lawful.report.structure.fibers import canonical_json, canonical_text
     from lawful.sources.files import write
 

@@ -114,7 +114,7 @@ def _leaky_energies(
     from lawful.api.leaky.figure import bounded_figure, depth_figure
     from lawful.api.leaky.files import is_run, load_network, load_task, read_run
     from lawful.papers.leaky import energies, trace
-    from lawful.papers.leaky.certificate import certificate
+    from lawful.papers.leaky.path import certificate
     from lawful.report.training.leaky import run_json, run_text, trusted
 
     if is_run(path):

@@ -58,7 +58,7 @@ def leaky(
     depths = _depths(effective_depth)
     from lawful.api.leaky.plan import LeakyPlan, own_data
     from lawful.api.leaky.runs import run_leaky
-    from lawful.papers.leaky.task import parse_teacher
+    from lawful.papers.leaky.model import parse_teacher
     from lawful.report.training.leaky import spread_json, spread_text, summary_text
 
     if (teacher is None) == (data is None):
@@ -117,7 +117,7 @@ def _own_task(data: Path, classes: bool) -> TeacherTask:
 
     from lawful.api.leaky.files import load_task
     from lawful.formats.queries.data import read_data
-    from lawful.papers.leaky.task import TeacherTask
+    from lawful.papers.leaky.model import TeacherTask
 
     if not classes:
         return load_task(data)

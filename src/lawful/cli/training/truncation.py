@@ -189,7 +189,7 @@ def _standard(points: Clusters, start: Start, case: str, until: float, frames: i
     import numpy as np
     from scipy.integrate import solve_ivp
 
-    from lawful.papers.truncation.flow.standard_cost import clustered_weight, collapsed_flow
+    from lawful.papers.truncation.flow.predictions import clustered_weight, collapsed_flow
 
     times = np.linspace(0.0, until, frames)
     one = np.eye(points.count)
@@ -228,8 +228,7 @@ def separate(
     as_json: JsonOption = False,
 ) -> None:
     """Can every cluster be truncated alone? If so, build a network of zero loss (exit 1 no, 3 undecided)."""
-    from lawful.papers.truncation.separation.certificate import certificate
-    from lawful.papers.truncation.separation.separability import separability
+    from lawful.papers.truncation.separability import certificate, separability
     from lawful.report.training.truncation import separation_json, separation_text
     from lawful.sources.files import write
 

@@ -9,15 +9,13 @@ from itertools import islice
 import numpy as np
 
 from lawful.fibers.deep import single_neuron
-from lawful.fibers.deep.bottleneck_genericity import bottleneck_rigidity
-from lawful.fibers.deep.genericity import Genericity
+from lawful.fibers.deep.genericity import Genericity, bottleneck_rigidity
 from lawful.fibers.deep.identification import RidgeWitness, balanced_subset
 from lawful.fibers.deep.local_rank import FixedDirections, fixed_directions
-from lawful.fibers.layers import Stack
+from lawful.fibers.layers import Stack, as_layers
 from lawful.fibers.reduce import hidden_neuron
 from lawful.fibers.shallow.normal_form import Kind, group_rows, normal_form
 from lawful.fibers.shallow.roles import RoleAssignments, role_assignments
-from lawful.fibers.skips_as_layers import as_layers
 from lawful.network import Dag, Mlp
 from lawful.network.assemble import as_mlp
 from lawful.result import Shown

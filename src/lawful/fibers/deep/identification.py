@@ -15,12 +15,57 @@ from typing import Any
 
 import flint
 import numpy as np
+from numpy.typing import NDArray
 
-from lawful.fibers.layers import Array, Stack, rational
+from lawful.fibers.layers import Array, Stack, rational, zeros_like
 from lawful.types import Floats
 
+# Ranks, modulo a prime and exact, and all pairs of matrices with one product, near a given pair.
+
+PRIME = 8_388_593
+Integers = NDArray[np.int64]
+
+
+def residues(values: Array) -> Integers:
+    """Floats, which are integers over powers of two, modulo the prime."""
+    ratios = [float(value).as_integer_ratio() for value in values.ravel()]
+    found = [top * pow(bottom, -1, PRIME) % PRIME for top, bottom in ratios]
+    return np.array(found, dtype=np.int64).reshape(values.shape)
+
+
+def nearby_factorisations(outer: Array, inner: Array) -> int:
+    """The dimension of `{(U, V) : U V = A}` near a given pair of rational matrices, at singular pairs too.
+
+    Sort by `p = rank U`: U spans a p-dimensional space that holds the columns of A, V is then free in the kernel of U,
+    so there are `(p − ρ)(m − p) + kp + (k − p)n` dimensions, ρ the rank of A. Nearby ranks p go from that of U to
+    `k + ρ − rank V` (at most m): basis vectors that V does not reach and U does not send may be sent anywhere.
+
+    >>> from lawful.fibers.layers import rational
+    >>> one, none = rational(np.array([[1.0]])), rational(np.array([[0.0]]))
+    >>> nearby_factorisations(one, one), nearby_factorisations(none, none)
+    (1, 1)
+    """
+    (outputs, middle), inputs = outer.shape, inner.shape[1]
+    product = outer @ inner if middle else zeros_like(outer, (outputs, inputs))
+    least, reached, rank = rank_of(outer), rank_of(inner), rank_of(product)
+    ranks = range(least, min(outputs, middle + rank - reached) + 1)
+    found: int = max((p - rank) * (outputs - p) + middle * p + (middle - p) * inputs for p in ranks)
+    return found
+
+
+def modulo(rows: Array, fixed: Array) -> Array:
+    """Rows modulo the span of others: their coordinates outside the pivots of the echelon form of `fixed`."""
+    if not len(fixed):
+        return rows
+    echelon, rank = flint.fmpq_mat([list(row) for row in fixed]).rref()
+    basis = np.array(echelon.tolist(), dtype=object).reshape(fixed.shape)[:rank]
+    pivots = [next(k for k, item in enumerate(row) if item != 0) for row in basis]
+    left = rows - (rows[:, pivots] @ basis if rank else 0)
+    return np.delete(left, pivots, axis=1)
+
+
 TRIES = 400  # points looked at for each neuron
-PRIME = 2**61 - 1
+MERSENNE = 2**61 - 1
 MOST_SUBSETS = 40  # neurons among which all subsets are judged, by halves
 MOST_LOOKED = 100_000  # sums that agree modulo the prime and are added up in rationals
 
@@ -124,7 +169,7 @@ def subsets_with_sum(terms: Sequence[Array], goal: Array, most: int) -> list[tup
     half = len(keys) // 2
     left, right = _subset_sums(keys[:half]), _subset_sums(keys[half:])
     order = np.argsort(left, kind="stable")
-    needed = (wanted - right) % PRIME
+    needed = (wanted - right) % MERSENNE
     starts, ends = (np.searchsorted(left[order], needed, side=side) for side in ("left", "right"))
     found: list[tuple[int, ...]] = []
     looked = 0
@@ -158,13 +203,13 @@ def _only_subset(table: Array, goal: Array) -> list[tuple[int, ...]]:
 def _keys(terms: Sequence[Array]) -> Any:
     """One residue for every term: a random combination of its entries modulo the prime."""
     rng = np.random.default_rng(len(terms))
-    factors = [int(value) for value in rng.integers(1, PRIME, size=len(terms[0]))]
+    factors = [int(value) for value in rng.integers(1, MERSENNE, size=len(terms[0]))]
     found = []
     for term in terms:
         total = sum(
-            factor * int(item.p) * pow(int(item.q), -1, PRIME) for factor, item in zip(factors, term, strict=True)
+            factor * int(item.p) * pow(int(item.q), -1, MERSENNE) for factor, item in zip(factors, term, strict=True)
         )
-        found.append(total % PRIME)
+        found.append(total % MERSENNE)
     return found
 
 
@@ -172,5 +217,5 @@ def _subset_sums(keys: Sequence[int]) -> Any:
     """All sums of subsets, in the order of their bits."""
     sums = np.zeros(1, dtype=np.int64)
     for key in keys:
-        sums = np.concatenate([sums, (sums + key) % PRIME])
+        sums = np.concatenate([sums, (sums + key) % MERSENNE])
     return sums

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from lawful.exact.elimination import rank
 from lawful.fibers.counterexample import on_bent_hyperplanes
-from lawful.fibers.deep.factorisations import PRIME, Integers, residues
-from lawful.fibers.layers import Stack
+from lawful.fibers.deep.identification import PRIME, Integers, residues
+from lawful.fibers.layers import Stack, input_scales
 from lawful.fibers.regions.cells import cells
 from lawful.fibers.regions.domain import Domain
-from lawful.fibers.scales import input_scales
 from lawful.network import Dag, Role
 from lawful.types import Floats, Mask
 

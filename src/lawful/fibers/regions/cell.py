@@ -2,12 +2,114 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import flint
 import numpy as np
+from numpy.typing import NDArray
 
-from lawful.fibers.regions.affine_maps import AffineMaps, Bits
+from lawful.fibers.layers import Array, Stack, rational
 from lawful.types import Floats, Mask
+
+# The affine functions that neurons compute on one region: floats with a bound on their error, and exact rationals.
+
+UNIT = 2.0**-53  # relative rounding of one operation
+TINY = 2.0**-1060  # added to every error: what underflow may lose
+KEPT = 4096  # exact maps kept at once
+Bits = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class AffineRows:
+    """Functions `row·(x, 1)`, a row each; the true coefficients lie within `error` of these."""
+
+    values: Floats
+    error: Floats
+
+    def __getitem__(self, chosen: Any) -> AffineRows:
+        return AffineRows(self.values[chosen], self.error[chosen])
+
+
+class AffineMaps:
+    """What the layers of a network compute on regions given by activation patterns."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack.floating()
+        self.slopes = [stack.bends(layer) for layer in range(stack.hidden)]  # neuron by neuron
+        self.sizes = [np.abs(weight) for weight in self.stack.weights]
+        inexact = stack.exact
+        self.given = UNIT if inexact else 0.0  # rationals were rounded to floats
+        self.source = stack
+        self._exact: dict[tuple[int, bytes], Array] = {}
+        self._rational: dict[int, tuple[Any, Array]] = {}
+
+    def inputs(self) -> AffineRows:
+        """The inputs themselves."""
+        count = self.stack.widths[0]
+        values = np.concatenate([np.eye(count), np.zeros((count, 1))], axis=1)
+        return AffineRows(values, np.zeros_like(values))
+
+    def layer(self, number: int, below: AffineRows) -> AffineRows:
+        """The preactivations of a layer, given its inputs as functions."""
+        weight, size = self.stack.weights[number], self.sizes[number]
+        bias = self.stack.biases[number]
+        values = weight @ below.values
+        values[:, -1] += bias
+        if number == 0:  # the inputs themselves: nothing was rounded
+            return AffineRows(values, self.given * np.abs(values))
+        terms = size @ np.abs(below.values)
+        terms[:, -1] += np.abs(bias)
+        room = (weight.shape[1] + 6) * UNIT + self.given
+        error = room * terms + (1 + 4 * room) * (size @ below.error)
+        return AffineRows(values, error + TINY * (error > 0))
+
+    def activate(self, number: int, rows: AffineRows, bits: Bits) -> AffineRows:
+        """What the layer passes on where these neurons are active."""
+        gain = np.where(bits, 1.0, self.slopes[number])[:, None]
+        values = rows.values * gain
+        return AffineRows(values, np.abs(gain) * rows.error + np.where(bits[:, None], 0.0, UNIT * np.abs(values)))
+
+    def last(self, sums: AffineRows, pattern: Sequence[Bits]) -> Floats:
+        """The outputs, given the sums of the last hidden layer (or the inputs, if there is none)."""
+        hidden = self.stack.hidden
+        below = self.activate(hidden - 1, sums, pattern[-1]) if hidden else sums
+        return self.layer(hidden, below).values
+
+    def exact(self, number: int, pattern: Sequence[Bits]) -> Array:
+        """The preactivations of a layer on the region of a pattern of the layers below, as rational rows."""
+        key = number, b"".join(bits.tobytes() for bits in pattern[:number])
+        if key not in self._exact:
+            if len(self._exact) > KEPT:
+                self._exact.clear()
+            matrix, bias = self._layer(number)
+            if number == 0:
+                count = self.stack.widths[0]
+                below = rational(np.concatenate([np.eye(count), np.zeros((count, 1))], axis=1))
+            else:
+                below = self.exact(number - 1, pattern)
+                gain = rational(np.where(pattern[number - 1], 1.0, self.slopes[number - 1]))
+                below = below * gain[:, None]
+            shape = len(bias), self.stack.widths[0] + 1
+            if len(below):
+                product = matrix * flint.fmpq_mat([list(row) for row in below])
+                found = np.array(product.tolist(), dtype=object).reshape(shape)
+            else:
+                found = rational(np.zeros(shape))
+            found[:, -1] = found[:, -1] + bias
+            self._exact[key] = found
+        return self._exact[key]
+
+    def _layer(self, number: int) -> tuple[Any, Array]:
+        if number not in self._rational:
+            exact = Stack(
+                self.source.weights[number : number + 1], self.source.biases[number : number + 1], ()
+            ).rational()
+            weight = exact.weights[0]
+            matrix = flint.fmpq_mat([list(row) for row in weight]) if weight.size else None
+            self._rational[number] = matrix, exact.biases[0]
+        return self._rational[number]
 
 
 class OutOfTime(Exception):

@@ -10,13 +10,12 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
 from lawful.fibers.fingerprint import Library, fingerprint
-from lawful.fibers.layers import Stack
+from lawful.fibers.layers import Stack, as_layers
 from lawful.fibers.regions.cell import Cell, OutOfTime
 from lawful.fibers.regions.cells import cells, count_cells
 from lawful.fibers.regions.domain import Domain
 from lawful.fibers.regions.polyhedral_complex import polygon, polyhedral_complex, ridges, segment
 from lawful.fibers.same import same
-from lawful.fibers.skips_as_layers import as_layers
 from lawful.fibers.verdict import Equal
 from lawful.network import Dag, Mlp
 from lawful.network.assemble import as_mlp

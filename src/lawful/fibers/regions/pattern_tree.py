@@ -21,12 +21,10 @@ from typing import NamedTuple
 import numpy as np
 
 from lawful.exact.half_spaces import InnerPoint, common_point
-from lawful.fibers.layers import Array, Stack, floating, rational
-from lawful.fibers.regions.affine_maps import UNIT, AffineMaps, AffineRows, Bits
-from lawful.fibers.regions.cell import Cell, OutOfTime
+from lawful.fibers.layers import Array, Stack, floating, input_scales, rational
+from lawful.fibers.regions.cell import UNIT, AffineMaps, AffineRows, Bits, Cell, OutOfTime
 from lawful.fibers.regions.domain import Domain
 from lawful.fibers.regions.half_spaces import Polyhedron, empties, walls
-from lawful.fibers.scales import input_scales
 from lawful.types import Floats
 
 

@@ -10,11 +10,10 @@ from itertools import combinations
 import numpy as np
 from scipy.optimize import linprog
 
-from lawful.fibers.layers import Stack
+from lawful.fibers.layers import Stack, input_scales
 from lawful.fibers.regions.cell import Cell, OutOfTime
 from lawful.fibers.regions.cells import cells
 from lawful.fibers.regions.domain import Domain
-from lawful.fibers.scales import input_scales
 from lawful.network import Mlp
 from lawful.types import Floats
 

@@ -20,8 +20,7 @@ import flint
 import numpy as np
 
 from lawful.errors import Unsupported
-from lawful.fibers.deep.factorisations import modulo
-from lawful.fibers.deep.identification import rank_of, subsets_with_sum
+from lawful.fibers.deep.identification import modulo, rank_of, subsets_with_sum
 from lawful.fibers.layers import Array, Stack, rational
 from lawful.fibers.shallow.normal_form import HyperplaneGroup, NormalForm, factorise, normal_form
 

@@ -1,6 +1,5 @@
 """Leaky ResNets as mechanics: representation geodesics, energies and the bottleneck (paper 3)."""
 
-from lawful.papers.leaky.hamilton import integrate
 from lawful.papers.leaky.landscape import (
     FlatPath,
     IdentityMinimum,
@@ -14,6 +13,7 @@ from lawful.papers.leaky.mechanics import (
     TheoremFour,
     hamiltonian,
     identity_cost,
+    integrate,
     lagrangian,
     minimal_weights,
     motion,
@@ -21,13 +21,20 @@ from lawful.papers.leaky.mechanics import (
     stable_rank,
     theorem_four,
 )
-from lawful.papers.leaky.model import LeakyResNet, change_layers
+from lawful.papers.leaky.model import (
+    LeakyResNet,
+    TeacherTask,
+    adapt_steps,
+    change_layers,
+    equidistant,
+    irregular,
+    parse_teacher,
+    teacher,
+)
 from lawful.papers.leaky.path import Energies, EnergyBalance, RepresentationPath, balance, energies, trace
-from lawful.papers.leaky.solver.geodesic import Geodesic, SolverProgress, solve, solve_depths
+from lawful.papers.leaky.solver.geodesic import Geodesic, SolverProgress, change_grid, deepen, solve, solve_depths
 from lawful.papers.leaky.solver.learned_maps import solve_with_maps
 from lawful.papers.leaky.solver.paper_recipe import recipe
-from lawful.papers.leaky.solver.starts import change_grid, deepen
-from lawful.papers.leaky.steps import adapt_steps, equidistant, irregular
 from lawful.papers.leaky.streams.history import (
     BlockHistory,
     BlockWatch,
@@ -35,7 +42,6 @@ from lawful.papers.leaky.streams.history import (
     block_trainer_callback,
 )
 from lawful.papers.leaky.streams.instruments import BlockReading, BlockReadings, read_blocks
-from lawful.papers.leaky.task import TeacherTask, parse_teacher, teacher
 
 __all__ = [
     "BlockHistory",

@@ -4,17 +4,45 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from lawful.errors import LawfulError
 from lawful.papers.leaky.mechanics import lift
-from lawful.papers.leaky.model import LeakyResNet
+from lawful.papers.leaky.model import LeakyResNet, TeacherTask, positions
 from lawful.papers.leaky.solver.objective import Objective
-from lawful.papers.leaky.steps import positions
-from lawful.papers.leaky.task import TeacherTask
 from lawful.types import Floats
+
+# A trained Leaky ResNet with the numbers that `lawful verify` encloses again.
+
+ROOM = 1e-6  # round-off of the measured numbers, relative or absolute, whichever is larger
+
+
+def certificate(network: LeakyResNet, task: TeacherTask, ridge: float, energies: Energies) -> dict[str, Any]:
+    """Network and data, and intervals that hold its stationarity and the rank estimate of every layer."""
+    return {
+        "kind": "geodesic",
+        "version": 1,
+        "about": [],
+        "effective_depth": float(network.effective_depth),
+        "softness": float(network.softness),
+        "ridge": float(ridge),
+        "steps": network.steps.tolist(),
+        "weights": network.weights.tolist(),
+        "into": None if network.into is None else network.into.tolist(),
+        "out": None if network.out is None else network.out.tolist(),
+        "inputs": task.inputs.tolist(),
+        "targets": task.targets.tolist(),
+        "stationarity": _interval(energies.stationarity),
+        "ranks": [_interval(rank) for rank in np.asarray(energies.rank).tolist()],
+    }
+
+
+def _interval(value: float) -> list[float]:
+    room = ROOM * (1.0 + abs(value))
+    return [value - room, value + room]
+
 
 LARGEST = 1e75  # of a state or momentum: its fourth power is still a float
 GAMMA = 1e-5  # γ_p = GAMMA ‖K_p‖_op; 1e-3 hides a tenth of the cost of identity at rank 5

@@ -1,7 +1,7 @@
 """Training as motion of the data: truncation maps and their gradient flow (P2).
 
-`cumulative` reads a network as a chain of truncations and `census` counts what it cuts. `field` has the velocities,
-`integrate` follows them from sign change to sign change (`crossing`, `boundary`), `motion` runs a data set. `closed`
-and `standard` hold what is known in closed form, `finite_time` what is known beforehand. `separation` and `construct`
-build networks of zero loss, and `verify` re-checks the certificates. `metrics` measures neural collapse.
+In come points with labels (`clusters`) or a network (`cumulative` reads it as a chain of truncations). Out come counts
+of what each layer cuts (`census`, with the numbers of neural collapse), proofs that clusters can be parted
+(`separation`, `separability`), networks of zero loss that are built rather than trained (`construction`), and runs of
+the gradient flow (`flow/`). `lawful.verify` re-checks the certificates.
 """

@@ -25,11 +25,10 @@ import numpy as np
 from scipy.optimize import linprog
 
 from lawful.exact.feasibility import Farkas, Solution, feasible
-from lawful.fibers.layers import Stack, floating, rational
+from lawful.fibers.layers import Stack, floating, input_scales, rational
 from lawful.fibers.regions.cell import OutOfTime
 from lawful.fibers.regions.comparison_proof import Disagree, prove_by_regions
 from lawful.fibers.regions.domain import Domain
-from lawful.fibers.scales import input_scales
 from lawful.network import Mlp
 from lawful.pruning.removable.level_set import Interval, Rational, level_set
 from lawful.types import Floats

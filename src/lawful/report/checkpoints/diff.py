@@ -18,9 +18,8 @@ from lawful.report.page.page import Action, Block, Chip, Opening, Picture, Secti
 from lawful.report.structure.symmetries import in_any_block
 
 if TYPE_CHECKING:
-    from lawful.checkpoints.relations.kinship import Kinship
-    from lawful.checkpoints.relations.size_differences import Correspondence
-    from lawful.checkpoints.relations.tensor_changes import TensorChange
+    from lawful.checkpoints.relations.block_matching import Correspondence
+    from lawful.checkpoints.relations.kinship import Kinship, TensorChange
 
 WIDTH = 80
 

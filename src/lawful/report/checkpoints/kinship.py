@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lawful.checkpoints.relations.kinship import KeptBlocks, Kinship
-from lawful.checkpoints.relations.size_differences import Correspondence, OtherSize
-from lawful.checkpoints.relations.tensor_changes import TensorChange
+from lawful.checkpoints.relations.block_matching import Correspondence, OtherSize
+from lawful.checkpoints.relations.kinship import KeptBlocks, Kinship, TensorChange
 from lawful.outward import at_least, at_most
 from lawful.report.checkpoints.checkpoints import profile, wrapped
 from lawful.report.checkpoints.lineage import lineage_json

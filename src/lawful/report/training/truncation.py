@@ -12,13 +12,11 @@ from numpy.typing import ArrayLike
 from lawful.figure import COLOURS, Figure, Panel, Series
 from lawful.outward import at_most
 from lawful.papers.truncation.census import Census
-from lawful.papers.truncation.construction.construct import NotSeparable, ZeroLoss
-from lawful.papers.truncation.flow.closed_form import FixedFlow
+from lawful.papers.truncation.construction import NotSeparable, ZeroLoss
 from lawful.papers.truncation.flow.motion import TruncationRun
-from lawful.papers.truncation.flow.predictions import Prediction
-from lawful.papers.truncation.separation.orthonormal_frames import Frame, ObtusePair
-from lawful.papers.truncation.separation.separability import Answer, Separability
-from lawful.papers.truncation.separation.separation import CommonPoint, Hyperplane, OrderUndecided
+from lawful.papers.truncation.flow.predictions import FixedFlow, Prediction
+from lawful.papers.truncation.separability import Answer, Separability
+from lawful.papers.truncation.separation import CommonPoint, Frame, Hyperplane, ObtusePair, OrderUndecided
 from lawful.sentences import truncation as sentences
 from lawful.types import Floats
 

@@ -14,9 +14,8 @@ from lawful.papers.truncation.census import Census
 from lawful.papers.truncation.clusters import Clusters
 from lawful.papers.truncation.cumulative import TruncationMap
 from lawful.papers.truncation.flow.motion import TruncationRun
-from lawful.papers.truncation.separation.orthonormal_frames import ObtusePair
-from lawful.papers.truncation.separation.separability import Separability
-from lawful.papers.truncation.separation.separation import CommonPoint
+from lawful.papers.truncation.separability import Separability
+from lawful.papers.truncation.separation import CommonPoint, ObtusePair
 from lawful.report.page.film import Film, film
 from lawful.report.page.page import Action, Markup, Opening, Section, Table, render
 from lawful.report.training.truncation import (

@@ -4,17 +4,172 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
 
 import numpy as np
+import torch
+from scipy.interpolate import PchipInterpolator
 
-from lawful.errors import Unsupported
-from lawful.papers.leaky.model import LeakyResNet
-from lawful.papers.leaky.solver.lbfgs import Point, minimise
-from lawful.papers.leaky.solver.newton_corrector import DAMPING, newton_correction
+from lawful.errors import LawfulError, Unsupported
+from lawful.papers.leaky.mechanics import lift, operator_norm, ridges
+from lawful.papers.leaky.model import (
+    LARGEST_LEAK,
+    LeakyResNet,
+    TeacherTask,
+    adapt_steps,
+    cap_steps,
+    positions,
+    resample,
+)
+from lawful.papers.leaky.solver.lbfgs import Point, Solve, minimise
 from lawful.papers.leaky.solver.objective import Curvature, Objective
-from lawful.papers.leaky.solver.starts import deepen
-from lawful.papers.leaky.steps import adapt_steps, resample
-from lawful.papers.leaky.task import TeacherTask
+from lawful.types import Floats, Singles
+
+# Where to start: a path that is known, carried over to another effective depth or to more layers.
+
+
+def deepen(network: LeakyResNet, effective_depth: float, task: TeacherTask, gamma_ratio: float = 1e-3) -> LeakyResNet:
+    """A start for another effective depth that follows the same path of representations.
+
+    Layer by layer, `W` is the ridge regression of the step that the old path takes next, from where the new path is:
+    errors do not add up. Steps are capped so that every layer remembers some of its input.
+    """
+    with torch.no_grad():
+        states = torch.stack(network.path(torch.from_numpy(task.inputs.copy()))).numpy()
+    steps = network.steps.numpy()
+    grid = cap_steps(steps.copy(), float(steps.sum()), LARGEST_LEAK / effective_depth)
+    places = np.interp(positions(grid), positions(steps), np.arange(len(steps) + 1.0))
+    below = np.minimum(places.astype(int), len(steps) - 1)
+    share = (places - below)[:, None, None]
+    goals = (1 - share) * states[below] + share * states[below + 1]
+    return _following(network, goals, grid, effective_depth, gamma_ratio)
+
+
+def _following(
+    network: LeakyResNet, goals: Floats, grid: Floats, effective_depth: float | None = None, gamma_ratio: float = 1e-3
+) -> LeakyResNet:
+    """The network whose path follows the goals `A_0, …, A_L` by ridge regressions, layer by layer."""
+    depth = network.effective_depth if effective_depth is None else effective_depth
+    weights, state = np.empty((len(grid), network.width, network.width + 1)), goals[0]
+    for layer, step in enumerate(grid):
+        sigma, kept = lift(state, network.softness), (1 - step * depth) * state
+        (fit,) = ridges(sigma, gamma_ratio * operator_norm(sigma), (goals[layer + 1] - kept) / step)
+        weights[layer] = fit.weights
+        state = kept + step * (fit.weights @ sigma)
+    return network.replaced(weights, grid, depth)
+
+
+def change_grid(network: LeakyResNet, layers: int, task: TeacherTask, steps: Floats | None = None) -> LeakyResNet:
+    """The same path of representations with more layers, or with fewer: a geodesic on one grid is a start on another.
+
+    Steps keep their shape unless new ones are given; the path between the old layers is interpolated, and each `W` is
+    the ridge regression of the step that the path takes next, as in `deepen`.
+    """
+    if layers < 1 or (steps is not None and len(steps) != layers):
+        raise LawfulError(f"{layers} layers need as many steps, and at least one")
+    if layers == network.layers and steps is None:
+        return network
+    ends = positions(network.steps.numpy())
+    places = np.linspace(0, network.layers, layers + 1)
+    grid = np.diff(np.interp(places, np.arange(network.layers + 1.0), ends)) if steps is None else steps
+    with torch.no_grad():
+        states = torch.stack(network.path(torch.from_numpy(task.inputs.copy()))).numpy()
+    return _following(network, PchipInterpolator(ends, states, axis=0)(positions(grid).clip(max=ends[-1])), grid)
+
+
+# A damped Newton step that clears the gradient out of steep directions, where L-BFGS leaves it.
+
+DAMPING = 10.0  # in units of the weight decay's curvature: flatter directions are left to L-BFGS
+PRODUCTS = 20  # with the Hessian, at most
+ENOUGH = 0.03  # of the gradient
+PAUSE, WORTHWHILE = 3, 0.97  # so many products must leave at most this share of the residual
+HALVINGS = 5
+NOISE = 1e-6  # relative: costs so close are the same
+
+
+class Hessian:
+    """Products with the second derivative of an objective at its last point, each at the price of two evaluations."""
+
+    def __init__(self, objective: Objective) -> None:
+        """Keep what the products need; nobody may evaluate the objective while they are used."""
+        self.objective = objective
+        self.pulls = np.matmul(objective.moves[:, :, :-1].transpose(0, 2, 1), objective.momenta)
+        self.bends: Floats | None = None
+        if objective.softness:
+            inside = (objective.slopes > 0) & (objective.slopes < 1)
+            self.bends = (inside * self.pulls / (2 * objective.softness)).astype(objective.precision)
+
+    def __call__(self, direction: Singles) -> Singles:
+        """`H d`: the tangent of the forward pass, then of the backward pass."""
+        each = self.objective
+        roots, keep = each.roots.astype(np.float32), (1 - each.steps * each.depth).tolist()
+        turns, layers = direction * roots, len(each.steps)
+        states, lifted = np.zeros_like(each.slopes), np.empty_like(each.slopes)
+        state = np.zeros_like(each.slopes[0])
+        for layer in range(layers):
+            states[layer] = state
+            np.multiply(each.slopes[layer], state, out=lifted[layer])
+            ahead = turns[layer] @ each.lifted[layer] + each.moves[layer, :, :-1] @ lifted[layer]
+            state = keep[layer] * state + ahead
+        result = np.empty(direction.shape, each.precision)
+        behind = each.out.T @ (each.out @ state) * (2 / each.targets.shape[1])
+        for layer in reversed(range(layers)):
+            np.matmul(behind, each.lifted[layer].T, out=result[layer])
+            result[layer, :, :-1] += each.momenta[layer] @ lifted[layer].T
+            before = each.moves[layer, :, :-1].T @ behind + turns[layer, :, :-1].T @ each.momenta[layer]
+            before *= each.slopes[layer]
+            if self.bends is not None:
+                before += self.bends[layer] * states[layer]
+            behind = (before + keep[layer] * behind).astype(each.precision, copy=False)
+        result *= roots
+        result += (each.ridge / each.depth) * direction
+        each.evaluations += 2
+        return result.astype(np.float32, copy=False)
+
+
+def newton_correction(
+    objective: Objective, point: Point, precondition: Solve, damping: float = DAMPING, enough: float = ENOUGH
+) -> Point:
+    """The step with the smallest `‖g + (H + μ) d‖` of a few, halved until the gradient is smaller at no higher cost.
+
+    Conjugate residuals: each product with the Hessian is made orthogonal to those before it, and takes its share of
+    what is left of the gradient. Conjugate gradients would lower the model of the cost, and let the gradient, which is
+    what a geodesic is judged by, go up and down. If no step is better, the same point.
+    """
+    objective(point.position)
+    hessian, added = Hessian(objective), np.float32(damping * objective.ridge / objective.depth)
+    step = np.zeros(point.gradient.shape, np.float32)
+    rest = (-point.gradient).astype(np.float32)
+    ways: list[tuple[Singles, Singles]] = []  # directions and their products, which are orthonormal
+    sizes = [float(np.linalg.norm(rest))]
+    while len(ways) < PRODUCTS and sizes[-1] > enough * sizes[0]:
+        way = precondition(rest)
+        image = hessian(way) + added * way
+        for other, orthogonal in ways:
+            share = np.float32(np.vdot(orthogonal, image))
+            image -= share * orthogonal
+            way -= share * other
+        size = np.float32(np.linalg.norm(image))
+        if not size > 0:
+            break
+        way /= size
+        image /= size
+        share = np.float32(np.vdot(image, rest))
+        step += share * way
+        rest -= share * image
+        ways.append((way, image))
+        sizes.append(float(np.linalg.norm(rest)))
+        if len(sizes) > PAUSE and sizes[-1] > WORTHWHILE * sizes[-1 - PAUSE]:
+            break
+    before = float(np.linalg.norm(point.gradient))
+    for halving in range(HALVINGS):
+        position = point.position + 0.5**halving * step
+        trial = Point(position, *objective(position))
+        if trial.value <= (1 + NOISE) * point.value and float(np.linalg.norm(trial.gradient)) < before:
+            return trial
+    return point
+
 
 ADAPT_AFTER = 60  # evaluations between two adaptations of the steps
 SINGLE_NOISE = 1e-7  # relative error of a cost whose passes were in single precision
@@ -108,7 +263,12 @@ def solve(
         goal = tolerance if double else max(ALMOST * tolerance, SINGLE_FLOOR)
         until = min(leg.spent + (ADAPT_AFTER if leg.stage < adaptations else LEG), evaluations)
         rng = np.random.default_rng((seed, leg.spent))
-        last, best = _descend(objective, leg.network, until, goal, memory, rng, history, watch)
+        last, best = descend(
+            objective, leg.network.weights.detach().numpy() * objective.roots,
+            partial(_precondition, objective, rng),
+            budget=until, tolerance=goal, memory=memory, history=history, watch=watch,
+            noise=0.0 if double else SINGLE_NOISE,
+        )  # fmt: skip
         if leg.stage < adaptations:
             leg = _adapt_steps(leg, objective, best)
         elif objective.stationarity(last.position, last.gradient) <= goal:
@@ -158,15 +318,35 @@ def _correct(leg: Leg, objective: Objective, point: Point, goal: float, rng: np.
     return replace(leg, network=leg.network.replaced(point.position / objective.roots))
 
 
-def _descend(
-    objective: Objective,
-    network: LeakyResNet,
+def _precondition(objective: Objective, rng: np.random.Generator) -> Solve:
+    return Curvature(objective, rng).solve
+
+
+class Stationary(Protocol):
+    """A cost that counts its evaluations and says how far a point is from stationary."""
+
+    evaluations: int
+
+    def __call__(self, position: Floats, /) -> tuple[float, Floats]:
+        """Cost and gradient."""
+        ...
+
+    def stationarity(self, position: Floats, gradient: Floats, /) -> float:
+        """The gradient in units of what decay of the weights would do."""
+        ...
+
+
+def descend(
+    objective: Stationary,
+    start: Floats,
+    precondition: Callable[[], Solve],
+    *,
     budget: int,
     tolerance: float,
     memory: int,
-    rng: np.random.Generator,
     history: list[SolverProgress],
     watch: Watch | None,
+    noise: float = 0.0,
 ) -> tuple[Point, Point]:
     """Until the tolerance or the end of the budget: the last point, and the most stationary one of nearly its cost.
 
@@ -184,16 +364,9 @@ def _descend(
             best = entry.stationarity, point
         if watch is not None:
             watch(entry)
-        return entry.stationarity <= tolerance or objective.evaluations >= budget
+        return entry.stationarity <= tolerance or entry.evaluations >= budget
 
-    last = minimise(
-        objective,
-        network.weights.detach().numpy() * objective.roots,
-        stop=stop,
-        precondition=lambda: Curvature(objective, rng).solve,
-        memory=memory,
-        noise=0.0 if objective.precision is np.float64 else SINGLE_NOISE,
-    )
+    last = minimise(objective, start, stop=stop, precondition=precondition, memory=memory, noise=noise)
     return last, last if best is None else best[1]
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from lawful.errors import LawfulError
-from lawful.papers.leaky.model import LeakyResNet
-from lawful.papers.leaky.solver.geodesic import LEG, SAME_COST, Geodesic, Keep, Leg, SolverProgress, Watch
-from lawful.papers.leaky.solver.lbfgs import Point, minimise
+from lawful.papers.leaky.model import LeakyResNet, TeacherTask
+from lawful.papers.leaky.solver.geodesic import LEG, Geodesic, Keep, Leg, SolverProgress, Watch, descend
 from lawful.papers.leaky.solver.objective import Curvature, Objective
-from lawful.papers.leaky.task import TeacherTask
 from lawful.types import Floats, Singles
 
 
@@ -32,6 +31,15 @@ class MappedObjective:
         self.network, self.task, self.penalty = network, task, float(penalty)
         self.shapes = tuple(network.weights.shape), tuple(network.into.shape), tuple(network.out.shape)
         self.ends = np.cumsum([np.prod(shape) for shape in self.shapes])
+
+    @property
+    def evaluations(self) -> int:
+        """Passes so far, those for curvature estimates too."""
+        return self.path.evaluations
+
+    @evaluations.setter
+    def evaluations(self, spent: int) -> None:
+        self.path.evaluations = spent
 
     @property
     def start(self) -> Floats:
@@ -134,14 +142,17 @@ def solve_with_maps(
     history: list[SolverProgress] = []
     while not leg.stage:  # 1 is the end
         objective = MappedObjective(leg.network, task, ridge, penalty)
-        objective.path.evaluations = leg.spent
+        objective.evaluations = leg.spent
         rng = np.random.default_rng((seed, leg.spent))
         until = min(leg.spent + LEG, evaluations)
-        last, best = _descend(objective, until, tolerance, memory, rng, history, watch)
+        last, best = descend(
+            objective, objective.start, partial(objective.curvature, rng),
+            budget=until, tolerance=tolerance, memory=memory, history=history, watch=watch,
+        )  # fmt: skip
         done = objective.stationarity(last.position, last.gradient) <= tolerance
-        over = done or objective.path.evaluations >= evaluations or objective.path.evaluations < until
+        over = done or objective.evaluations >= evaluations or objective.evaluations < until
         network = objective.replaced((best if over else last).position)
-        leg = replace(leg, network=network, spent=objective.path.evaluations, stage=int(over))
+        leg = replace(leg, network=network, spent=objective.evaluations, stage=int(over))
         if keep is not None:
             keep(leg)
     objective = MappedObjective(leg.network, task, ridge, penalty)
@@ -150,31 +161,3 @@ def solve_with_maps(
     return Geodesic(
         leg.network, ridge, cost, objective.path.data_cost, stationarity, tolerance, leg.spent + 1, tuple(history)
     )
-
-
-def _descend(
-    objective: MappedObjective,
-    budget: int,
-    tolerance: float,
-    memory: int,
-    rng: np.random.Generator,
-    history: list[SolverProgress],
-    watch: Watch | None,
-) -> tuple[Point, Point]:
-    """Until the tolerance or the end of the budget: the last point, and the most stationary one of nearly its cost."""
-    best: tuple[float, Point] | None = None
-
-    def stop(point: Point) -> bool:
-        nonlocal best
-        entry = SolverProgress(
-            objective.path.evaluations, point.value, objective.stationarity(point.position, point.gradient)
-        )
-        history.append(entry)
-        if best is None or entry.stationarity <= best[0] or point.value < (1 - SAME_COST) * best[1].value:
-            best = entry.stationarity, point
-        if watch is not None:
-            watch(entry)
-        return entry.stationarity <= tolerance or entry.evaluations >= budget
-
-    last = minimise(objective, objective.start, stop=stop, precondition=lambda: objective.curvature(rng), memory=memory)
-    return last, last if best is None else best[1]

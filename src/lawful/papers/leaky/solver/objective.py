@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import LawfulError
-from lawful.papers.leaky.model import LeakyResNet
-from lawful.papers.leaky.task import TeacherTask
+from lawful.papers.leaky.model import LeakyResNet, TeacherTask
 from lawful.types import Floats, Singles
 
 

@@ -9,11 +9,9 @@ import numpy as np
 import torch
 
 from lawful.errors import LawfulError
-from lawful.papers.leaky.model import LeakyResNet
+from lawful.papers.leaky.model import LeakyResNet, TeacherTask, adapt_steps
 from lawful.papers.leaky.solver.geodesic import Geodesic, SolverProgress, Watch
 from lawful.papers.leaky.solver.objective import Objective
-from lawful.papers.leaky.steps import adapt_steps
-from lawful.papers.leaky.task import TeacherTask
 from lawful.types import Floats
 
 KEEP_EVERY = 100  # steps

@@ -3,13 +3,150 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
+from scipy.integrate import solve_ivp
 from scipy.optimize import lsq_linear
 
-from lawful.papers.truncation.flow.crossing import Sample
-from lawful.papers.truncation.flow.field import Field, Maps, Velocity
+from lawful.papers.truncation.flow.field import Chart, Field, Maps, Velocity
 from lawful.types import Floats
+
+# Find the first moment at which any of many smooth functions changes sign.
+
+Sample = tuple[Floats, Floats]  # values and derivatives at one time
+
+
+def first_crossing(
+    sample: Callable[[float], Sample], low: float, high: float, at_low: Sample, at_high: Sample, slack: float
+) -> float | None:
+    """The first time in (low, high] at which a function falls below zero, or None.
+
+    Every function starts at or above zero. On an interval a function's cubic Hermite interpolant lies in the hull of
+    its four Bernstein coefficients, so a function whose coefficients all exceed `−slack` needs no further look; for
+    the others the interpolant's first root splits the interval. `slack` is the value that counts as zero.
+
+    >>> first_crossing(lambda t: (np.array([1 - t * t]), np.array([-2 * t])), 0.0, 3.0,
+    ...                (np.array([1.0]), np.array([0.0])), (np.array([-8.0]), np.array([-6.0])), 1e-12)
+    1.0...
+    """
+    pending = [(low, high, at_low, at_high)]
+    while pending:
+        start, stop, here, there = pending.pop()
+        coefficients = _bernstein(stop - start, here, there)
+        suspects = (coefficients[1:] < -slack).any(axis=0)
+        if not suspects.any():
+            continue
+        middle = start + _first_root(coefficients[:, suspects]) * (stop - start)
+        if not start < middle < stop:
+            middle = 0.5 * (start + stop)
+        if not start < middle < stop:  # the two ends are neighbouring numbers
+            return stop
+        between = sample(middle)
+        lowest = between[0].min()
+        clear = _bernstein(middle - start, here, between)[1:].min() >= -slack
+        if clear and lowest <= slack and (between[1][between[0] <= slack] < 0).any():
+            return middle
+        if lowest >= -slack:
+            pending.append((middle, stop, between, there))
+        if not clear:
+            pending.append((start, middle, here, between))
+    return None
+
+
+def _bernstein(length: float, here: Sample, there: Sample) -> Floats:
+    step = length / 3
+    return np.array([np.maximum(here[0], 0.0), here[0] + step * here[1], there[0] - step * there[1], there[0]])
+
+
+def _first_root(coefficients: Floats) -> float:
+    """The first place in [0, 1] at which one of the cubics falls below zero (0.5 if none does)."""
+    grid = np.linspace(0.0, 1.0, 33)
+    rest = 1.0 - grid
+    basis = np.array([rest**3, 3 * grid * rest**2, 3 * grid**2 * rest, grid**3])
+    values = coefficients.T @ basis
+    below = values[:, 1:] < 0
+    if not below.any():
+        return 0.5
+    column = int(np.flatnonzero(below.any(axis=0))[0])
+    cubics = coefficients[:, below[:, column]]
+    c0, c1, c2, c3 = cubics
+    a1, a2, a3 = 3 * (c1 - c0), 3 * (c0 - 2 * c1 + c2), c3 - c0 + 3 * (c1 - c2)
+    root = np.full(cubics.shape[1], grid[column + 1])
+    for _ in range(4):
+        slope = a1 + root * (2 * a2 + 3 * root * a3)
+        step = (c0 + root * (a1 + root * (a2 + root * a3))) / np.where(slope == 0, 1.0, slope)
+        root = np.clip(root - step, grid[column], grid[column + 1])
+    return float(root.min())
+
+
+# Past a corner that no choice of signs settles: the flow with its jumps rounded off, for a short while.
+
+MOST_EVALUATIONS = (
+    50_000  # evaluations: a passage takes hundreds to some thousands, a Jacobian by differences as many as coordinates
+)
+WIDTH = 1e-7  # of the data's size: where a share is between 0 and 1
+
+
+@dataclass(frozen=True, eq=False)
+class RoundedPassage:
+    """The flow from one time to another with shares `clip(1/2 + z/2δ, 0, 1)` instead of signs: δ is `width`.
+
+    Solutions of Filippov's inclusion are limits of these for δ → 0; where several exist, this is one of them.
+    """
+
+    end: float
+    width: float
+    path: Callable[[float], Maps]
+    shares: Callable[[Maps], Floats]
+    evaluations: int
+
+
+def smooth_passage(field: Field, start: Maps, low: float, high: float) -> RoundedPassage | None:
+    """Follow the rounded flow by an implicit method, for steep shares; None if it fails or does not end.
+
+    >>> from lawful.papers.truncation.flow.field import Separated
+    >>> field = Separated(np.array([[-1.0, -1.0], [1.0, 0.5]]), np.array([2.0, 2.0]))
+    >>> found = smooth_passage(field, Maps(np.zeros((1, 2)), np.eye(2)[None]), 0.0, 0.2)
+    >>> bool(np.abs(found.path(0.2).shifts + 0.19).max() < 0.01)
+    True
+    """
+    chart = Chart(start)
+    width = WIDTH * max(float(np.abs(field.preactivations(start)).max()), 1.0)
+    evaluations = 0
+
+    def slope(_: float, values: Floats) -> Floats:
+        nonlocal evaluations
+        evaluations += 1
+        if evaluations > MOST_EVALUATIONS:
+            raise TooMuchWork
+        maps = chart.at(values)
+        return chart.slope(values, field.velocity(maps, smooth_shares(field, maps, width)))
+
+    options = {"rtol": 1e-8, "atol": 1e-3 * width, "dense_output": True, "max_step": high - low}
+    try:
+        solved = solve_ivp(slope, (low, high), chart.origin, "LSODA", **options)
+    except TooMuchWork:
+        return None
+    if not solved.success or not np.isfinite(solved.y).all():
+        return None
+    dense = solved.sol
+    return RoundedPassage(
+        high,
+        width,
+        lambda time: chart.at(dense(time)),
+        lambda maps: smooth_shares(field, maps, width),
+        evaluations,
+    )
+
+
+def smooth_shares(field: Field, maps: Maps, width: float) -> Floats:
+    """`clip(1/2 + z/2δ, 0, 1)`; the points that a map sees depend on the shares of the maps before it."""
+    shares = np.asarray((field.preactivations(maps) > 0).astype(np.float64))
+    for _ in range(len(shares)):
+        shares = np.clip(0.5 + field.preactivations(maps, shares) / (2 * width), 0.0, 1.0)
+    return shares
+
 
 Index = tuple[int, ...]  # map, point, coordinate
 SHARE = 1e-9  # how far a held coordinate's share may leave [0, 1] by round-off

@@ -11,11 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.integrate import DOP853
 
 from lawful.errors import LawfulError
-from lawful.papers.truncation.flow.boundary import Boundary, TooMuchWork
-from lawful.papers.truncation.flow.chart import Chart, orthogonalise
-from lawful.papers.truncation.flow.crossing import Sample, first_crossing
-from lawful.papers.truncation.flow.field import Field, Maps
-from lawful.papers.truncation.flow.smoothed_corner import smooth_passage
+from lawful.papers.truncation.flow.boundary import Boundary, Sample, TooMuchWork, first_crossing, smooth_passage
+from lawful.papers.truncation.flow.field import Chart, Field, Maps, orthogonalise
 from lawful.types import Floats
 
 CHART = 1.0  # entries of θ beyond which the Cayley chart is moved to the current R

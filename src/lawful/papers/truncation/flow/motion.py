@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 
 from lawful.errors import LawfulError
+from lawful.papers.truncation.census import NeuralCollapse, collapse
 from lawful.papers.truncation.clusters import Clusters, need_square
 from lawful.papers.truncation.flow.field import Composed, Maps, Separated, truncate
 from lawful.papers.truncation.flow.integrate import Event, TruncationTrajectory, integrate, integrate_together
-from lawful.papers.truncation.metrics import NeuralCollapse, collapse
-from lawful.papers.truncation.separation.orthonormal_frames import Frame, about, rational_frame, separate_aligned
+from lawful.papers.truncation.separation import Frame, about, rational_frame, separate_aligned
 from lawful.result import Shown
 from lawful.types import Floats
 

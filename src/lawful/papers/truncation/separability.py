@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from lawful.errors import LawfulError
 from lawful.papers.truncation.clusters import Clusters
-from lawful.papers.truncation.construction.construct import NotSeparable, ZeroLoss, network_with_caps, zero_loss_network
-from lawful.papers.truncation.separation.orthonormal_frames import Frame, ObtusePair, separate_aligned
-from lawful.papers.truncation.separation.separation import CommonPoint, Hyperplane, OrderUndecided, separate_all
+from lawful.papers.truncation.construction import NotSeparable, ZeroLoss, network_with_caps, zero_loss_network
+from lawful.papers.truncation.separation import (
+    CommonPoint,
+    Frame,
+    Hyperplane,
+    ObtusePair,
+    OrderUndecided,
+    separate_aligned,
+    separate_all,
+)
 from lawful.result import Shown
 
 Answer = Hyperplane | CommonPoint | Frame | ObtusePair | OrderUndecided
@@ -65,3 +74,32 @@ def separability(data: Clusters, *, aligned: bool = False, seed: int = 0) -> Sep
     built = zero_loss_network(data, seed=seed)
     bent = None if isinstance(built, ZeroLoss) else network_with_caps(data, seed=seed)
     return Separability(data, False, separate_all(data), built, bent)
+
+
+# What is known of the separation of clusters as one JSON object that `lawful verify` re-checks.
+
+
+def certificate(data: Clusters, answers: Sequence[Answer]) -> dict[str, Any]:
+    """The data, and for each cluster the evidence of its answer."""
+    return {
+        "kind": "truncation-separation",
+        "version": 1,
+        "about": [],
+        "points": data.points.tolist(),
+        "labels": data.labels.tolist(),
+        "answers": [_evidence(answer) for answer in answers],
+    }
+
+
+def _evidence(answer: Answer) -> dict[str, Any]:
+    match answer:
+        case Hyperplane(exact):
+            return {"answer": "hyperplane", "normal": list(map(str, exact))}
+        case CommonPoint(inside, outside):
+            return {"answer": "common point", "inside": list(map(str, inside)), "outside": list(map(str, outside))}
+        case Frame(rotation):
+            return {"answer": "frame", "rotation": rotation.tolist()}
+        case ObtusePair(inside, outside):
+            return {"answer": "obtuse pair", "inside": list(inside), "outside": list(outside)}
+        case OrderUndecided():
+            return {"answer": "undecided"}

@@ -1,23 +1,29 @@
-"""A network of zero loss, built rather than trained: one layer collapses one cluster (P2 Sections 1 and 3)."""
+"""A network of zero loss, built rather than trained: one layer collapses one cluster (P2 Sections 1 and 3).
+
+Idea: a hyperplane parts the next cluster from all that are left, and the truncation map with its cone there sends that
+cluster to one point and moves nothing else; after the last one, every cluster is a point and a linear layer reads the
+labels off. Where no order of hyperplanes exists, a wider first layer of caps makes one. Invariant: the maps are built
+in coordinates of size 1 and rewritten as weights at the end, and the loss is measured on the network as float32 runs
+it, in several orders of summation, so that "zero" is about what a user sees. Cost: one linear program for each cluster
+and candidate order, and one evaluation of the data.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linprog
 
 from lawful.errors import LawfulError
 from lawful.network import Mlp
 from lawful.papers.truncation.clusters import Clusters
-from lawful.papers.truncation.construction.bent_first_layer import caps
-from lawful.papers.truncation.construction.normalised_coordinates import Levelled
-from lawful.papers.truncation.construction.output_layer import with_output, with_steps
-from lawful.papers.truncation.construction.single_precision import in_single_precision
-from lawful.papers.truncation.cumulative import TruncationMap
-from lawful.papers.truncation.separation.separation import (
+from lawful.papers.truncation.cumulative import Chain, TruncationMap
+from lawful.papers.truncation.separation import (
     CommonPoint,
     Hyperplane,
     OrderUndecided,
@@ -25,7 +31,227 @@ from lawful.papers.truncation.separation.separation import (
     parting,
     separate,
 )
-from lawful.types import Floats
+from lawful.types import Floats, Indices
+
+# Data that no order of hyperplanes parts: a wider first layer, one neuron for each cap that is cut off, parts them.
+
+DIRECTIONS = 300  # random ones that are tried for every cap
+MOST_CAPS = 64  # caps before giving up
+PROGRAMMED = 2000  # points up to which linear programs are solved
+
+
+def caps(points: Floats, labels: Indices, seed: int = 0) -> tuple[Floats, Floats] | None:
+    """Neurons `σ(w_k·x + t_k)`, positive on a cap of one cluster and zero on all others not cut off before; or None.
+
+    A list of half-spaces decides the cluster of every point: the first that contains it says which. With factors that
+    fall fast enough a sum over the list does the same, so the neurons' values are parted by hyperplanes.
+
+    >>> found = caps(np.array([[0.0], [1.0], [2.0]]), np.array([0, 1, 0]))
+    >>> len(found[1])
+    2
+    """
+    rng = np.random.default_rng(seed)
+    weights, biases = list[Floats](), list[float]()
+    left = np.ones(len(points), dtype=bool)
+    while len(np.unique(labels[left])) > 1:
+        ways = rng.normal(size=(DIRECTIONS, points.shape[1]))
+        proposals = [_cut(points[left], labels[left], way) for way in (*_steep(points[left], labels[left]), *ways)]
+        weight, bias, inside = max(proposals, key=lambda each: int(each[2].sum()))
+        if len(weights) == MOST_CAPS or not inside.any():
+            return None
+        weights.append(weight)
+        biases.append(bias)
+        left[np.flatnonzero(left)[inside]] = False
+    return np.array(weights), np.array(biases)
+
+
+def _cut(points: Floats, labels: Indices, way: Floats) -> tuple[Floats, float, NDArray[np.bool_]]:
+    """The cap at the low end along `way`: as far as it is of one cluster, or up to a wider gap before that."""
+    heights = points @ way
+    order = np.argsort(heights)
+    other = np.flatnonzero(labels[order] != labels[order[0]])[0]  # there is one
+    steps = np.diff(heights[order[: other + 1]])
+    wide = steps.max(initial=0.0)
+    enough = np.flatnonzero(steps >= wide / 4)
+    if not wide > 0:
+        return way, 0.0, np.zeros(len(points), dtype=bool)
+    count = int(enough[-1]) + 1
+    level = (heights[order[count - 1]] + heights[order[count]]) / 2
+    inside = np.zeros(len(points), dtype=bool)
+    inside[order[:count]] = True
+    size = float(level - heights[order[0]])
+    return -way / size, float(level / size), inside
+
+
+def _steep(points: Floats, labels: Indices) -> list[Floats]:
+    """For each cluster the way along which most of it lies below all others, by a linear program."""
+    found = []
+    for label in np.unique(labels) if len(points) <= PROGRAMMED else ():
+        own, rest = points[labels == label], points[labels != label]
+        one, two = np.ones((len(own), 1)), np.ones((len(rest), 1))
+        rows = np.vstack([np.c_[own, one, -np.eye(len(own))], np.c_[-rest, -two, np.zeros((len(rest), len(own)))]])
+        costs = np.r_[np.zeros(points.shape[1] + 1), np.ones(len(own))]
+        bounds = [(None, None)] * (points.shape[1] + 1) + [(0.0, None)] * len(own)
+        solved = linprog(costs, A_ub=rows, b_ub=-np.ones(len(rows)), bounds=bounds)
+        if solved.x is not None and np.abs(solved.x[: points.shape[1]]).max() > 0:
+            found.append(np.asarray(solved.x[: points.shape[1]]))
+    return found
+
+
+# Coordinates of size 1, in which truncation maps are built, and how a network takes the change into its layers.
+
+
+@dataclass(frozen=True, eq=False)
+class Levelled:
+    """`u = (x − centre) 2^−exponents`, of size 1: no unit of a column changes what is built there.
+
+    With `floor` the network gets a layer of its own for it, `h = σ((x − floor) 2^−exponents)`. The floor is below all
+    data and a number of single precision, so products are exact there, and differences are, too, in columns that are
+    far from zero: a column of timestamps loses nothing that it did not lose when it was stored.
+    """
+
+    centre: Floats
+    exponents: Indices
+    floor: Floats | None = None
+
+    @classmethod
+    def of(cls, points: Floats, *, ahead: bool = False) -> Levelled:
+        """The level of some points; `ahead` asks for the layer of its own."""
+        low, high = points.min(axis=0), points.max(axis=0)
+        centre = low / 2 + high / 2
+        sizes = np.where(high > low, high - centre, np.maximum(np.abs(centre), 1.0))  # constants carry nothing
+        return cls(centre, np.frexp(sizes)[1], _below(low) if ahead else None)
+
+    def down(self, points: Floats) -> Floats:
+        """Points in these coordinates."""
+        return np.asarray(np.ldexp(points - self.centre, -self.exponents))
+
+    def up(self, points: Floats) -> Floats:
+        """Back from these coordinates."""
+        return np.asarray(np.ldexp(points, self.exponents) + self.centre)
+
+    def taken_in(self, network: Mlp) -> Mlp:
+        """The network of `u` as one of `x`: the change of coordinates is part of its first layer, or one before it."""
+        first, bias = network.weights[0], network.biases[0]
+        assert bias is not None  # noqa: S101 (for the type checker: chains have biases)
+        if self.floor is None:
+            first = np.ldexp(first, -self.exponents)
+            return Mlp([first, *network.weights[1:]], [bias - first @ self.centre, *network.biases[1:]], network.slopes)
+        scale = np.ldexp(np.ones(len(self.floor)), -self.exponents)
+        lifted = bias - first @ np.ldexp(self.centre - self.floor, -self.exponents)
+        biases = [-np.ldexp(self.floor, -self.exponents), lifted, *network.biases[1:]]
+        return Mlp([np.diag(scale), *network.weights], biases, [0.0, *network.slopes])
+
+
+def _below(low: Floats) -> Floats:
+    """The largest numbers of single precision that are not above these."""
+    nearest = low.astype(np.float32)
+    return np.where(nearest > low, np.nextafter(nearest, np.float32(-np.inf)), nearest).astype(np.float64)
+
+
+# The last layer of a constructed network: labels for the collapsed clusters, whatever rounding does before it.
+
+TRIALS = 32  # networks with rounded weights from which the rounding is learned
+UNIT = 2.0**-24  # of single precision
+FLOOR = 1e-3  # of the largest spread: what counts beside it
+
+
+def with_output(maps: Sequence[TruncationMap], examples: Floats, labels: Floats) -> Mlp:
+    """The maps as hidden layers, and an affine map from what becomes of a point of each cluster to the labels.
+
+    Rounding moves these points in the directions in which some map is badly conditioned. Of all affine maps that send
+    them to the labels we take the one with the least `Tr V C Vᵀ`, where C is the covariance of that motion when every
+    weight is off by a unit of single precision: it hardly sees it.
+    """
+    width = examples.shape[1]
+    chain = Chain(tuple(maps), np.eye(width), np.zeros(width)).to_mlp()
+    hidden = _hidden(chain, examples, None)
+    rng = np.random.default_rng(0)
+    moved = np.concatenate([_hidden(chain, examples, rng) - hidden for _ in range(TRIALS)])
+    values, basis = np.linalg.eigh(moved.T @ moved)
+    sizes = np.sqrt(np.maximum(values, max(FLOOR**2 * values[-1], np.finfo(float).tiny)))
+    centre, mean = hidden.mean(axis=0), labels.mean(axis=0)
+    solved = np.linalg.pinv((hidden - centre) @ (basis / sizes), rcond=1e-14) @ (labels - mean)
+    last = ((basis / sizes) @ solved).T
+    return Mlp([*chain.weights[:-1], last], [*chain.biases[:-1], mean - last @ centre], chain.slopes)
+
+
+def with_steps(maps: tuple[TruncationMap, ...], apexes: Floats, labels: Floats) -> Mlp:
+    """A last layer `σ(u·x − t_k)` over the points' order along u makes them affinely independent, however many."""
+    along = max((np.eye(apexes.shape[1])[axis] for axis in range(apexes.shape[1])), key=lambda u: _closest(apexes @ u))
+    rng = np.random.default_rng(0)
+    tilted = [direction / np.linalg.norm(direction) for direction in rng.normal(size=(64, apexes.shape[1]))]
+    along = max([along, *tilted], key=lambda u: _closest(apexes @ u))
+    heights = apexes @ along
+    knots = np.sort(heights)[:-1]
+    weight, bias = np.tile(along, (len(knots), 1)), -knots
+    steps = np.maximum(apexes @ weight.T + bias, 0.0)
+    solved = np.linalg.solve(np.c_[steps, np.ones(len(steps))], labels)
+    body = Chain(maps, weight, bias).to_mlp()
+    return Mlp([*body.weights, solved[:-1].T], [*body.biases, solved[-1]], [*body.slopes, 0.0])
+
+
+def _hidden(network: Mlp, points: Floats, rng: np.random.Generator | None) -> Floats:
+    """What the last hidden layer says about the points; with `rng`, in single precision and with weights a unit off."""
+    kind = np.float64 if rng is None else np.float32
+    values = points.astype(kind)
+    for weight, bias in zip(network.weights[:-1], network.biases[:-1], strict=True):
+        assert bias is not None  # noqa: S101 (for the type checker: chains have biases)
+        off = weight if rng is None else weight * (1 + UNIT * rng.choice([-1.0, 1.0], size=weight.shape))
+        values = np.maximum(values @ off.T.astype(kind) + bias.astype(kind), kind(0))
+    return values.astype(np.float64)
+
+
+def _closest(heights: Floats) -> float:
+    return float(np.diff(np.sort(heights)).min())
+
+
+# A network in single precision, whoever runs it: libraries add up in different orders, and round differently.
+
+Singles = NDArray[np.float32]
+Layer = Callable[[Singles, Singles, Singles], Singles]
+
+
+def in_single_precision(network: Mlp, points: Floats) -> Iterator[Floats]:
+    """The outputs, once for each order of summation; not finite if the data do not fit in single precision.
+
+    >>> large = Mlp([np.array([[1.0, -1.0]])], [np.array([0.5])], [])
+    >>> [float(outputs[0, 0]) for outputs in in_single_precision(large, np.array([[2.0**25, 2.0**25]]))]
+    [0.5, 0.0, 0.5, 0.5]
+    """
+    for layer in (_product, _bias_first, _bias_last, _multiply_add):
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = points.astype(np.float32)
+            for number, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True), 1):
+                assert bias is not None  # noqa: S101 (for the type checker: chains have biases)
+                values = layer(values, weight.astype(np.float32), bias.astype(np.float32))
+                if number < len(network.weights):
+                    values = np.maximum(values, np.float32(0))
+        yield values.astype(np.float64)
+
+
+def _product(values: Singles, weight: Singles, bias: Singles) -> Singles:
+    return np.asarray(values @ weight.T + bias)
+
+
+def _bias_first(values: Singles, weight: Singles, bias: Singles) -> Singles:
+    total = np.tile(bias, (len(values), 1))
+    for column in range(values.shape[1]):
+        total += values[:, column, None] * weight[:, column]
+    return total
+
+
+def _bias_last(values: Singles, weight: Singles, bias: Singles) -> Singles:
+    total = np.zeros((len(values), len(bias)), dtype=np.float32)
+    for column in reversed(range(values.shape[1])):
+        total += values[:, column, None] * weight[:, column]
+    return total + bias
+
+
+def _multiply_add(values: Singles, weight: Singles, bias: Singles) -> Singles:
+    """Sums of exact products, rounded at the end, as fused multiplications come close to."""
+    return np.asarray(values.astype(np.float64) @ weight.T.astype(np.float64) + bias).astype(np.float32)
+
 
 ASIDES = (0.0, 0.5, -0.5, 2.0, -2.0, 8.0, -8.0)  # how far beside its cluster a collapsed point goes, in data sizes
 WORST = 1e12  # condition number of a map that is still used

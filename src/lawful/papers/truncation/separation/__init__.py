@@ -1,1 +1,0 @@
-"""Can a truncation map collapse one cluster and leave the others alone? Decided in rationals, with evidence."""
