@@ -46,9 +46,9 @@ def test_words_of_the_reader_are_no_options() -> None:
 
 def test_prune_says_what_each_way_takes() -> None:
     with pytest.raises(UnknownOption, match=r"prune has no option tolerence: it takes .*tolerance"):
-        lawful.prune("3-4-2 relu", tolerence=0.1)
+        lawful.prune("3-4-2 relu", tolerence=0.1)  # type: ignore[call-arg]
     with pytest.raises(UnknownOption, match=r"prune with a target has no option keep: it takes .*held_out"):
         lawful.prune(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), target="params:0.5", keep=1)
     module = nn.Sequential(nn.Conv1d(1, 3, 2), nn.ReLU(), nn.Conv1d(3, 1, 2))
     with pytest.raises(lawful.LawfulError, match="no_such_option"):
-        lawful.prune(module, input=torch.zeros(1, 1, 6), no_such_option=1)
+        lawful.prune(module, input=torch.zeros(1, 1, 6), no_such_option=1)  # type: ignore[call-arg]

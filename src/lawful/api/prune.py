@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from lawful.pruning.channels import ChannelPruning
     from lawful.pruning.files.onnx_channels import OnnxPruning
     from lawful.pruning.job.bounded import BoundedPruning
-    from lawful.pruning.job.job import PruningJob, Tune
+    from lawful.pruning.job.job import PruningJob
     from lawful.pruning.job.score import Criterion
+    from lawful.pruning.job.tuning import Tune
     from lawful.symmetry.inputs import Input
 
 
