@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lawful.errors import LawfulError
+from lawful.verify.core.schema import unique_keys
 from lawful.verify.core.tensors import weights_digest
 
 MOST_HEADER = 100_000_000
@@ -33,13 +34,14 @@ class SafeTensors(Mapping[str, Any]):
             with path.open("rb") as file:
                 size = int.from_bytes(file.read(8), "little")
                 text = file.read(size) if size <= MOST_HEADER else b""
-            header = json.loads(text)
+            header = json.loads(text, object_pairs_hook=unique_keys)
             self.start, end = 8 + size, path.stat().st_size
             self.parts = {str(name): part for name, part in header.items() if name != "__metadata__"}
             for part in self.parts.values():
                 low, high = part["data_offsets"]
-                fits = high - low == prod(part["shape"]) * TYPES[part["dtype"]][1] and low >= 0
-                if not fits or self.start + high > end or any(type(each) is not int for each in part["shape"]):
+                whole = all(type(each) is int and each >= 0 for each in (*part["shape"], low, high))
+                fits = whole and high - low == prod(part["shape"]) * TYPES[part["dtype"]][1]
+                if not fits or self.start + high > end:
                     raise ValueError
         except OSError as error:
             raise LawfulError(f"{path}: {error.strerror}") from None
