@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -58,7 +59,8 @@ def check_settings(bound: object, files: Sequence[Any]) -> str:
     if None in both:
         return ""
     one, two = (dict(_flat(each or {})) for each in both)
-    apart = [key for key in sorted({*one, *two}) if one.get(key) != two.get(key)]
+    # What is not stated is the default of a class, and that need not be null.
+    apart = [key for key in sorted({*one, *two}) if not (key in one and key in two and one[key] == two[key])]
     if not apart:
         return ". Both folders have the same settings"
     unchecked = [key for key in apart if _name(key) in UNCHECKED or key.endswith(TOKENS)]
@@ -78,12 +80,13 @@ def check_settings(bound: object, files: Sequence[Any]) -> str:
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their path; those of a part (`text_config`) one by one."""
+    """Settings by their path; those of a part (`text_config`) one by one. A name with dots is put in quotes."""
     for key, value in settings.items():
-        if isinstance(value, Mapping) and key not in WITHOUT_EFFECT:
-            yield from _flat(value, f"{prefix}{key}.")
+        name = key if re.fullmatch(r"\w[\w-]*", key) else json.dumps(key)
+        if isinstance(value, Mapping) and value and key not in WITHOUT_EFFECT:
+            yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{key}", value
+            yield f"{prefix}{name}", value
 
 
 def _name(path: str) -> str:
