@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 import torch
 from command_line import in_process as lawful
+from safetensors.torch import load_file
 
 import lawful as api
 from lawful.checkpoints.compare.settings import (
     INERT,
-    _flat,
+    describe,
     differing,
     differing_tokens,
+    flatten,
     rounded_by_dtype,
     telling_lengths,
 )
@@ -212,7 +214,7 @@ def test_certificates_are_bound_to_the_settings(folder: Path, tmp_path: Path) ->
 def test_no_certificate_is_rejected_for_a_setting_without_effect(key: str) -> None:
     """Maker and verifier have a list each: what one takes for equal the other does not reject."""
     both = ({key: {"use_cache": 1}}, {key: {"use_cache": 2}}) if key == "text_config" else ({key: 1}, {key: 2})
-    assert not differing(*(dict(_flat(each)) for each in both))
+    assert not differing(*(dict(flatten(each)) for each in both))
     assert key in check_settings(None, [SimpleNamespace(settings=each) for each in both])
 
 
@@ -248,3 +250,99 @@ def test_lengths_that_may_tell() -> None:
     assert differing({"on": 1}, {"on": True}) != {}
     assert rounded_by_dtype({"dtype": "bfloat16"}, {"w": torch.tensor([0.5])}) is None
     assert rounded_by_dtype({"dtype": "bfloat16"}, {"w": torch.tensor([0.1])}) == "bfloat16"
+
+
+def stated_by_one(folder: Path, key: str) -> tuple[Path, Path]:
+    """The same numbers, and a setting that the first does not state and the second states as null."""
+    silent = changed(folder)
+    written = json.loads((silent / "config.json").read_text())
+    written.pop(key, None)
+    (silent / "config.json").write_text(json.dumps(written))
+    return silent, changed(silent, **{key: None})
+
+
+def test_a_setting_that_is_not_stated_is_the_default_of_its_class(
+    transformers: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A Mistral without `sliding_window` has one of 4096 tokens, and with null none; likewise Gemma's capped logits."""
+    torch.manual_seed(0)
+    sizes = SIZES | {"max_position_embeddings": 6_000}
+    mistral = _saved(transformers.MistralForCausalLM(transformers.MistralConfig(**sizes, **TOKENS)), tmp_path_factory)
+    silent, null = stated_by_one(mistral, "sliding_window")
+    models = [transformers.AutoModelForCausalLM.from_pretrained(each, dtype=torch.float64).eval()
+              for each in (silent, null)]  # fmt: skip
+    tokens = torch.randint(24, (1, 4_200), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        a, b = (model(tokens).logits for model in models)
+    assert float((a - b).abs().max()) > 1e-3
+    found = api.same(silent, null)
+    assert found.verdict == "undecided"
+    assert "sliding_window is 4096 in A, null in B" in found.reason
+    assert lawful("same", silent, null).returncode == 3
+    assert api.diff(silent, null).relation != "copy"
+    capped = transformers.Gemma2Config(**SIZES, **TOKENS, query_pre_attn_scalar=4)
+    gemma = _saved(transformers.Gemma2ForCausalLM(capped), tmp_path_factory)
+    assert api.same(*stated_by_one(gemma, "final_logit_softcapping")).verdict != "equal"
+
+
+def test_null_is_what_is_not_stated_where_the_class_says_so(windowed: Path) -> None:
+    """Both make the same `layer_types`, and `problem_type` is without effect; nobody knows what `my_note` is."""
+    for key in ("layer_types", "problem_type", "rope_scaling"):
+        assert api.same(*stated_by_one(windowed, key)).verdict == "equal", key
+    found = api.same(*stated_by_one(windowed, "my_note"))
+    assert found.verdict == "undecided"
+    assert "my_note is not set in A, null in B" in found.reason
+
+
+def test_what_only_the_second_folder_says_is_not_passed_over(folder: Path) -> None:
+    """Equal settings, but the file of weights that they name is not the one that the second has."""
+    first = changed(folder, transformers_weights="model.safetensors")
+    second = changed(first)
+    tensors = load_file(second / "model.safetensors")
+    (second / "model.safetensors").unlink()
+    torch.save(tensors, second / "pytorch_model.bin")
+    found = api.same(first, second)
+    assert found.verdict == "undecided"
+    assert "transformers_weights" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ({"a.b": 1}, {"a": {"b": 1}}),
+        ({"a": {"b.c": 1}}, {"a.b": {"c": 1}}),
+        ({"window.use_cache": 1}, {"window.use_cache": 2}),
+        ({"window.pad_token_id": 1}, {"window.pad_token_id": 2}),
+        ({'"a.b"': 1}, {"a.b": 1}),
+        ({"a": {}}, {"a": None}),
+        ({"a": {}}, {}),
+        ({"a": None}, {}),
+        ({"a": {"b": None}}, {"a": {}}),
+        ({"a": [{"b": None}]}, {"a": [{}]}),
+        ({"a": ["x"] * 99}, {"a": ["x"] * 98 + ["y"]}),
+        ({"a": ["x"] * 99}, {"a": ["x"] * 98}),
+    ],
+)
+def test_settings_that_look_alike(one: dict[str, Any], two: dict[str, Any]) -> None:
+    """Each setting has a path of its own, and its absence is no value; the verifier does not call them the same."""
+    apart = differing(dict(flatten(one)), dict(flatten(two)))
+    assert apart
+    for words in describe(apart):
+        a, b = words.partition(" in A, ")[0].split(" is ")[-1], words.partition(" in A, ")[2].removesuffix(" in B")
+        assert a != b, words
+    try:
+        words = check_settings(None, [SimpleNamespace(settings=each) for each in (one, two)])
+    except CertificateError:
+        return
+    assert "Both folders have the same settings" not in words
+
+
+def test_long_lists_are_told_apart_by_the_entry() -> None:
+    """What is cut short is not said to differ from itself."""
+    one = {"layer_types": ["full_attention"] * 40, "names": ["x" * 30] * 3, "note": "a" * 80}
+    two = {"layer_types": ["full_attention"] * 39 + ["none"], "names": ["x" * 30] * 4, "note": "a" * 79 + "b"}
+    assert describe(differing(one, two)) == (
+        "layer_types[39] is full_attention in A, none in B",
+        "names has 3 entries in A, 4 in B",
+        "note[79] is a in A, b in B",
+    )

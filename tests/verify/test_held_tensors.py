@@ -12,7 +12,8 @@ from forging import signed
 from safetensors.torch import save_file
 from torch import nn
 
-from lawful import CertificateError, NotACertificate, Unsupported
+from lawful import CertificateError, LawfulError, NotACertificate, Unsupported
+from lawful.formats.tensors.safetensors import contents
 from lawful.pruning.channels import ChannelPruning, certificate, prune_channels
 from lawful.verify import verify
 from lawful.verify.core.safetensors import SafeTensors
@@ -90,3 +91,30 @@ def test_what_is_no_line(pruned: tuple[ChannelPruning, dict[str, Any]], line: An
 
 def test_names_that_look_like_lines_are_other_weights() -> None:
     assert weights_digest({"a": "b"}) != weights_digest({"a b": ""})
+
+
+ENTRY = '"w": {"dtype": "F32", "shape": [2], "data_offsets": [%s]}'
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        f"{{{ENTRY % '0, 8'}, {ENTRY % '8, 16'}}}",
+        f'{{{(ENTRY % "0, 8")[:-1]}, "dtype": "I32"}}}}',
+        f'{{{ENTRY % "0, 8"}, "__metadata__": {{"a": "b", "a": "c"}}}}',
+        f"{{{ENTRY % '0.0, 8.0'}}}",
+        f"{{{(ENTRY % '0, 8').replace('[2]', '[-1, -2]')}}}",
+    ],
+    ids=["tensor twice", "field twice", "metadata twice", "offsets no integers", "negative shape"],
+)
+def test_headers_that_readers_may_read_in_two_ways_are_refused(header: str, tmp_path: Path) -> None:
+    """Of a name that is there twice one reader takes the first tensor, another the last."""
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + bytes(16))
+    with pytest.raises(LawfulError, match="not a safetensors file, or damaged"):
+        SafeTensors(path)
+    with pytest.raises(LawfulError):
+        contents(path)
+    good = "{%s}" % (ENTRY % "0, 8")
+    path.write_bytes(len(good).to_bytes(8, "little") + good.encode() + bytes(8))
+    assert list(SafeTensors(path)) == ["w"]

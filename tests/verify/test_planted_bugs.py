@@ -205,7 +205,7 @@ def refuted(plant: Plant) -> Proof:
 
 def parted(plant: Plant) -> Proof:
     """Any direction seems to part any clusters."""
-    plant.setattr(part("papers.truncation.separation.separation"), "parts", lambda *_: True)
+    plant.setattr(part("papers.truncation.separation"), "parts", lambda *_: True)
     data = Clusters([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]], [0, 0, 1, 1])
     answers = [
         answer if isinstance(answer, Hyperplane) else Hyperplane((Fraction(1), Fraction(0)), np.ones(2), 0.0, 1.0)
@@ -283,14 +283,14 @@ def fixed(plant: Plant) -> Proof:
 
 def missed(plant: Plant) -> Proof:
     """One side of every neuron of the last layer seems to be empty."""
-    true = part("fibers.regions.comparison_proof")._Prover.look
+    true = part("fibers.regions.comparison_proof").RegionWalk.look
 
     def wrong(self: Any, row: Any, unit: Any, rows: Any) -> Any:
         return true(self, row, unit, rows) if not rows else [0]
 
-    plant.setattr(part("fibers.regions.comparison_proof")._Prover, "look", wrong)
+    plant.setattr(part("fibers.regions.comparison_proof").RegionWalk, "look", wrong)
     network = Mlp([[[1.0], [1.0]], [[1.0, 1.0]]], [[0.0, -1.0], None])
-    return dict(part("fibers.regions.certificate").certificate(network, None, 2))
+    return dict(part("fibers.regions.comparison_proof").certificate(network, None, 2))
 
 
 def counted(plant: Plant) -> Proof:

@@ -131,14 +131,14 @@ class TwoNetworks:
         paths = [Path(source) for source, model in given if model is None and _is_folder(source)]
         if not paths:
             return
-        from lawful.checkpoints.compare.settings import describe, differing
+        from lawful.checkpoints.compare.settings import describe, differing, flatten
         from lawful.sources.checkpoints.hugging_face import read_settings
 
         folders = [read_settings(path) for path in paths]
         for _, unread in folders:
             if unread:
                 raise Unsupported(f"{'; '.join(unread)}: give --model module:factory")
-        if len(folders) == 2 and (apart := differing(folders[0][0], folders[1][0])):
+        if len(folders) == 2 and (apart := differing(*(dict(flatten(each)) for each, _ in folders))):
             raise Unsupported(f"the settings of the folders differ: {'; '.join(describe(apart))[:300]}")
 
     def checkpoints(self) -> tuple[CheckpointPair | ApartPair, tuple[Reading, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,6 @@ from lawful.checkpoints.rewrite.parametrised_operators import TensorSource
 from lawful.checkpoints.rewrite.same_program import first_difference, written_alike
 from lawful.checkpoints.rewrite.search_common_form import find_bridges, make_tensors
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
-from lawful.formats.io.reading import read_json
 from lawful.network import Mlp
 from lawful.network.reading import list_names
 from lawful.program.frontends.export import copied
@@ -104,7 +104,8 @@ def open_both(
 ) -> CheckpointPair | ApartPair:
     """Two checkpoints in one form if there is one."""
     own, size = _own_module(first, model)
-    theirs, their_size = (None, None) if _same_settings(first, second) else _own_module(second, model)
+    shares = model is None and _same_settings(first, second)
+    theirs, their_size = (None, None) if shares else _own_module(second, model)
     if model_b is not None:
         theirs = make_module(model_b)
     shared = None if model is None or (own is not None and theirs is not None) else make_module(model)
@@ -202,12 +203,22 @@ def _own_module(source: Source, model: Model | None = None) -> tuple[nn.Module |
 
 
 def _same_settings(first: Source, second: Source) -> bool:
-    """Whether both are folders of Hugging Face with the same settings."""
-    paths = [Path(each) / "config.json" for each in (first, second) if isinstance(each, (str, os.PathLike))]
-    if len(paths) < 2 or not all(path.is_file() for path in paths):
+    """Whether both are folders of Hugging Face that state the same, so that one module serves both.
+
+    A setting that is not stated takes the default of its class, which `null` need not be: the texts are compared.
+    """
+    paths = [Path(each) for each in (first, second) if isinstance(each, (str, os.PathLike))]
+    if len(paths) < 2 or not all(is_described(path) for path in paths):
         return False
-    one, two = (read_json(path) for path in paths)
-    return all(one.get(key) == two.get(key) for key in {*one, *two} - NOT_READ)
+    one, two = (_stated(path) for path in paths)
+    return one == two
+
+
+def _stated(folder: Path) -> tuple[str, tuple[str, ...]]:
+    """What a folder states of its module as text, in which `true` is not 1; and what is not carried out of it."""
+    settings, unread = hugging_face.read_settings(folder)
+    read = {key: value for key, value in settings.items() if key not in NOT_READ}
+    return json.dumps(read, sort_keys=True), unread
 
 
 def _in_form(opened: OpenCheckpoint, sources: Mapping[str, TensorSource]) -> OpenCheckpoint:

@@ -9,13 +9,29 @@ difference leaves equality open.
 from __future__ import annotations
 
 import inspect
+import json
+import re
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from typing import Any
 
 import torch
 from torch import nn
 
 Settings = dict[str, Any]
+
+
+class Unset(Enum):
+    """What stands for a setting that is not there. It is not `None`: a class that does not find a setting takes its
+    default, which may be anything."""
+
+    UNSET = "not set"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+UNSET = Unset.UNSET
 
 # What no forward pass computes with, at any length.
 NEVER_COMPUTED = {
@@ -60,9 +76,9 @@ def settings_of(module: nn.Module) -> Settings | None:
         return None
     found: Settings = {}
     for number, own in enumerate(_outer(list(configs.values()))):
-        found |= dict(_flat(own.to_dict(), f"{number}." if number else ""))
+        found |= dict(flatten(own.to_dict(), f"#{number}." if number else ""))
     written = getattr(module, "lawful_settings", {})  # of config.json: the library may keep some of them elsewhere
-    return dict(_flat({key: value for key, value in written.items() if key not in RENAMED})) | found
+    return dict(flatten({key: value for key, value in written.items() if key not in RENAMED})) | found
 
 
 def _outer(configs: list[Any]) -> list[Any]:
@@ -71,12 +87,14 @@ def _outer(configs: list[Any]) -> list[Any]:
     return [own for own in configs if id(own) not in inner]
 
 
-def _flat(given: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(given: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their path, of which each has its own: a name that has dots in it is put in quotes."""
     for key, value in given.items():
-        if isinstance(value, Mapping) and key not in INERT:
-            yield from _flat(value, f"{prefix}{key}.")
+        name = str(key) if re.fullmatch(r"\w[\w-]*", str(key)) else json.dumps(str(key))
+        if isinstance(value, Mapping) and value and key not in INERT:
+            yield from flatten(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{key}", value
+            yield f"{prefix}{name}", value
 
 
 def differing(one: Settings, two: Settings) -> dict[str, tuple[Any, Any]]:
@@ -86,13 +104,18 @@ def differing(one: Settings, two: Settings) -> dict[str, tuple[Any, Any]]:
     {'sliding_window': (8, 9)}
     """
     found = {}
-    for key in sorted({*one, *two}):
+    for key, values in _unlike(one, two).items():
         name = key.rpartition(".")[2]
-        values = one.get(key), two.get(key)
-        if name in INERT or name in NUMBERS or name.endswith(TOKEN) or _alike(*values):
+        if name in INERT or name in NUMBERS or name.endswith(TOKEN):
             continue
         found[key] = values
     return found
+
+
+def _unlike(one: Settings, two: Settings) -> dict[str, tuple[Any, Any]]:
+    """The settings that differ, or that one of both does not have."""
+    both = {key: (one.get(key, UNSET), two.get(key, UNSET)) for key in sorted({*one, *two})}
+    return {key: values for key, values in both.items() if not _alike(*values)}
 
 
 def differing_tokens(one: Settings, two: Settings) -> list[int]:
@@ -101,7 +124,7 @@ def differing_tokens(one: Settings, two: Settings) -> list[int]:
     >>> differing_tokens({"pad_token_id": 3, "eos_token_id": [1, 2]}, {"pad_token_id": 0, "eos_token_id": [1, 2]})
     [0, 3]
     """
-    apart = [key for key in {*one, *two} if key.endswith(TOKEN) and not _alike(one.get(key), two.get(key))]
+    apart = [key for key in _unlike(one, two) if key.endswith(TOKEN)]
     return sorted({number for each in (one, two) for key in apart for number in _whole(each.get(key)) if number >= 0})
 
 
@@ -110,12 +133,8 @@ def tokens_computed_with(one: nn.Module, two: nn.Module) -> dict[str, tuple[Any,
     returns besides the first tensor (the pooled text of CLIP), whose programs alone are compared."""
     settings = settings_of(one) or {}, settings_of(two) or {}
     names = _forward_names(one) | _forward_names(two)
-    values = {key: (settings[0].get(key), settings[1].get(key)) for key in sorted({*settings[0], *settings[1]})}
-    return {
-        key: both
-        for key, both in values.items()
-        if key.endswith(TOKEN) and not _alike(*both) and key.rpartition(".")[2] in names
-    }
+    apart = _unlike(*settings)
+    return {key: both for key, both in apart.items() if key.endswith(TOKEN) and key.rpartition(".")[2] in names}
 
 
 def _forward_names(module: nn.Module) -> set[str]:
@@ -143,12 +162,27 @@ def _alike(one: Any, two: Any) -> bool:
 
 
 def describe(settings: Mapping[str, tuple[Any, Any]]) -> tuple[str, ...]:
-    """Each in words."""
-    return tuple(f"{key} is {_short(one)} in A, {_short(two)} in B" for key, (one, two) in settings.items())
+    """Each in words.
+
+    >>> describe({"window": (None, UNSET), "layer_types": (["full"] * 40, ["full"] * 39 + ["local"])})
+    ('window is null in A, not set in B', 'layer_types[39] is full in A, local in B')
+    """
+    return tuple(_in_words(key, *values) for key, values in settings.items())
+
+
+def _in_words(key: str, one: Any, two: Any) -> str:
+    """A difference; of lists and texts that look alike where they are cut, the place."""
+    words = _short(one), _short(two)
+    if words[0] == words[1] and isinstance(one, (list, tuple, str)) and type(one) is type(two):
+        place = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if not _alike(a, b)), None)
+        if place is not None:
+            return _in_words(f"{key}[{place}]", one[place], two[place])
+        return f"{key} has {len(one)} entries in A, {len(two)} in B"
+    return f"{key} is {words[0]} in A, {words[1]} in B"
 
 
 def _short(value: Any) -> str:
-    text = "not set" if value is None else str(value)
+    text = "null" if value is None else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -88,13 +89,13 @@ def _listed(keys: Sequence[str]) -> str:
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their path; those of a part (`text_config`) one by one. A dot in a key makes no path."""
+    """Settings by their path; those of a part (`text_config`) one by one. A name with dots is put in quotes."""
     for key, value in settings.items():
-        own = key.replace("\\", "\\\\").replace(".", "\\.")
+        name = key if re.fullmatch(r"\w[\w-]*", key) else json.dumps(key)
         if isinstance(value, Mapping) and value and key not in WITHOUT_EFFECT:
-            yield from _flat(value, f"{prefix}{own}.")
+            yield from _flat(value, f"{prefix}{name}.")
         else:
-            yield f"{prefix}{own}", value
+            yield f"{prefix}{name}", value
 
 
 def _name(path: str) -> str:

@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 
 from lawful.errors import LawfulError
+from lawful.verify.core.schema import unique_keys
 from lawful.verify.core.tensors import GivenTensors, Raw
 
 MOST_HEADER = 100_000_000
@@ -27,14 +28,15 @@ class SafeTensors(GivenTensors):
             with path.open("rb") as file:
                 content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
             size = int.from_bytes(content[:8], "little")
-            header = json.loads(bytes(content[8 : 8 + size]) if size <= MOST_HEADER else b"")
+            text = bytes(content[8 : 8 + size]) if size <= MOST_HEADER else b""
+            header = json.loads(text, object_pairs_hook=unique_keys)
             self.data = content[8 + size :]
             parts = {str(name): part for name, part in header.items() if name != "__metadata__"}
             for part in parts.values():
                 low, high = part["data_offsets"]
-                fits = high - low == prod(part["shape"]) * TYPES[part["dtype"]][1] and low >= 0
-                whole = all(type(each) is int for each in (low, high, *part["shape"]))
-                if not fits or not whole or high > len(self.data):
+                whole = all(type(each) is int and each >= 0 for each in (*part["shape"], low, high))
+                fits = whole and high - low == prod(part["shape"]) * TYPES[part["dtype"]][1]
+                if not fits or high > len(self.data):
                     raise ValueError
         except OSError as error:
             raise LawfulError(f"{path}: {error.strerror}") from None

@@ -44,7 +44,7 @@ def parse(given: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
         raise NotACertificate(f"more than {MOST_LISTS:,} lists and objects, not a certificate")
     try:
         found = json.loads(
-            given, object_pairs_hook=_once, parse_constant=_finite, parse_float=_finite, parse_int=_integer
+            given, object_pairs_hook=unique_keys, parse_constant=_finite, parse_float=_finite, parse_int=_integer
         )
     except RecursionError:
         raise NotACertificate("not a certificate: nested too deeply") from None
@@ -56,7 +56,8 @@ def parse(given: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
     return found
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of JSON that has these keys; readers differ in which of two equal ones they believe."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key appears twice in an object")
