@@ -26,6 +26,7 @@ from lawful.pruning.job.sizes import read_target
 from lawful.pruning.job.statistics import LayerStatistics, gather, unfold
 from lawful.pruning.job.subject import ModuleSubject
 from lawful.pruning.job.units import Costs, count_macs
+from lawful.report.structure.pruning_job import job_text
 from tests.command_line import in_process
 
 
@@ -348,3 +349,25 @@ def test_runs_twice_alike() -> None:
     assert one.sizes == two.sizes
     assert one.held_out == two.held_out
     assert isinstance(case_of(dense).costs("params"), Costs)
+
+
+def test_targets_that_are_no_labels_are_said(tmp_path: Path) -> None:
+    lawful.write(lawful.open(made(dense)), tmp_path / "net.npz")
+    np.savez(tmp_path / "data.npz", x=samples(dense).x, y=samples(dense).labels + 0.5)
+    options = ("prune", tmp_path / "net.npz", "--data", tmp_path / "data.npz", "--target")
+    found = in_process(*options, "params:0.5", "--json").json
+    assert found["held_out"]["accuracy_before"] is None
+    assert "y is not used" in found["notes"][0]
+    refused = in_process(*options, "accuracy:90%")
+    assert refused.returncode == 2
+    assert "one whole number for each sample" in refused.stderr
+
+
+def test_one_held_out_sample_is_one() -> None:
+    found = prune_to_target(
+        ModuleSubject.of(made(dense)), samples(dense), read_target("params:0.5"),
+        held_out=samples(dense).take(slice(0, 1)), timed=False,
+    )  # fmt: skip
+    said = job_text(found)
+    assert "on 1 held-out sample" in said
+    assert "1 held-out samples" not in said

@@ -47,6 +47,9 @@ def test_a_copied_recipe_ends_in_zeros_that_the_command_line_removes(
     with torch.no_grad():
         hits = getattr(copied, name)(copied.x[1400:]).argmax(1) == copied.y[1400:]
     assert float(hits.double().mean()) > 0.8
+    if units == "neurons":
+        assert copied.small.bound == 0.0
+        assert copied.small.neurons_after < copied.small.neurons_before
     if recipe is TRANSFORMER:  # whole heads leave, and single neurons
         gone = [int(unit[3].sum()) for unit in copied.units]
         blocks = copied.pruned.module.blocks

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from lawful.pruning.job.subject import Subject
     from lawful.pruning.job.tuning import Tune
 
+UNUSED = "y is not used, and no accuracy is measured: labels are one whole number for each sample"
+
 
 def prune_to(
     network: Source,
@@ -46,13 +48,17 @@ def prune_to(
 
     wanted = read_target(target)
     subject, size, layered = _subject(network, opened, given)
-    samples = _samples(data, size, "a target")
-    outside = None if held_out is None else _samples(held_out, tuple(samples.x.shape[1:]), "a target")
+    samples, unused = _samples(data, size, "a target")
+    outside = None
+    if held_out is not None:
+        outside, also = _samples(held_out, tuple(samples.x.shape[1:]), "a target")
+        unused = unused or also
     function = read_tune(tune) if isinstance(tune, str) else tune
     found = prune_to_target(
         subject, samples, wanted, held_out=outside, tune=function,
         plan=None if plan is None else Path(plan), **options,
     )  # fmt: skip
+    found = replace(found, notes=(*unused, *found.notes))
     if layered and found.module is not None:
         from lawful.sources.modules.convert import from_module
 
@@ -78,10 +84,11 @@ def prune_bounded(
     subject, size, _ = _subject(network, opened, given)
     if not isinstance(subject, ModuleSubject):
         raise Unsupported("tolerances are for modules and networks of layers: an ONNX file takes a --target")
-    samples = _samples(data, size, "a tolerance for the channels of a module")
+    samples, unused = _samples(data, size, "a tolerance for the channels of a module")
     if isinstance(box, str):
         box = box_of(box, Mlp([np.zeros((1, samples.x[0].size))]))
-    return prune_within(subject, samples, tolerance, box=box, **options)
+    found = prune_within(subject, samples, tolerance, box=box, **options)
+    return replace(found, notes=(*unused, *found.notes))
 
 
 def _subject(network: Source, opened: Callable[[], Opened], given: Any) -> tuple[Subject, tuple[int, ...] | None, bool]:
@@ -125,8 +132,8 @@ def _size(given: Any) -> tuple[int, ...] | None:
     return tuple(given) if isinstance(given, tuple) and all(isinstance(each, int) for each in given) else None
 
 
-def _samples(data: Any, size: tuple[int, ...] | None, what: str) -> JobSamples:
-    """Samples in the size that the network takes: as stated, or as they came."""
+def _samples(data: Any, size: tuple[int, ...] | None, what: str) -> tuple[JobSamples, tuple[str, ...]]:
+    """Samples in the size that the network takes, as stated or as they came; and what of them is not used."""
     from lawful.pruning.job.case import JobSamples
 
     if data is None:
@@ -142,4 +149,5 @@ def _samples(data: Any, size: tuple[int, ...] | None, what: str) -> JobSamples:
         if labels is not None and len(labels) != len(rows):
             raise LawfulError(f"{len(rows)} samples, but {len(labels)} labels")
         read = Data(rows.reshape(len(rows), -1), labels, sample=rows.shape[1:] if rows.ndim > 2 else None)
-    return JobSamples(read.sized(size), read.classes)
+    unused = read.y is not None and read.classes is None
+    return JobSamples(read.sized(size), read.classes), (UNUSED,) if unused else ()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from lawful.api.pruning.by_channels import ByChannels
     from lawful.pruning.channels import ChannelPruning
     from lawful.pruning.files.onnx_channels import OnnxPruning
-    from lawful.pruning.job.bounded import BoundedPruning
-    from lawful.pruning.job.job import PruningJob
 
 
 def prune_by_channels(
@@ -40,7 +40,7 @@ def prune_by_channels(
     with working("looking for channels to remove"):
         found = parts.prune(fold=fold, certified=certificate is not None or certify)
     if out is not None:  # first: no refusal of the evidence may cost the work that is done
-        _write(found, Path(named.text), out, parts.examples)
+        found = _write(found, Path(named.text), out, parts.examples)
     if certificate is not None or certify:
         from lawful.pruning.channels.certificate import certificate as evidence
 
@@ -83,7 +83,7 @@ def run_job(
             given=named.input_text, held_out=held_out, seed=named.seed, tick=tick, **options,
         )  # fmt: skip
     if out is not None:  # first: no refusal of the evidence may cost the work that is done
-        _write(found, Path(named.text), out, [found.example])
+        found = _write(found, Path(named.text), out, [found.example])
     if certificate is not None or certify:
         from lawful.pruning.channels.certificate import certificate as evidence
 
@@ -120,7 +120,7 @@ def run_bounded(
             given=named.input_text, box=box, around=around, relative=relative, seed=named.seed, tick=tick,
         )  # fmt: skip
     if out is not None:
-        _write(found, Path(named.text), out, [found.example])
+        found = _write(found, Path(named.text), out, [found.example])
     if certificate is not None or certify:
         _prove(evidence(found), certificate, certify)
     if as_json:
@@ -149,10 +149,11 @@ def _both(found: ChannelPruning | OnnxPruning) -> tuple[object, object]:
     return GivenTensors(found.before), GivenTensors(found.after)
 
 
-def _write(
-    found: ChannelPruning | OnnxPruning | PruningJob | BoundedPruning, source: Path, out: Path, examples: Sequence[Any]
-) -> None:
-    """ONNX as ONNX, a network of layers in any format, a module as its weights or its graph."""
+def _write(found: Any, source: Path, out: Path, examples: Sequence[Any]) -> Any:
+    """ONNX as ONNX, a network of layers in any format, a module as its weights or its graph.
+
+    Returns the pruning (by channels, to a target or within a tolerance) with notes on the files that were written.
+    """
     from lawful.formats.io.writing import write_bytes
     from lawful.pruning.files.exported_module import graph_bytes, same_nodes
     from lawful.pruning.files.onnx_channels import OnnxPruning
@@ -160,7 +161,8 @@ def _write(
     from lawful.sources.files import write
 
     kind, module = out.suffix.lower(), getattr(found, "module", None)
-    pruned, layered = getattr(found, "pruned", found), getattr(found, "network", None)
+    pruned: Any = getattr(found, "pruned", found)
+    layered = getattr(found, "network", None)
     if isinstance(pruned, OnnxPruning):
         if kind != ".onnx":
             raise LawfulError(f"{out}: an ONNX file is written as .onnx")
@@ -172,4 +174,37 @@ def _write(
         kept = same_nodes(source, module, examples) if kind == source.suffix.lower() == ".onnx" else None
         write_bytes(out, kept or graph_bytes(module, examples, kind, any_batch=pruned is not found))
     elif module is not None:
-        write_weights(module.state_dict(), out, like=source)
+        before, after = getattr(found, "parameters", (pruned.parameters_before, pruned.parameters_after))
+        if before == after:
+            write_weights(module.state_dict(), out, like=source)
+        else:
+            changed, said = _changed_config(module, source, out, examples)
+            write_weights(module.state_dict(), out, like=source, changed=changed, whole=True)
+            return replace(found, notes=(*found.notes, *said))
+    return found
+
+
+def _changed_config(
+    module: Any, source: Path, out: Path, examples: Sequence[Any]
+) -> tuple[dict[str, bytes | None], tuple[str, ...]]:
+    """The `config.json` of a new folder, and in words: with the smaller module's sizes, or none where none fits."""
+    from lawful.formats.io.reading import read_json
+    from lawful.pruning.files.hugging_face_config import updated_settings
+    from lawful.sources.checkpoints.save import PICKLED
+
+    old = (source if source.is_dir() else source.parent) / "config.json"
+    if out.suffix.lower() in (".safetensors", *PICKLED) or not source.exists() or not old.is_file():
+        return {}, ()
+    settings = read_json(old)
+    new = updated_settings(module, settings, examples)
+    if new is None:
+        why = f"none was found with which {type(module).__name__} computes the same"
+        return {"config.json": None}, (f"{out} has no config.json, so from_pretrained does not load it: {why}",)
+    entries = {entry: value for entry, value in new.items() if entry not in settings or settings[entry] != value}
+    if not entries:
+        return {}, ()
+    stated = ", ".join(f"{entry}={value}" for entry, value in entries.items())
+    content = (json.dumps(new, indent=2) + "\n").encode()
+    return {"config.json": content}, (
+        f"config.json of {out} has the new sizes, and from_pretrained loads it: {stated}",
+    )

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from lawful.errors import InvalidNetwork, Unsupported
@@ -61,9 +62,17 @@ def refuse_lone_shard(path: Path) -> None:
         raise Unsupported(f"is shard {int(found[1])} of {int(found[2])}: give the index ({index}), or the folder")
 
 
-def write_folder(source: Path, out: Path, names: Sequence[str], sizes: Mapping[str, int], encode: Encode) -> None:
+def write_folder(
+    source: Path,
+    out: Path,
+    names: Sequence[str],
+    sizes: Mapping[str, int],
+    encode: Encode,
+    changed: Mapping[str, bytes | None] = MappingProxyType({}),
+) -> None:
     """A new folder like the one of `source` (its index, or its one file of weights): the same shards, the same files
     beside them, other numbers. `names` are the tensors, `sizes` their bytes, `encode` writes some of them to a file.
+    Files beside them that are `changed` have another content, or none: then they are left out.
     """
     with naming(source):
         homes = weight_map(source) if source.name.endswith(".index.json") else {}
@@ -73,7 +82,10 @@ def write_folder(source: Path, out: Path, names: Sequence[str], sizes: Mapping[s
     with new_folder(out) as draft:
         for beside in sorted(source.absolute().parent.iterdir()):
             if _goes_along(beside, {*files, *homes.values(), source.name}):
-                shutil.copyfile(beside, draft / beside.name)
+                if beside.name not in changed:
+                    shutil.copyfile(beside, draft / beside.name)
+                elif (content := changed[beside.name]) is not None:
+                    (draft / beside.name).write_bytes(content)
         for file in files:
             encode([name for name in names if placed[name] == file], draft / file)
         if homes:

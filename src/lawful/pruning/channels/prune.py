@@ -29,7 +29,7 @@ from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
 from lawful.pruning.channels.remainder import cut_program, same_program
 from lawful.pruning.channels.shrink import FixedSizes, compared, differences, shrink, stated_sizes
 from lawful.pruning.channels.weights import ChannelWeights, Move, RemovedChannel, read_arrays, refuse_large
-from lawful.pruning.files.hugging_face_config import how_to_load, with_caches, without_caches
+from lawful.pruning.files.hugging_face_config import fit_config, with_caches, without_caches
 from lawful.pruning.files.plain_weights import permanent
 from lawful.result import Shown
 from lawful.sources.onnx.module import OnnxModule
@@ -175,6 +175,7 @@ def _pruned(case: _Case, reading: ChannelReading, as_program: str = "") -> Chann
         tidied = tidying(small, program) if case.fold else None
         if tidied is not None:
             tidy(small, tidied)
+    load = fit_config(case.plain, small, state.grids.sizes(state.alive))
     difference = compared(double, small, case.examples)
     if not as_program and (state.removed or tidied is not None):
         _check_program(reading, state, small, case.examples, tidied)
@@ -186,7 +187,7 @@ def _pruned(case: _Case, reading: ChannelReading, as_program: str = "") -> Chann
         part.training = modes.get(name, False)
     said = [*case.notes, *([as_program] if as_program else []), *notes_of(program)]
     said += tidy_notes(program, tidied, can_fold=not isinstance(small, OnnxModule))
-    if (load := how_to_load(case.plain, small, state.grids.sizes(state.alive))) is not None:
+    if load is not None:
         said.append(load)
     sizes = [sum(tensor.numel() for tensor in each.parameters()) for each in (double, small)]
     return ChannelPruning(

@@ -1,9 +1,14 @@
-"""How a pruned model of Hugging Face is loaded again: by a config with its new sizes, if its class has one for them."""
+"""How a pruned model of Hugging Face is loaded again: by a config with its new sizes, if its class has one for them.
+
+The smaller module itself gets that config, before it is compared with the original. A folder's `config.json` is then
+the old one with the entries in which the two configs differ, and only if the class made of it computes what the smaller
+module does; otherwise there is none. Cost: the class is made once without numbers, and run once for a folder.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,24 +44,36 @@ def config_that_loads(original: nn.Module, small: nn.Module, attentions: Sequenc
             }  # fmt: skip
             if len(after) == 1:
                 changed[entry] = after.pop()
-    return changed if changed and _fits(small, changed, shapes[1]) else None
+    return changed if changed and _fits(small, changed, *shapes) else None
 
 
-def _fits(small: Any, changed: dict[str, int], wanted: dict[str, tuple[int, ...]]) -> bool:
-    config = copy.deepcopy(small.config)
-    for entry, value in changed.items():
-        setattr(config, entry, value)
+def _fits(
+    small: Any, changed: dict[str, int], before: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]]
+) -> bool:
     try:
         with torch.device("meta"):
-            made = type(small)(config)
+            made = type(small)(_with_entries(small.config, changed))
     except Exception:  # whatever a library makes of sizes that it does not expect
         return False
     shapes = {name: tuple(part.shape) for name, part in made.state_dict().items()}
-    return wanted.items() <= shapes.items()
+    # Tidying takes biases that no output sees. Whatever else the class has and the module has not, a block that left
+    # before or a folded normalisation, would be new numbers there.
+    dropped = {name for name in before.keys() - wanted.keys() if name.endswith("bias")}
+    return wanted.items() <= shapes.items() and shapes.keys() - wanted.keys() <= dropped
 
 
-def how_to_load(original: nn.Module, small: nn.Module, attentions: Sequence[Sizes]) -> str | None:
-    """The same in words; None for what has no config, or the same sizes as before."""
+def _with_entries(config: Any, changed: Mapping[str, int]) -> Any:
+    other = copy.deepcopy(config)
+    for entry, value in changed.items():
+        setattr(other, entry, value)
+    return other
+
+
+def fit_config(original: nn.Module, small: nn.Module, attentions: Sequence[Sizes]) -> str | None:
+    """Give the smaller module the config of its sizes; in words how it loads. None for what has none, or no new sizes.
+
+    Parts that share the config share the new one; the original keeps its own.
+    """
     if not hasattr(getattr(small, "config", None), "to_dict") or type(original) is not type(small):
         return None
     before, after = ({name: part.shape for name, part in each.state_dict().items()} for each in (original, small))
@@ -65,9 +82,56 @@ def how_to_load(original: nn.Module, small: nn.Module, attentions: Sequence[Size
     found, name = config_that_loads(original, small, attentions), type(small).__name__
     if found is None:
         return f"no config of {name} has these sizes in every layer: write .pt2 or .onnx to run it without its class"
+    old, new = small.config, _with_entries(small.config, found)
+    for part in small.modules():
+        if getattr(part, "config", None) is old:
+            part.config = new
     missing = " and strict=False: biases that no output sees are missing" if before.keys() - after.keys() else ""
     config = ", ".join(f"{entry}={value}" for entry, value in found.items())
     return f"loads into {name} with config {config}{missing}"
+
+
+@torch.no_grad()
+def updated_settings(module: Any, settings: Mapping[str, Any], examples: Sequence[Any]) -> dict[str, Any] | None:
+    """What a `config.json` with these settings must say for a smaller module; None if its class has no config for it.
+
+    The class made of them must have the module's tensors and its outputs on the examples.
+    """
+    config: Any = getattr(module, "config", None)
+    family: Any = getattr(module, "family", None)
+    if family is None or not hasattr(config, "to_dict"):
+        return None
+    import transformers
+
+    from lawful.sources.checkpoints.hugging_face import configuration, meta_parameters
+
+    wanted, new = config.to_dict(), dict(settings)
+    for _ in range(2):  # an entry that is not stated, such as head_dim, may follow from one that has changed
+        now = configuration(transformers, new).to_dict()
+        new |= {entry: value for entry, value in wanted.items() if entry != "use_cache" and now.get(entry) != value}
+    try:
+        with meta_parameters():
+            made = family(configuration(transformers, new)).eval()
+        kind = next(each.dtype for each in module.parameters() if each.is_floating_point())
+        state = module.state_dict()
+        missing = {name: each for name, each in made.state_dict().items() if name not in state}
+        if not all(name.endswith("bias") for name in missing):
+            return None
+        zeros = {name: torch.zeros(each.shape, dtype=kind) for name, each in missing.items()}
+        made.load_state_dict({**state, **zeros}, assign=True)
+        made.tie_weights()  # as from_pretrained does: tensors that have become two are one again, and outputs others
+        given = [each if isinstance(each, torch.Tensor) else torch.randn(*each) for each in examples]
+        given = [each.to(kind) if each.is_floating_point() else each for each in given]
+        names = getattr(module, "input_names", ())
+        one = module(*given)
+        two = made(**dict(zip(names, given, strict=True))) if len(names) == len(given) else made(*given)
+    except Exception:  # whatever a library makes of sizes that it does not expect
+        return None
+    while not isinstance(two, torch.Tensor):
+        two = two[0]
+    # The same numbers in other kernels: they may differ in the last digits, and another function does in the first.
+    room = torch.finfo(kind).eps ** 0.5 * float(one.abs().max())
+    return new if one.shape == two.shape and float((one - two).abs().max()) <= room else None
 
 
 def without_caches(module: nn.Module) -> list[str]:

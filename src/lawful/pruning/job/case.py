@@ -134,7 +134,7 @@ class PruningCase:
         taylor = None
         if criterion == "taylor":
             if samples.labels is None:
-                raise LawfulError("the Taylor score needs labels: `y` in the data")
+                raise LawfulError("the Taylor score needs labels: `y` in the data, one whole number for each sample")
             taylor = taylor_scores(self.network, self.sites, samples.x, samples.labels)
         order = order_removals(
             self.sites, self.costs(cost), self.state, statistics, criterion, until, taylor, self.tick

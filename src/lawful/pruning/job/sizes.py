@@ -85,7 +85,7 @@ def choose_units(
         return _to_share(case, order, target.cost, share, multiple)
     if target.kind == "accuracy":
         if choosing.labels is None:
-            raise LawfulError("a target of accuracy needs labels: `y` in the data")
+            raise LawfulError("a target of accuracy needs labels: `y` in the data, one whole number for each sample")
         goal = target.share * accuracy(whole.network, choosing)
         return _bisect(
             case, order, multiple,

@@ -123,19 +123,18 @@ def bounded_text(found: BoundedPruning, out: Path | None = None, verified: bool 
 
 def _held_out(seen: HeldOutAgreement) -> list[str]:
     lines = []
+    measured = f"{seen.samples:,} held-out sample{'' if seen.samples == 1 else 's'}"
     sure = f"n = {seen.samples:,}, {100 * seen.confidence:g}% confidence"
     if seen.accuracy is not None:
         was, now = seen.accuracy
         lost = f"; lost at most {_up(100 * seen.accuracy_lost_at_most)} points" if seen.accuracy_lost_at_most else ""
-        lines.append(
-            f"accuracy {100 * was:.2f}% -> {100 * now:.2f}% on {seen.samples:,} held-out samples{lost} ({sure})"
-        )
+        lines.append(f"accuracy {100 * was:.2f}% -> {100 * now:.2f}% on {measured}{lost} ({sure})")
     if seen.at_least is not None:
         lines.append(f"the label is unchanged for at least {_down(100 * seen.at_least)}% of inputs ({sure})")
     if seen.change_at_most is not None:
         lines.append(f"no output moves by more than {_up(seen.change_at_most)} for 99% of inputs ({sure})")
     else:
-        lines.append(f"largest change of an output on {seen.samples} held-out samples: {seen.largest_change:.3g}")
+        lines.append(f"largest change of an output on {measured}: {seen.largest_change:.3g}")
     return lines
 
 

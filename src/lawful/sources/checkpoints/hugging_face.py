@@ -38,12 +38,12 @@ def module_of(folder: Path, weightless: int | None = None) -> tuple[Any, tuple[i
                 "--model module:factory"
             ) from None
         let_torchvision_load()
-        config = _configuration(transformers, settings)
+        config = configuration(transformers, settings)
         architecture = _architecture(transformers, settings, config) or _stored_architecture(settings, config, folder)
         if weightless is None:
             module = _made(config, architecture)
         else:
-            with _meta_parameters():
+            with meta_parameters():
                 module = _made(config, architecture)
             if sum(tensor.numel() for tensor in module.parameters()) > weightless:
                 _unwritten(module)
@@ -88,7 +88,7 @@ def _is_of_weights_alone(quantised: Any) -> bool:
 
 
 @contextmanager
-def _meta_parameters() -> Iterator[None]:
+def meta_parameters() -> Iterator[None]:
     """Parameters of modules that are made meanwhile have sizes alone; buffers are what they are."""
     from torch import nn
 
@@ -142,7 +142,7 @@ def _settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def _configuration(transformers: Any, settings: Mapping[str, Any]) -> Any:
+def configuration(transformers: Any, settings: Mapping[str, Any]) -> Any:
     """The settings as `transformers` understands them."""
     kind = settings["model_type"]
     known = {key: value for key, value in settings.items() if key not in ("model_type", "auto_map")}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lawful.errors import LawfulError
@@ -23,17 +24,25 @@ if TYPE_CHECKING:
 PICKLED = (".pt", ".pth", ".ckpt", ".bin")
 
 
-def write_weights(weights: Mapping[str, torch.Tensor], out: Path, *, like: Path | None = None) -> None:
+def write_weights(
+    weights: Mapping[str, torch.Tensor],
+    out: Path,
+    *,
+    like: Path | None = None,
+    changed: Mapping[str, bytes | None] = MappingProxyType({}),
+    whole: bool = False,
+) -> None:
     """Write a module's weights: a file by its ending, or a new folder if they came from a folder or an index.
 
     With the source at hand, names (`module.` and such prefixes too) and types are the source's. A source that is no
     checkpoint, such as `module:factory`, has none. Weights that are no dict are made when their turn comes, and have
-    the shapes of the source.
+    the shapes of the source. Files of a folder that are `changed` have another content there, or are left out (None).
+    If the weights are the `whole` network, tensors of its class that are not among them have left.
     """
     source = None if like is None or not like.exists() else weights_in(like) if like.is_dir() else like
     if source is not None and source.suffix.lower() not in (".safetensors", ".json", *PICKLED):
         source = None
-    named = _as_they_are(weights) if source is None else _as_stored(weights, source, like)
+    named = _as_they_are(weights) if source is None else _as_stored(weights, source, like, whole)
     if out.suffix.lower() == ".onnx":
         write_bytes(out, _onnx_bytes(weights, like, out))
         return
@@ -49,6 +58,7 @@ def write_weights(weights: Mapping[str, torch.Tensor], out: Path, *, like: Path 
             list(named),
             sizes,
             lambda names, file: _write({n: named[n] for n in names}, inner, source, file),
+            changed,
         )
         return
     if source is not None and not folder and (source.suffix.lower() in PICKLED) != (suffix in PICKLED):
@@ -89,7 +99,9 @@ def _onnx_bytes(weights: Mapping[str, torch.Tensor], like: Path | None, out: Pat
         return refilled(model, OnnxModule(model, like.parent), weights)
 
 
-def _as_stored(weights: Mapping[str, torch.Tensor], source: Path, folder: Path | None) -> dict[str, _Outgoing]:
+def _as_stored(
+    weights: Mapping[str, torch.Tensor], source: Path, folder: Path | None, whole: bool
+) -> dict[str, _Outgoing]:
     """The weights under the names and in the types of their source; a bias that is new comes last."""
     state, _, _ = state_of(source)
     names, prefix = fitting(list(state), set(weights))
@@ -100,7 +112,7 @@ def _as_stored(weights: Mapping[str, torch.Tensor], source: Path, folder: Path |
 
         if unknown or is_translated(module, list(state)):
             with naming(source):
-                return _as_they_are(translation_of(module, state).back(weights))
+                return _as_they_are(translation_of(module, state).back(weights, whole=whole))
     if unknown:
         raise LawfulError(
             f"{source}: its name {unknown[0][:80]} is none of the module's, so it cannot be written back under its "

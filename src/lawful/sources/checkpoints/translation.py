@@ -48,8 +48,11 @@ class Translation:
             found[name] = made.reshape(places.shape)
         return found
 
-    def back(self, weights: State) -> dict[str, torch.Tensor]:
-        """The checkpoint with other numbers in the places of the module's tensors; what the module has not, stays."""
+    def back(self, weights: State, *, whole: bool = False) -> dict[str, torch.Tensor]:
+        """The checkpoint with other numbers in the places of the module's tensors; what the module has not, stays.
+
+        If the weights are the `whole` module, its tensors that are not among them have left.
+        """
         plain = self._plain()
         resized = {name for name, tensor in weights.items()
                    if name in self.places and tensor.shape != self.places[name].shape}  # fmt: skip
@@ -71,6 +74,11 @@ class Translation:
             found[name] = flat[start:stop].reshape(own.shape).to(own.dtype)
         for name in resized:
             found[plain[name]] = weights[name].detach().cpu().to(self.stored[plain[name]].dtype)
+        if whole:
+            kept = {plain[name] for name in plain.keys() & weights.keys()}
+            for name in plain.keys() - weights.keys():
+                if plain[name] not in kept:
+                    found.pop(plain[name], None)
         return found
 
     @property
