@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lawful
-from lawful.sources.checkpoints.torchvision_names import let_torchvision_load
+from lawful.sources.checkpoints.load import let_torchvision_load
 from tests.command_line import in_process
 
 TOKENS = torch.arange(12).reshape(2, 6)

@@ -133,3 +133,43 @@ def test_weights_that_are_nan_leave_the_symmetries_unchecked() -> None:
     found = symmetries(module, (1,))
     assert (len(found.laws), found.checked) == (1, None)
     assert "not checked, its gradients at random weights are not finite" in found.noted
+
+
+class Saturated(nn.Module):
+    """Two classes of which one is all but certain: gradients behind the softmax are little more than rounding.
+
+    The large entries of `far` make the terms of others look large enough to be known.
+    """
+
+    def __init__(self, gap: float) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
+        with torch.no_grad():
+            self.last.bias.copy_(torch.tensor([gap, 0.0]))
+        self.far = nn.Parameter(1e4 + torch.randn(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.last((self.first(x) + (self.far - 1e4)).relu())
+        return logits.softmax(-1)
+
+
+@pytest.mark.parametrize("gap", [5.0, 12.0, 15.0, 18.0, 21.0, 24.0, 40.0])
+def test_rounding_behind_a_saturated_softmax_is_no_false_symmetry(gap: float) -> None:
+    torch.manual_seed(0)
+    module = Saturated(gap).double()
+    for seed in range(6):
+        found = symmetries(module, (3,), seed=seed)
+        assert found.checked is not None or "not checked" in found.noted
+
+
+@pytest.mark.parametrize("gap", [0.0, 5.0, 10.0])
+def test_a_false_generator_is_found_before_a_softmax_saturates(gap: float) -> None:
+    torch.manual_seed(0)
+    module = Saturated(gap).double()
+    found = symmetries(module, (3,))
+    inputs = examples(module, (3,))
+    exported = export_module(module, inputs, training=True)
+    for space in found.spaces:
+        if space.laws is not None:
+            with pytest.raises(FalseSymmetry):
+                check_symmetries(replace(found, spaces=(spoiled(space),)), module, inputs, exported)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from numpy.typing import ArrayLike
 
-from lawful.api.inputs import ReadOptions, input_shape, open_options, takes
+from lawful.api.inputs import ReadOptions, asks_for_ids, input_shape, open_options, takes
 from lawful.conservation.count import PROOF_SECONDS, count_laws
 from lawful.conservation.fields.momentum_and_metric import Flow
 from lawful.conservation.law_count import LawCount
@@ -56,6 +56,7 @@ def laws(
         mode=mode,
         classes_axis=classes_axis,
         seconds=seconds,
+        ids=asks_for_ids(reading.get("input")),
     )
 
 

@@ -117,6 +117,17 @@ def input_shape(input: Any) -> tuple[int, ...] | tuple[tuple[int, ...], ...] | N
     return found if len(found) > 1 else found[0]
 
 
+def asks_for_ids(input: Any) -> bool:
+    """Whether the one input of a module is given as ids, by text or by an example.
+
+    >>> asks_for_ids("8:int"), asks_for_ids("8"), asks_for_ids((8,))
+    (True, False, False)
+    """
+    if isinstance(input, str):
+        return input.strip().endswith(":int") and ";" not in input
+    return hasattr(input, "is_floating_point") and not input.is_floating_point()
+
+
 def _size_of_numbers_or_ids(input: Any) -> tuple[int, ...] | None:
     if hasattr(input, "shape"):
         return tuple(input.shape[1:])

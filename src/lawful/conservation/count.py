@@ -60,6 +60,7 @@ def count_laws(
     classes_axis: int | None = None,
     seconds: float = PROOF_SECONDS,
     progress: Watch | None = None,
+    ids: bool = False,
 ) -> LawCount:
     """`D − dim Lie(V)(θ)`: the number of independent functions that training keeps constant (P1 Corollary 3.5).
 
@@ -68,7 +69,8 @@ def count_laws(
     or "cross-entropy", whose classes are the axis `classes_axis` of a module's output (1, as in PyTorch; the last of a
     module that reads tokens). A graph or perceptron is counted exactly modulo a prime; other modules in float64, in the
     `mode` "train" (as training runs them: batch norms use the statistics of the batch, dropout draws its masks) or
-    "eval". A module with several inputs takes their sizes: `input_shape=((3,), (2, 4))`.
+    "eval". A module with several inputs takes their sizes: `input_shape=((3,), (2, 4))`. Where inputs are
+    said to be `ids`, a module that does not show which whole numbers it reads is refused: real ones are none.
     The proof of a module's count may take so many `seconds` of a processor; what it would take is known early.
 
     >>> count = count_laws("6-5-6-4-3-6 linear")
@@ -96,11 +98,26 @@ def count_laws(
         trained, shape = with_one_input(trained, several)
     if shape is None and isinstance(opened, Mlp) and opened is not trained:
         shape = _vector_size(opened, trained)
+    if ids and data is None:
+        _refuse_unknown_ids(trained, shape)
     asked = _Asked(
         level, data, loss, flow, check_prime(prime), seed, shape, mode or "train", classes_axis, seconds, progress
     )
     count = with_provenance(_count(trained, asked), opened, trained=mode or "")
     return read_as(count, *(each.assuming(*count.assumed) for each in count.readings)) if count.assumed else count
+
+
+def _refuse_unknown_ids(source: Any, shape: tuple[int, ...] | None) -> None:
+    """Ids are drawn from a vocabulary; files round their whole inputs themselves, whatever is drawn."""
+    if isinstance(source, (Architecture, Mlp, Dag)) or shape is None or hasattr(source, "input_sizes"):
+        return
+    from lawful.sources.modules.classes import vocabulary_of
+
+    if vocabulary_of(source, shape) is None:
+        raise Unsupported(
+            f"which ids {type(source).__name__} reads is not known: it looks up no table with its input, and compares "
+            "it with no range of numbers; laws for real inputs are counted without :int"
+        )
 
 
 def _vector_size(network: Mlp, module: Any) -> tuple[int, ...] | None:

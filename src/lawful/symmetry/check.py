@@ -20,12 +20,17 @@ from lawful.program.frontends.torch_export import padded_tables
 from lawful.sources.modules.trained_field import follows_gradient
 from lawful.symmetry.laws.families import MatrixLaws, Parameters
 from lawful.symmetry.result import Space, Symmetries, SymmetryCheck
+from lawful.types import Floats
 
 CHECKED_SIZE = 5_000_000
 COUNTED = 300_000  # entries of all gradients of laws, whose rank is then computed
 POINTS, MOST_POINTS = 2, 6
 TOLERANCE, FLOOR = 1e-9, 1e-4  # relative to the size of the terms, but at least this share of the largest slope
 LOOSE, LOOSE_FLOOR = 1e-3, 1e-2  # where the module itself computes in lower precision
+NUDGE = 1e-5  # moves each weight by this share of itself: what is rounding is then rounded otherwise
+NUDGES = 8  # what rounding leaves of 1 is one of a few multiples of a unit, which may come out alike by chance
+AMPLIFIED = 1e4  # weights and activations multiply the rounding of outputs; an error beyond this is the generator's
+STEADY = 0.5  # an error that a nudge changes by this share is none of the generator, which it changes by about a nudge
 
 
 class _Precision(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -63,12 +68,15 @@ def check_symmetries(
     tolerance, floor = (LOOSE, LOOSE_FLOOR) if low else (TOLERANCE, FLOOR)
     worst, where, points, overflown, silenced = 0.0, None, 0, 0, 0
     silent = {number for number, space in enumerate(found.spaces) if space.group != "shifts"}
-    while points < POINTS or (silent and points < MOST_POINTS):  # where units are off, gradients say nothing
-        generator = torch.Generator().manual_seed(seed * MOST_POINTS + points)
+    confirmed: set[int] = set()
+    lost: set[int] = set()  # spaces whose generators were off by rounding alone
+    while points < POINTS or ((silent or lost - confirmed) and points < MOST_POINTS):  # units that are off say nothing
+        number_of_point = seed * MOST_POINTS + points
+        generator = torch.Generator().manual_seed(number_of_point)
         points += 1
         try:
             with _Precision() as precision:  # type: ignore[no-untyped-call]
-                theta, slope = random_point(module, inputs, exported, found.mode, generator, low=low)
+                theta, slope, size = sample_point(module, inputs, exported, found.mode, generator, low=low)
         except Exception as error:  # the module's own code: some operations exist in single precision alone
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
             return replace(found, noted=f"{found.noted}; not checked, it does not run in float64: {reason}")
@@ -82,13 +90,32 @@ def check_symmetries(
         if any(math.isnan(off) for off, _ in errors):  # products of finite numbers overflow too
             overflown += 1
             continue
+        if precision.low and not low and any(off > tolerance for off, _ in errors):  # the graph does not show its casts
+            return check_symmetries(found, module, inputs, exported, seed=seed, low=True)
+        doubted = [found.spaces[number] for number, (off, _) in enumerate(errors) if off > tolerance]
+        moved = [space_motion(space, theta, slope)[0] for space in doubted]
+        largest = [float(np.abs(each).max(initial=0.0)) for each in moved]
+        steady = [low or each > AMPLIFIED * torch.finfo(torch.float64).eps * size for each in largest]
+        unsure = [place for place, known in enumerate(steady) if not known]
+        changes = np.zeros((len(doubted), NUDGES))
+        for nudge in range(NUDGES if unsure else 0):
+            again = torch.Generator().manual_seed(number_of_point)
+            nearby, other, _ = sample_point(module, inputs, exported, found.mode, again, low=low, nudge=nudge)
+            for place in unsure:
+                difference = space_motion(doubted[place], nearby, other)[0] - moved[place]
+                changes[place, nudge] = np.abs(difference).max(initial=0.0)
+        for place in unsure:
+            steady[place] = bool(changes[place].max() <= STEADY * largest[place])
+        rounded = [space for space, still in zip(doubted, steady, strict=True) if not still]
         for number, (off, heard) in enumerate(errors):
+            if any(found.spaces[number] is space for space in rounded):
+                lost.add(number)
+                continue
+            confirmed.add(number)
             if heard:
                 silent.discard(number)
             if off > worst:
                 worst, where = off, found.spaces[number]
-        if worst > tolerance and precision.low and not low:  # it casts where the graph of its own type does not show it
-            return check_symmetries(found, module, inputs, exported, seed=seed, low=True)
     if not worst <= tolerance and where is not None:
         refuse_other_training(module, inputs, exported)
         raise FalseSymmetry(f"{where.group} on {', '.join(where.roles)} changes the function (off by {worst:.1e})")
@@ -97,6 +124,9 @@ def check_symmetries(
     if points == overflown + silenced:
         why = "are not finite" if overflown else "vanish, or are lost in rounding"
         return replace(found, noted=f"{found.noted}; not checked, its gradients at random weights {why}")
+    if lost - confirmed:
+        names = "; ".join(", ".join(found.spaces[number].roles) for number in sorted(lost - confirmed))
+        found = replace(found, noted=f"{found.noted}; not checked, gradients are lost in rounding: {names}")
     return replace(found, checked=SymmetryCheck(points - overflown - silenced, worst, tolerance))
 
 
@@ -130,23 +160,30 @@ def _count_once(found: Symmetries, theta: Parameters) -> None:
 
 def space_error(space: Space, theta: Parameters, slope: Parameters, floor: float) -> tuple[float, bool]:
     """How far a space's generators are from keeping the function, and whether all its terms could be seen at all."""
-    laws = space.laws
-    if laws is None:
+    if space.laws is None:
         return 0.0, True
-    if isinstance(laws, MatrixLaws):
-        moved, size = laws.turning(theta, slope)
-        if space.group.startswith("O"):
-            moved = moved - moved.T
-            if space.group.endswith("fixing 1"):
-                centre = np.eye(laws.size) - 1.0 / laws.size
-                moved, size = centre @ moved @ centre, np.full_like(size, size.max(initial=0.0))
-    else:
-        moved, size = laws.along(theta, slope), laws.size_along(theta, slope)
+    moved, size = space_motion(space, theta, slope)
     largest = largest_of(slope.values())
     if not largest:
         return 0.0, False
     off = float((np.abs(moved) / np.maximum(size, floor * largest)).max(initial=0.0))
     return off, bool((size > floor * floor * largest).all())
+
+
+def space_motion(space: Space, theta: Parameters, slope: Parameters) -> tuple[Floats, Floats]:
+    """How fast each generator of a space with laws changes `⟨w, f(x)⟩`, and the size of the terms of that sum."""
+    laws = space.laws
+    if laws is None:
+        return np.zeros(0), np.zeros(0)
+    if not isinstance(laws, MatrixLaws):
+        return laws.along(theta, slope), laws.size_along(theta, slope)
+    moved, size = laws.turning(theta, slope)
+    if space.group.startswith("O"):
+        moved = moved - moved.T
+        if space.group.endswith("fixing 1"):
+            centre = np.eye(laws.size) - 1.0 / laws.size
+            moved, size = centre @ moved @ centre, np.full_like(size, size.max(initial=0.0))
+    return moved, size
 
 
 def random_point(
@@ -158,10 +195,26 @@ def random_point(
     *,
     low: bool = False,
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """Random parameters and the gradient of `⟨w, f(x)⟩` there: zeros where it would be nothing but rounding.
+    """Random parameters and the gradient of `⟨w, f(x)⟩` there: zeros where it would be nothing but rounding."""
+    theta, slope, _ = sample_point(module, inputs, exported, mode, generator, low=low)
+    return theta, slope
+
+
+def sample_point(
+    module: nn.Module,
+    inputs: Sequence[torch.Tensor],
+    exported: ExportedModule,
+    mode: str,
+    generator: torch.Generator,
+    *,
+    low: bool,
+    nudge: int | None = None,
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], float]:
+    """A random point, its gradient, and the size of the outputs that were paired with weights.
 
     Behind a saturated softmax gradients are differences of numbers of the outputs' size. They are known to within the
-    machine's precision times that size, and to the tolerance only if they are so much larger.
+    machine's precision times that size, and to the tolerance only if they are so much larger. A `nudge` is the seed of
+    slight changes of the parameters.
     """
     twin = twin_of(module).cpu()
     twin.train(mode == "train")
@@ -171,6 +224,11 @@ def random_point(
             spread = float(tensor.std()) if tensor.numel() > 1 else float(tensor.abs().max()) if tensor.numel() else 0.0
             noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
             tensor.add_(noise, alpha=0.5 * (spread or 0.5))
+        if nudge is not None:
+            slight = torch.Generator().manual_seed(nudge)
+            for tensor in named.values():
+                noise = torch.randn(tensor.shape, generator=slight, dtype=torch.float64)
+                tensor.addcmul_(tensor, noise, value=NUDGE)
     given = random_inputs(inputs, exported, generator)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -187,10 +245,11 @@ def random_point(
         name: torch.zeros_like(theta[name]) if each is None else each for name, each in zip(theta, slopes, strict=True)
     }
     tolerance = LOOSE if low else TOLERANCE
-    seen = torch.finfo(torch.float32 if low else torch.float64).eps / tolerance * largest_of(paired)
+    size = largest_of(paired)
+    seen = torch.finfo(torch.float32 if low else torch.float64).eps / tolerance * size
     if largest_of(slope[name] * theta[name] for name in theta) <= seen:
         slope = {name: torch.zeros_like(each) for name, each in slope.items()}
-    return theta, slope
+    return theta, slope, size
 
 
 def largest_of(tensors: Iterable[torch.Tensor]) -> float:

@@ -130,6 +130,7 @@ def laws(
             classes_axis=classes_axis,
             seconds=seconds,
             progress=lambda what, done, total: tell(what, done / total),
+            ids=_token_sizes(named) is not None,
         )
         note_assumed(count.reading, count.assumed)
         training = _training(count, weights, seed, tell)
@@ -235,7 +236,7 @@ def _save_proof(count: LawCount, path: Path) -> bool:
 
 
 def _token_sizes(named: Named) -> tuple[int, ...] | None:
-    """How many token ids `--input 8:int` asks for; which ids there are, the module's embedding says."""
+    """How many token ids `--input 8:int` asks for; which ids there are, the module says."""
     tokens = named.input_text is not None and re.fullmatch(r"\d{1,6}(,\d{1,6})*:int", named.input_text) is not None
     return tuple(int(size) for size in str(named.input_text).removesuffix(":int").split(",")) if tokens else None
 

@@ -24,8 +24,8 @@ from lawful.program.core.straight_line import StraightLineProgram
 from lawful.program.domains.straighten import straighten
 from lawful.program.frontends.export import twin_of
 from lawful.program.frontends.torch_function import read_function
+from lawful.sources.modules.classes import assumed_of_inputs, vocabulary_of
 from lawful.sources.modules.classes import classes_axis as axis_of_classes
-from lawful.sources.modules.classes import vocabulary_of
 from lawful.sources.modules.convert import input_shapes
 from lawful.sources.modules.functional_call import call_with
 from lawful.sources.modules.randomness import Draw, drawn, opened, read_draws, sample_draws
@@ -243,7 +243,7 @@ def _look(
     batch = points if points is not None else torch.randn((MIXED, *shape), generator=_fixed(), dtype=torch.float64)
     if points is None and vocabulary is not None:
         batch = torch.randint(vocabulary, (MIXED, *shape), generator=_fixed())
-    assumed: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = assumed_of_inputs(twin, shape) if data is None else ()
     iterated: tuple[str, ...] = ()
     with torch.random.fork_rng(devices=[]):
         if mode == "train":

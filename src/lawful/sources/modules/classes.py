@@ -16,25 +16,53 @@ from torch.overrides import TorchFunctionMode
 from lawful.errors import LawfulError
 from lawful.program.frontends.export import in_mode
 
+EQUALS = ("eq", "__eq__", "ne", "__ne__", "isin")
+COPIES = frozenset(
+    ["to", "long", "int", "double", "float", "trunc", "floor", "round", "clone", "contiguous", "flatten", "reshape"]
+)
 BATCH = 8  # samples of the call that shows which tables the input indexes
 
 
 def vocabulary_of(module: torch.nn.Module, shape: Sequence[int]) -> int | None:
-    """How many token ids a module reads: the rows of the tables that its input itself indexes; None for numbers.
+    """How many token ids a module reads, None for numbers: the rows of the tables that its input itself indexes, else
+    the numbers 0, 1, 2, ... that it is compared with, as a one-hot vector is made.
 
     >>> vocabulary_of(torch.nn.Sequential(torch.nn.Embedding(9, 2)), (3,)), vocabulary_of(torch.nn.Linear(2, 2), (2,))
     (9, None)
     """
-    stated = getattr(module, "input_sizes", ())  # of an ONNX file, whose tables are plain tensors
-    if not any(isinstance(part, torch.nn.Embedding) for part in module.modules()) and not any(
-        isinstance(size, str) for size in stated
-    ):
-        return None
-    tokens = torch.zeros((BATCH, *shape), dtype=torch.int64)
-    calls = _Tables(tokens)
-    with calls, torch.no_grad(), in_mode(module, training=False), suppress(Exception):  # the module's own code
-        module(tokens)
-    return min(calls.rows, default=None)
+    return _uses(module, shape).vocabulary
+
+
+def assumed_of_inputs(module: torch.nn.Module, shape: Sequence[int]) -> tuple[str, ...]:
+    """What is taken for granted of inputs that a module compares with numbers: real ones drawn at random equal none.
+
+    >>> class Padded(torch.nn.Linear):
+    ...     def forward(self, x):
+    ...         return super().forward(x) * (x[:, :1] != 0)
+    >>> assumed_of_inputs(Padded(2, 1), (2,))
+    ('the module asks whether its inputs equal some numbers, and they equal none of them',)
+    """
+    ids = _uses(module, shape)
+    if ids.rows:
+        return ()
+    if ids.vocabulary is not None:
+        return (f"its inputs are the ids from 0 to {ids.vocabulary - 1}, with which it compares them",)
+    own = next((each.dtype for each in module.parameters() if each.is_floating_point()), torch.float32)
+    if not _uses(module, shape, own).compared:
+        return ()
+    return ("the module asks whether its inputs equal some numbers, and they equal none of them",)
+
+
+def _uses(module: torch.nn.Module, shape: Sequence[int], kind: torch.dtype = torch.int64) -> _Uses:
+    uses = _Uses(torch.zeros((BATCH, *shape), dtype=kind))
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}  # which some modules change in calls
+    with suppress(Exception), torch.random.fork_rng(devices=[]), torch.no_grad(), in_mode(module, training=False), uses:
+        module(uses.kept[0])  # the module's own code: it may raise anything
+        uses.ended = True
+    with torch.no_grad():
+        for name, buffer in buffers.items():
+            module.get_buffer(name).copy_(buffer)
+    return uses
 
 
 def classes_axis(sizes: Sequence[int], *, tokens: bool, axis: int | None = None) -> int:
@@ -74,19 +102,56 @@ def check_labels(labels: Sequence[int], sizes: Sequence[int], axis: int) -> None
     )
 
 
-class _Tables(TorchFunctionMode):
-    """The sizes of the tables that are indexed by an input itself."""
+class _Uses(TorchFunctionMode):
+    """What a module does with its input as it is: the sizes of tables that it indexes, and what it is compared with."""
 
     def __init__(self, tokens: torch.Tensor) -> None:
         super().__init__()
+        self.ended = False
         self.rows: list[int] = []
-        self.place = tokens.untyped_storage().data_ptr()
+        self.ranges: list[int] = []
+        self.compared = False
+        self.kept: list[torch.Tensor] = []  # alive, so that no other tensor takes their place in memory
+        self.places: set[int] = set()
+        self.follow(tokens)
+
+    @property
+    def vocabulary(self) -> int | None:
+        """How many ids it reads; a module that fails on whole numbers reads none, whatever it compares."""
+        return min(self.rows or (self.ranges if self.ended else ()), default=None)
+
+    def follow(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Take a tensor, and all views of it, for the input."""
+        self.kept.append(tensor)
+        self.places.add(tensor.untyped_storage().data_ptr())
+        return tensor
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        options, name = kwargs or {}, getattr(func, "__name__", "")
         if func is torch.nn.functional.embedding:
-            given = dict(zip(("input", "weight"), args, strict=False)) | (kwargs or {})
-            if given["input"].untyped_storage().data_ptr() == self.place:
+            given = dict(zip(("input", "weight"), args, strict=False)) | options
+            if self._is_input(given["input"]):
                 self.rows.append(len(given["weight"]))
-        return func(*args, **(kwargs or {}))
+        elif name == "__getitem__" and self._is_input(args[1]) and not self._is_input(args[0]):
+            self.rows.append(len(args[0]))
+        elif name in EQUALS and len(args) == 2:
+            self._compare(*args)
+        found = func(*args, **options)
+        if name in COPIES and args and self._is_input(args[0]) and isinstance(found, torch.Tensor):
+            self.follow(found)
+        return found
+
+    def _is_input(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() in self.places
+
+    def _compare(self, one: Any, other: Any) -> None:
+        if self._is_input(one) == self._is_input(other):  # `x == x` is for NaN
+            return
+        self.compared = True
+        numbers = other if self._is_input(one) else one
+        if isinstance(numbers, torch.Tensor) and numbers.numel() > 1:
+            values = sorted(set(numbers.flatten().tolist()))
+            if values == list(range(len(values))) and len(values) > 1:
+                self.ranges.append(len(values))
