@@ -38,17 +38,17 @@ def run() -> float:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "training.jsonl"
         with Monitor(model, every=50, file=file, live=False) as monitor:
-            print(monitor.parts)
             for _ in range(200):
                 loss = (model(x) - y).square().mean()
                 optimizer.zero_grad()
                 torch.autograd.backward(loss)
                 optimizer.step()
                 monitor.step(loss)
+            print(monitor.parts)
         for record in read_records(file):
             print(line(record))
     assert [record["step"] for record in monitor.records] == [0, 50, 100, 150, 200]
-    assert monitor.parts.chains == (("1.inside.0", "1.inside.2"),)
+    assert monitor.parts.chains == (("1.norm", "1.inside.0", "1.inside.2"),)
     drift: float = monitor.records[-1]["drift"]
     assert 0.0 < drift < 0.1
     return drift

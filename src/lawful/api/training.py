@@ -225,7 +225,7 @@ def _with_targets(data: Samples, inputs: int | None = None) -> tuple[Data, Float
     samples = as_data(data, inputs)
     if samples.y is None:
         named = f"{data}: has" if isinstance(data, (str, Path)) else "data have"
-        raise LawfulError(f"{named} no targets `y`: training needs x and y")
+        raise LawfulError(f"{named} no targets: training needs targets `y` beside x")
     return samples, samples.y
 
 

@@ -160,7 +160,8 @@ class TwoNetworks:
                 modules.append(_as_stored(found.module, found.reading) if _is_weights(source) else found.module)
                 size = size if size is not None else found.input_shape
             elif isinstance(found, Mlp):
-                if isinstance(other, ModuleNetwork) and found.reading is not None and found.reading.assumed:
+                assumed = _is_weights(source) and found.reading is not None and bool(found.reading.assumed)
+                if assumed and isinstance(other, ModuleNetwork):
                     raise LawfulError(
                         f"{_name(source)}: weights alone do not say their activation, and the other network "
                         "is more than layers of ReLU: give --activation, or --model module:factory"

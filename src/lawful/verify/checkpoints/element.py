@@ -208,12 +208,17 @@ def reached(tensor: Array, frames: list[ListedFrame]) -> Places:
 def moves_only(tensor: Array, frames: list[ListedFrame]) -> bool:
     """Whether rows are permuted and multiplied with powers of two, and no product is rounded.
 
-    With up to eight factors of 2^-64 and more, numbers from 2^-500 on stay above 2^-1022, where doubles keep all bits.
+    A matrix with one number other than zero in each row does that too: its sums have one term. With up to eight factors
+    of 2^-64 and more, numbers from 2^-500 on stay above 2^-1022, where doubles keep all bits.
     """
     if not tensor.any():  # zeros stay zeros
         return True
-    factors = np.concatenate([np.ones(1), *(np.abs(frame.factor) for frame in frames)])
-    if any(frame.blocks for frame in frames) or tensor.ndim > 8 or bool((np.frexp(factors)[0] != 0.5).any()):
+    matrices = [matrix for frame in frames for _, matrix in frame.blocks]
+    if len(frames) + len(matrices) > 8 or any((np.count_nonzero(each, axis=1) != 1).any() for each in matrices):
+        return False
+    listed = [*(frame.factor for frame in frames), *(each[each != 0] for each in matrices)]
+    factors = np.abs(np.concatenate([np.ones(1), *listed]))
+    if bool((np.frexp(factors)[0] != 0.5).any()):
         return False
     sizes = np.abs(tensor[tensor != 0])
     return bool((factors == 1).all()) or (factors.min() >= 2.0**-64 and sizes.min(initial=1.0) >= 2.0**-500)
