@@ -15,11 +15,10 @@ from torch.overrides import TorchFunctionMode
 
 from lawful.errors import LawfulError
 from lawful.program.frontends.export import in_mode
+from lawful.program.table import ATEN_CASTS, ATEN_MOVEMENTS, INFINITY, OPERATORS, Traits
 
 EQUALS = ("eq", "__eq__", "ne", "__ne__", "isin")
-COPIES = frozenset(
-    ["to", "long", "int", "double", "float", "trunc", "floor", "round", "clone", "contiguous", "flatten", "reshape"]
-)
+COPIES = ("clone", "contiguous")
 BATCH = 8  # samples of the call that shows which tables the input indexes
 
 
@@ -102,6 +101,13 @@ def check_labels(labels: Sequence[int], sizes: Sequence[int], axis: int) -> None
     )
 
 
+def _keeps_ids(name: str) -> bool:
+    """Whether a call hands whole numbers on as they are: casts, movements, copies, and functions that round."""
+    traits = OPERATORS[name].traits if name in OPERATORS else None
+    rounds = isinstance(traits, Traits) and traits.steps and traits.range == (-INFINITY, INFINITY)
+    return rounds or name in COPIES or name in ATEN_CASTS or name in ATEN_MOVEMENTS
+
+
 class _Uses(TorchFunctionMode):
     """What a module does with its input as it is: the sizes of tables that it indexes, and what it is compared with."""
 
@@ -139,7 +145,7 @@ class _Uses(TorchFunctionMode):
         elif name in EQUALS and len(args) == 2:
             self._compare(*args)
         found = func(*args, **options)
-        if name in COPIES and args and self._is_input(args[0]) and isinstance(found, torch.Tensor):
+        if _keeps_ids(name) and args and self._is_input(args[0]) and isinstance(found, torch.Tensor):
             self.follow(found)
         return found
 
