@@ -22,8 +22,8 @@ from lawful.conservation.closure.program_brackets import Sampled
 from lawful.conservation.known.module_polynomial import module_logarithmic_laws, module_polynomial_laws
 from lawful.conservation.known.polynomial import polynomial_laws
 from lawful.conservation.module_proof import program_of
-from lawful.conservation.module_reduction import reduce_module
 from lawful.conservation.programs.module_function import probe
+from lawful.conservation.reduction import reduce_module
 from lawful.conservation.wording import ModuleWording
 from lawful.exact import PRIME, to_residues
 

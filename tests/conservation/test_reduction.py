@@ -8,8 +8,15 @@ import torch
 
 from lawful import LawfulError, Unsupported
 from lawful.conservation import count_laws
-from lawful.conservation.factorisation import Factorisation, reduce_network
-from lawful.conservation.reduction import Reduction, follow, involutivity, polar_metric, product_metric
+from lawful.conservation.reduction import (
+    Factorisation,
+    Reduction,
+    follow,
+    involutivity,
+    polar_metric,
+    product_metric,
+    reduce_network,
+)
 from reproduction.claims.laws_theory import polar
 
 START = np.array([1.3, 0.4, -0.7, 0.9])

@@ -17,7 +17,7 @@ def test_gradients_that_come_back_transposed_keep_their_places(samples: int) -> 
     shape = (samples, 5, 1, 8)
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     mean, variance, scale, shift = (torch.rand(5, dtype=torch.float64) + 0.5 for _ in range(4))
-    run = _batch_norm(cast(Call, {"epsilon": 1e-5}))
+    run = _batch_norm(cast("Call", {"epsilon": 1e-5}))
     out: Any = run(x, mean, variance, scale, shift)
     assert torch.allclose(out, torch.nn.functional.batch_norm(x, mean, variance, scale, shift, eps=1e-5))
     weights = torch.randn(shape, dtype=torch.float64)

@@ -85,7 +85,7 @@ class _Ground:
     def falls(self, edge: int) -> tuple[list[int], list[int]]:
         """Pure ancestors that lose their way out, and pure descendants that lose their way in, without the edge."""
         tail, head = self.tails[edge], self.heads[edge]
-        out, into = (cast(Side, self.found.stable[way].side) for way in ("out", "in"))
+        out, into = (cast("Side", self.found.stable[way].side) for way in ("out", "in"))
         above = out.pure(tail) if tail >= 0 and self.out_degree[tail] == 1 else []
         below = into.pure(head) if head >= 0 and self.in_degree[head] == 1 else []
         return above, below

@@ -18,9 +18,9 @@ from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
     from lawful.conservation import LawCount
-    from lawful.conservation.factorisation import NetworkReduction
     from lawful.conservation.known.logarithmic import LogarithmicLaws
     from lawful.conservation.known.polynomial import PolynomialLaws
+    from lawful.conservation.reduction import NetworkReduction
     from lawful.conservation.training_level import TrainingLaws
     from lawful.network import Architecture, Dag, Mlp
     from lawful.network.dynamics import Metric
@@ -196,11 +196,11 @@ class _Searched:
 
     def reduction(self, count: LawCount) -> NetworkReduction:
         """`--reduction`, at the network's weights, or at PyTorch's default ones for an architecture."""
-        from lawful.conservation.factorisation import reduce_network
+        from lawful.conservation.reduction import reduce_network
         from lawful.network import Architecture
 
         if count.dag is None:
-            from lawful.conservation.module_reduction import reduce_module
+            from lawful.conservation.reduction import reduce_module
 
             return reduce_module(self.source, self.shape, mode=self.mode, seed=self.seed)
         graph = self.graph

@@ -14,10 +14,10 @@ from lawful.sentences import laws as sentences
 
 if TYPE_CHECKING:
     from lawful.conservation import LawCount
-    from lawful.conservation.factorisation import NetworkReduction
     from lawful.conservation.known.level_sets import LevelSets
     from lawful.conservation.known.logarithmic import LogarithmicLaws
     from lawful.conservation.known.polynomial import PolynomialLaws
+    from lawful.conservation.reduction import NetworkReduction
     from lawful.conservation.training_level import TrainingLaws
     from lawful.conservation.wording import ModuleWording, Wording
 
