@@ -6,8 +6,7 @@ from flint import arb, ctx
 from scipy.integrate import solve_ivp
 
 from lawful.conservation import count_laws
-from lawful.conservation.known.flow_box import flow_box
-from lawful.conservation.known.level_sets import level_sets
+from lawful.conservation.known.flow_box import flow_box, level_sets
 from lawful.errors import LawfulError
 from lawful.network import Architecture
 from lawful.network.dynamics import GradientFlow, Metric

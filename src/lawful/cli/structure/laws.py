@@ -211,7 +211,7 @@ class _Searched:
 
 def _page(count: LawCount, training: TrainingLaws | None, seed: int, source: str, asked: str) -> str:
     """The page; laws without a formula are drawn at the network's weights, or at PyTorch's default ones."""
-    from lawful.conservation.known.level_sets import level_sets
+    from lawful.conservation.known.flow_box import level_sets
     from lawful.network.initial import initialise
     from lawful.report.structure.laws import count_json, laws_page, listed_laws
 

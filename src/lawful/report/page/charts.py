@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lawful.api.invariant_set import SingularityReport
     from lawful.bounds.result import Distance
     from lawful.conservation import LawCount
-    from lawful.conservation.known.level_sets import LevelSets
+    from lawful.conservation.known.flow_box import LevelSets
     from lawful.invariant_set import Components, WeightPath
     from lawful.papers.leaky import BlockReadings
     from lawful.papers.truncation.flow.motion import TruncationRun

@@ -14,7 +14,7 @@ from lawful.sentences import laws as sentences
 
 if TYPE_CHECKING:
     from lawful.conservation import LawCount
-    from lawful.conservation.known.level_sets import LevelSets
+    from lawful.conservation.known.flow_box import LevelSets
     from lawful.conservation.known.logarithmic import LogarithmicLaws
     from lawful.conservation.known.polynomial import PolynomialLaws
     from lawful.conservation.reduction import NetworkReduction
