@@ -76,7 +76,7 @@ def atlas(rows: Iterable[Row], planned: int) -> str:
     total = sum(cell.architectures for cell in by_depth.values())
     words = [
         f"The laws of {total:,} architectures, counted and compared with the closed form "
-        "(`lawful.conservation.prediction`).",
+        "(`lawful.conservation.theorems`).",
         f"{len(exceptions)} exceptions." if exceptions else "No exception.",
         f"**Unfinished: {planned - total:,} are missing.**" if total < planned else "",
         "Of a network without biases and its transpose, which have the same laws, only one is here." if halved else "",

@@ -10,7 +10,7 @@ import torch
 
 from lawful.conservation import count_laws, known_laws
 from lawful.conservation.known.polynomial import polynomial_laws
-from lawful.conservation.prediction import balanced_laws, linear_laws
+from lawful.conservation.theorems import balanced_laws, linear_laws
 from lawful.figure import Figure, Panel, Series
 from lawful.network import Architecture, Dag, Role
 from lawful.types import Floats

@@ -19,7 +19,7 @@ from lawful.conservation.closure.error_probability import miss, random_prime
 from lawful.conservation.closure.lie_closure import close
 from lawful.conservation.fields.gradient import Gradients
 from lawful.conservation.known.polynomial import is_law
-from lawful.conservation.prediction import linear_laws
+from lawful.conservation.theorems import linear_laws
 
 sys.path.insert(0, str(Path(__file__).parent))
 from oracle import dimensions

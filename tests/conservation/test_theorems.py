@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from lawful.conservation import count_laws
-from lawful.conservation.prediction import balanced_laws, linear_laws, predicted_laws
+from lawful.conservation.theorems import balanced_laws, linear_laws, predicted_laws
 from lawful.network import Architecture
 
 

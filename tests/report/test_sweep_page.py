@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lawful.api.sweeps import Finished, Plan, Store
-from lawful.conservation.prediction import predicted_laws
+from lawful.conservation.theorems import predicted_laws
 from lawful.network import Architecture
 from lawful.report.training.sweep import MOST_PLOTTED, MOST_ROWS, look, write_page
 from reproduction.atlas import atlas, training_atlas

@@ -41,7 +41,7 @@ def claim(id: str, full: bool = False, figures: str = "") -> Row:
 def laws(architecture: str, level: str = "phi", loss: str = "full", seed: int = 0) -> Row:
     """Count the laws of an architecture and compare with the closed-form prediction."""
     from lawful.conservation import count_laws
-    from lawful.conservation.prediction import predicted_laws
+    from lawful.conservation.theorems import predicted_laws
 
     network = Architecture.parse(architecture)
     count = count_laws(network if level == "phi" else network.initialise(seed=seed), level=level, loss=loss, seed=seed)
