@@ -17,8 +17,7 @@ from lawful import LawfulError, Unsupported, verify
 from lawful.conservation import count_laws
 from lawful.conservation.certificate import certificate
 from lawful.conservation.closure.error_probability import directions
-from lawful.conservation.closure.polynomial_pieces import is_polynomial, pieces
-from lawful.conservation.closure.program_brackets import Sampled
+from lawful.conservation.closure.program_brackets import Sampled, is_polynomial, pieces
 from lawful.conservation.known.module_polynomial import module_logarithmic_laws, module_polynomial_laws
 from lawful.conservation.known.polynomial import polynomial_laws
 from lawful.conservation.module_proof import program_of

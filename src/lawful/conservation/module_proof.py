@@ -17,8 +17,7 @@ import scipy.linalg
 import torch
 from numpy.typing import NDArray
 
-from lawful.conservation.closure.polynomial_pieces import independent_modulo, is_polynomial
-from lawful.conservation.closure.program_brackets import Sampled
+from lawful.conservation.closure.program_brackets import Sampled, independent_modulo, is_polynomial
 from lawful.conservation.law_count import RankProof
 from lawful.conservation.programs.module_function import MIXED, Probe, lower
 from lawful.conservation.regions.module_data import BALLS, SeenData

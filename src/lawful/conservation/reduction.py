@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 from torch.func import hessian, jacrev
 
 from lawful.conservation.closure.float_rank import rank_with_gap
-from lawful.conservation.closure.polynomial_pieces import is_polynomial
-from lawful.conservation.closure.program_brackets import free_fields
+from lawful.conservation.closure.program_brackets import free_fields, is_polynomial
 from lawful.conservation.law_count import LawCount
 from lawful.conservation.module_proof import program_of
 from lawful.conservation.programs.module_function import Probe, probe

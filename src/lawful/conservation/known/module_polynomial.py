@@ -14,8 +14,7 @@ from math import comb
 import numpy as np
 import torch
 
-from lawful.conservation.closure.polynomial_pieces import is_polynomial
-from lawful.conservation.closure.program_brackets import free_fields, is_free
+from lawful.conservation.closure.program_brackets import free_fields, is_free, is_polynomial
 from lawful.conservation.known.law import Law
 from lawful.conservation.known.logarithmic import LogarithmicLaws
 from lawful.conservation.known.logarithmic import search as search_logarithms

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lawful.conservation.closure.polynomial_pieces import is_polynomial, pieces
-from lawful.conservation.closure.program_brackets import Sampled
+from lawful.conservation.closure.program_brackets import Sampled, is_polynomial, pieces
 from lawful.conservation.programs.module_function import Probe
 from lawful.program.core.jets import Array, lifted
 from lawful.program.core.steps import told_signs
