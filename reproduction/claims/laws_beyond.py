@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from lawful.conservation import HeavyBall, count_laws, known_laws
-from lawful.conservation.fields.momentum_and_metric import laws_of_momentum
+from lawful.conservation.fields.flows import laws_of_momentum
 from lawful.conservation.known.polynomial import polynomial_laws
 from lawful.network import Dag, Mlp, Role
 from lawful.types import Floats

@@ -188,7 +188,7 @@ def test_momentum_keeps_rotations_only(text: str, laws: int) -> None:
 
 
 def test_momentum_dimensions_in_phase_space() -> None:
-    from lawful.conservation.fields.momentum_and_metric import Momentum
+    from lawful.conservation.fields.flows import Momentum
 
     family = Momentum(Gradients(Architecture.parse("3-3-2 linear").to_dag(), PRIME), HeavyBall())
     assert close(family, family.size).dimensions == (7, 13, 25, 28, 28)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from lawful.api.inputs import ReadOptions, asks_for_ids, input_shape, open_options, takes
 from lawful.conservation.count import PROOF_SECONDS, count_laws
-from lawful.conservation.fields.momentum_and_metric import Flow
+from lawful.conservation.fields.flows import Flow
 from lawful.conservation.law_count import LawCount
 from lawful.sources.opening import Source, open, open_module
 from lawful.sources.provenance import with_provenance

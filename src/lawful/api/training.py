@@ -154,7 +154,7 @@ def follow(
 def laws_under(metric: Metric, network: Mlp | Dag) -> Quantities:
     """The laws of the network that survive the metric."""
     from lawful.conservation import known_laws as all_known_laws
-    from lawful.conservation.fields.momentum_and_metric import under_metric
+    from lawful.conservation.fields.flows import under_metric
 
     dag = network.to_dag()
     laws = under_metric(all_known_laws(dag), metric)

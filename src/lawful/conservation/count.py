@@ -10,23 +10,24 @@ from numpy.typing import ArrayLike
 
 from lawful.conservation.closure.error_probability import ENOUGH, MOST_RUNS, miss, random_prime
 from lawful.conservation.closure.lie_closure import POINT, Closure, Watch, close, refuse_if_too_large
-from lawful.conservation.closure.spanning_patterns import spanning
-from lawful.conservation.fields.decay import DecayFields, even, homogeneous
-from lawful.conservation.fields.gradient import Family, Gradients, Pieces
-from lawful.conservation.fields.momentum_and_metric import (
+from lawful.conservation.fields.flows import (
+    DecayFields,
     Flow,
     MetricFields,
     Momentum,
     check_flow,
+    even,
+    homogeneous,
     independent_of_momentum,
     laws_of_momentum,
     under_metric,
 )
+from lawful.conservation.fields.gradient import Family, Gradients, Pieces
 from lawful.conservation.known.graph_laws import known_laws
 from lawful.conservation.known.law import LawFamily
 from lawful.conservation.known.rank_one_subnetworks import Part, bound_directions, one_field_parts
 from lawful.conservation.law_count import LawCount, RankWitness
-from lawful.conservation.regions.near import Region, any_side, at_data, clear, near
+from lawful.conservation.regions.near import Region, any_side, at_data, clear, near, spanning
 from lawful.conservation.theorems import by_theorem
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.exact import PRIME, check_prime, rank, residues, to_residues

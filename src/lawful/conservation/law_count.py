@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lawful.conservation.fields.momentum_and_metric import Flow
+from lawful.conservation.fields.flows import Flow
 from lawful.conservation.known.law import LawFamily
 from lawful.conservation.known.rank_one_subnetworks import SAMPLE, Part
 from lawful.conservation.regions.near import Region

@@ -12,12 +12,10 @@ from numpy.typing import ArrayLike
 
 from lawful.conservation.closure.float_rank import Rank, rank_with_gap
 from lawful.conservation.closure.lie_closure import SPARE, refuse_if_too_large
-from lawful.conservation.fields.decay import homogeneous
+from lawful.conservation.fields.flows import Flow, homogeneous
 from lawful.conservation.fields.module_gradient import AGREEMENT, brackets, contradiction
-from lawful.conservation.fields.momentum_and_metric import Flow
 from lawful.conservation.known.law import Law, LawFamily
-from lawful.conservation.known.module_laws import conserved_laws, square_laws
-from lawful.conservation.known.structural import read_symmetries, structural_laws
+from lawful.conservation.known.module_laws import conserved_laws, read_symmetries, square_laws, structural_laws
 from lawful.conservation.law_count import LawCount
 from lawful.conservation.programs.module_function import Probe, probe
 from lawful.conservation.prove_module_count import Settling

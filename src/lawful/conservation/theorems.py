@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from lawful.conservation.closure.lie_closure import fits
-from lawful.conservation.fields.momentum_and_metric import Flow
+from lawful.conservation.fields.flows import Flow
 from lawful.conservation.known.graph_laws import known_laws
 from lawful.conservation.known.law import LawFamily
 from lawful.conservation.law_count import LawCount

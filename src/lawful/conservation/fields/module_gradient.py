@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.func import grad, jvp, vmap
 
-from lawful.conservation.fields.momentum_and_metric import Flow
+from lawful.conservation.fields.flows import Flow
 from lawful.conservation.fields.normalisations import composite
 from lawful.conservation.programs.module_function import Probe, first_line
 from lawful.errors import Unsupported

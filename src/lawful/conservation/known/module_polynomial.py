@@ -8,23 +8,23 @@ the laws hold whatever these are; one that needs more than the rules of differen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import comb
 
 import numpy as np
 import torch
 
+from lawful.conservation.closure.error_probability import random_prime
 from lawful.conservation.closure.program_brackets import free_fields, is_free, is_polynomial
 from lawful.conservation.known.law import Law
 from lawful.conservation.known.logarithmic import LogarithmicLaws
 from lawful.conservation.known.logarithmic import search as search_logarithms
 from lawful.conservation.known.polynomial import PolynomialLaws, monomials, rational_law
 from lawful.conservation.module_proof import program_of
-from lawful.conservation.programs.identity import identities
 from lawful.conservation.programs.module_function import probe
 from lawful.conservation.regions.module_data import SeenData
 from lawful.errors import LawfulError, Unsupported
-from lawful.exact import PRIME, nullspace, rank
+from lawful.exact import PRIME, nullspace, rank, to_residues
 from lawful.program.core.jets import Array, modulo
 from lawful.program.core.straight_line import StraightLineProgram
 from lawful.types import Indices, Residues
@@ -185,3 +185,56 @@ def module_logarithmic_laws(
         return points.T, np.concatenate(fields).T
 
     return LogarithmicLaws(None, degree, *search_logarithms(samples, case.size, degree, seed), case.places)
+
+
+TRIALS = 5  # primes between 2²² and 2²³: a law that is none passes one with probability degree/2²²
+DRAWN = 8  # primes that are tried, if numbers that are divided by happen to be 0 modulo some
+
+
+def identities(
+    program: StraightLineProgram,
+    laws: Iterable[Law],
+    *,
+    classes: int = 0,
+    tokens: int = 0,
+    seed: int = 0,
+    seen: SeenData | None = None,
+) -> tuple[Law, ...]:
+    """Those of the laws that hold identically.
+
+    `classes` outputs in a run may move together (cross-entropy), and `tokens` inputs in a run add up to 1. What is
+    drawn at random is any number.
+    """
+    held, passed = tuple(laws), 0
+    for number in range(DRAWN):
+        if not held or passed == TRIALS:
+            break
+        prime, rng = random_prime(seed, number), np.random.default_rng((seed, number))
+        with modulo(prime):
+            rows = 1 if seen is None else len(seen.inputs)
+            points = np.repeat(rng.integers(prime, size=(1, program.parameters)), rows, axis=0)
+            fields = free_fields(program, points, rng, classes, tokens, binary=False)
+            if seen is not None:
+                fields.inputs = to_residues(seen.inputs, prime)
+                fields.gates |= seen.gates
+            try:
+                slopes = np.broadcast_to(fields.gradient(np.arange(rows), {0: points})[0], points.shape)
+            except ZeroDivisionError:
+                continue
+        point = points[0].tolist()
+        held, passed = tuple(law for law in held if not _derivative(law, point, slopes, prime).any()), passed + 1
+    return held if passed == TRIALS else ()
+
+
+def _derivative(law: Law, point: list[int], slopes: Residues, prime: int) -> Residues:
+    """`⟨∇h, field⟩` for every field, in plain integers: laws have few terms each, and there are many laws."""
+    gradient: dict[int, int] = {}
+    for edges, coefficient in law.terms.items():
+        start = coefficient.numerator * pow(coefficient.denominator, -1, prime) % prime
+        for place, edge in enumerate(edges):
+            term = start
+            for other in edges[:place] + edges[place + 1 :]:
+                term = term * point[other] % prime
+            gradient[edge] = (gradient.get(edge, 0) + term) % prime
+    entries = slopes[:, list(gradient)] * np.array(list(gradient.values()), dtype=np.int64) % prime
+    return np.asarray(entries.sum(axis=1) % prime)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lawful.conservation.fields.gradient import MIXED
+from lawful.conservation.fields.gradient import MIXED, Gradients
 from lawful.conservation.regions.line import line_patterns
 from lawful.conservation.regions.on_data import OnData, seen_by, seen_by_all, seen_by_any
 from lawful.conservation.regions.patterns import distinct, exact_signs, refine_patterns, rough_signs, signs
 from lawful.errors import LawfulError
-from lawful.exact import residues, to_residues
+from lawful.exact import Dual, independent_rows, residues, to_residues
 from lawful.network import Dag, Role
 from lawful.network.intervals import activation_range, affine
 from lawful.types import Floats, Residues
@@ -271,3 +271,43 @@ def _interval(weights: Floats, low: Floats, high: Floats) -> tuple[float, float]
         return -np.inf, np.inf  # the slightest change of such a weight
     lower, upper = affine(weights[None], None, low, high)
     return float(lower[0]), float(upper[0])
+
+
+SPANNING = 2**33  # label of the random point, inputs and output weights
+FIRST = 32  # more patterns than dimensions are looked at first
+ROUNDS = 64  # gradients of each pattern at most
+
+
+def spanning(region: Region, gradients: Gradients, most: int) -> Region:
+    """The region with a row for every dimension that a pattern adds; itself where data or few patterns are given.
+
+    `most` is a dimension that gradients cannot exceed.
+
+    >>> from lawful.exact import PRIME
+    >>> from lawful.conservation.regions.near import near
+    >>> from lawful.network import Architecture
+    >>> dag = Architecture.parse("3-6-7-10-9 relu").initialise(seed=0).to_dag()
+    >>> region = near(dag)
+    >>> len(region.patterns), len(spanning(region, Gradients(dag, PRIME), 197).patterns)
+    (330, 189)
+    """
+    if region.groups is not None or region.on_data is not None or len(region.patterns) <= MIXED:
+        return region
+    dag, prime = gradients.dag, gradients.prime
+    point = residues(gradients.seed, (SPANNING,), [0], dag.parameters, prime)[0]
+    gates = region.gates(prime).T
+    order = np.random.default_rng(gradients.seed).permutation(len(region.patterns))
+    basis, kept = np.zeros((0, dag.parameters), dtype=np.int64), order[:0]
+    for number in range(ROUNDS):
+        rows = order[: most + FIRST] if number == 0 else order
+        sample = gradients.draw((SPANNING, number), rows)
+        sample[dag.hidden] = gates[:, rows]
+        state = Dual.constant(np.repeat(point[:, None], len(rows), axis=1), prime)
+        every = np.concatenate([basis, gradients.field(state, sample).real.T])
+        found = independent_rows(every, prime)
+        if len(found) == len(basis):
+            break
+        basis, kept = every[found], np.append(kept, rows)[found]
+        if len(basis) >= most:
+            break
+    return replace(region, patterns=region.patterns[kept], witnesses=region.witnesses[kept])

@@ -1,4 +1,4 @@
-"""Flows other than plain gradient flow, as families of fields: a metric on the weights, and heavy-ball momentum.
+"""Flows other than plain gradient flow, as families of fields: a metric on the weights, heavy-ball momentum, weight decay.
 
 P1's theory holds for any family of displacements (P1 Conclusion): only the fields change.
 """
@@ -14,8 +14,10 @@ from numpy.typing import ArrayLike
 
 from lawful.conservation.fields.gradient import Derived
 from lawful.conservation.known.law import Law, LawFamily
+from lawful.conservation.known.rank_one_subnetworks import Part
 from lawful.errors import LawfulError
 from lawful.exact import PRIME, Dual, nullspace, rank, rational, residues, to_residues
+from lawful.network import Dag
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.types import Indices, Residues
 
@@ -277,3 +279,46 @@ def _inverse(matrix: ArrayLike) -> list[list[Fraction]]:
         [[flint.fmpq(*float(value).as_integer_ratio()) for value in row] for row in np.asarray(matrix)]
     )
     return [[Fraction(int(value.p), int(value.q)) for value in row] for row in exact.inv().tolist()]
+
+
+@dataclass(frozen=True, eq=False)
+class DecayFields(Drifting):
+    """Drift plus control: `a (−λθ, 1) + (∇f, 0)` with a random number a per sample."""
+
+    flow: GradientFlow
+
+    @property
+    def size(self) -> int:
+        """Weights and time."""
+        return self.gradients.size + 1
+
+    def field(self, state: Dual, sample: Residues) -> Dual:
+        """The fields at (θ, t)."""
+        drift = sample[-1]
+        theta = state.parts[:, :-1]
+        force = self.gradients.field(Dual(theta, self.prime), sample[:-1])
+        rate = int(to_residues([self.flow.decay], self.prime)[0])
+        moved = (force.parts - rate * (theta * drift % self.prime)) % self.prime
+        return Dual(np.concatenate([moved, self.clock(state, drift)], axis=1), self.prime)
+
+
+def homogeneous(laws: LawFamily) -> LawFamily:
+    """The laws that decay at a rate of their own.
+
+    >>> from lawful.conservation.known.graph_laws import known_laws
+    >>> from lawful.network import Architecture
+    >>> laws = known_laws(Architecture.parse("3-2-2 relu bias").to_dag())
+    >>> [law.degree for law in homogeneous(laws)]
+    [2, 2]
+    """
+    return LawFamily(tuple(law for law in laws if law.degree is not None), laws.parameters)
+
+
+def even(dag: Dag, part: Part) -> bool:
+    """Whether all paths through a part have the same length: then what it passes on is homogeneous in its weights."""
+    lengths: dict[int, set[int]] = {node: {0} for node, _ in part.signals}
+    inside = set(part.inner)
+    for node in [*(node for node in np.concatenate(dag.layers).tolist() if node in inside), part.sink]:
+        into = [int(dag.tails[edge]) for edge in part.edges if dag.heads[edge] == node]
+        lengths[node] = {length + 1 for tail in into for length in lengths.get(tail, ())}
+    return len(lengths[part.sink]) <= 1
