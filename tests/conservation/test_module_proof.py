@@ -23,7 +23,7 @@ from lawful.conservation.known.law import Law
 from lawful.conservation.module_count import BracketRun, _within, module_laws
 from lawful.conservation.module_proof import inverse_bound, program_of, prove_rank, round_point
 from lawful.conservation.programs.module_function import lower, probe
-from lawful.conservation.prove_module_count import Settling
+from lawful.conservation.prove_module_count import ProofSearch
 from lawful.conservation.regions.module_data import BALLS
 from lawful.program.core.jets import lifted
 from lawful.verify.conservation.brackets import Fields, dyadics
@@ -311,14 +311,14 @@ def test_cross_entropy_has_fields_that_sum_to_zero() -> None:
 def test_directions_beyond_identities_are_rounding() -> None:
     """Float64 may see a direction too many (once an error): identities win, and without a program nobody does."""
     module = nn.Sequential(nn.Conv1d(1, 2, 2), nn.ReLU(), nn.Conv1d(2, 1, 2))
-    settling = Settling(probe(module, (1, 4)))
+    search = ProofSearch(probe(module, (1, 4)))
     laws = list(module_laws(module, (1, 4)))
     run = BracketRun((8, 10, 10), 1e4, [], laws)
-    assert _within(run, 11, settling).dimensions == (8, 9, 9)
+    assert _within(run, 11, search).dimensions == (8, 9, 9)
     no_laws = [Law("weight", (), {(edge,): Fraction(1)}) for edge in (0, 1)]
-    assert _within(run._replace(laws=no_laws), 11, settling).dimensions == (8, 10, 10)
-    settling.program = None
-    found = _within(run, 11, settling)
+    assert _within(run._replace(laws=no_laws), 11, search).dimensions == (8, 10, 10)
+    search.program = None
+    found = _within(run, 11, search)
     assert (found.dimensions[-1], found.doubt[:32]) == (9, "10 directions beside 2 laws, of ")
 
 

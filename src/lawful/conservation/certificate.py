@@ -112,15 +112,15 @@ def _draws(program: StraightLineProgram) -> list[list[Any]]:
 
 
 def _step(step: ProgramStep) -> dict[str, Any]:
-    found: dict[str, Any] = {"kind": step.kind}
+    fields: dict[str, Any] = {"kind": step.kind}
     if step.kind in ("parameters", "input"):
-        return found | {"length": step.length}
+        return fields | {"length": step.length}
     if step.values is not None:
-        return found | {"values": step.values.tolist()}
-    found["sources"] = list(step.sources)
+        return fields | {"values": step.values.tolist()}
+    fields["sources"] = list(step.sources)
     if step.indices is not None:
-        found["indices"] = step.indices.tolist()
-    return found | ({"sizes": list(step.sizes)} if step.sizes else {})
+        fields["indices"] = step.indices.tolist()
+    return fields | ({"sizes": list(step.sizes)} if step.sizes else {})
 
 
 def why_uncertified(count: LawCount) -> str:

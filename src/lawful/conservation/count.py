@@ -28,7 +28,7 @@ from lawful.conservation.known.law import LawFamily
 from lawful.conservation.known.rank_one_subnetworks import Part, bound_directions, one_field_parts
 from lawful.conservation.law_count import LawCount, RankWitness
 from lawful.conservation.regions.near import Region, any_side, at_data, clear, near, spanning
-from lawful.conservation.theorems import by_theorem
+from lawful.conservation.theorems import count_by_theorem
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.exact import PRIME, check_prime, rank, residues, to_residues
 from lawful.network import Architecture, Dag, Mlp, Role
@@ -101,11 +101,11 @@ def count_laws(
         shape = _vector_size(opened, trained)
     if ids and data is None:
         _refuse_unknown_ids(trained, shape)
-    asked = _Asked(
+    question = _Question(
         level, data, loss, flow, check_prime(prime), seed, shape, mode or "train", classes_axis, seconds, progress
     )
-    count = with_provenance(_count(trained, asked), opened, trained=mode or "")
-    return read_as(count, *(each.assuming(*count.assumed) for each in count.readings)) if count.assumed else count
+    count = with_provenance(_count(trained, question), opened, trained=mode or "")
+    return read_as(count, *(reading.assuming(*count.assumed) for reading in count.readings)) if count.assumed else count
 
 
 def _refuse_unknown_ids(source: Any, shape: tuple[int, ...] | None) -> None:
@@ -130,7 +130,7 @@ def _vector_size(network: Mlp, module: Any) -> tuple[int, ...] | None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _Question:
     """What is asked about a network."""
 
     level: str
@@ -146,11 +146,11 @@ class _Asked:
     progress: Watch | None
 
 
-def _count(source: Any, asked: _Asked) -> LawCount:
-    level, data, loss, flow, seed = asked.level, asked.data, asked.loss, asked.flow, asked.seed
+def _count(source: Any, question: _Question) -> LawCount:
+    level, data, loss, flow, seed = question.level, question.data, question.loss, question.flow, question.seed
     if not isinstance(source, (Architecture, Mlp, Dag)):
-        found = as_graph(source, asked.input_shape, asked.mode)
-        if found is None:
+        graph = as_graph(source, question.input_shape, question.mode)
+        if graph is None:
             from lawful.conservation.module_count import count_module
 
             words: dict[str, Any] = {
@@ -159,44 +159,44 @@ def _count(source: Any, asked: _Asked) -> LawCount:
                 "loss": loss,
                 "flow": flow,
                 "seed": seed,
-                "mode": asked.mode,
-                "classes_axis": asked.classes_axis,
-                "seconds": asked.seconds,
+                "mode": question.mode,
+                "classes_axis": question.classes_axis,
+                "seconds": question.seconds,
             }
-            return count_module(source, asked.input_shape, **words)
-        if asked.mode == "eval" and not _one_mode(source, asked.input_shape):
-            graph = _count(found, asked)
-            return replace(graph, mode="eval", assumed=(*graph.assumed, OTHER_MODE))
-        source = found
+            return count_module(source, question.input_shape, **words)
+        if question.mode == "eval" and not _one_mode(source, question.input_shape):
+            count = _count(graph, question)
+            return replace(count, mode="eval", assumed=(*count.assumed, OTHER_MODE))
+        source = graph
     architecture = str(source) if isinstance(source, Architecture) else None
-    if level == "phi" and (settled := by_theorem(source, loss, flow)) is not None:
+    if level == "phi" and (settled := count_by_theorem(source, loss, flow)) is not None:
         return settled
     refuse_if_too_large(source.parameters)
     dag = source.to_dag()
-    job = _Job(dag, level, loss, flow, asked.prime, None, asked.progress)
+    job = _Job(dag, level, loss, flow, question.prime, None, question.progress)
     if level != "phi":
-        return replace(_in_region(job, data, seed), architecture=architecture)
-    best = _best(job, seed)
+        return replace(_count_near(job, data, seed), architecture=architecture)
+    best = _count_at_points(job, seed)
     return replace(best, architecture=architecture)
 
 
-def _best(job: _Job, seed: int) -> LawCount:
+def _count_at_points(job: _Job, seed: int) -> LawCount:
     """The count at a random point, and at more if it is not proved: an unlucky point can only miss directions.
 
     Where patterns were chosen, gradients that span as much at the point as at the one of that choice are luck enough.
     """
-    given, job = job.region, job.with_spanning(seed)
+    region, job = job.region, job.with_spanning(seed)
     best = job.run(seed)
-    lucky = best.parameters if job.region is None or job.region is given else len(job.region.patterns)
+    lucky = best.parameters if job.region is None or job.region is region else len(job.region.patterns)
     for other in range(seed + 1, seed + EXTRA_SEEDS):
         if best.status == "proved" or (best.states == best.parameters and best.dimensions[0] >= lucky):
             break
         again = job.run(other)
         best = max(best, again, key=lambda count: (count.status != "undecided", count.dimensions[-1]))
-    return job.tested(best, seed) if best.status == "numerical" else best
+    return job.test_modulo_primes(best, seed) if best.status == "numerical" else best
 
 
-def _in_region(job: _Job, data: ArrayLike | None, seed: int) -> LawCount:
+def _count_near(job: _Job, data: ArrayLike | None, seed: int) -> LawCount:
     """The count near weights.
 
     On a boundary between patterns a law has to hold in all regions that meet there: the fewest laws of several of them
@@ -206,12 +206,12 @@ def _in_region(job: _Job, data: ArrayLike | None, seed: int) -> LawCount:
     for side in range(seed, seed + SIDES):
         region = near(job.dag, side) if data is None else at_data(job.dag, data, job.prime, side)
         if region.nudged and data is None and not counts and (away := clear(job.dag, seed)) is not None:
-            count = _best(replace(job, region=away), seed)
+            count = _count_at_points(replace(job, region=away), seed)
             if count.proved:
                 return count
         if region.nudged:
             region = any_side(job.dag, region, data, job.prime)
-        counts.append(_best(replace(job, dag=job.dag.with_theta(region.theta), region=region), seed))
+        counts.append(_count_at_points(replace(job, dag=job.dag.with_theta(region.theta), region=region), seed))
         if not region.nudged or counts[-1].proved:
             break
     return min(counts, key=lambda count: count.laws)
@@ -270,7 +270,7 @@ class _Job:
         rows = [bound_directions(self.dag, exact, part, point, speed, self.prime) for part in parts]
         return parts, rank(np.concatenate([known.gradients_modulo(point, self.prime), *rows]), self.prime)
 
-    def tested(self, count: LawCount, seed: int) -> LawCount:
+    def test_modulo_primes(self, count: LawCount, seed: int) -> LawCount:
         """A count that is not proved, again modulo random primes: with the probability that all of them failed.
 
         Where not all patterns are known, or neurons lie on a boundary, no probability says that nothing was missed.
@@ -284,14 +284,14 @@ class _Job:
         for number in range(runs):
             prime = random_prime(seed, number)
             again = replace(self, prime=prime, region=None if region is None else region.modulo(prime, self.dag))
-            found = again.run(seed + EXTRA_SEEDS + number)
-            if found.status == "undecided":
+            rerun = again.run(seed + EXTRA_SEEDS + number)
+            if rerun.status == "undecided":
                 continue
-            if found.dimensions[-1] > count.dimensions[-1]:
-                count, error = found, 1.0
+            if rerun.dimensions[-1] > count.dimensions[-1]:
+                count, error = rerun, 1.0
             if count.proved:
                 return count
-            error *= miss(self.dag, len(found.dimensions), self.flow, None if region is None else region.numbers)
+            error *= miss(self.dag, len(rerun.dimensions), self.flow, None if region is None else region.numbers)
             if error <= ENOUGH:
                 break
         return replace(count, error=error) if error < 1 else count
@@ -344,8 +344,8 @@ class _Job:
             laws = LawFamily((*laws, *still), laws.parameters)
         match self.flow:
             case HeavyBall():
-                kept = laws_of_momentum(laws, self.flow)
-                return kept, independent_of_momentum(kept, self.flow, point, self.prime)
+                momentum_laws = laws_of_momentum(laws, self.flow)
+                return momentum_laws, independent_of_momentum(momentum_laws, self.flow, point, self.prime)
             case Metric():
                 laws = under_metric(laws, self.flow)
             case GradientFlow(decay) if decay:
@@ -370,14 +370,14 @@ def as_graph(module: Any, input_shape: tuple[int, ...] | None, mode: str = "trai
     if not all(parameter.requires_grad for parameter in module.parameters()):
         return None
     try:
-        found = from_module(module, input_shape)
+        graph = from_module(module, input_shape)
     except (Unsupported, InvalidNetwork):  # of the second kind are pools that leave out a row
         return None
-    if found.reading is not None and (found.reading.entangled or found.reading.tail):
+    if graph.reading is not None and (graph.reading.entangled or graph.reading.tail):
         return None  # a convolution is a graph too, but one whose weights move together
-    if found.parameters != sum(parameter.numel() for parameter in module.parameters()):
+    if graph.parameters != sum(parameter.numel() for parameter in module.parameters()):
         return None
-    return found if probe(module, input_shape, mode=mode).gradient else None
+    return graph if probe(module, input_shape, mode=mode).gradient else None
 
 
 def _one_mode(module: Any, input_shape: tuple[int, ...] | None) -> bool:

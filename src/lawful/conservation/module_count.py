@@ -18,7 +18,7 @@ from lawful.conservation.known.law import Law, LawFamily
 from lawful.conservation.known.module_laws import conserved_laws, read_symmetries, square_laws, structural_laws
 from lawful.conservation.law_count import LawCount
 from lawful.conservation.programs.module_function import Probe, probe
-from lawful.conservation.prove_module_count import Settling
+from lawful.conservation.prove_module_count import ProofSearch
 from lawful.errors import LawfulError
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.outward import at_least
@@ -64,10 +64,10 @@ def count_module(
     if case.size > ELIMINATED and flow == GradientFlow() and data is None:
         return _at_least(case, level, loss)
     refuse_if_too_large(case.size)
-    settling = Settling(case, seconds) if data is not None and flow == GradientFlow() else None
+    search = ProofSearch(case, seconds) if data is not None and flow == GradientFlow() else None
     near = list(range(seed, seed + SEEDS))
     spread, most = (1.0, MOST_SEEDS) if level == "phi" else (NEXT_TO, SEEDS)
-    spread = settling.spread(near) if settling is not None else spread
+    spread = search.spread(near) if search is not None else spread
     seeds, structural = near, _structural(case, flow)
     runs: list[BracketRun] = []
     for number in near if level == "phi" else ():
@@ -78,8 +78,8 @@ def count_module(
     while len(_largest(runs)) < SEEDS and len(runs) < most:
         run = _run(case, flow, seeds[len(runs)], spread, structural)
         if run.dimensions[-1] > case.size - len(run.laws) and flow == GradientFlow():
-            settling = settling or Settling(case, seconds)
-            run = _within(run, case.size, settling)
+            search = search or ProofSearch(case, seconds)
+            run = _within(run, case.size, search)
         runs.append(run)
     best = _largest(runs)
     reached = {number: run.dimensions[-1] for number, run in zip(seeds, runs, strict=False)}
@@ -88,7 +88,7 @@ def count_module(
     reason = next((run.doubt for run in runs if run.doubt), "")
     if not reason and len(best) < SEEDS:
         reason = f"seeds disagree: {', '.join(str(run.dimensions) for run in runs)}"
-        reason = settling.why if settling is not None and settling.on_boundary else reason
+        reason = search.why if search is not None and search.on_boundary else reason
     if not reason and gap < GAP:
         reason = f"the smallest gap between singular values is {at_least(gap, 2)}, less than {GAP:g}"
     states = _states(case.size, flow)
@@ -104,13 +104,13 @@ def count_module(
     )  # fmt: skip
     if flow != GradientFlow():
         return count
-    settling = settling or Settling(case, seconds)
-    count = settling.settled(count, seeds, spread)
-    missing = settling.program is not None and len(count.known) < count.laws
-    return _further(case, count, settling, seeds) if level == "phi" and case.piecewise and missing else count
+    search = search or ProofSearch(case, seconds)
+    count = search.with_proof(count, seeds, spread)
+    missing = search.program is not None and len(count.known) < count.laws
+    return _further(case, count, search, seeds) if level == "phi" and case.piecewise and missing else count
 
 
-def _further(case: Probe, count: LawCount, settling: Settling, seen: list[int]) -> LawCount:
+def _further(case: Probe, count: LawCount, search: ProofSearch, seen: list[int]) -> LawCount:
     """The count where the fields and their brackets span most, if more points show more than those seen.
 
     Near most weights of a module with kinks few of its pieces may occur, and there more is conserved.
@@ -119,8 +119,8 @@ def _further(case: Probe, count: LawCount, settling: Settling, seen: list[int]) 
     for seed in range(max(seen) + 1, max(seen) + 1 + looks):
         run = _run(case, GradientFlow(), seed, 1.0, count.known.laws)
         if run.dimensions[-1] > count.dimensions[-1] and run.gap >= GAP:
-            found = replace(count, dimensions=run.dimensions, gap=run.gap, status="numerical", reason="")
-            count = settling.settled(found, [seed], 1.0)
+            wider = replace(count, dimensions=run.dimensions, gap=run.gap, status="numerical", reason="")
+            count = search.with_proof(wider, [seed], 1.0)
             if len(count.known) == count.laws:
                 break
     return count
@@ -128,9 +128,9 @@ def _further(case: Probe, count: LawCount, settling: Settling, seen: list[int]) 
 
 def _at_least(case: Probe, level: str, loss: str) -> LawCount:
     """The laws of a module too large for elimination: those that its graph gives away."""
-    found = read_symmetries(case, check=None)
+    symmetric = read_symmetries(case, check=None)
     kinds: dict[str, int] = {}
-    for space in found.spaces:
+    for space in symmetric.spaces:
         if (
             space.laws is not None
             and space.count
@@ -139,12 +139,14 @@ def _at_least(case: Probe, level: str, loss: str) -> LawCount:
         ):
             kinds[space.group] = kinds.get(space.group, 0) + space.count
     words = [f"{laws:,} laws of hidden spaces on which {group} acts" for group, laws in kinds.items()]
-    words += [f"every entry of {name}, which the function never reads: {size:,}" for name, size in found.laws.unused]
-    pinned = ", ".join(part.operation for part in found.pinned)
+    words += [
+        f"every entry of {name}, which the function never reads: {size:,}" for name, size in symmetric.laws.unused
+    ]
+    pinned = ", ".join(part.operation for part in symmetric.pinned)
     reason = f"{case.size:,} parameters are too many to look for more than the graph gives away"
     reason += f"; not understood and taken to have none: {pinned}" if pinned else ""
     reason += f"; training does not follow the gradient of the function: {case.unlike}" if case.unlike else ""
-    laws = sum(kinds.values()) + sum(size for _, size in found.laws.unused)
+    laws = sum(kinds.values()) + sum(size for _, size in symmetric.laws.unused)
     return LawCount(
         case.size, case.size, (case.size - laws,), LawFamily((), case.size), laws, "at least", level, GradientFlow(),
         loss, arithmetic="graph", reason=reason, words=tuple(words), mode=case.mode if case.has_modes else None,
@@ -177,14 +179,14 @@ def _spans_all(run: BracketRun, structural: tuple[Law, ...], states: int) -> boo
     return not run.doubt and not accidental and run.gap >= GAP and run.dimensions[-1] + len(run.laws) == states
 
 
-def _within(run: BracketRun, size: int, settling: Settling) -> BracketRun:
+def _within(run: BracketRun, size: int, search: ProofSearch) -> BracketRun:
     """A run with more directions than its laws leave: if these are identities, the last directions are rounding."""
     most = size - len(run.laws)
-    if settling.program is not None and not settling.hold(run.laws):
+    if search.program is not None and not search.are_identities(run.laws):
         return run
     doubt = f"{run.dimensions[-1]} directions beside {len(run.laws)} laws, of {size}: rounding can tell neither"
     less = tuple(min(dimension, most) for dimension in run.dimensions)
-    return run._replace(dimensions=less, doubt="" if settling.program is not None else doubt)
+    return run._replace(dimensions=less, doubt="" if search.program is not None else doubt)
 
 
 def _states(size: int, flow: Flow) -> int:
@@ -204,12 +206,12 @@ def _generic(case: Probe, flow: Flow, seed: int, spread: float) -> list[int]:
     """Seeds of random points, those first whose fields span most: where a channel is dead, more is conserved."""
     if not case.piecewise or case.size > CANDIDATES[-1][0]:
         return list(range(seed, seed + MOST_SEEDS))
-    found = []
+    ranked = []
     for number in range(seed, seed + next(points for size, points in CANDIDATES if case.size <= size)):
         state = _start(case, flow, number, spread)
         rows = brackets(case, flow, state, 0, len(state) + SPARE, number)
-        found.append((-rank_with_gap(rows).rank, number))
-    return [number for _, number in sorted(found)]
+        ranked.append((-rank_with_gap(rows).rank, number))
+    return [number for _, number in sorted(ranked)]
 
 
 def _structural(case: Probe, flow: Flow) -> tuple[Law, ...]:
@@ -228,7 +230,7 @@ def _run(
     """One random point: close the fields under brackets until the dimension stagnates or meets the known laws."""
     state = _start(case, flow, seed, spread)
     states = len(state)
-    found: Rank | None = None
+    span: Rank | None = None
     slopes = np.zeros((0, states))
     dimensions: list[int] = []
     gaps: list[float] = []
@@ -243,13 +245,13 @@ def _run(
             known = conserved_laws(case.unflatten(theta), rows, structural)
             words, laws, slopes = known.words, known.laws, known.basis
         doubt = _doubt(case, flow, state, level, seed, rows, slopes)
-        found = rank_with_gap(rows if found is None else np.concatenate([found.basis, rows]))
-        dimensions.append(found.rank)
-        gaps.append(found.gap)
+        span = rank_with_gap(rows if span is None else np.concatenate([span.basis, rows]))
+        dimensions.append(span.rank)
+        gaps.append(span.gap)
         if doubt:
             return BracketRun(tuple(dimensions), 0.0, words, laws, doubt)
-        nearly = nearly or found.rank > states - len(laws)
-        if found.rank == before or (found.rank >= states - len(laws) and not nearly):
+        nearly = nearly or span.rank > states - len(laws)
+        if span.rank == before or (span.rank >= states - len(laws) and not nearly):
             return BracketRun(tuple(dimensions), min(gaps), words, laws)
     return BracketRun(tuple(dimensions), 0.0, words, laws)
 

@@ -69,15 +69,15 @@ def _same_gradients(case: Probe, program: StraightLineProgram) -> bool:
     inputs = _inputs(case, program, COMPARED, rows, generator) / 2.0**SAMPLE_BITS
     weights = torch.randn((COMPARED, rows, *case.output_shape), generator=generator, dtype=torch.float64)
     fields = Sampled(program, theta.numpy(), inputs, weights.reshape(COMPARED, -1).numpy())
-    found = fields.brackets(np.arange(COMPARED)[:, None])
-    finite = np.asarray(np.isfinite(found).all(axis=1))
-    given, numbers = (torch.as_tensor(part) for part in np.split(inputs, [program.given], axis=1))
+    stepped = fields.brackets(np.arange(COMPARED)[:, None])
+    finite = np.asarray(np.isfinite(stepped).all(axis=1))
+    batches, numbers = (torch.as_tensor(part) for part in np.split(inputs, [program.given], axis=1))
     if case.vocabulary is not None:
-        given = given.reshape(COMPARED, -1, case.vocabulary).argmax(dim=-1)
+        batches = batches.reshape(COMPARED, -1, case.vocabulary).argmax(dim=-1)
     slope = torch.func.grad(case.value)
-    for number, batch in enumerate(given.reshape(COMPARED, rows, *case.input_shape)):
+    for number, batch in enumerate(batches.reshape(COMPARED, rows, *case.input_shape)):
         right = slope(theta, batch, weights[number], numbers[number]).numpy()
-        if finite[number] and not np.linalg.norm(found[number] - right) <= SAME * np.linalg.norm(right) + 1e-12:
+        if finite[number] and not np.linalg.norm(stepped[number] - right) <= SAME * np.linalg.norm(right) + 1e-12:
             return False
     return bool(finite.any())
 
@@ -100,7 +100,7 @@ def prove_rank(
     exact = is_polynomial(program)
     # A piece that few inputs see needs many fields, and most modules need no more than their size.
     for count in (case.size + SPARE, max(PIECES * case.size, MANY) + SPARE)[: 2 if case.piecewise else 1]:
-        picked, given, points, ends = _sample_fields(case, program, count, seed, seen)
+        picked, drawn, points, ends = _sample_fields(case, program, count, seed, seen)
         floats = at, points, ends / 2.0**SAMPLE_BITS
         if budget is not None and not exact and not _is_affordable(program, *floats, at_most, budget):
             return None
@@ -114,7 +114,7 @@ def prove_rank(
     words = [tuple(rename[field] for field in word) for word in words]
     ends, points = ends[used], points[used]
     proof = RankProof(
-        program, whole, bits, given[used], ends, SAMPLE_BITS, tuple(words), tuple(columns), dimensions, 0.0,
+        program, whole, bits, drawn[used], ends, SAMPLE_BITS, tuple(words), tuple(columns), dimensions, 0.0,
         PRECISIONS[0], case.classes, case.vocabulary or 0, exact=True, data=None if seen is None else seen.inputs,
         samples=() if seen is None else tuple(int(picked[field]) for field in used),
     )  # fmt: skip
@@ -122,12 +122,12 @@ def prove_rank(
     if not words or (exact and independent_modulo(program, *floats, words, columns)):
         return proof
     for precision in PRECISIONS:
-        found = enclose_brackets(program, *floats, words, precision, budget)
+        enclosed = enclose_brackets(program, *floats, words, precision, budget)
         if budget is not None and budget.refused:  # more bits take longer
             return None
-        if found is None:
+        if enclosed is None:
             continue
-        bound = inverse_bound(found[:, columns], precision)
+        bound = inverse_bound(enclosed[:, columns], precision)
         if bound is not None and bound < 1:
             return replace(proof, bound=bound, precision=precision, exact=False)
     return None
@@ -140,14 +140,14 @@ def _sample_fields(
     generator = torch.Generator().manual_seed(seed)
     rows = len(program_batch(case))
     if seen is None:
-        picked, given = np.arange(count), _inputs(case, program, count, rows, generator)
-        points = given / 2.0**SAMPLE_BITS
+        picked, drawn = np.arange(count), _inputs(case, program, count, rows, generator)
+        points = drawn / 2.0**SAMPLE_BITS
     else:
         picked = np.arange(max(count, 2 * len(seen.inputs))) % len(seen.inputs)
-        given, points = np.zeros((len(picked), 0), dtype=np.intp), seen.inputs[picked]
+        drawn, points = np.zeros((len(picked), 0), dtype=np.intp), seen.inputs[picked]
     weights = torch.randn((len(picked), rows, *case.output_shape), generator=generator, dtype=torch.float64)
     ends = _whole(weights.reshape(len(picked), -1).numpy(), SAMPLE_BITS)
-    return picked, given, points, _summing_to_zero(ends, case.classes) if case.classes else ends
+    return picked, drawn, points, _summing_to_zero(ends, case.classes) if case.classes else ends
 
 
 def _is_affordable(
@@ -218,7 +218,7 @@ def _choose(
     rng = np.random.default_rng(seed)
     basis = np.zeros((size, 0))
     words: list[tuple[int, ...]] = []
-    kept: list[Floats] = []
+    spanning: list[Floats] = []
     dimensions: list[int] = []
     for level in range(DEEPEST + 1):
         fresh = (
@@ -238,10 +238,12 @@ def _choose(
         part = turned[:, :new] - basis @ (basis.T @ turned[:, :new])
         basis = np.concatenate([basis, np.linalg.qr(part)[0] if new else part], axis=1)
         words += [tuple(int(field) for field in fresh[row]) for row in order[:new]]
-        kept += [units[row] for row in order[:new]]
+        spanning += [units[row] for row in order[:new]]
         dimensions.append(len(words))
         if len(words) == at_most:
-            columns = scipy.linalg.qr(np.array(kept), mode="economic", pivoting=True)[2][:at_most] if kept else []
+            columns = (
+                scipy.linalg.qr(np.array(spanning), mode="economic", pivoting=True)[2][:at_most] if spanning else []
+            )
             return words, [int(column) for column in columns], tuple(dimensions)
         if level and not new:
             return None

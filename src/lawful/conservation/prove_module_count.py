@@ -27,7 +27,7 @@ SPREADS = (0.05, 0.01, 1e-3, 1e-4)  # how far points next to the weights may be,
 BOUNDARY = "at a sample the weights lie on a boundary between pieces of the module, or too near to one to tell"
 
 
-class Settling:
+class ProofSearch:
     """A module as a program, and what a data set sees of it; `why` says what is in the way of a proof."""
 
     def __init__(self, case: Probe, seconds: float = math.inf) -> None:
@@ -59,51 +59,53 @@ class Settling:
     def _same_sides(self, theta: Floats) -> bool:
         if self.program is None or self.seen is None or not self.seen.gates:
             return True
-        found = sides(self.program, theta, self.seen.inputs)
-        return found is not None and all((found[step] == gates).all() for step, gates in self.seen.gates.items())
+        now = sides(self.program, theta, self.seen.inputs)
+        return now is not None and all((now[step] == gates).all() for step, gates in self.seen.gates.items())
 
-    def settled(self, count: LawCount, seeds: list[int], spread: float) -> LawCount:
+    def with_proof(self, count: LawCount, seeds: list[int], spread: float) -> LawCount:
         """The same count with a proof, if as many laws are identities and one is found; else with the reason."""
         if self.why or self.program is None:
-            return _doubtful(count, self.why)
-        kept = self.explicit(self.program, count)
-        if kept != count.known.laws:
-            words = tuple(ModuleWording(count.places).grouped(kept))
-            count = replace(count, known=LawFamily(kept, count.parameters), independent=len(kept), words=words)
-        if len(kept) < count.laws:
-            return self._tested(self.program, count, seeds, spread)
-        found = self._proof(self.program, count, seeds, spread)
-        if found is None and self.budget.refused:
-            return _doubtful(
+            return _with_reason(count, self.why)
+        explicit = self.explicit(self.program, count)
+        if explicit != count.known.laws:
+            words = tuple(ModuleWording(count.places).grouped(explicit))
+            count = replace(count, known=LawFamily(explicit, count.parameters), independent=len(explicit), words=words)
+        if len(explicit) < count.laws:
+            return self._test_modulo_primes(self.program, count, seeds, spread)
+        proved = self._proof(self.program, count, seeds, spread)
+        if proved is None and self.budget.refused:
+            return _with_reason(
                 count,
                 f"a proof in ball arithmetic would take about {self.budget.refused:.0f} s of a processor, more than "
                 f"the {self.budget.seconds:g} s that it is granted (--seconds)",
             )
-        if found is None:
-            return _doubtful(count, "balls of up to 512 bits do not prove the rank")
-        proof, claim = found
+        if proved is None:
+            return _with_reason(count, "balls of up to 512 bits do not prove the rank")
+        proof, claim = proved
         arithmetic = "exact" if proof.exact else "balls"
         return replace(
             count, status="proved", arithmetic=arithmetic, reason="", proof=proof, dimensions=proof.dimensions,
             claim=claim,
         )  # fmt: skip
 
-    def _tested(self, program: StraightLineProgram, count: LawCount, seeds: list[int], spread: float) -> LawCount:
+    def _test_modulo_primes(
+        self, program: StraightLineProgram, count: LawCount, seeds: list[int], spread: float
+    ) -> LawCount:
         """A count of more laws than are known: modulo random primes too, if the module is a polynomial."""
         case, known = self.case, len(count.known)
         why = f"{count.laws - known} of the laws have no explicit form here" + self.rough
         plain = case.data is None and case.vocabulary is None and not case.random and not count.reason
-        found = directions(program, case.size - known, case.classes, seeds[0]) if plain else None
-        if found is None:
-            return _doubtful(count, why)
-        dimensions, error = found
+        closed = directions(program, case.size - known, case.classes, seeds[0]) if plain else None
+        if closed is None:
+            return _with_reason(count, why)
+        dimensions, error = closed
         if dimensions[-1] > count.dimensions[-1]:
-            return self.settled(replace(count, dimensions=dimensions), seeds, spread)
+            return self.with_proof(replace(count, dimensions=dimensions), seeds, spread)
         if dimensions[-1] < count.dimensions[-1]:
             return replace(count, status="undecided", reason="residues and float64 disagree")
-        return replace(_doubtful(count, why), error=error, arithmetic="exact", gap=None, dimensions=dimensions)
+        return replace(_with_reason(count, why), error=error, arithmetic="exact", gap=None, dimensions=dimensions)
 
-    def hold(self, laws: Sequence[Law]) -> bool:
+    def are_identities(self, laws: Sequence[Law]) -> bool:
         """Whether laws are identities."""
         return self.program is not None and len(self._identical(self.program, laws)) == len(laws)
 
@@ -114,16 +116,16 @@ class Settling:
     def explicit(self, program: StraightLineProgram, count: LawCount) -> tuple[Law, ...]:
         """Independent laws that hold identically: those that were proposed, sums that no sample moves, polynomials."""
         case, seen = self.case, self.seen
-        kept = self._identical(program, count.known)
-        if rough := len(count.known) - len(kept):
+        laws = self._identical(program, count.known)
+        if rough := len(count.known) - len(laws):
             self.rough = f"; {rough} hold to rounding, but not as identities of the module's steps"
-        if seen is not None and len(kept) < count.laws:
-            kept = independent_laws([*still_laws(program, seen), *kept], case.size)
-        if len(kept) < count.laws:
+        if seen is not None and len(laws) < count.laws:
+            laws = independent_laws([*still_laws(program, seen), *laws], case.size)
+        if len(laws) < count.laws:
             more = self._polynomials(program)
-            more = independent_laws([*kept, *more], case.size) if seen is not None and more else more
-            kept = more if len(more) == count.laws else kept
-        return kept
+            more = independent_laws([*laws, *more], case.size) if seen is not None and more else more
+            laws = more if len(more) == count.laws else laws
+        return laws
 
     def _polynomials(self, program: StraightLineProgram) -> tuple[Law, ...]:
         """Independent polynomial laws of degree 2 (1 for large modules)."""
@@ -141,8 +143,8 @@ class Settling:
         """At the weights themselves, if it is asked what holds near them, or else at random points."""
         case, wanted = self.case, count.parameters - len(count.known)
         if count.level != "phi":
-            own = case.own_theta().numpy()
-            if _independent(count.known, own) and (proof := self._prove_rank(program, wanted, own, 0)):
+            weights = case.own_theta().numpy()
+            if _look_independent(count.known, weights) and (proof := self._prove_rank(program, wanted, weights, 0)):
                 return proof, "near"
         for seed in seeds[:ATTEMPTS]:
             if self.budget.refused:
@@ -157,12 +159,12 @@ class Settling:
         return prove_rank(self.case, program, wanted, theta, seed, self.seen, self.budget)
 
 
-def _independent(laws: LawFamily, theta: Floats) -> bool:
+def _look_independent(laws: LawFamily, theta: Floats) -> bool:
     """Whether the gradients of laws look independent at a point."""
     slopes = laws.gradients(theta)
     sizes = np.linalg.norm(slopes, axis=1, keepdims=True)
     return not len(laws) or bool(sizes.all() and np.linalg.matrix_rank(slopes / sizes, tol=1e-9) == len(laws))
 
 
-def _doubtful(count: LawCount, why: str) -> LawCount:
+def _with_reason(count: LawCount, why: str) -> LawCount:
     return count if count.reason else replace(count, reason=why)

@@ -70,16 +70,16 @@ class Reduction:
     start: Floats
 
     def __post_init__(self) -> None:
-        found = involutivity(self.phi, self.start)
-        if not found.involutive:
+        span = involutivity(self.phi, self.start)
+        if not span.involutive:
             raise Unsupported(
-                f"the fields span {found.dimension} directions, with brackets {found.with_brackets}: "
+                f"the fields span {span.dimension} directions, with brackets {span.with_brackets}: "
                 "no Riemannian flow in z alone describes them"
             )
         laws = jacrev(self.laws)(self._tensor(self.start)).numpy()
         independent = rank_with_gap(np.atleast_2d(laws)).rank
-        if independent != len(self.start) - found.dimension:
-            needed = len(self.start) - found.dimension
+        if independent != len(self.start) - span.dimension:
+            needed = len(self.start) - span.dimension
             raise LawfulError(f"a reduction needs {needed} independent laws, not {independent}")
 
     @staticmethod
@@ -139,11 +139,11 @@ def polar_metric(z: ArrayLike, delta: float) -> Floats:
     vector = np.asarray(z, dtype=np.float64)
     radius, direction = vector[0], vector[1:]
     root = np.sqrt(radius**2 + delta**2)
-    found = np.zeros((len(vector),) * 2)
-    found[0, 0] = 2 * root
+    metric = np.zeros((len(vector),) * 2)
+    metric[0, 0] = 2 * root
     projector = np.eye(len(direction)) - np.outer(direction, direction) / (direction @ direction)
-    found[1:, 1:] = projector / (root - delta)
-    return found
+    metric[1:, 1:] = projector / (root - delta)
+    return metric
 
 
 def follow(
@@ -265,8 +265,8 @@ class NetworkReduction:
     @property
     def eigenvalues(self) -> Floats:
         """Those of M that are not zero, largest first."""
-        found = np.zeros(0) if self.metric is None else np.linalg.eigvalsh(self.metric)[::-1][: self.rank]
-        return np.asarray(found, dtype=np.float64)
+        values = np.zeros(0) if self.metric is None else np.linalg.eigvalsh(self.metric)[::-1][: self.rank]
+        return np.asarray(values, dtype=np.float64)
 
     @property
     def error(self) -> float | None:
@@ -325,18 +325,20 @@ def _closed_form(phi: Factorisation, dag: Dag) -> Floats | None:
     """M from z and the balances, neuron by neuron, if no path visits two hidden neurons and all of them are kinked."""
     if int(dag.levels.max()) > 2 or (dag.slopes[dag.hidden] == 1.0).any():
         return None
-    found = np.zeros((phi.coordinates,) * 2)
+    metric = np.zeros((phi.coordinates,) * 2)
     z = phi.image(dag.theta)
     for node in dag.hidden.tolist():
         into, out = np.flatnonzero(dag.heads == node), np.flatnonzero(dag.tails == node)
         delta = float((dag.theta[into] ** 2).sum() - (dag.theta[out] ** 2).sum()) / 2
-        own = [phi.places[tail, node, head] for tail in dag.tails[into].tolist() for head in dag.heads[out].tolist()]
-        if not z[own].any():
+        entries = [
+            phi.places[tail, node, head] for tail in dag.tails[into].tolist() for head in dag.heads[out].tolist()
+        ]
+        if not z[entries].any():
             return None  # z does not tell u and v apart from 0
-        found[np.ix_(own, own)] = neuron_metric(z[own].reshape(len(into), len(out)), delta)
+        metric[np.ix_(entries, entries)] = neuron_metric(z[entries].reshape(len(into), len(out)), delta)
     direct = [place for key, place in phi.places.items() if len(key) == 2]
-    found[direct, direct] = 1.0  # a weight that leads straight to an output moves by itself
-    return found
+    metric[direct, direct] = 1.0  # a weight that leads straight to an output moves by itself
+    return metric
 
 
 SPARE = 8
@@ -382,8 +384,8 @@ def reduce_module(
     inputs = case.draw(seed, samples)[0][:, 0]
 
     def image(weights: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = call_with(case.module, case.unflatten(weights), (inputs,))
-        return found.reshape(-1)
+        values: torch.Tensor = call_with(case.module, case.unflatten(weights), (inputs,))
+        return values.reshape(-1)
 
     slopes = jacrev(image)(theta).detach().numpy()
     metric = slopes @ slopes.T

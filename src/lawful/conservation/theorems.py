@@ -16,7 +16,7 @@ ELIMINATED = 5000  # parameters up to which the count is computed, and has a cer
 EXPLICIT = 200_000  # parameters up to which the laws are also written down
 
 
-def by_theorem(source: Architecture | Mlp | Dag, loss: str, flow: Flow) -> LawCount | None:
+def count_by_theorem(source: Architecture | Mlp | Dag, loss: str, flow: Flow) -> LawCount | None:
     """The count of a network too large for elimination, or None if it is not too large or nothing can be said.
 
     One hidden layer, fully connected: ReLU has one law per hidden neuron and no other function of φ is conserved (P1
@@ -25,7 +25,7 @@ def by_theorem(source: Architecture | Mlp | Dag, loss: str, flow: Flow) -> LawCo
     have *at least* one law for every hidden neuron: `Σ a_v ∇c_v = 0` forces a_u = a_v along every edge, and a_v = 0
     beside inputs and outputs.
 
-    >>> found = by_theorem(Architecture.parse("784-2000-10 relu bias"), "full", GradientFlow())
+    >>> found = count_by_theorem(Architecture.parse("784-2000-10 relu bias"), "full", GradientFlow())
     >>> found.laws, found.status, found.theorem
     (2000, 'proved', 'P1 Example 3.6')
     """
@@ -41,12 +41,12 @@ def by_theorem(source: Architecture | Mlp | Dag, loss: str, flow: Flow) -> LawCo
     )
     hidden = sum(widths[1:-1])
     if len(widths) == 3 and 1.0 not in slopes:
-        return _count_by_theorem(source, hidden, "proved", "P1 Example 3.6", "phi")
+        return _theorem_count(source, hidden, "proved", "P1 Example 3.6", "phi")
     if len(widths) == 3 and slopes == {1.0} and not biased:
-        return _count_by_theorem(source, balanced_laws(widths), "proved", "P1 Corollary 4.4", "near")
+        return _theorem_count(source, balanced_laws(widths), "proved", "P1 Corollary 4.4", "near")
     if fits(source.parameters):
         return None
-    return _count_by_theorem(source, hidden, "at least", "P1 Proposition 4.1", "near" if slopes == {1.0} else "phi")
+    return _theorem_count(source, hidden, "at least", "P1 Proposition 4.1", "near" if slopes == {1.0} else "phi")
 
 
 def _widths(source: Architecture | Mlp | Dag) -> tuple[int, ...] | None:
@@ -55,7 +55,7 @@ def _widths(source: Architecture | Mlp | Dag) -> tuple[int, ...] | None:
     return source.widths if isinstance(source, Mlp) else None
 
 
-def _count_by_theorem(source: Architecture | Mlp | Dag, laws: int, status: str, theorem: str, claim: str) -> LawCount:
+def _theorem_count(source: Architecture | Mlp | Dag, laws: int, status: str, theorem: str, claim: str) -> LawCount:
     dag = source.to_dag() if source.parameters <= EXPLICIT else None
     known = known_laws(dag) if dag is not None and status == "proved" else LawFamily((), source.parameters)
     size = source.parameters

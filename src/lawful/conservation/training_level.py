@@ -77,15 +77,15 @@ def training_laws(
     starts = [initialise(dag, "torch", seed + number) for number in range(looked_at)]
     if dag.weights is not None:
         starts[0] = dag  # the weights that were given
-    found = []
+    counts = []
     for number, start in enumerate(starts):
-        found.append(_near(count, start, seed))
+        counts.append(_near(count, start, seed))
         if progress is not None:
             progress("near random weights", number + 1, looked_at)
-    near = dict(Counter(one.laws for one in found))
-    tried = len(found)
+    near = dict(Counter(one.laws for one in counts))
+    tried = len(counts)
     always = _two_patterns(count)
-    best, place = min(zip(found, starts, strict=True), key=lambda pair: pair[0].laws)
+    best, place = min(zip(counts, starts, strict=True), key=lambda pair: pair[0].laws)
     least = least_laws(count)
     hopeless = not count.proved or (least or 0) > count.laws or (always is not None and always[0] > count.laws)
     while not hopeless and best.laws > count.laws and tried < looked_at + limits[2]:

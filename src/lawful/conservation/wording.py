@@ -150,10 +150,10 @@ class Wording:
 
     def latex(self, law: Law) -> str:
         """The law in LaTeX."""
-        found = self.law(law)
+        text = self.law(law)
         for pattern, replacement in _LATEX:
-            found = re.sub(pattern, replacement, found)
-        return found
+            text = re.sub(pattern, replacement, text)
+        return text
 
     # Many laws at once
 

@@ -53,15 +53,15 @@ def miss(dag: Dag, levels: int, flow: object, constants: Floats | None) -> float
     size = dag.parameters * (2 if isinstance(flow, HeavyBall) else 1) + (isinstance(flow, HeavyBall) or decay > 0)
     length = int(dag.levels.max())
     degree = 2 * length + 3  # of an entry of a field: weights, gates, input, output weight, drift
-    given = [] if constants is None else [constants]
-    given.append(dag.slopes)
+    numbers = [] if constants is None else [constants]
+    numbers.append(dag.slopes)
     if decay:
-        given.append(np.array([decay]))
+        numbers.append(np.array([decay]))
     if isinstance(flow, HeavyBall):
-        given.append(np.array([flow.constant_friction]))
+        numbers.append(np.array([flow.constant_friction]))
     if isinstance(flow, Metric):
-        given += [np.asarray(flow.diagonal)] if flow.diagonal is not None else [block for _, block in flow.blocks]
-    bits = max((_bits(values) for values in given), default=0.0)
+        numbers += [np.asarray(flow.diagonal)] if flow.diagonal is not None else [block for _, block in flow.blocks]
+    bits = max((_bits(values) for values in numbers), default=0.0)
     field = _log_paths(dag) + (length + 2) * bits + log2(4 * size)  # log2 of the sum of |coefficients| of an entry
     return miss_probability(size, levels, field, degree)
 
@@ -109,14 +109,14 @@ def directions(
     best: tuple[int, ...] = (0,)
     error = 1.0
     for number in range(MOST_RUNS):
-        found = _close_brackets(program, at_most, classes, random_prime(seed, number), seed + number)
-        if found is None:
+        dimensions = _close_brackets(program, at_most, classes, random_prime(seed, number), seed + number)
+        if dimensions is None:
             return None
-        if found[-1] > best[-1]:
-            best, error = found, 1.0
+        if dimensions[-1] > best[-1]:
+            best, error = dimensions, 1.0
         if best[-1] >= at_most:
             return best, 0.0
-        error *= miss_probability(program.parameters, len(found), *size)
+        error *= miss_probability(program.parameters, len(dimensions), *size)
         if error <= ENOUGH:
             break
     return (best, error) if error < 1 else None
@@ -154,27 +154,27 @@ def _size(program: StraightLineProgram) -> tuple[float, int] | None:
 
     None for programs with choices and functions.
     """
-    found: list[tuple[float, int, int]] = []  # log2 of the sum of sizes, binary places, degree
+    sizes_of: list[tuple[float, int, int]] = []  # log2 of the sum of sizes, binary places, degree
     for step in program.steps:
-        given = [found[source] for source in step.sources]
+        terms_of = [sizes_of[source] for source in step.sources]
         if step.kind in ("parameters", "input"):
-            found.append((0.0, 0, 1))
+            sizes_of.append((0.0, 0, 1))
             continue
         if step.values is not None:
             pairs = [float(value).as_integer_ratio() for value in np.unique(step.values)]
             places = max((bottom.bit_length() - 1 for _, bottom in pairs), default=0)
             sizes = [abs(top).bit_length() - bottom.bit_length() + 1 for top, bottom in pairs if top]
-            found.append((float(max(sizes, default=0)), places, 0))
+            sizes_of.append((float(max(sizes, default=0)), places, 0))
             continue
         kind = STEPS[step.kind]
         terms = log2(kind.count(step))
         if kind.degree == 1:
-            most = tuple(max(part[place] for part in given) for place in range(3))
-            found.append((max(most[0], 0.0) + terms, int(most[1]), int(most[2])))
+            most = tuple(max(part[place] for part in terms_of) for place in range(3))
+            sizes_of.append((max(most[0], 0.0) + terms, int(most[1]), int(most[2])))
         elif kind.degree == 2:
-            (first, here, low), (second, there, high) = given
-            found.append((first + second + terms, here + there, low + high))
+            (first, here, low), (second, there, high) = terms_of
+            sizes_of.append((first + second + terms, here + there, low + high))
         else:
             return None
-    size, places, degree = found[-1]
+    size, places, degree = sizes_of[-1]
     return ceil(size) + places + log2(max(degree, 1) * program.outputs * 4 * program.parameters), degree + 1

@@ -49,8 +49,8 @@ def _svd(rows: Floats, *, vectors: bool) -> tuple[Floats, Floats]:
     """Singular values and right singular vectors; the slower of LAPACK's methods where the faster does not converge."""
     for driver in ("gesdd", "gesvd"):
         try:
-            found = scipy.linalg.svd(rows, full_matrices=False, compute_uv=vectors, lapack_driver=driver)
+            factors = scipy.linalg.svd(rows, full_matrices=False, compute_uv=vectors, lapack_driver=driver)
         except np.linalg.LinAlgError:
             continue
-        return (np.asarray(found[1]), np.asarray(found[2])) if vectors else (np.asarray(found), rows[:0])
+        return (np.asarray(factors[1]), np.asarray(factors[2])) if vectors else (np.asarray(factors), rows[:0])
     raise np.linalg.LinAlgError("the singular values do not converge")

@@ -74,15 +74,15 @@ def close(family: Family, at_most: int, progress: Watch | None = None, max_level
 def brackets(family: Family, point: Residues, level: int, count: int, progress: Watch | None = None) -> Residues:
     """Values at the point (a row each) of `count` random brackets `[X_k, [X_{k−1}, … [X_1, X_0]]]`, k = level."""
     wide = max(1, CHUNK // (family.size * 4**level))
-    found = np.empty((count, family.size), dtype=np.int64)
+    values = np.empty((count, family.size), dtype=np.int64)
     for start in range(0, count, wide):
         rows = np.arange(start, min(start + wide, count))
         samples = [family.draw((level, slot), rows) for slot in range(level + 1)]
         state = Dual.constant(np.repeat(point[:, None], len(rows), axis=1), family.prime)
-        found[rows] = _bracket(family, state, samples).real.T
+        values[rows] = _bracket(family, state, samples).real.T
         if progress is not None:
             progress(f"brackets of level {level}", len(rows) + start, count)
-    return found
+    return values
 
 
 def _bracket(family: Family, state: Dual, samples: list[Residues]) -> Dual:

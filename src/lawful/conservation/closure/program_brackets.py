@@ -98,10 +98,10 @@ class Sampled:
 
 def _moving(program: StraightLineProgram) -> list[bool]:
     """Which arrays depend on the parameters."""
-    found: list[bool] = []
+    moving: list[bool] = []
     for step in program.steps:
-        found.append(step.kind == "parameters" or any(found[source] for source in step.sources))
-    return found
+        moving.append(step.kind == "parameters" or any(moving[source] for source in step.sources))
+    return moving
 
 
 def free_fields(
@@ -196,7 +196,7 @@ def pieces(program: StraightLineProgram, theta: Floats, inputs: Floats) -> dict[
     """
     if sum(max(STEPS[step.kind].count(step), 2) if step.sources else 2 for step in program.steps) > MOST:
         return None
-    found: dict[int, Array] = {}
+    choices: dict[int, Array] = {}
     pairs: list[tuple[Floats, Floats]] = []
     for number, step in enumerate(program.steps):
         if step.kind == "parameters":
@@ -206,15 +206,15 @@ def pieces(program: StraightLineProgram, theta: Floats, inputs: Floats) -> dict[
         elif step.values is not None:
             pairs.append((step.values[None], np.abs(step.values)[None]))
         else:
-            given = [pairs[source] for source in step.sources]
+            operands = [pairs[source] for source in step.sources]
             if step.kind == "choose":
-                value, bulk = given[0]
-                idle = (given[1][1] == 0) & (given[2][1] == 0)
+                value, bulk = operands[0]
+                idle = (operands[1][1] == 0) & (operands[2][1] == 0)
                 if not (idle | (np.abs(value) > ROUNDING * bulk)).all():
                     return None
-                found[number] = np.broadcast_to(value > 0, (len(inputs), step.length)).astype(np.int64)
-            pairs.append(_pair(step, given))
-    return found
+                choices[number] = np.broadcast_to(value > 0, (len(inputs), step.length)).astype(np.int64)
+            pairs.append(_pair(step, operands))
+    return choices
 
 
 def _pair(step: ProgramStep, given: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:

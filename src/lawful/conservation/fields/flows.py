@@ -1,4 +1,4 @@
-"""Flows other than plain gradient flow, as families of fields: a metric on the weights, heavy-ball momentum, weight decay.
+"""Flows other than plain gradient flow, as families of fields: metrics, heavy-ball momentum, weight decay.
 
 P1's theory holds for any family of displacements (P1 Conclusion): only the fields change.
 """
@@ -79,9 +79,9 @@ class Drifting(Derived):
     @staticmethod
     def clock(state: Dual, drift: Residues) -> Residues:
         """How fast time runs along each field."""
-        found = np.zeros((len(state.parts), 1, len(drift)), dtype=np.int64)
-        found[0] = drift
-        return found
+        rates = np.zeros((len(state.parts), 1, len(drift)), dtype=np.int64)
+        rates[0] = drift
+        return rates
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,21 +116,21 @@ def laws_of_momentum(laws: LawFamily, flow: HeavyBall) -> LawFamily:
     (without friction: `⟨a, θ⟩ − t⟨a, v⟩`).
     """
     size, friction = laws.parameters, Fraction(flow.constant_friction)
-    found: list[Law] = []
+    kept_laws: list[Law] = []
     for law in laws:
         if law.kind == "pair":
             terms: dict[tuple[int, ...], Fraction] = {}
             for first, second in law.terms:
                 terms[first, size + second], terms[second, size + first] = Fraction(1), Fraction(-1)
-            found.append(Law("rotation", law.nodes, terms))
+            kept_laws.append(Law("rotation", law.nodes, terms))
         elif law.exponent is None and all(len(edges) == 1 for edges in law.terms):
             speed: dict[tuple[int, ...], Fraction] = {(size + e,): factor for (e,), factor in law.terms.items()}
             place: dict[tuple[int, ...], Fraction] = {
                 (e,): factor * (friction or 1) for (e,), factor in law.terms.items()
             }
-            found.append(Law("impulse", law.nodes, speed, (law,)))
-            found.append(Law("rest", law.nodes, place | (speed if friction else {}), (law,)))
-    return LawFamily(tuple(found), 2 * size)
+            kept_laws.append(Law("impulse", law.nodes, speed, (law,)))
+            kept_laws.append(Law("rest", law.nodes, place | (speed if friction else {}), (law,)))
+    return LawFamily(tuple(kept_laws), 2 * size)
 
 
 def independent_of_momentum(laws: LawFamily, flow: HeavyBall, point: Residues, prime: int) -> int:
@@ -191,12 +191,12 @@ def under_metric(laws: LawFamily, metric: Metric, prime: int = PRIME) -> LawFami
     quadratic = [law for law in laws if all(len(edges) == 2 for edges in law.terms)]  # a detour may not survive
     products = [_product(law, inverse) for law in quadratic]
     skews = [_skew(product) for product in products]
-    kept = [
+    invariant = [
         Law(law.kind, law.nodes, _terms(product))
         for law, product, skew in zip(quadratic, products, skews, strict=True)
         if not skew
     ]
-    return LawFamily((*kept, *linear, *_sums(quadratic, products, skews, prime)), laws.parameters)
+    return LawFamily((*invariant, *linear, *_sums(quadratic, products, skews, prime)), laws.parameters)
 
 
 def _sums(laws: list[Law], products: list[Matrix], skews: list[Matrix], prime: int) -> list[Law]:
@@ -206,7 +206,7 @@ def _sums(laws: list[Law], products: list[Matrix], skews: list[Matrix], prime: i
     if not broken:
         return []
     table = np.array([[_residue(skews[n].get(place, Fraction(0)), prime) for n in broken] for place in places])
-    found = []
+    combinations = []
     for weights in nullspace(table, prime):
         total: Matrix = {}
         parts: list[Law] = []
@@ -221,8 +221,8 @@ def _sums(laws: list[Law], products: list[Matrix], skews: list[Matrix], prime: i
                 total[place] = total.get(place, Fraction(0)) + factor * value
         else:
             if all(total.get(place[::-1], 0) == value for place, value in total.items()):
-                found.append(Law("combination", (), _terms(total), tuple(parts)))
-    return found
+                combinations.append(Law("combination", (), _terms(total), tuple(parts)))
+    return combinations
 
 
 def _skew(product: Matrix) -> Matrix:
@@ -256,11 +256,11 @@ def _product(law: Law, inverse: dict[int, dict[int, Fraction]]) -> Matrix:
 
 def _linear(law: Law, inverse: dict[int, dict[int, Fraction]]) -> dict[tuple[int, ...], Fraction]:
     """`M⁻¹ a` for a law `⟨a, θ⟩`."""
-    found: dict[tuple[int, ...], Fraction] = {}
+    row: dict[tuple[int, ...], Fraction] = {}
     for (edge,), factor in law.terms.items():
         for other, weight in inverse[edge].items():
-            found[other,] = found.get((other,), Fraction(0)) + weight * factor
-    return {edges: value for edges, value in found.items() if value}
+            row[other,] = row.get((other,), Fraction(0)) + weight * factor
+    return {edges: value for edges, value in row.items() if value}
 
 
 def _inverse_rows(metric: Metric, size: int) -> dict[int, dict[int, Fraction]]:

@@ -211,16 +211,16 @@ class Pieces(Derived):
         for start in range(0, self.mixed, together):
             some = parts[start : start + together]
             wide = Dual(np.tile(state.parts, (1, 1, len(some))), self.prime)
-            found = self.gradients.field(wide, np.concatenate(some, axis=1)).parts
-            total = total + found.reshape(*found.shape[:2], len(some), columns).sum(axis=2)
+            values = self.gradients.field(wide, np.concatenate(some, axis=1)).parts
+            total = total + values.reshape(*values.shape[:2], len(some), columns).sum(axis=2)
         return Dual(total % self.prime, self.prime)
 
 
 def _steps(ends: Indices, others: Indices, levels: Indices) -> tuple[_Step, ...]:
     order = np.lexsort((ends, levels[ends]))
-    found = []
+    steps = []
     for level in np.unique(levels[ends]):
         edges = order[levels[ends[order]] == level]
         nodes, starts = np.unique(ends[edges], return_index=True)
-        found.append(_Step(nodes, edges, others[edges], starts))
-    return tuple(found)
+        steps.append(_Step(nodes, edges, others[edges], starts))
+    return tuple(steps)

@@ -165,13 +165,13 @@ def contradiction(case: Probe, flow: Flow, state: torch.Tensor, level: int, seed
         for step in STEPS:
             parts = [_difference(first, state, ahead, step), _difference(second, state, value, step)]
             sizes = [
-                float((found.norm() + other.norm()) + 1e-5 * at.norm() * along.norm() / state.norm())
-                for found, other, at, along in zip(exact, parts, (value, ahead), (ahead, value), strict=True)
+                float((bracket.norm() + other.norm()) + 1e-5 * at.norm() * along.norm() / state.norm())
+                for bracket, other, at, along in zip(exact, parts, (value, ahead), (ahead, value), strict=True)
             ]
             off.append(
                 max(
-                    float((found - other).norm()) / size if size else 0.0
-                    for found, other, size in zip(exact, parts, sizes, strict=True)
+                    float((bracket - other).norm()) / size if size else 0.0
+                    for bracket, other, size in zip(exact, parts, sizes, strict=True)
                 )
             )
             if off[-1] < AGREEMENT:

@@ -56,10 +56,10 @@ def _batch_norm(
     shape = (1, -1, *(1,) * (values.ndim - 2))
     if training or running_mean is None or running_var is None:
         axes = (0, *range(2, values.ndim))
-        found = _standardise(values, axes, eps)
+        normal = _standardise(values, axes, eps)
     else:
-        found = (values - running_mean.view(shape)) * (running_var.view(shape) + eps).rsqrt()
-    return _affine(found, _broadcast_view(weight, shape), _broadcast_view(bias, shape))
+        normal = (values - running_mean.view(shape)) * (running_var.view(shape) + eps).rsqrt()
+    return _affine(normal, _broadcast_view(weight, shape), _broadcast_view(bias, shape))
 
 
 def _group_norm(
@@ -67,8 +67,8 @@ def _group_norm(
 ) -> Tensor:
     shape = (1, -1, *(1,) * (values.ndim - 2))
     grouped = values.reshape(values.shape[0], num_groups, -1)
-    found = _standardise(grouped, (2,), eps).reshape(values.shape)
-    return _affine(found, _broadcast_view(weight, shape), _broadcast_view(bias, shape))
+    normal = _standardise(grouped, (2,), eps).reshape(values.shape)
+    return _affine(normal, _broadcast_view(weight, shape), _broadcast_view(bias, shape))
 
 
 def _instance_norm(
@@ -84,8 +84,8 @@ def _instance_norm(
     if not use_input_stats:
         return _batch_norm(values, running_mean, running_var, weight, bias, eps=eps)
     shape = (1, -1, *(1,) * (values.ndim - 2))
-    found = _standardise(values, tuple(range(2, values.ndim)), eps)
-    return _affine(found, _broadcast_view(weight, shape), _broadcast_view(bias, shape))
+    normal = _standardise(values, tuple(range(2, values.ndim)), eps)
+    return _affine(normal, _broadcast_view(weight, shape), _broadcast_view(bias, shape))
 
 
 def _rms_norm(
@@ -129,8 +129,8 @@ class _Held(torch.autograd.Function):
 def _detach(values: Tensor) -> Tensor:
     if not values.is_floating_point():
         return values  # a condition or a place: no slope passes it anyway
-    held: Tensor = _Held.apply(values)  # type: ignore[no-untyped-call]
-    return held
+    result: Tensor = _Held.apply(values)  # type: ignore[no-untyped-call]
+    return result
 
 
 def _standardise(values: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:

@@ -149,16 +149,16 @@ class _Step:
 
     def at(self, time: Any) -> list[Any]:
         """Where the line is at a time, at some time in a ball of times, or in a series; between 0 and `length`."""
-        found = []
+        point = []
         for part in self.series:
             total = time * 0
             for coefficient in reversed(part):
                 total = total * time + coefficient
-            found.append(total)
-        return found
+            point.append(total)
+        return point
 
 
 def _coefficients(series: arb_series | arb | int, terms: int) -> Balls:
     """As many coefficients as asked for."""
-    found = series.coeffs() if isinstance(series, arb_series) else [arb(series)]
-    return (found + [arb(0)] * terms)[:terms]
+    coefficients = series.coeffs() if isinstance(series, arb_series) else [arb(series)]
+    return (coefficients + [arb(0)] * terms)[:terms]

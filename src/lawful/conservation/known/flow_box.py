@@ -166,12 +166,12 @@ class PassedNumber:
     def _plan(self) -> list[tuple[int, arb, list[tuple[int, int]], list[tuple[int, int]]]]:
         """The nodes in order, the end last: their gates, and the places of the edges into and out of them."""
         inside = set(self.part.inner)
-        found = []
+        plan = []
         for node in [*(node for node in np.concatenate(self.dag.layers).tolist() if node in inside), self.part.sink]:
             into = [(place, tail) for place, (tail, head) in enumerate(self._ends) if head == node]
             out_of = [(place, head) for place, (tail, head) in enumerate(self._ends) if tail == node]
-            found.append((node, arb(float(self.gates[node]) if node in inside else 1.0), into, out_of))
-        return found
+            plan.append((node, arb(float(self.gates[node]) if node in inside else 1.0), into, out_of))
+        return plan
 
 
 GRID = 17
@@ -222,10 +222,10 @@ def level_sets(
     for (row, up), (column, across) in product(enumerate(y), enumerate(x)):
         at = start.copy()
         at[first], at[second] = across, up
-        found = passed.reach(at, goal, BITS)
-        if found is not None:
-            values[row, column] = float(found[0].mid())
-            errors[row, column] = np.nextafter(float(abs(found[0] - values[row, column]).upper()), np.inf)
+        crossing = passed.reach(at, goal, BITS)
+        if crossing is not None:
+            values[row, column] = float(crossing[0].mid())
+            errors[row, column] = np.nextafter(float(abs(crossing[0] - values[row, column]).upper()), np.inf)
     known = np.isfinite(values)
     if known.sum() < 4:
         raise LawfulError(f"lines of flow from these weights do not reach the level {goal:g}: choose one nearby")
@@ -260,7 +260,7 @@ def _contours(x: Floats, y: Floats, values: Floats, level: float) -> list[Line]:
 def _chains(joined: dict[GridEdge, list[GridEdge]]) -> list[list[GridEdge]]:
     """Paths through a graph of degree at most two, each from one end to the other."""
     left = dict.fromkeys(sorted(joined, key=lambda edge: len(joined[edge])))
-    found: list[list[GridEdge]] = []
+    chains: list[list[GridEdge]] = []
     while left:
         at: GridEdge | None = next(iter(left))
         chain: list[GridEdge] = []
@@ -269,5 +269,5 @@ def _chains(joined: dict[GridEdge, list[GridEdge]]) -> list[list[GridEdge]]:
             left.pop(at)
             at = next((other for other in joined[at] if other in left), None)
         if len(chain) > 1:
-            found.append(chain)
-    return found
+            chains.append(chain)
+    return chains

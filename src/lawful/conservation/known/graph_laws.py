@@ -69,15 +69,15 @@ def resting_edges(dag: Dag, gates: Floats, loss: str) -> NDArray[np.bool_]:
     if loss == "cross-entropy" and len(dag.outputs) == 1:
         return np.ones(dag.parameters, dtype=bool)  # the softmax of one number is constant
     dead = (dag.roles == Role.HIDDEN) & (gates == 0.0)
-    mute, unheard = dead.copy(), dead.copy()
+    zero_signal, unread = dead.copy(), dead.copy()
     if dead.any():
         order = np.concatenate(dag.layers)
         hidden = dag.roles == Role.HIDDEN
         for node in order[hidden[order]]:
-            mute[node] |= bool(mute[dag.tails[dag.heads == node]].all())
+            zero_signal[node] |= bool(zero_signal[dag.tails[dag.heads == node]].all())
         for node in order[hidden[order]][::-1]:
-            unheard[node] |= bool(unheard[dag.heads[dag.tails == node]].all())
-    return np.asarray(mute[dag.tails] | unheard[dag.heads])
+            unread[node] |= bool(unread[dag.heads[dag.tails == node]].all())
+    return np.asarray(zero_signal[dag.tails] | unread[dag.heads])
 
 
 def _neighbours(dag: Dag, resting: NDArray[np.bool_]) -> tuple[list[Edges], list[Edges]]:

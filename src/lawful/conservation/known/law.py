@@ -55,27 +55,27 @@ class Law:
     def gradient(self, theta: ArrayLike) -> Floats:
         """The gradient at θ, orthogonal to every direction that training can take."""
         weights = np.asarray(theta, dtype=np.float64)
-        found = np.zeros(len(weights))
+        slope = np.zeros(len(weights))
         for edges, factor in self.terms.items():
             for place, edge in enumerate(edges):
                 rest = edges[:place] + edges[place + 1 :]
-                found[edge] += float(factor) * np.prod(weights[list(rest)])
+                slope[edge] += float(factor) * np.prod(weights[list(rest)])
         if self.exponent is not None:
-            found *= np.exp(-weights[self.exponent])
-            found[self.exponent] -= self.value(weights)
-        return found
+            slope *= np.exp(-weights[self.exponent])
+            slope[self.exponent] -= self.value(weights)
+        return slope
 
     def gradient_modulo(self, points: Residues, prime: int) -> Residues:
         """Gradients of a polynomial law at integer points (a column each), modulo a prime."""
-        found = np.zeros_like(points)
+        slopes = np.zeros_like(points)
         for edges, factor in self.terms.items():
             residue = factor.numerator * pow(factor.denominator, -1, prime) % prime
             for place, edge in enumerate(edges):
                 term = np.full(points.shape[1], residue)
                 for other in edges[:place] + edges[place + 1 :]:
                     term = term * points[other] % prime
-                found[edge] = (found[edge] + term) % prime
-        return found
+                slopes[edge] = (slopes[edge] + term) % prime
+        return slopes
 
     def sympy(self, symbols: Sequence[Any]) -> Any:
         """The law as a SymPy expression in the given symbols, one per weight."""
@@ -139,34 +139,34 @@ class LawFamily:
         number, edge, partner = self._places
         weights = np.append(np.asarray(theta, dtype=np.float64), 1.0)
         products = np.array(self._factors, dtype=np.float64) * weights[edge] * weights[partner]
-        found = np.asarray(np.bincount(number, weights=products, minlength=len(self)), dtype=np.float64)
+        values = np.asarray(np.bincount(number, weights=products, minlength=len(self)), dtype=np.float64)
         damped, exponents = self._exponents
-        found[damped] *= np.exp(-weights[exponents])
-        return found
+        values[damped] *= np.exp(-weights[exponents])
+        return values
 
     def values_modulo(self, point: Residues, prime: int) -> Residues:
         """All polynomials at an integer point, modulo a prime."""
         number, edge, partner = self._places
         weights = np.append(point, 1)
-        found = np.zeros(len(self), dtype=np.int64)
-        np.add.at(found, number, self._residues(prime) * weights[edge] % prime * weights[partner] % prime)
-        return found % prime
+        values = np.zeros(len(self), dtype=np.int64)
+        np.add.at(values, number, self._residues(prime) * weights[edge] % prime * weights[partner] % prime)
+        return values % prime
 
     def gradients(self, theta: ArrayLike) -> Floats:
         """All gradients at θ, a row each."""
         weights = np.append(np.asarray(theta, dtype=np.float64), 1.0)
-        found = np.asarray(self._gradients(weights, np.array(self._factors, dtype=np.float64)).toarray())
+        rows = np.asarray(self._gradients(weights, np.array(self._factors, dtype=np.float64)).toarray())
         damped, exponents = self._exponents
-        found[damped] *= np.exp(-weights[exponents])[:, None]
-        found[damped, exponents] -= self.values(theta)[damped]
-        return found
+        rows[damped] *= np.exp(-weights[exponents])[:, None]
+        rows[damped, exponents] -= self.values(theta)[damped]
+        return rows
 
     def gradients_modulo(self, point: Residues, prime: int) -> Residues:
         """All gradients at an integer point, a row each, modulo a prime; exponential factors are divided out."""
-        found = np.asarray(self._gradients(np.append(point, 1), self._residues(prime)).toarray() % prime)
+        rows = np.asarray(self._gradients(np.append(point, 1), self._residues(prime)).toarray() % prime)
         damped, exponents = self._exponents
-        found[damped, exponents] = (found[damped, exponents] - self.values_modulo(point, prime)[damped]) % prime
-        return found
+        rows[damped, exponents] = (rows[damped, exponents] - self.values_modulo(point, prime)[damped]) % prime
+        return rows
 
     def _gradients(self, weights: NDArray[Any], factors: NDArray[Any]) -> Any:
         number, edge, partner = self._places

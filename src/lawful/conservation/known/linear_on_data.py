@@ -76,8 +76,8 @@ class _Sample:
             elif step.values is not None:
                 self.values.append(_constants(step.values.tolist()))
             else:
-                found = self._entries(number, step)
-                self.values.append([self._merged(number, place, terms) for place, terms in enumerate(found)])
+                entries = self._entries(number, step)
+                self.values.append([self._merged(number, place, terms) for place, terms in enumerate(entries)])
 
     def _entries(self, number: int, step: ProgramStep) -> Iterator[list[tuple[Value, Value]]]:
         """For each entry the products that it is the sum of."""
@@ -116,22 +116,22 @@ class _Sample:
 
     def felt(self) -> Iterator[Form]:
         """The forms that reach an output."""
-        heard = [np.zeros(step.length, dtype=bool) for step in self.steps]
-        heard[-1][:] = True
+        read = [np.zeros(step.length, dtype=bool) for step in self.steps]
+        read[-1][:] = True
         for number in range(len(self.steps) - 1, 1, -1):
             step = self.steps[number]
-            for place in np.flatnonzero(heard[number]):
+            for place in np.flatnonzero(read[number]):
                 yield from self.entering.get((number, int(place)), ())
-            if heard[number].any():
-                self._listen(number, step, heard)
+            if read[number].any():
+                self._mark_read(number, step, read)
         yield from (value for value in self.values[-1] if isinstance(value, dict))
 
-    def _listen(self, number: int, step: ProgramStep, heard: list[Any]) -> None:
-        """Mark what the heard entries of a step are made of; a factor of 0 hides the other."""
-        here, terms = heard[number], self.terms[number]
+    def _mark_read(self, number: int, step: ProgramStep, read: list[Any]) -> None:
+        """Mark what the read entries of a step are made of; a factor of 0 hides the other."""
+        here, terms = read[number], self.terms[number]
         if terms is None:
             for source in step.sources:  # a function of one array, or a leaf
-                heard[source] |= here
+                read[source] |= here
             return
         nonzero = np.concatenate([*(~self._zero(source) for source in step.sources), [True, False]])
         marked = np.zeros(len(nonzero), dtype=bool)
@@ -139,7 +139,7 @@ class _Sample:
             marked[one[nonzero[other]]] = True
         start = 0
         for source in step.sources:
-            heard[source] |= marked[start : start + self.steps[source].length]
+            read[source] |= marked[start : start + self.steps[source].length]
             start += self.steps[source].length
 
     def _zero(self, number: int) -> Any:

@@ -51,12 +51,12 @@ class LogarithmicLaw:
     def gradient(self, theta: ArrayLike) -> Floats:
         """The gradient at θ."""
         weights = np.asarray(theta, dtype=np.float64)
-        found = self._rest.gradient(weights)
+        total = self._rest.gradient(weights)
         for (i, j, sign), factor in self.logarithms.items():
             slope = float(factor) / (weights[i] + sign * weights[j])
-            found[i] += slope
-            found[j] += sign * slope
-        return found
+            total[i] += slope
+            total[j] += sign * slope
+        return total
 
     @property
     def _rest(self) -> Law:
@@ -132,22 +132,24 @@ def search(samples: Samples, size: int, degree: int, seed: int) -> tuple[tuple[L
     if len(forms) + len(table) > MOST_COLUMNS:
         raise Unsupported(f"{len(forms) + len(table):,} functions are more than {MOST_COLUMNS:,}: lower the degree")
     points, fields = samples(PRIME, seed, len(forms) + len(table) + SPARE)
-    found = nullspace(_equations(points, fields, forms, table, PRIME), PRIME)
+    basis = nullspace(_equations(points, fields, forms, table, PRIME), PRIME)
     at = residues(seed, (9,), [0], size, PRIME).T
-    slopes = np.array([(row % PRIME).tolist() for row in _combine_gradients(found, at, forms, table)]).reshape(-1, size)
-    plain = [number for number, line in enumerate(found) if not line[: len(forms)].any()]
-    kept, rows = [], slopes[plain]
+    slopes = np.array([(row % PRIME).tolist() for row in _combine_gradients(basis, at, forms, table)]).reshape(-1, size)
+    plain = [number for number, line in enumerate(basis) if not line[: len(forms)].any()]
+    candidates, rows = [], slopes[plain]
     polynomial = rank(rows, PRIME) if plain else 0
     so_far = polynomial
-    for number in sorted(set(range(len(found))) - set(plain), key=lambda n: int((found[n] != 0).sum())):
+    for number in sorted(set(range(len(basis))) - set(plain), key=lambda n: int((basis[n] != 0).sum())):
         longer = np.concatenate([rows, slopes[[number]]])
         if rank(longer, PRIME) > so_far:
             rows, so_far = longer, so_far + 1
-            kept.append(_law(found[number], forms, table))
+            candidates.append(_law(basis[number], forms, table))
     again = samples(SECOND_PRIME, seed + 1, SPARE)
-    laws = tuple(law for law in kept if _holds(law, *again, SECOND_PRIME))
-    if len(laws) < len(kept):
-        raise Unsupported(f"{len(kept) - len(laws)} candidates are no laws over the rationals: try another --seed")
+    laws = tuple(law for law in candidates if _holds(law, *again, SECOND_PRIME))
+    if len(laws) < len(candidates):
+        raise Unsupported(
+            f"{len(candidates) - len(laws)} candidates are no laws over the rationals: try another --seed"
+        )
     return laws, polynomial, so_far
 
 
@@ -170,20 +172,20 @@ def _equations(points: Residues, fields: Residues, forms: list[LabelledForm], ta
 
 def _inverse(values: Residues, prime: int) -> Residues:
     """`x^(p−2)`; 0 where x is 0, which a random point meets with the chance of a wrong digit."""
-    found, power = np.ones_like(values), values
+    inverse, power = np.ones_like(values), values
     for digit in reversed(f"{prime - 2:b}"):
-        found = found * power % prime if digit == "1" else found
+        inverse = inverse * power % prime if digit == "1" else inverse
         power = power * power % prime
-    return found
+    return inverse
 
 
 def _combine_gradients(lines: Residues, at: Residues, forms: list[LabelledForm], table: Indices) -> Residues:
     """The gradients of combinations at a point: how fast they change along each axis."""
     axes = np.eye(len(at), dtype=np.int64)
-    each = _equations(np.repeat(at, len(at), axis=1), axes, forms, table, PRIME)
+    slopes = _equations(np.repeat(at, len(at), axis=1), axes, forms, table, PRIME)
     total = np.zeros((len(lines), len(at)), dtype=np.int64)
-    for column in range(each.shape[1]):
-        total = (total + lines[:, column, None] * each[None, :, column]) % PRIME
+    for column in range(slopes.shape[1]):
+        total = (total + lines[:, column, None] * slopes[None, :, column]) % PRIME
     return total
 
 

@@ -27,7 +27,7 @@ FILTER = 32  # fields that reject most proposals before all fields are asked
 POINTS, SMALL, DENOMINATOR = 3, 1e-9, 12  # of squares: random points, a singular value that is 0, coefficients
 
 
-class Found:
+class ConservedLaws:
     """The laws found so far, with their gradients as an orthonormal basis: a law that depends on them is not new."""
 
     def __init__(self, weights: Floats, fields: Floats) -> None:
@@ -42,7 +42,7 @@ class Found:
         for law in proposals:
             gradient = law.gradient(self.weights)
             size = np.linalg.norm(gradient)
-            if size == 0 or not self._conserved(gradient / size):
+            if size == 0 or not self._is_conserved(gradient / size):
                 continue
             fresh = gradient / size
             for _ in range(2):  # twice is enough for orthogonality to rounding
@@ -53,43 +53,43 @@ class Found:
                 self.laws.append(law)
         return len(self.laws) - before
 
-    def _conserved(self, unit: Floats) -> bool:
+    def _is_conserved(self, unit: Floats) -> bool:
         first = np.abs(self.fields[:FILTER] @ unit).max(initial=0.0)
         return bool(first < TOLERANCE and np.abs(self.fields @ unit).max(initial=0.0) < TOLERANCE)
 
 
-def conserved_laws(theta: Mapping[str, torch.Tensor], fields: Floats, structural: Iterable[Law]) -> Found:
+def conserved_laws(theta: Mapping[str, torch.Tensor], fields: Floats, structural: Iterable[Law]) -> ConservedLaws:
     """Structural laws that are orthogonal to all fields at θ, independent of each other, and entries that rest."""
     weights = np.concatenate([value.detach().numpy().ravel() for value in theta.values()])
-    found = Found(weights, fields)
-    _structural(found, structural, theta)
+    laws = ConservedLaws(weights, fields)
+    _keep_structural(laws, structural, theta)
     for name, where in _positions(theta).items():
         resting = [int(position) for position in where if np.abs(fields[:, position]).max() < TOLERANCE]
-        if count := found.keep(Law("weight", (), {(position,): ONE}) for position in resting):
-            found.words.append(f"{count} entries of {name} never move")
-    return found
+        if count := laws.keep(Law("weight", (), {(position,): ONE}) for position in resting):
+            laws.words.append(f"{count} entries of {name} never move")
+    return laws
 
 
-def _structural(found: Found, laws: Iterable[Law], theta: Mapping[str, torch.Tensor]) -> None:
+def _keep_structural(known: ConservedLaws, laws: Iterable[Law], theta: Mapping[str, torch.Tensor]) -> None:
     """Keep the laws that were read from the graph, with a line for each set of parameters that they speak of."""
     owner = np.array([name for name, where in _positions(theta).items() for _ in where])
     counts: dict[tuple[str, tuple[str, ...]], int] = {}
     for law in laws:
-        if found.keep([law]):
+        if known.keep([law]):
             names = tuple(sorted({str(owner[edge]) for edges in law.terms for edge in edges}))
             words = {"neuron": "squares", "pair": "products", "sum": "sums"}.get(law.kind, "entries")
             if law.kind == "sum" and len(law.terms) == 1:
                 words = "entries that never move"
             counts[words, names] = counts.get((words, names), 0) + 1
-    found.words += [f"{words} of {', '.join(names)}: {count} laws" for (words, names), count in counts.items()]
+    known.words += [f"{words} of {', '.join(names)}: {count} laws" for (words, names), count in counts.items()]
 
 
 def _positions(theta: Mapping[str, torch.Tensor]) -> dict[str, Indices]:
-    found, start = {}, 0
+    positions, start = {}, 0
     for name, value in theta.items():
-        found[name] = np.arange(start, start + value.numel())
+        positions[name] = np.arange(start, start + value.numel())
         start += value.numel()
-    return found
+    return positions
 
 
 def square_laws(case: Probe, seed: int, spread: float) -> list[Law]:
@@ -109,7 +109,7 @@ def square_laws(case: Probe, seed: int, spread: float) -> list[Law]:
     sizes = np.linalg.norm(system, axis=1, keepdims=True)
     _, values, vectors = np.linalg.svd(system / np.maximum(sizes, 1e-300), full_matrices=True)
     rank = int((values > SMALL * values[0]).sum()) if len(values) and values[0] else 0
-    found = []
+    laws = []
     for line in _row_echelon_form(vectors[rank:]):
         factors = [Fraction(float(value)).limit_denominator(DENOMINATOR) for value in line]
         if np.abs(np.array([float(factor) for factor in factors]) - line).max(initial=0.0) > 1e-6:
@@ -120,8 +120,8 @@ def square_laws(case: Probe, seed: int, spread: float) -> list[Law]:
                 terms[edge, edge] = terms.get((edge, edge), Fraction(0)) + factor
         terms = {edges: factor for edges, factor in terms.items() if factor}
         if terms:
-            found.append(Law("neuron", (), terms))
-    return found
+            laws.append(Law("neuron", (), terms))
+    return laws
 
 
 def _units(case: Probe) -> Iterator[Indices]:
@@ -166,10 +166,10 @@ def read_symmetries(case: Probe, *, check: bool | None = False) -> Symmetries:
     """The symmetries of the module in the mode of the probe; `check` as `symmetries` takes it."""
     shape = (2, *case.input_shape)
     example = torch.zeros(shape, dtype=torch.int64) if case.vocabulary else torch.zeros(shape, dtype=torch.float64)
-    found = symmetries(case.module, example, mode="train" if case.mode == "train" else "eval", check=check)
-    if found.mode != case.mode:
+    group = symmetries(case.module, example, mode="train" if case.mode == "train" else "eval", check=check)
+    if group.mode != case.mode:
         raise Unsupported(f"the graph of the module cannot be read in {case.mode} mode")
-    return found
+    return group
 
 
 def polynomials(found: Symmetries) -> Iterator[Law]:

@@ -108,14 +108,14 @@ def search(
 def independent_laws(laws: Sequence[Law], size: int) -> tuple[Law, ...]:
     """Of laws those whose gradients are independent at a random point, short ones first."""
     point = np.random.default_rng(1).integers(PRIME, size=(size, 1))
-    kept: list[Law] = []
+    independent: list[Law] = []
     rows = np.zeros((0, size), dtype=np.int64)
     for law in sorted(laws, key=lambda law: (max(map(len, law.terms)), len(law.terms))):
         longer = np.concatenate([rows, law.gradient_modulo(point, PRIME).T])
         if rank(longer, PRIME) > len(rows):
             rows = longer
-            kept.append(law)
-    return tuple(kept)
+            independent.append(law)
+    return tuple(independent)
 
 
 def _gradients(
@@ -205,9 +205,9 @@ def identities(
     `classes` outputs in a run may move together (cross-entropy), and `tokens` inputs in a run add up to 1. What is
     drawn at random is any number.
     """
-    held, passed = tuple(laws), 0
+    identical, passed = tuple(laws), 0
     for number in range(DRAWN):
-        if not held or passed == TRIALS:
+        if not identical or passed == TRIALS:
             break
         prime, rng = random_prime(seed, number), np.random.default_rng((seed, number))
         with modulo(prime):
@@ -222,8 +222,11 @@ def identities(
             except ZeroDivisionError:
                 continue
         point = points[0].tolist()
-        held, passed = tuple(law for law in held if not _derivative(law, point, slopes, prime).any()), passed + 1
-    return held if passed == TRIALS else ()
+        identical, passed = (
+            tuple(law for law in identical if not _derivative(law, point, slopes, prime).any()),
+            passed + 1,
+        )
+    return identical if passed == TRIALS else ()
 
 
 def _derivative(law: Law, point: list[int], slopes: Residues, prime: int) -> Residues:

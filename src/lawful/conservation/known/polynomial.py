@@ -149,11 +149,11 @@ class _Known:
 def _products(laws: list[Law], degree: int) -> Iterator[Law]:
     degrees = [max(len(edges) for edges in law.terms) for law in laws]
     least = min(degrees, default=degree)
-    made = 0
+    yielded = 0
     for count in range(2, degree // least + 1):
         for chosen in combinations_with_replacement(range(len(laws)), count):
-            if sum(degrees[number] for number in chosen) <= degree and made < MOST_PRODUCTS:
-                made += 1
+            if sum(degrees[number] for number in chosen) <= degree and yielded < MOST_PRODUCTS:
+                yielded += 1
                 yield _product([laws[number] for number in chosen])
 
 
@@ -235,11 +235,11 @@ class _Search:
         prime = self.family.prime
         listed: list[Monomial] = [tuple(int(edge) for edge in line if edge >= 0) for line in block]
         place = {monomial: number for number, monomial in enumerate(listed)}
-        found: list[Law] = []
+        basis: list[Law] = []
         chosen = np.zeros((0, len(block)), dtype=np.int64)
         for law in self.known.laws:
-            if len(found) == nullity:
-                return found
+            if len(basis) == nullity:
+                return basis
             if next(iter(law.terms)) not in place or not all(monomial in place for monomial in law.terms):
                 continue
             line = np.zeros((1, len(block)), dtype=np.int64)
@@ -247,14 +247,14 @@ class _Search:
                 line[0, place[monomial]] = int(factor) % prime
             if law.kind != "product" or rank(np.concatenate([chosen, line]), prime) > len(chosen):
                 chosen = np.concatenate([chosen, line])
-                found.append(law)
-        if len(found) == nullity:
-            return found
+                basis.append(law)
+        if len(basis) == nullity:
+            return basis
         for line in nullspace(equations, prime):
-            if len(found) < nullity and rank(np.concatenate([chosen, line[None]]), prime) > len(chosen):
+            if len(basis) < nullity and rank(np.concatenate([chosen, line[None]]), prime) > len(chosen):
                 chosen = np.concatenate([chosen, line[None]])
-                found.append(rational_law(line, listed, prime))
-        return found
+                basis.append(rational_law(line, listed, prime))
+        return basis
 
 
 def rational_law(line: Residues, listed: list[Monomial], prime: int) -> Law:

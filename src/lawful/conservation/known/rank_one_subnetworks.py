@@ -47,15 +47,15 @@ def one_field_parts(dag: Dag, gates: Floats, on_data: OnData | None = None) -> t
     linear = (dag.roles == Role.HIDDEN) & ~np.isnan(gates) & (gates != 0.0)
     moving = np.unique(np.append(dag.tails[live], dag.heads[live]))  # nodes that a live edge touches
     alone = np.bincount(dag.levels[moving], minlength=int(dag.levels.max()) + 1)[dag.levels] == 1
-    found = _parts(dag, linear & ~alone, live, on_data) + _parts(dag, linear, live, on_data)
+    parts = _parts(dag, linear & ~alone, live, on_data) + _parts(dag, linear, live, on_data)
     if on_data is not None and len(dag.names) * dag.parameters <= MOST_WORK:
         sinks = np.unique(dag.heads[live])
-        found += [part for sink in sinks for part in _parts(dag, _behind(dag, sink, linear, live), live, on_data)]
-    return tuple(dict.fromkeys(found))
+        parts += [part for sink in sinks for part in _parts(dag, _behind(dag, sink, linear, live), live, on_data)]
+    return tuple(dict.fromkeys(parts))
 
 
 def _behind(dag: Dag, sink: int, linear: NDArray[np.bool_], live: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The linear neurons that are heard through one node alone."""
+    """The linear neurons that outputs read through one node alone."""
     inside = np.zeros(len(dag.names), dtype=bool)
     for node in np.concatenate(dag.layers)[::-1]:
         heads = dag.heads[live & (dag.tails == node)]
@@ -72,8 +72,8 @@ def _parts(dag: Dag, inner: NDArray[np.bool_], live: NDArray[np.bool_], on_data:
         if len(sinks) == 1:
             read = frozenset([SAMPLE]) if _outside(dag, sources) and len(sources) > 1 else sources
             members[read, sinks.pop()] += nodes
-    found = [_part(dag, sources, sink, nodes, live, on_data) for (sources, sink), nodes in members.items()]
-    return [part for part in found if part is not None]
+    parts = [_part(dag, sources, sink, nodes, live, on_data) for (sources, sink), nodes in members.items()]
+    return [part for part in parts if part is not None]
 
 
 def _components(dag: Dag, inner: NDArray[np.bool_], live: NDArray[np.bool_]) -> list[list[int]]:
@@ -99,13 +99,15 @@ def _part(
         return None
     source = next(iter(sources))
     reads = np.isin(dag.tails, list(sources)) if source != SAMPLE else ~np.isin(dag.roles[dag.tails], (Role.HIDDEN,))
-    own = live & ((inside[dag.heads] & (inside[dag.tails] | reads)) | (inside[dag.tails] & (dag.heads == sink)))
-    own |= live & reads & (dag.heads == sink)  # beside the neurons
-    edges = tuple(np.flatnonzero(own).tolist())
+    belongs = live & ((inside[dag.heads] & (inside[dag.tails] | reads)) | (inside[dag.tails] & (dag.heads == sink)))
+    belongs |= live & reads & (dag.heads == sink)  # beside the neurons
+    edges = tuple(np.flatnonzero(belongs).tolist())
     if source != SAMPLE:
         return Part(source, sink, tuple(nodes), edges, ((source, 1.0),))
     outer = sorted({int(dag.tails[edge]) for edge in edges} - set(nodes))
-    signals = None if on_data is None else one_sample(on_data.heard(sink), [on_data.column(dag, n) for n in outer])
+    signals = (
+        None if on_data is None else one_sample(on_data.read_by_outputs(sink), [on_data.column(dag, n) for n in outer])
+    )
     if signals is None:
         return None
     return Part(SAMPLE, sink, tuple(nodes), edges, tuple(zip(outer, signals, strict=True)))

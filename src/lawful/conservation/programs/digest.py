@@ -22,28 +22,28 @@ def program_digests(module: torch.nn.Module, input_shape: tuple[int, ...] | None
 
     Where an output has several axes the classes of cross-entropy may stand on any of them.
     """
-    found: list[str] = []
+    digests: list[str] = []
     for mode in ("train", "eval"):
         try:
             case = probe(module, input_shape, None, "full", mode)
         except LawfulError:  # train mode may be random in a way that is not read
-            if mode == "eval" and not found:
+            if mode == "eval" and not digests:
                 raise
             continue
-        found.append(program_name(lower(case, program_batch(case))))
+        digests.append(program_name(lower(case, program_batch(case))))
         for axis in range(1, len(case.output_shape)):
             with suppress(LawfulError):  # an output that has no classes
                 case = probe(module, input_shape, None, "cross-entropy", mode, axis)
-                found.append(program_name(lower(case, program_batch(case))))
-    return tuple(dict.fromkeys(found))
+                digests.append(program_name(lower(case, program_batch(case))))
+    return tuple(dict.fromkeys(digests))
 
 
 def file_digest(model: Any) -> str:
     """The digest of the program of an ONNX file (or `ModelProto`) for one sample: that of the module it came from."""
     if isinstance(model, (str, Path)):
         model = needed("onnx").load(str(model))
-    held = {tensor.name for tensor in model.graph.initializer}
-    inputs = {each.name: each.type.tensor_type.shape.dim for each in model.graph.input if each.name not in held}
+    stored = {tensor.name for tensor in model.graph.initializer}
+    inputs = {value.name: value.type.tensor_type.shape.dim for value in model.graph.input if value.name not in stored}
     if any(size.dim_value <= 0 for dims in inputs.values() for size in dims[1:]):
         raise Unsupported("the sizes of its inputs are open beside the number of samples")
     sizes = {name: (1, *(size.dim_value for size in dims[1:])) for name, dims in inputs.items()}

@@ -81,8 +81,8 @@ class Probe:
     def unlike(self) -> str:
         """Why training follows another field than the gradient."""
         still = f"padding keeps a row of {', '.join(self.padded)} still" if self.padded else ""
-        own = "" if self.gradient else "it detaches a value, or has a hook or a backward pass of its own"
-        return " and ".join(part for part in (still, own) if part)
+        detached = "" if self.gradient else "it detaches a value, or has a hook or a backward pass of its own"
+        return " and ".join(part for part in (still, detached) if part)
 
     def unflatten(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
         """The parameters by name."""
@@ -99,15 +99,15 @@ class Probe:
         self, tensors: Mapping[str, torch.Tensor], inputs: torch.Tensor, numbers: torch.Tensor | None
     ) -> torch.Tensor:
         """`g_θ(x)`; the random numbers come after the buffers that may be any."""
-        held: dict[str, torch.Tensor] = {}
+        iterates: dict[str, torch.Tensor] = {}
         for name in self.iterated:
             if numbers is not None:
                 buffer = self.module.get_buffer(name)
-                held[name] = numbers[: buffer.numel()].reshape(buffer.shape)
+                iterates[name] = numbers[: buffer.numel()].reshape(buffer.shape)
                 numbers = numbers[buffer.numel() :]
         with drawn(numbers if self.random else None):
-            found: torch.Tensor = call_with(self.module, {**tensors, **held}, (inputs,))
-        return found
+            result: torch.Tensor = call_with(self.module, {**tensors, **iterates}, (inputs,))
+        return result
 
     @property
     def classes(self) -> int:
@@ -116,18 +116,18 @@ class Probe:
 
     def draws(self, samples: int) -> tuple[Draw, ...]:
         """What a call on so many samples draws, after the buffers that may be any numbers."""
-        held = tuple(Draw("real", self.module.get_buffer(name).numel(), name) for name in self.iterated)
+        iterates = tuple(Draw("real", self.module.get_buffer(name).numel(), name) for name in self.iterated)
         if not self.random:
-            return held
+            return iterates
         kind = torch.float64 if self.vocabulary is None else torch.int64
         batch = torch.zeros((samples, *self.input_shape), dtype=kind)
         with torch.no_grad():
-            return held + read_draws(lambda: self.module(batch))
+            return iterates + read_draws(lambda: self.module(batch))
 
     def own_theta(self) -> torch.Tensor:
         """The module's parameters."""
-        own = dict(self.module.named_parameters())
-        return torch.cat([own[name].detach().double().flatten() for name in self.names])
+        parameters = dict(self.module.named_parameters())
+        return torch.cat([parameters[name].detach().double().flatten() for name in self.names])
 
     def theta(self, seed: int, spread: float) -> torch.Tensor:
         """The module's parameters, each tensor moved by `spread` times its own size, to be generic.
@@ -137,9 +137,9 @@ class Probe:
         """
         generator = torch.Generator().manual_seed(seed)
         parts = []
-        own = dict(self.module.named_parameters())
+        parameters = dict(self.module.named_parameters())
         for name, shape in zip(self.names, self.shapes, strict=True):
-            values = own[name].detach()
+            values = parameters[name].detach()
             scale = max(float(values.square().mean().sqrt()), 0.2)
             if spread == 1.0 and scale > LARGE:
                 values, scale = values * (LARGE / scale), LARGE
@@ -199,10 +199,10 @@ def probe(
         return _look(module, _twin(module), *options)
     except _FailingModule as error:
         try:
-            found = _look(module, without_casts(_twin(module)), *options)
+            without_autocast = _look(module, without_casts(_twin(module)), *options)
         except LawfulError:
             raise error from None
-    return replace(found, assumed=(*found.assumed, WITHOUT_CASTS))
+    return replace(without_autocast, assumed=(*without_autocast.assumed, WITHOUT_CASTS))
 
 
 def _twin(module: torch.nn.Module) -> torch.nn.Module:
@@ -267,7 +267,7 @@ def _look(
         padded = tuple(name for name, value in trainable if id(value) in calls.padded)
         gradient = follows_gradient(twin, batch, without=padded)
         random = tuple(dict.fromkeys(draw.function for draw in draws))
-        found = Probe(
+        case = Probe(
             twin, names, shapes, shape, tuple(output.shape[1:]), points, loss, vocabulary, kinked, has_modes, mode,
             gradient, padded, _mixes(twin, batch, output), random, iterated,
         )  # fmt: skip
@@ -276,7 +276,7 @@ def _look(
         assumed += (f"train mode: the vectors {list_names(iterated)} of power iterations may be any",)
     if dropped:
         assumed += (RANDOM_IN[mode].format(list_names(sorted(dropped))),)
-    return replace(found, has_modes=has_modes or bool(dropped), assumed=assumed)
+    return replace(case, has_modes=has_modes or bool(dropped), assumed=assumed)
 
 
 def _drawn_in_training(module: torch.nn.Module, batch: torch.Tensor) -> set[str]:
@@ -304,9 +304,9 @@ def _with_classes(
 def _is_piecewise(twin: torch.nn.Module, tensors: dict[str, torch.Tensor], batch: torch.Tensor) -> bool:
     """Whether a module may be smooth in pieces only; so it is sampled if its calls cannot be listed."""
 
-    def output(held: dict[str, torch.Tensor], inputs: torch.Tensor) -> Any:
+    def output(tensors: dict[str, torch.Tensor], inputs: torch.Tensor) -> Any:
         with opened():
-            return call_with(twin, held, (inputs,))
+            return call_with(twin, tensors, (inputs,))
 
     try:
         return read_function(output, {name: value.detach() for name, value in tensors.items()}, [batch]).has_kinks
@@ -346,17 +346,17 @@ def _train(module: torch.nn.Module) -> None:
 
 def _hold_iterations(module: torch.nn.Module) -> tuple[str, ...]:
     """Stop power iterations (`spectral_norm`): their vectors follow the weights, so any vectors have to be allowed."""
-    held: list[str] = []
+    names: list[str] = []
     for prefix, part in module.named_modules():
         dot = f"{prefix}." if prefix else ""
         if isinstance(part, _SpectralNorm):
             part.training = False
-            held += [f"{dot}{name}" for name in ("_u", "_v") if name in part._buffers]
+            names += [f"{dot}{name}" for name in ("_u", "_v") if name in part._buffers]
         for hook in part._forward_pre_hooks.values():
             if isinstance(hook, SpectralNorm):
                 hook.n_power_iterations = 0
-                held += [f"{dot}{hook.name}{end}" for end in ("_u", "_v")]
-    return tuple(held)
+                names += [f"{dot}{hook.name}{end}" for end in ("_u", "_v")]
+    return tuple(names)
 
 
 def _refuse_changes(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> None:
@@ -381,7 +381,7 @@ def _sample_axes(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int,
         [axis for axis, sizes in enumerate(zip(one.shape, two.shape, strict=True)) if sizes[0] != sizes[1]]
         for one, two in zip(whole, half, strict=True)
     ]
-    return [each[0] if len(each) == 1 else 0 for each in axes]
+    return [candidates[0] if len(candidates) == 1 else 0 for candidates in axes]
 
 
 def _mixes(module: torch.nn.Module, batch: torch.Tensor, output: torch.Tensor) -> bool:
@@ -420,7 +420,7 @@ def _call(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) 
 def _guess_shape(module: torch.nn.Module) -> tuple[int, ...]:
     stated = [size for size in getattr(module, "input_sizes", ()) if isinstance(size, str)]  # ids, as "2048:int"
     ids = [tuple(int(n) for n in size.removesuffix(":int").split(",")) for size in stated if size.endswith(":int")]
-    for shape, kind in [*((each, torch.int64) for each in ids), *((s, torch.float64) for s in input_shapes(module))]:
+    for shape, kind in [*((shape, torch.int64) for shape in ids), *((s, torch.float64) for s in input_shapes(module))]:
         with torch.no_grad(), suppress(Exception):  # whatever the module's own code raises
             module(torch.zeros((MIXED, *shape), dtype=kind))
             return shape
@@ -480,12 +480,12 @@ def lower(case: Probe, batch: torch.Tensor) -> StraightLineProgram:
     draws = case.draws(len(batch))
     numbers = (torch.zeros(sum(draw.count for draw in draws), dtype=torch.float64),) if draws else ()
 
-    def function(tensors: dict[str, torch.Tensor], inputs: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
-        return case.output(tensors, inputs, given[0] if given else None)
+    def function(tensors: dict[str, torch.Tensor], inputs: torch.Tensor, *drawn_before: torch.Tensor) -> torch.Tensor:
+        return case.output(tensors, inputs, drawn_before[0] if drawn_before else None)
 
     shapes = dict(zip(case.names, case.shapes, strict=True))
     tensors = {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
     with composite():
         program = read_function(function, tensors, (batch, *numbers))
-    found = straighten(program, shapes, vocabulary=case.vocabulary)
-    return replace(found, draws=tuple((draw.kind, draw.count) for draw in draws))
+    straight = straighten(program, shapes, vocabulary=case.vocabulary)
+    return replace(straight, draws=tuple((draw.kind, draw.count) for draw in draws))

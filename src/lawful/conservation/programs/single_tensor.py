@@ -16,12 +16,12 @@ Size = tuple[int, ...]
 
 def with_one_input(network: Any, sizes: Sequence[Any]) -> tuple[torch.nn.Module, Size]:
     """A copy of a module that reads all its inputs from one vector, and the size of that vector."""
-    given = [tuple(size) if isinstance(size, (tuple, list)) else size for size in sizes]
+    shapes = [tuple(size) if isinstance(size, (tuple, list)) else size for size in sizes]
     if not isinstance(network, torch.nn.Module):
         raise LawfulError(f"several inputs are for modules, not for a {type(network).__name__}")
-    if not all(isinstance(size, tuple) and all(isinstance(n, int) and n > 0 for n in size) for size in given):
+    if not all(isinstance(size, tuple) and all(isinstance(n, int) and n > 0 for n in size) for size in shapes):
         raise LawfulError(f"sizes of several inputs are like ((3,), (2, 4)), not {sizes!r}")
-    return pack_inputs(copy.deepcopy(network), given), (sum(prod(size) for size in given),)
+    return pack_inputs(copy.deepcopy(network), shapes), (sum(prod(size) for size in shapes),)
 
 
 def pack_inputs(module: torch.nn.Module, sizes: Sequence[Size]) -> torch.nn.Module:
@@ -33,9 +33,9 @@ def pack_inputs(module: torch.nn.Module, sizes: Sequence[Size]) -> torch.nn.Modu
     >>> pack_inputs(Sum(), [(2,), (1, 3)])(torch.ones(1, 5)).tolist()
     [[4.0, 4.0]]
     """
-    own: Any = type(module)
+    base: Any = type(module)
 
-    class Packed(own):  # type: ignore[misc]  # a subclass, so that copies of the module stay whole
+    class Packed(base):  # type: ignore[misc]  # a subclass, so that copies of the module stay whole
         def forward(self, vector: torch.Tensor) -> Any:
             parts = torch.split(vector, [prod(size) for size in sizes], dim=1)
             return super().forward(*(part.reshape(-1, *size) for part, size in zip(parts, sizes, strict=True)))
@@ -50,14 +50,14 @@ def join_outputs(module: torch.nn.Module, axes: Sequence[int]) -> torch.nn.Modul
     `axes` are those of the outputs that count samples. The cache of keys and values that language models return beside
     their outputs is none.
     """
-    own: Any = type(module)
+    base: Any = type(module)
 
-    class Joined(own):  # type: ignore[misc]
+    class Joined(base):  # type: ignore[misc]
         def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-            found = [x.movedim(axis, 0) for x, axis in zip(list_tensors(super().forward(*inputs)), axes, strict=True)]
-            if len(found) == 1:
-                return found[0]
-            return torch.cat([tensor.reshape(len(tensor), -1) for tensor in found], dim=1)
+            outputs = [x.movedim(axis, 0) for x, axis in zip(list_tensors(super().forward(*inputs)), axes, strict=True)]
+            if len(outputs) == 1:
+                return outputs[0]
+            return torch.cat([tensor.reshape(len(tensor), -1) for tensor in outputs], dim=1)
 
     module.__class__ = Joined
     return module
@@ -69,12 +69,12 @@ def with_classes_last(module: torch.nn.Module, axis: int) -> torch.nn.Module:
     >>> with_classes_last(torch.nn.Conv1d(1, 3, 1), 1)(torch.ones(2, 1, 5)).shape
     torch.Size([2, 5, 3])
     """
-    own: Any = type(module)
+    base: Any = type(module)
 
-    class Moved(own):  # type: ignore[misc]
+    class Moved(base):  # type: ignore[misc]
         def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = super().forward(*inputs)
-            return found.movedim(axis, -1)
+            output: torch.Tensor = super().forward(*inputs)
+            return output.movedim(axis, -1)
 
     module.__class__ = Moved
     return module
@@ -91,5 +91,5 @@ def list_tensors(result: Any) -> list[torch.Tensor]:
         return [result] if result.is_floating_point() else []
     if isinstance(result, dict):
         logits = result.get("logits")
-        return [logits] if logits is not None else [each for part in result.values() for each in list_tensors(part)]
-    return [each for part in result for each in list_tensors(part)] if isinstance(result, (list, tuple)) else []
+        return [logits] if logits is not None else [tensor for part in result.values() for tensor in list_tensors(part)]
+    return [tensor for part in result for tensor in list_tensors(part)] if isinstance(result, (list, tuple)) else []

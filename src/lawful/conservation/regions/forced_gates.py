@@ -39,16 +39,16 @@ def least_laws(count: LawCount) -> int | None:
     if dag is None or count.flow != GradientFlow() or count.loss != "full" or count.level != "phi":
         return None
     point = residues(0, (POINT,), [0], dag.parameters, PRIME)[0]
-    found = []
+    counts = []
     if dag.constant is None and len(dag.inputs) == 1:
         for gates in sign_patterns(dag, all_layers=False) or ():
             view = seen_by_all(dag, gates[:, dag.hidden])
             laws = known_laws(dag, fixed=view.fixed, alike=view.alike, at_rest=view.resting)
-            found.append(laws.independent(point, PRIME))
+            counts.append(laws.independent(point, PRIME))
     else:
         for fixed in _settled_gates(dag) or ():
-            found.append(known_laws(dag, fixed=fixed).independent(point, PRIME))
-    return min(found, default=None)
+            counts.append(known_laws(dag, fixed=fixed).independent(point, PRIME))
+    return min(counts, default=None)
 
 
 def sign_patterns(dag: Dag, most: int = MOST_SETS, *, all_layers: bool = True) -> list[Floats] | None:
@@ -67,15 +67,15 @@ def sign_patterns(dag: Dag, most: int = MOST_SETS, *, all_layers: bool = True) -
             return None
         groups.pop()
     free = set(np.flatnonzero(gate_mask(dag)).tolist()).difference(*(nodes for nodes, _ in groups))
-    found = []
+    patterns = []
     for chosen in sets:
         gates = np.ones((2, len(dag.names)))
         gates[:, sorted(free)] = 2.0 + np.arange(2 * len(free)).reshape(2, -1)
         for (nodes, options), picked in zip(groups, chosen, strict=True):
             for node, pick in zip(nodes, picked, strict=True):
                 gates[:, node] = [1.0 if on else dag.slopes[node] for on in options[pick]]
-        found.append(gates)
-    return found
+        patterns.append(gates)
+    return patterns
 
 
 def gate_mask(dag: Dag) -> np.ndarray:
@@ -91,30 +91,30 @@ def _settled_gates(dag: Dag) -> list[Floats] | None:
     groups = [nodes for _, nodes in _exchangeable(dag, settled)]
     while (sets := _choices([(nodes, 2) for nodes in groups], MOST_SETS)) is None:
         groups.pop()  # these stay free
-    found = []
+    settings = []
     for chosen in sets:
         fixed = np.where(dag.slopes == 1.0, 1.0, np.nan)
         for nodes, picked in zip(groups, chosen, strict=True):
             for node, pick in zip(nodes, picked, strict=True):
                 fixed[node] = 1.0 if pick else dag.slopes[node]
-        found.append(fixed)
-    return found
+        settings.append(fixed)
+    return settings
 
 
 def _settled_neurons(dag: Dag) -> np.ndarray:
     """Gated neurons that read nothing but multiples of one nonnegative signal."""
     source = np.full(len(dag.names), -1)  # the ReLU neuron of whose output a node is a multiple
-    found = np.zeros(len(dag.names), dtype=bool)
+    settled = np.zeros(len(dag.names), dtype=bool)
     for node in np.concatenate(dag.layers).tolist():
         if dag.roles[node] != Role.HIDDEN:
             continue
         read = np.unique(source[dag.tails[dag.heads == node]])
         if len(read) == 1 and read[0] >= 0:
             source[node] = read[0]
-            found[node] = dag.slopes[node] != 1.0
+            settled[node] = dag.slopes[node] != 1.0
         elif dag.slopes[node] == 0.0:
             source[node] = node
-    return found
+    return settled
 
 
 def _choices(groups: list[tuple[list[int], int]], most: int) -> Iterator[tuple[tuple[int, ...], ...]] | None:

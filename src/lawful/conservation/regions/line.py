@@ -27,16 +27,18 @@ class _Interval:
     low: Fraction | None
     high: Fraction | None
     values: dict[int, Affine]
-    mute: set[int]
+    zero_signal: set[int]
     varying: set[int]
     zero_low: set[int]
     zero_high: set[int]
     gates: dict[int, float] = field(default_factory=dict)
 
     def split(self, at: Fraction, node: int) -> tuple[_Interval, _Interval]:
-        left = _Interval(self.low, at, dict(self.values), set(self.mute), set(self.varying), set(self.zero_low), {node})
+        left = _Interval(
+            self.low, at, dict(self.values), set(self.zero_signal), set(self.varying), set(self.zero_low), {node}
+        )
         right = _Interval(
-            at, self.high, dict(self.values), set(self.mute), set(self.varying), {node}, set(self.zero_high)
+            at, self.high, dict(self.values), set(self.zero_signal), set(self.varying), {node}, set(self.zero_high)
         )
         left.gates, right.gates = dict(self.gates), dict(self.gates)
         return left, right
@@ -85,7 +87,7 @@ def line_patterns(dag: Dag) -> tuple[Floats, Floats] | None:
         lines = [{inputs[0]: (Fraction(side), ZERO), inputs[1]: (ZERO, Fraction(1))} for side in (1, -1)]
     else:
         return None
-    found: dict[tuple[float, ...], list[float]] = {}
+    shown_by: dict[tuple[float, ...], list[float]] = {}
     for line in lines:
         pieces = _pieces(dag, line)
         if pieces is None:
@@ -95,9 +97,9 @@ def line_patterns(dag: Dag) -> tuple[Floats, Floats] | None:
             if at is None:
                 return None
             shown = [float(base + slope * Fraction(at)) for base, slope in line.values()]
-            found.setdefault(tuple(piece.gates[node] for node in dag.hidden.tolist()), shown)
-    patterns = sorted(found)
-    return np.array(patterns).reshape(len(patterns), -1), np.array([found[pattern] for pattern in patterns])
+            shown_by.setdefault(tuple(piece.gates[node] for node in dag.hidden.tolist()), shown)
+    patterns = sorted(shown_by)
+    return np.array(patterns).reshape(len(patterns), -1), np.array([shown_by[pattern] for pattern in patterns])
 
 
 def _pieces(dag: Dag, line: dict[int, Affine]) -> list[_Interval] | None:
@@ -127,16 +129,16 @@ def _pieces(dag: Dag, line: dict[int, Affine]) -> list[_Interval] | None:
 
 def _through(piece: _Interval, node: int, into: list[tuple[int, Fraction]], slope: float) -> list[_Interval] | None:
     """The piece with a neuron's gate, cut in two where the neuron switches; None where other weights might cut more."""
-    heard = [(tail, weight) for tail, weight in into if tail not in piece.mute]
-    base = sum((weight * piece.values[tail][0] for tail, weight in heard), ZERO)
-    rate = sum((weight * piece.values[tail][1] for tail, weight in heard), ZERO)
-    varies = any(tail in piece.varying for tail, _ in heard)
-    if not heard:
+    live = [(tail, weight) for tail, weight in into if tail not in piece.zero_signal]
+    base = sum((weight * piece.values[tail][0] for tail, weight in live), ZERO)
+    rate = sum((weight * piece.values[tail][1] for tail, weight in live), ZERO)
+    varies = any(tail in piece.varying for tail, _ in live)
+    if not live:
         piece.gates[node] = slope
-        piece.mute.add(node)
+        piece.zero_signal.add(node)
         return [piece]
     at_ends = ((piece.low, piece.zero_low), (piece.high, piece.zero_high))
-    noughts = [zeros for _, zeros in at_ends if all(tail in zeros for tail, _ in heard)]
+    noughts = [zeros for _, zeros in at_ends if all(tail in zeros for tail, _ in live)]
     if slope == 1.0:
         piece.gates[node], piece.values[node] = 1.0, (base, rate)
         piece.varying |= {node} if varies else set()
@@ -163,7 +165,7 @@ def _through(piece: _Interval, node: int, into: list[tuple[int, Fraction]], slop
         gate = Fraction(1) if open_ else Fraction(slope)
         part.values[node] = (gate * base, gate * rate)
         if not gate:
-            part.mute.add(node)
+            part.zero_signal.add(node)
         elif varies:
             part.varying.add(node)
     return parts

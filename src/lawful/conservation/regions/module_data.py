@@ -38,10 +38,10 @@ def seen_data(case: Probe, program: StraightLineProgram, theta: Floats) -> SeenD
 
 def samples_of(case: Probe) -> Floats:
     """The data as inputs of the program, each once: all of them are one input where a batch is mixed."""
-    given = case.data if case.data is not None else torch.zeros((0, *case.input_shape))
+    samples = case.data if case.data is not None else torch.zeros((0, *case.input_shape))
     if case.vocabulary is not None:
-        given = torch.nn.functional.one_hot(given, case.vocabulary)
-    rows = np.asarray(given.double().numpy()).reshape(1 if case.mixes else len(given), -1)
+        samples = torch.nn.functional.one_hot(samples, case.vocabulary)
+    rows = np.asarray(samples.double().numpy()).reshape(1 if case.mixes else len(samples), -1)
     return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
 
 
@@ -49,8 +49,8 @@ def sides(program: StraightLineProgram, theta: Floats, inputs: Floats) -> dict[i
     """Which array every choice takes for each input, proved; None where a sign cannot be told."""
     if all(step.kind != "choose" for step in program.steps):
         return {}
-    found = pieces(program, theta, inputs) if is_polynomial(program) else None
-    return _in_balls(program, theta, inputs) if found is None else found
+    choices = pieces(program, theta, inputs) if is_polynomial(program) else None
+    return _in_balls(program, theta, inputs) if choices is None else choices
 
 
 def _in_balls(program: StraightLineProgram, theta: Floats, inputs: Floats) -> dict[int, Array] | None:

@@ -89,10 +89,10 @@ def near(dag: Dag, seed: int = 0) -> Region:
     if (whole := line_patterns(dag)) is not None and len(whole[0]) <= MOST_PATTERNS:
         view = seen_by_all(dag, whole[0])
         return Region(*whole, view.fixed, dag.theta, alike=view.alike, on_data=view)
-    inputs, found, rng = _draw_inputs(dag, seed)
-    if (found == 0).mean(axis=0).max(initial=0.0) > OFTEN:
+    inputs, sides, rng = _draw_inputs(dag, seed)
+    if (sides == 0).mean(axis=0).max(initial=0.0) > OFTEN:
         return replace(near(nudge(dag, seed), seed), nudged=True)
-    return _patterns_seen(dag, inputs, found, rng)
+    return _patterns_seen(dag, inputs, sides, rng)
 
 
 def clear(dag: Dag, seed: int = 0) -> Region | None:
@@ -100,8 +100,8 @@ def clear(dag: Dag, seed: int = 0) -> Region | None:
 
     What they show is there at all weights nearby, on whichever side of a boundary.
     """
-    inputs, found, rng = _draw_inputs(dag, seed)
-    return _patterns_seen(dag, inputs, found, rng) if (found != 0).all(axis=1).any() else None
+    inputs, sides, rng = _draw_inputs(dag, seed)
+    return _patterns_seen(dag, inputs, sides, rng) if (sides != 0).all(axis=1).any() else None
 
 
 def _draw_inputs(dag: Dag, seed: int) -> tuple[Floats, NDArray[np.int8], np.random.Generator]:
@@ -113,18 +113,18 @@ def _draw_inputs(dag: Dag, seed: int) -> tuple[Floats, NDArray[np.int8], np.rand
     return inputs, rough_signs(dag, inputs), rng
 
 
-def _patterns_seen(dag: Dag, inputs: Floats, found: NDArray[np.int8], rng: np.random.Generator) -> Region:
-    told = (found != 0).all(axis=1)
-    inputs, found = inputs[told], found[told]
+def _patterns_seen(dag: Dag, inputs: Floats, sides: NDArray[np.int8], rng: np.random.Generator) -> Region:
+    decided = (sides != 0).all(axis=1)
+    inputs, sides = inputs[decided], sides[decided]
     lines = LINES if dag.constant is not None or len(dag.inputs) > 1 else 0  # else there are only x > 0 and x < 0
     between, together = refine_patterns(dag, inputs[:lines], np.roll(inputs[:lines], 1, axis=0))
     thin = _separate_patterns(dag, between)
-    inputs, found = np.concatenate([inputs, between]), np.concatenate([found, thin])
-    inputs, found = inputs[(found != 0).all(axis=1)], found[(found != 0).all(axis=1)]
-    patterns, witnesses, _ = _distinct(dag, found, inputs)
+    inputs, sides = np.concatenate([inputs, between]), np.concatenate([sides, thin])
+    inputs, sides = inputs[(sides != 0).all(axis=1)], sides[(sides != 0).all(axis=1)]
+    patterns, witnesses, _ = _distinct(dag, sides, inputs)
     if len(patterns) > MOST_PATTERNS:
-        kept = rng.choice(len(patterns), MOST_PATTERNS, replace=False)
-        patterns, witnesses = patterns[kept], witnesses[kept]
+        chosen = rng.choice(len(patterns), MOST_PATTERNS, replace=False)
+        patterns, witnesses = patterns[chosen], witnesses[chosen]
     fixed = proved_gates(dag)
     seen_once = (patterns == patterns[:1]).all(axis=0)
     unsure = tuple(dag.names[node] for node, once in zip(dag.hidden, seen_once, strict=True) if once)
@@ -134,10 +134,10 @@ def _patterns_seen(dag: Dag, inputs: Floats, found: NDArray[np.int8], rng: np.ra
 
 def _separate_patterns(dag: Dag, inputs: Floats) -> NDArray[np.int8]:
     """Signs at inputs between others, some of which only fractions can tell."""
-    found = rough_signs(dag, inputs)
-    for row in np.flatnonzero((found == 0).any(axis=1))[:MOST_EXACT]:
-        found[row] = exact_signs(dag, inputs[row])
-    return found
+    sides = rough_signs(dag, inputs)
+    for row in np.flatnonzero((sides == 0).any(axis=1))[:MOST_EXACT]:
+        sides[row] = exact_signs(dag, inputs[row])
+    return sides
 
 
 def at_data(dag: Dag, data: ArrayLike, prime: int, seed: int = 0) -> Region:
@@ -147,14 +147,14 @@ def at_data(dag: Dag, data: ArrayLike, prime: int, seed: int = 0) -> Region:
         raise LawfulError(f"data for this network has shape (samples, {len(dag.inputs)}), not {points.shape}")
     if not np.isfinite(points).all():
         raise LawfulError("the data has entries that are not finite")
-    found = signs(dag, points)
-    moved = bool((found == 0).any())
+    sides = signs(dag, points)
+    moved = bool((sides == 0).any())
     if moved:
         dag = nudge(dag, seed)
-        found = signs(dag, points)
-        if (found == 0).any():
+        sides = signs(dag, points)
+        if (sides == 0).any():
             raise LawfulError("the data lie on a boundary between activation patterns that no small change resolves")
-    patterns, _, where = _distinct(dag, found, points)
+    patterns, _, where = _distinct(dag, sides, points)
     view = seen_by(dag, patterns, where, points, prime)
     exact = to_residues(_extend_points(dag, points), prime)
     spans = tuple(_basis(exact[where == number], prime) for number in range(len(patterns)))
@@ -255,15 +255,15 @@ def alike_gates(dag: Dag, fixed: Floats) -> NDArray[np.intp]:
 
     Neurons that read one and the same signal, through weights of one sign, switch together.
     """
-    found = np.full(len(dag.names), -1)
+    alike = np.full(len(dag.names), -1)
     numbers: dict[tuple[int, bool, float], int] = {}
     for node in dag.hidden.tolist():
         edges = np.flatnonzero(dag.heads == node)
         edges = edges[fixed[dag.tails[edges]] != 0.0]
         if len(edges) == 1 and np.isnan(fixed[node]) and dag.theta[edges[0]] != 0:
             key = (int(dag.tails[edges[0]]), bool(dag.theta[edges[0]] > 0), float(dag.slopes[node]))
-            found[node] = numbers.setdefault(key, len(numbers))
-    return found
+            alike[node] = numbers.setdefault(key, len(numbers))
+    return alike
 
 
 def _interval(weights: Floats, low: Floats, high: Floats) -> tuple[float, float]:
@@ -297,17 +297,17 @@ def spanning(region: Region, gradients: Gradients, most: int) -> Region:
     point = residues(gradients.seed, (SPANNING,), [0], dag.parameters, prime)[0]
     gates = region.gates(prime).T
     order = np.random.default_rng(gradients.seed).permutation(len(region.patterns))
-    basis, kept = np.zeros((0, dag.parameters), dtype=np.int64), order[:0]
+    basis, chosen = np.zeros((0, dag.parameters), dtype=np.int64), order[:0]
     for number in range(ROUNDS):
         rows = order[: most + FIRST] if number == 0 else order
         sample = gradients.draw((SPANNING, number), rows)
         sample[dag.hidden] = gates[:, rows]
         state = Dual.constant(np.repeat(point[:, None], len(rows), axis=1), prime)
         every = np.concatenate([basis, gradients.field(state, sample).real.T])
-        found = independent_rows(every, prime)
-        if len(found) == len(basis):
+        independent = independent_rows(every, prime)
+        if len(independent) == len(basis):
             break
-        basis, kept = every[found], np.append(kept, rows)[found]
+        basis, chosen = every[independent], np.append(chosen, rows)[independent]
         if len(basis) >= most:
             break
-    return replace(region, patterns=region.patterns[kept], witnesses=region.witnesses[kept])
+    return replace(region, patterns=region.patterns[chosen], witnesses=region.witnesses[chosen])

@@ -2,7 +2,7 @@
 
 Between two patterns of activation a network is a sum over its active paths. On finitely many samples, each with its
 pattern, whole edges may be on no active path, and the weights from the inputs into one neuron move only within the span
-of the samples at which the neuron is heard.
+of the samples at which an output reads the neuron.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class OnData:
     fixed: Floats
     alike: NDArray[np.intp]
     resting: Mask
-    listened: Mask  # node by sample (or pattern): does its signal reach an output?
+    reaches_output: Mask  # node by sample (or pattern): does its signal reach an output?
     still: tuple[Law, ...] = ()
     samples: Floats | None = None  # with a 1 for the constant
 
-    def heard(self, node: int) -> Floats:
+    def read_by_outputs(self, node: int) -> Floats:
         """The samples whose signal at a node reaches an output; none where all inputs are meant."""
-        return np.zeros((0, 1)) if self.samples is None else self.samples[self.listened[node]]
+        return np.zeros((0, 1)) if self.samples is None else self.samples[self.reaches_output[node]]
 
     @staticmethod
     def column(dag: Dag, node: int) -> int:
@@ -66,8 +66,8 @@ def seen_by(dag: Dag, patterns: Floats, groups: NDArray[np.intp], points: Floats
     {(0,): Fraction(-3, 1), (1,): Fraction(2, 1)}
     """
     view = _view(dag, patterns, groups, points)
-    samples, listened = np.append(points, np.ones((len(points), 1)), axis=1), view.listened[:, groups]
-    view = replace(view, samples=samples, listened=listened)
+    samples, reaches_output = np.append(points, np.ones((len(points), 1)), axis=1), view.reaches_output[:, groups]
+    view = replace(view, samples=samples, reaches_output=reaches_output)
     return replace(view, still=tuple(law for node in _readers(dag) for law in _still(dag, node, view, prime)))
 
 
@@ -83,61 +83,61 @@ def seen_by_any(dag: Dag, points: Floats, fixed: Floats, prime: int) -> OnData:
 def _view(dag: Dag, patterns: Floats, groups: NDArray[np.intp], points: Floats) -> OnData:
     gates = np.ones((len(dag.names), len(patterns)))
     gates[dag.hidden] = patterns.T
-    mute, no_signal = _forward(dag, gates, points, groups)
-    unheard = _backward(dag, gates, np.zeros_like(mute))
-    resting = np.asarray((mute[dag.tails] | unheard[dag.heads]).all(axis=1))
-    # A gate does not matter where no signal arrives, nor, whatever those gates are, where nobody listens.
-    free = no_signal | _no_listener(dag, _backward(dag, gates, no_signal))
-    return OnData(_fixed_gates(dag, gates, free), _alike(dag, gates, free), resting, listened=~unheard)
+    zero_signal, no_signal = _forward(dag, gates, points, groups)
+    unread = _backward(dag, gates, np.zeros_like(zero_signal))
+    resting = np.asarray((zero_signal[dag.tails] | unread[dag.heads]).all(axis=1))
+    # A gate does not matter where no signal arrives, nor, whatever those gates are, where nobody reads it.
+    free = no_signal | _no_reader(dag, _backward(dag, gates, no_signal))
+    return OnData(_fixed_gates(dag, gates, free), _alike(dag, gates, free), resting, reaches_output=~unread)
 
 
 def _forward(dag: Dag, gates: Floats, points: Floats, groups: NDArray[np.intp]) -> tuple[Mask, Mask]:
     """In each pattern: the nodes whose signal is 0 whatever the weights, and the hidden ones that receive none."""
-    mute = np.zeros(gates.shape, dtype=bool)
+    zero_signal = np.zeros(gates.shape, dtype=bool)
     for pattern in range(gates.shape[1]):
-        mute[dag.inputs, pattern] = ~points[groups == pattern].any(axis=0)
-    no_signal = np.zeros_like(mute)
+        zero_signal[dag.inputs, pattern] = ~points[groups == pattern].any(axis=0)
+    no_signal = np.zeros_like(zero_signal)
     for node in np.concatenate(dag.layers):
         if dag.roles[node] == Role.HIDDEN:
-            no_signal[node] = mute[dag.tails[dag.heads == node]].all(axis=0)
-            mute[node] = no_signal[node] | (gates[node] == 0.0)
-    return mute, no_signal
+            no_signal[node] = zero_signal[dag.tails[dag.heads == node]].all(axis=0)
+            zero_signal[node] = no_signal[node] | (gates[node] == 0.0)
+    return zero_signal, no_signal
 
 
 def _backward(dag: Dag, gates: Floats, any_gate: Mask) -> Mask:
     """In each pattern: the nodes whose signal reaches no output; a gate of `any_gate` stops nothing."""
-    unheard = np.zeros(gates.shape, dtype=bool)
+    unread = np.zeros(gates.shape, dtype=bool)
     for node in np.concatenate(dag.layers)[::-1]:
         if dag.roles[node] == Role.HIDDEN:
-            listeners = unheard[dag.heads[dag.tails == node]].all(axis=0)
-            unheard[node] = listeners | ((gates[node] == 0.0) & ~any_gate[node])
-    return unheard
+            readers = unread[dag.heads[dag.tails == node]].all(axis=0)
+            unread[node] = readers | ((gates[node] == 0.0) & ~any_gate[node])
+    return unread
 
 
-def _no_listener(dag: Dag, unheard: Mask) -> Mask:
-    found = np.zeros_like(unheard)
+def _no_reader(dag: Dag, unread: Mask) -> Mask:
+    mask = np.zeros_like(unread)
     for node in dag.hidden:
-        found[node] = unheard[dag.heads[dag.tails == node]].all(axis=0)
-    return found
+        mask[node] = unread[dag.heads[dag.tails == node]].all(axis=0)
+    return mask
 
 
 def _fixed_gates(dag: Dag, gates: Floats, free: Mask) -> Floats:
-    found = np.where(dag.slopes == 1.0, 1.0, np.nan)
+    fixed = np.where(dag.slopes == 1.0, 1.0, np.nan)
     for node in dag.hidden:
         seen = np.unique(gates[node, ~free[node]])
         if len(seen) <= 1:
-            found[node] = seen[0] if len(seen) else gates[node, 0]
-    return found
+            fixed[node] = seen[0] if len(seen) else gates[node, 0]
+    return fixed
 
 
 def _alike(dag: Dag, gates: Floats, free: Mask) -> NDArray[np.intp]:
-    found = np.full(len(dag.names), -1)
+    alike = np.full(len(dag.names), -1)
     shown = np.where(free, np.nan, gates)
     numbers: dict[tuple[float, bytes], int] = {}
     for node in dag.hidden.tolist():
         key = (float(dag.slopes[node]), shown[node].tobytes())
-        found[node] = numbers.setdefault(key, len(numbers))
-    return found
+        alike[node] = numbers.setdefault(key, len(numbers))
+    return alike
 
 
 def _readers(dag: Dag) -> list[int]:
@@ -149,7 +149,7 @@ def _still(dag: Dag, node: int, view: OnData, prime: int) -> list[Law]:
     """A basis of the sums `Σ a_u θ_uv` over inputs u of node v with ⟨a, x⟩ = 0 for each sample x that moves them."""
     sources = np.isin(dag.roles[dag.tails], (Role.INPUT, Role.CONSTANT))
     edges = np.flatnonzero((dag.heads == node) & sources & ~view.resting)
-    rows = np.unique(view.heard(node)[:, [view.column(dag, int(dag.tails[edge])) for edge in edges]], axis=0)
+    rows = np.unique(view.read_by_outputs(node)[:, [view.column(dag, int(dag.tails[edge])) for edge in edges]], axis=0)
     if not len(edges) or rank(to_residues(rows, prime), prime) == len(edges):
         return []
     return [

@@ -27,12 +27,12 @@ def signs(dag: Dag, inputs: Floats) -> NDArray[np.int8]:
     >>> signs(Mlp([[[1.0], [0.0]], [[1.0, 1.0]]]).to_dag(), np.array([[1.0], [0.0]])).tolist()
     [[1, 0], [-1, -1]]
     """
-    found = rough_signs(dag, inputs)
-    for row in np.flatnonzero((found == 0).any(axis=1)):
-        found[row] = exact_signs(dag, inputs[row])
-        if (found[row] == 0).any():
+    sides = rough_signs(dag, inputs)
+    for row in np.flatnonzero((sides == 0).any(axis=1)):
+        sides[row] = exact_signs(dag, inputs[row])
+        if (sides[row] == 0).any():
             break
-    return found
+    return sides
 
 
 def rough_signs(dag: Dag, inputs: Floats) -> NDArray[np.int8]:
@@ -64,18 +64,18 @@ class _Levels:
         value[dag.inputs], size[dag.inputs] = inputs.T, np.abs(inputs.T)
         if dag.constant is not None:
             value[dag.constant] = size[dag.constant] = 1.0
-        found = np.zeros((len(dag.names), len(inputs)), dtype=np.int8)
+        sides = np.zeros((len(dag.names), len(inputs)), dtype=np.int8)
         for nodes, tails, (weights, sizes, read) in self.steps:
             total = weights @ value[tails]
             bulk = sizes @ size[tails]
             silent = read @ (size[tails] != 0) == 0
             sign = np.where(np.abs(total) > ROUNDING * bulk, np.sign(total), 0.0)
-            found[nodes] = np.where(silent, SILENT, sign)
+            sides[nodes] = np.where(silent, SILENT, sign)
             slope = dag.slopes[nodes, None]
             value[nodes] = np.where(total > 0, total, slope * total)
             off = silent | ((slope == 0) & (sign < 0))
             size[nodes] = np.where(off, 0.0, np.maximum(bulk, np.finfo(float).tiny))
-        return np.ascontiguousarray(found[dag.hidden].T)
+        return np.ascontiguousarray(sides[dag.hidden].T)
 
 
 def exact_signs(dag: Dag, given: Floats) -> NDArray[np.int8]:
@@ -111,7 +111,7 @@ def refine_patterns(dag: Dag, starts: Floats, ends: Floats) -> tuple[Floats, tup
     """
     low, high, levels = starts, ends, _Levels(dag)
     below, above = levels.signs(low), levels.signs(high)
-    found: list[Floats] = []
+    inputs: list[Floats] = []
     stuck: set[tuple[str, ...]] = set()
     for _ in range(HALVINGS):
         differ = (below != above) | (below == 0)  # what rounding hides may differ
@@ -126,10 +126,10 @@ def refine_patterns(dag: Dag, starts: Floats, ends: Floats) -> tuple[Floats, tup
         low, high, below, above = (part[parted] for part in (low, high, below, above))
         middle = middle[parted]
         there = levels.signs(middle)
-        found.append(_new(middle, there))
+        inputs.append(_new(middle, there))
         low, high = np.concatenate([low, middle]), np.concatenate([middle, high])
         below, above = np.concatenate([below, there]), np.concatenate([there, above])
-    every = np.concatenate(found) if found else starts[:0]
+    every = np.concatenate(inputs) if inputs else starts[:0]
     return _new(every, rough_signs(dag, every)), tuple(sorted(stuck))
 
 
