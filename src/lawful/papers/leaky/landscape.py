@@ -18,9 +18,9 @@ def stable_cost(A: Floats, gamma: float) -> tuple[float, Floats]:
     `-L̃/2` times it is the potential energy, and `X` the momentum of a representation at rest.
     """
     sigma = lift(A)
-    (found,) = ridges(sigma, gamma, A)
-    X = found.rest / gamma
-    return float(found.inner(found)), 2 * X - 2 * rectified(A)[1] * (found.weights.T @ X)[:-1]
+    (fit,) = ridges(sigma, gamma, A)
+    X = fit.rest / gamma
+    return float(fit.inner(fit)), 2 * X - 2 * rectified(A)[1] * (fit.weights.T @ X)[:-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +56,8 @@ def minimise_identity_cost(
         size = np.linalg.norm(point.gradient) * np.linalg.norm(point.position)
         return count > iterations or bool(size <= tolerance * point.value)
 
-    found = minimise(lambda X: stable_cost(X, gamma), np.array(A, dtype=np.float64), stop=stop, memory=40)
-    return _describe_minimum(found, seed)
+    minimum = minimise(lambda X: stable_cost(X, gamma), np.array(A, dtype=np.float64), stop=stop, memory=40)
+    return _describe_minimum(minimum, seed)
 
 
 def _describe_minimum(found: Point, seed: int) -> IdentityMinimum:

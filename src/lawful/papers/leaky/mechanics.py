@@ -69,8 +69,8 @@ class _Crossing:
 
     def follow(self, times: Floats) -> tuple[Floats, Floats]:
         """The states at the times."""
-        found, now, stalled = [self.state.copy()], 0.0, 0
-        while len(found) < len(times):
+        states, now, stalled = [self.state.copy()], 0.0, 0
+        while len(states) < len(times):
             solver = DOP853(self._field, now, self.state, times[-1], rtol=TOLERANCE, atol=TOLERANCE * self._scale())
             while solver.status == "running":
                 with np.errstate(over="ignore", invalid="ignore"):
@@ -80,15 +80,15 @@ class _Crossing:
                 path = solver.dense_output()
                 crossed = self._crossed(path, solver.t_old, solver.t)
                 end = solver.t if crossed is None else crossed
-                while len(found) < len(times) and times[len(found)] <= end:
-                    found.append(path(times[len(found)]))
+                while len(states) < len(times) and times[len(states)] <= end:
+                    states.append(path(times[len(states)]))
                 stalled = 0 if end > now else stalled + 1
                 now, self.state = end, path(end) if crossed is not None else solver.y
                 if stalled > STALL:
                     raise LawfulError(f"the path stays on a kink near p = {now:.4g}: use softness")
                 if crossed is not None:
                     break
-        halves = [np.split(each, 2) for each in found]
+        halves = [np.split(state, 2) for state in states]
         return np.array([a.reshape(self.shape) for a, _ in halves]), np.array(
             [b.reshape(self.shape) for _, b in halves]
         )
@@ -193,8 +193,8 @@ def stable_norm(M: Floats, sigma: Floats, gamma: Floats | float) -> Floats:
     >>> float(stable_norm(sigma, sigma, 1e-9).round(6))  # as γ → 0: the dimension of the range
     2.0
     """
-    (found,) = ridges(sigma, gamma, M)
-    return found.inner(found)
+    (fit,) = ridges(sigma, gamma, M)
+    return fit.inner(fit)
 
 
 def operator_norm(sigma: Floats) -> Floats:

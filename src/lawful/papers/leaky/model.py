@@ -269,13 +269,13 @@ class LeakyResNet(nn.Module):
     def path(self, inputs: Tensor) -> list[Tensor]:
         """The representations `A_0, …, A_L`, each of shape (w, N), of a batch with one sample per row."""
         state = inputs.T if self.into is None else self.into @ inputs.T
-        found = [state]
+        states = [state]
         one = state.new_ones(1, state.shape[1])
         for step, weight in zip(self.steps, self.weights, strict=True):
             lifted = torch.cat([rectify(state, self.softness), one])
             state = (1 - step * self.effective_depth) * state + step * (weight @ lifted)
-            found.append(state)
-        return found
+            states.append(state)
+        return states
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The outputs, one row per sample."""
@@ -340,8 +340,8 @@ def change_layers(
 
 
 def _tensor(values: ArrayLike | Tensor) -> Tensor:
-    given = values.detach().numpy() if isinstance(values, Tensor) else values
-    tensor = torch.from_numpy(np.array(given, dtype=np.float64))
+    array = values.detach().numpy() if isinstance(values, Tensor) else values
+    tensor = torch.from_numpy(np.array(array, dtype=np.float64))
     if not bool(torch.isfinite(tensor).all()):
         raise InvalidNetwork("weights, steps and maps must be finite numbers")
     return tensor

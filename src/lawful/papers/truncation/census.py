@@ -140,9 +140,9 @@ def census(network: Mlp | Dag, data: Clusters) -> Census:
     weight, bias = np.eye(data.dimension), np.zeros(data.dimension)
     image, values = data.points, data.points
     images, maps, layers = [image], [], []
-    for number, (own, own_bias) in enumerate(zip(mlp.weights, mlp.biases, strict=True), 1):
-        weight, bias = own @ weight, own @ bias + (0.0 if own_bias is None else own_bias)
-        before = values @ own.T + (0.0 if own_bias is None else own_bias)
+    for number, (layer_weight, layer_bias) in enumerate(zip(mlp.weights, mlp.biases, strict=True), 1):
+        weight, bias = layer_weight @ weight, layer_weight @ bias + (0.0 if layer_bias is None else layer_bias)
+        before = values @ layer_weight.T + (0.0 if layer_bias is None else layer_bias)
         if number == len(mlp.weights):
             break
         map_ = TruncationMap(weight, bias, mlp.slopes[number - 1])
@@ -163,7 +163,9 @@ def _layer(
     count, width = off.sum(axis=1), off.shape[1]
     move = float(np.linalg.norm(after - image, axis=1).mean())
     widens = width > data.dimension
-    missed, varied = (each - each.mean(axis=0) for each in (values - map_.preactivations(after), values))
+    missed, varied = (
+        deviations - deviations.mean(axis=0) for deviations in (values - map_.preactivations(after), values)
+    )
     return LayerCensus(
         _by_class(count == 0, data),
         _by_class((count > 0) & (count < width), data),

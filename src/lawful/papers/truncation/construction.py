@@ -85,17 +85,19 @@ def _cut(points: Floats, labels: Indices, way: Floats) -> tuple[Floats, float, N
 
 def _steep(points: Floats, labels: Indices) -> list[Floats]:
     """For each cluster the way along which most of it lies below all others, by a linear program."""
-    found = []
+    directions = []
     for label in np.unique(labels) if len(points) <= PROGRAMMED else ():
-        own, rest = points[labels == label], points[labels != label]
-        one, two = np.ones((len(own), 1)), np.ones((len(rest), 1))
-        rows = np.vstack([np.c_[own, one, -np.eye(len(own))], np.c_[-rest, -two, np.zeros((len(rest), len(own)))]])
-        costs = np.r_[np.zeros(points.shape[1] + 1), np.ones(len(own))]
-        bounds = [(None, None)] * (points.shape[1] + 1) + [(0.0, None)] * len(own)
+        members, rest = points[labels == label], points[labels != label]
+        one, two = np.ones((len(members), 1)), np.ones((len(rest), 1))
+        rows = np.vstack(
+            [np.c_[members, one, -np.eye(len(members))], np.c_[-rest, -two, np.zeros((len(rest), len(members)))]]
+        )
+        costs = np.r_[np.zeros(points.shape[1] + 1), np.ones(len(members))]
+        bounds = [(None, None)] * (points.shape[1] + 1) + [(0.0, None)] * len(members)
         solved = linprog(costs, A_ub=rows, b_ub=-np.ones(len(rows)), bounds=bounds)
         if solved.x is not None and np.abs(solved.x[: points.shape[1]]).max() > 0:
-            found.append(np.asarray(solved.x[: points.shape[1]]))
-    return found
+            directions.append(np.asarray(solved.x[: points.shape[1]]))
+    return directions
 
 
 # Coordinates of size 1, in which truncation maps are built, and how a network takes the change into its layers.
@@ -320,15 +322,15 @@ def zero_loss_network(
 
 def _steady(data: Clusters, wanted: Floats, tries: int, seed: int) -> ZeroLoss | NotSeparable | OrderUndecided:
     """Build from the data; if single precision spoils it, from the data and what that precision makes of them."""
-    found = _Search(data, Levelled.of(data.points), wanted, tries, seed).run()
-    if not isinstance(found, ZeroLoss) or found.loss_single <= SINGLE:
-        return found
+    built = _Search(data, Levelled.of(data.points), wanted, tries, seed).run()
+    if not isinstance(built, ZeroLoss) or built.loss_single <= SINGLE:
+        return built
     blurred = _coincident_rows(data)
-    if blurred is not None or not np.isfinite(found.loss_single):
-        return replace(found, blurred=blurred)
+    if blurred is not None or not np.isfinite(built.loss_single):
+        return replace(built, blurred=blurred)
     both = Clusters(np.vstack([data.points, data.points.astype(np.float32)]), np.tile(data.labels, 2))
     again = _Search(both, Levelled.of(both.points, ahead=True), wanted, tries, seed).run()
-    return again if isinstance(again, ZeroLoss) and again.loss_single < found.loss_single else found
+    return again if isinstance(again, ZeroLoss) and again.loss_single < built.loss_single else built
 
 
 def _coincident_rows(data: Clusters) -> tuple[int, int] | None:
@@ -369,10 +371,10 @@ def network_with_caps(data: Clusters, *, tries: int = 60, seed: int = 0) -> Zero
     for ahead in (False, True):
         level = Levelled.of(data.points, ahead=ahead)
         layer = caps(level.down(data.points), data.labels, seed)
-        found = None if layer is None else _behind(*layer, level, data, np.eye(data.count), tries, seed)
-        if layer is None or (isinstance(found, ZeroLoss) and found.loss_single <= SINGLE):
+        built = None if layer is None else _behind(*layer, level, data, np.eye(data.count), tries, seed)
+        if layer is None or (isinstance(built, ZeroLoss) and built.loss_single <= SINGLE):
             break
-    return found if isinstance(found, ZeroLoss) else None
+    return built if isinstance(built, ZeroLoss) else None
 
 
 def _behind(
@@ -380,16 +382,16 @@ def _behind(
 ) -> ZeroLoss | NotSeparable | OrderUndecided:
     """A network of zero loss behind a given first layer (of levelled coordinates)."""
     bent = Clusters(np.maximum(level.down(data.points) @ weight.T + bias, 0.0), data.labels)
-    found = _steady(bent, wanted, tries, seed)
-    if not isinstance(found, ZeroLoss):
-        return found
-    inner = found.network
+    built = _steady(bent, wanted, tries, seed)
+    if not isinstance(built, ZeroLoss):
+        return built
+    inner = built.network
     network = level.taken_in(Mlp([weight, *inner.weights], [bias, *inner.biases], [0.0, *inner.slopes]))
     losses = _losses(network, data, wanted)
     if not losses[0] <= SMALL * float((wanted[data.labels] ** 2).sum() + 1):
         return OrderUndecided(f"the gaps behind the first layer are too thin: loss {losses[0]:.1e}")
     return replace(
-        found, network=network, loss=losses[0], loss_single=losses[1], bent=len(bias),
+        built, network=network, loss=losses[0], loss_single=losses[1], bent=len(bias),
         blurred=_coincident_rows(data) if losses[1] > SINGLE else None,
     )  # fmt: skip
 
@@ -420,9 +422,9 @@ class _Search:
         best: ZeroLoss | None = None
         for aside in ASIDES:
             self.left = self.tries if best is None else self.left  # what is better in single precision costs the rest
-            found = self._descend(self.level.down(self.data.points), (), aside)
-            if found is not None and (best is None or found.loss_single < best.loss_single):
-                best = found
+            built = self._descend(self.level.down(self.data.points), (), aside)
+            if built is not None and (best is None or built.loss_single < best.loss_single):
+                best = built
             if best is not None and best.loss_single <= SINGLE:
                 break
         return best or OrderUndecided(self.reason)
@@ -455,7 +457,7 @@ class _Search:
             self.reason = f"clusters {named} could not be parted after the other {len(layers)} were collapsed"
             if not layers:
                 self.reason = "the gaps are thinner than floats can tell"
-        for number in sorted(parted, key=lambda each: parted[each].low - parted[each].high):
+        for number in sorted(parted, key=lambda cluster: parted[cluster].low - parted[cluster].high):
             if self.left <= 0:
                 return None
             self.left -= 1
@@ -464,9 +466,9 @@ class _Search:
                 self.reason = "the gaps are too thin for maps that floating point can invert"
                 continue
             moved = np.where((self.data.labels == number)[:, None], -layer.map.shift, points)
-            found = self._descend(moved, (*layers, layer), aside)
-            if found is not None:
-                return found
+            built = self._descend(moved, (*layers, layer), aside)
+            if built is not None:
+                return built
         return None
 
     def _parted(self, points: Floats, number: int) -> Hyperplane | None:
@@ -509,5 +511,7 @@ def _alone(points: Floats) -> Hyperplane:
 def _losses(network: Mlp, data: Clusters, wanted: Floats) -> tuple[float, float]:
     """The loss in double precision, and the worst in single precision over the orders in which sums may be taken."""
     outputs = network.evaluate(data.points), *in_single_precision(network, data.points)
-    double, *single = (float(data.weights @ ((each - wanted[data.labels]) ** 2).sum(axis=1) / 2) for each in outputs)
+    double, *single = (
+        float(data.weights @ ((output - wanted[data.labels]) ** 2).sum(axis=1) / 2) for output in outputs
+    )
     return double, float(np.max(single))  # not a number if one is not

@@ -97,20 +97,20 @@ class Chain:
         mlp = network if isinstance(network, Mlp) else Mlp.from_dag(network)
         weight, bias = np.eye(mlp.widths[0]), np.zeros(mlp.widths[0])
         maps: list[TruncationMap] = []
-        for number, (own, own_bias) in enumerate(zip(mlp.weights, mlp.biases, strict=True), 1):
-            weight, bias = own @ weight, own @ bias + (0.0 if own_bias is None else own_bias)
+        for number, (layer_weight, layer_bias) in enumerate(zip(mlp.weights, mlp.biases, strict=True), 1):
+            weight, bias = layer_weight @ weight, layer_weight @ bias + (0.0 if layer_bias is None else layer_bias)
             if number == len(mlp.weights):
                 break
-            _check_rank(number, own, weight)
+            _check_rank(number, layer_weight, weight)
             maps.append(TruncationMap(weight, bias, mlp.slopes[number - 1]))
         return cls(tuple(maps), weight, bias)
 
     def images(self, points: ArrayLike) -> list[Floats]:
         """The points as each layer leaves them in input space: x, τ¹(x), τ²τ¹(x), …"""
-        found = [np.asarray(points, dtype=np.float64)]
+        images = [np.asarray(points, dtype=np.float64)]
         for map_ in self.maps:
-            found.append(map_(found[-1]))
-        return found
+            images.append(map_(images[-1]))
+        return images
 
     def __call__(self, points: ArrayLike) -> Floats:
         """The network's outputs, by truncations."""

@@ -55,7 +55,7 @@ class Separability(Shown):
         answer = self.answers[number]
         if not isinstance(answer, CommonPoint) or answer.pair is None:
             return None
-        inside, outside = (np.flatnonzero((self.data.labels == number) == own) for own in (True, False))
+        inside, outside = (np.flatnonzero((self.data.labels == number) == member) for member in (True, False))
         return int(inside[answer.pair[0]]), int(outside[answer.pair[1]])
 
 

@@ -143,7 +143,9 @@ class CommonPoint:
     @property
     def pair(self) -> tuple[int, int] | None:
         """The rows of a point of the cluster and one of the rest that coincide, if that is what is shared."""
-        inside, outside = ([row for row, weight in enumerate(each) if weight] for each in (self.inside, self.outside))
+        inside, outside = (
+            [row for row, weight in enumerate(weights) if weight] for weights in (self.inside, self.outside)
+        )
         return (inside[0], outside[0]) if len(inside) == len(outside) == 1 else None
 
 
@@ -227,8 +229,8 @@ def parts(normal: Sequence[Fraction], cluster: Floats, others: Floats) -> bool:
 def _integers(cluster: Floats, others: Floats) -> tuple[Integers, Integers, list[int]]:
     """The points in integers, and what each coordinate was multiplied by."""
     every = np.vstack([cluster, others, np.ones_like(others[:1])])  # the last row becomes the units
-    found = integers(every)
-    return found[: len(cluster)], found[len(cluster) : -1], found[-1].tolist()
+    scaled = integers(every)
+    return scaled[: len(cluster)], scaled[len(cluster) : -1], scaled[-1].tolist()
 
 
 def _scale(cluster: Floats, others: Floats) -> Floats:
@@ -403,8 +405,8 @@ def separate_aligned(
             best, widest = turned, margin
         if widest > 0 and number + 1 >= len(starts):
             break
-    found = rational_frame(best, cluster, others)
-    return found or OrderUndecided(
+    frame = rational_frame(best, cluster, others)
+    return frame or OrderUndecided(
         f"no two differences make an obtuse angle, and no frame was found in {tries} searches of O({width})"
     )
 

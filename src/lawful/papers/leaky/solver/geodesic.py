@@ -53,10 +53,10 @@ def _following(
     depth = network.effective_depth if effective_depth is None else effective_depth
     weights, state = np.empty((len(grid), network.width, network.width + 1)), goals[0]
     for layer, step in enumerate(grid):
-        sigma, kept = lift(state, network.softness), (1 - step * depth) * state
-        (fit,) = ridges(sigma, gamma_ratio * operator_norm(sigma), (goals[layer + 1] - kept) / step)
+        sigma, leaked = lift(state, network.softness), (1 - step * depth) * state
+        (fit,) = ridges(sigma, gamma_ratio * operator_norm(sigma), (goals[layer + 1] - leaked) / step)
         weights[layer] = fit.weights
-        state = kept + step * (fit.weights @ sigma)
+        state = leaked + step * (fit.weights @ sigma)
     return network.replaced(weights, grid, depth)
 
 
@@ -102,29 +102,29 @@ class Hessian:
 
     def __call__(self, direction: Singles) -> Singles:
         """`H d`: the tangent of the forward pass, then of the backward pass."""
-        each = self.objective
-        roots, keep = each.roots.astype(np.float32), (1 - each.steps * each.depth).tolist()
-        turns, layers = direction * roots, len(each.steps)
-        states, lifted = np.zeros_like(each.slopes), np.empty_like(each.slopes)
-        state = np.zeros_like(each.slopes[0])
+        model = self.objective
+        roots, keep = model.roots.astype(np.float32), (1 - model.steps * model.depth).tolist()
+        turns, layers = direction * roots, len(model.steps)
+        states, lifted = np.zeros_like(model.slopes), np.empty_like(model.slopes)
+        state = np.zeros_like(model.slopes[0])
         for layer in range(layers):
             states[layer] = state
-            np.multiply(each.slopes[layer], state, out=lifted[layer])
-            ahead = turns[layer] @ each.lifted[layer] + each.moves[layer, :, :-1] @ lifted[layer]
+            np.multiply(model.slopes[layer], state, out=lifted[layer])
+            ahead = turns[layer] @ model.lifted[layer] + model.moves[layer, :, :-1] @ lifted[layer]
             state = keep[layer] * state + ahead
-        result = np.empty(direction.shape, each.precision)
-        behind = each.out.T @ (each.out @ state) * (2 / each.targets.shape[1])
+        result = np.empty(direction.shape, model.precision)
+        behind = model.out.T @ (model.out @ state) * (2 / model.targets.shape[1])
         for layer in reversed(range(layers)):
-            np.matmul(behind, each.lifted[layer].T, out=result[layer])
-            result[layer, :, :-1] += each.momenta[layer] @ lifted[layer].T
-            before = each.moves[layer, :, :-1].T @ behind + turns[layer, :, :-1].T @ each.momenta[layer]
-            before *= each.slopes[layer]
+            np.matmul(behind, model.lifted[layer].T, out=result[layer])
+            result[layer, :, :-1] += model.momenta[layer] @ lifted[layer].T
+            before = model.moves[layer, :, :-1].T @ behind + turns[layer, :, :-1].T @ model.momenta[layer]
+            before *= model.slopes[layer]
             if self.bends is not None:
                 before += self.bends[layer] * states[layer]
-            behind = (before + keep[layer] * behind).astype(each.precision, copy=False)
+            behind = (before + keep[layer] * behind).astype(model.precision, copy=False)
         result *= roots
-        result += (each.ridge / each.depth) * direction
-        each.evaluations += 2
+        result += (model.ridge / model.depth) * direction
+        model.evaluations += 2
         return result.astype(np.float32, copy=False)
 
 
@@ -385,14 +385,14 @@ def solve_depths(
 
     A cold start at a large effective depth tends to die at the zero representation; a chain of warm ones does not.
     """
-    found: list[Geodesic] = []
+    geodesics: list[Geodesic] = []
     for depth in sorted(effective_depths):
         start = (
-            deepen(found[-1].network, depth, task)
-            if found
+            deepen(geodesics[-1].network, depth, task)
+            if geodesics
             else network.replaced(network.weights, effective_depth=depth)
         )
-        found.append(
+        geodesics.append(
             solve(start, task, ridge, tolerance=tolerance, evaluations=evaluations, adaptations=adaptations, seed=seed)
         )
-    return found
+    return geodesics

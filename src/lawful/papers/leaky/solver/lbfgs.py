@@ -59,19 +59,19 @@ def minimise(
         if iteration % RESCALE == 0 or len(pairs) == 1 or solve is None:
             scale = _scale(point.gradient, pairs, solve)
         direction = _direction(point.gradient, pairs, solve, scale)
-        found = _search(function, point, direction, noise)
+        lower = _search(function, point, direction, noise)
         iteration += 1
-        if found is None:
+        if lower is None:
             if not pairs:
                 break
             pairs.clear()
             continue
-        move = (found.position - point.position).astype(np.float32)
-        change = (found.gradient - point.gradient).astype(np.float32)
+        move = (lower.position - point.position).astype(np.float32)
+        change = (lower.gradient - point.gradient).astype(np.float32)
         product = float(np.vdot(move, change))
         if product > 1e-12 * float(np.linalg.norm(move) * np.linalg.norm(change)):
             pairs.append((move, change, 1 / product))
-        point = found
+        point = lower
     return point
 
 

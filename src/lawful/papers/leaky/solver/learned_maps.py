@@ -71,10 +71,10 @@ class MappedObjective:
     def stationarity(self, point: Floats, gradient: Floats) -> float:
         """The larger of the path's and the maps' gradient, each in units of what its own decay would do."""
         (weights, into, out), (slope, *maps) = self.split(point), self.split(gradient)
-        sizes = [float(np.linalg.norm(each)) for each in (into, out)]
+        sizes = [float(np.linalg.norm(map_)) for map_ in (into, out)]
         shares = [
-            float(np.linalg.norm(each)) / (self.penalty * size) if size else np.inf
-            for each, size in zip(maps, sizes, strict=True)
+            float(np.linalg.norm(map_)) / (self.penalty * size) if size else np.inf
+            for map_, size in zip(maps, sizes, strict=True)
         ]
         return float(np.max([self.path.stationarity(weights, slope), *shares]))  # NaN stays: Python's max may drop it
 
@@ -96,11 +96,11 @@ class MappedObjective:
         out = 1 / (2 * np.maximum(values, 0)[None, :] + self.penalty)
 
         def solve(gradient: Singles) -> Singles:
-            slope, given, taken = self.split(gradient.astype(np.float64))
-            first = left_basis @ ((left_basis.T @ given @ right_basis) * into) @ right_basis.T
-            second = ((taken @ basis) * out) @ basis.T
-            found = layers.solve(slope.astype(np.float32))
-            return np.concatenate([found.ravel(), first.ravel(), second.ravel()]).astype(np.float32)
+            slope, into_slope, out_slope = self.split(gradient.astype(np.float64))
+            first = left_basis @ ((left_basis.T @ into_slope @ right_basis) * into) @ right_basis.T
+            second = ((out_slope @ basis) * out) @ basis.T
+            step = layers.solve(slope.astype(np.float32))
+            return np.concatenate([step.ravel(), first.ravel(), second.ravel()]).astype(np.float32)
 
         return solve
 

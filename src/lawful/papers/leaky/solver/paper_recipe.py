@@ -78,14 +78,14 @@ def _optimiser(
     """The optimiser of a step, Adam with the moments that it had."""
     if at.step > adam:
         return torch.optim.SGD(chosen, lr=sgd_rate)
-    found = torch.optim.Adam(chosen, lr=rate)
+    optimiser = torch.optim.Adam(chosen, lr=rate)
     for parameter, first, second in zip(chosen, at.moments[::2], at.moments[1::2], strict=False):
-        found.state[parameter] = {
+        optimiser.state[parameter] = {
             "step": torch.tensor(float(at.step)),
             "exp_avg": torch.from_numpy(first.copy()),
             "exp_avg_sq": torch.from_numpy(second.copy()),
         }
-    return found
+    return optimiser
 
 
 def _moments(optimiser: torch.optim.Optimizer, chosen: list[torch.nn.Parameter]) -> tuple[Floats, ...]:

@@ -25,7 +25,7 @@ class BlockHistory:
     def __post_init__(self) -> None:
         if len(self.steps) != len(self.readings) or not self.readings:
             raise LawfulError("a history needs a reading for each of its steps, and at least one")
-        other = next((found for found in self.readings if found.names != self.names), None)
+        other = next((reading for reading in self.readings if reading.names != self.names), None)
         if other is not None:
             raise LawfulError(f"the networks have different blocks: {self.names[:3]} and {other.names[:3]} …")
 
@@ -36,7 +36,7 @@ class BlockHistory:
 
     def table(self, quantity: str) -> Floats:
         """One quantity of `BlockReading`: a row per block, a column per step."""
-        return np.array([[getattr(block, quantity) for block in found.blocks] for found in self.readings]).T
+        return np.array([[getattr(block, quantity) for block in reading.blocks] for reading in self.readings]).T
 
 
 class BlockWatch:

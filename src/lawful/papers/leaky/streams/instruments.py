@@ -144,7 +144,7 @@ def read_blocks(
             if unread is not None:  # it has no graph, and does not run either: the first reason is the better one
                 raise unread from None
             raise
-    readings = tuple(_reading(each, gamma_ratio) for each in states)
+    readings = tuple(_reading(state, gamma_ratio) for state in states)
     return BlockReadings(readings, states[0].after.shape[1], _dimension(states[0].before.astype(np.float64)), found_by)
 
 
@@ -175,20 +175,20 @@ def _energies(before: Floats, after: Floats, gamma_ratio: float) -> list[Values]
     sigma, move = lift(after), after - before
     groups = [np.arange(samples) % GROUPS == group for group in range(GROUPS if samples >= 2 * GROUPS else 0)]
     if samples < len(sigma):
-        kept = [np.ones(samples, dtype=bool), *(~part for part in groups)]
-        return [_by_samples(sigma[:, part], after[:, part], move[:, part], gamma_ratio) for part in kept]
+        subsets = [np.ones(samples, dtype=bool), *(~part for part in groups)]
+        return [_by_samples(sigma[:, part], after[:, part], move[:, part], gamma_ratio) for part in subsets]
     parts = [_Grams.of(sigma[:, part], after[:, part], move[:, part]) for part in groups]
     whole = reduce(_Grams.plus, parts) if parts else _Grams.of(sigma, after, move)
-    return [each.values(gamma_ratio) for each in (whole, *(whole.less(part) for part in parts))]
+    return [moments.values(gamma_ratio) for moments in (whole, *(whole.less(part) for part in parts))]
 
 
 def _by_samples(sigma: Floats, after: Floats, move: Floats, gamma_ratio: float) -> Values:
-    kernel, own, moved = (matrix.T @ matrix for matrix in (sigma, after, move))
+    kernel, gram, moved = (matrix.T @ matrix for matrix in (sigma, after, move))
     gamma = gamma_ratio * _largest(kernel)
     factor = scipy.linalg.cho_factor(kernel + gamma * np.eye(len(kernel)))
-    coi, kinetic = (float(np.trace(scipy.linalg.cho_solve(factor, each))) for each in (own, moved))
-    distance = float(np.sqrt(np.trace(moved) / max(float(np.trace(own)), 1e-300)))
-    return _stable_rank(own), coi, distance, kinetic, 0.5 * (kinetic - coi)
+    coi, kinetic = (float(np.trace(scipy.linalg.cho_solve(factor, matrix))) for matrix in (gram, moved))
+    distance = float(np.sqrt(np.trace(moved) / max(float(np.trace(gram)), 1e-300)))
+    return _stable_rank(gram), coi, distance, kinetic, 0.5 * (kinetic - coi)
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,8 +219,8 @@ class _Grams:
         root = scipy.linalg.cholesky(self.lifted + gamma * np.eye(len(self.lifted)), check_finite=False)
         norms = []
         for mixed, square in ((self.mixed, float(np.trace(self.own))), (self.mixed_move, self.move)):
-            told = scipy.linalg.solve_triangular(root, mixed, trans="T", check_finite=False)
-            norms.append(max(square - float((told**2).sum()), 0.0) / gamma)  # what is left, by Woodbury's identity
+            explained = scipy.linalg.solve_triangular(root, mixed, trans="T", check_finite=False)
+            norms.append(max(square - float((explained**2).sum()), 0.0) / gamma)  # what is left, by Woodbury's identity
         coi, kinetic = norms
         distance = float(np.sqrt(max(self.move, 0.0) / max(float(np.trace(self.own)), 1e-300)))
         return _stable_rank(self.own), coi, distance, kinetic, 0.5 * (kinetic - coi)
@@ -230,8 +230,8 @@ def _largest(gram: Floats) -> float:
     """The largest eigenvalue, by Lanczos' method where that is quicker."""
     if len(gram) < 100 or not gram.any():
         return max(float(np.linalg.eigvalsh(gram)[-1]), 1e-300)
-    found = eigsh(gram, k=1, v0=np.ones(len(gram)), return_eigenvectors=False)
-    return max(float(found[0]), 1e-300)
+    largest = eigsh(gram, k=1, v0=np.ones(len(gram)), return_eigenvectors=False)
+    return max(float(largest[0]), 1e-300)
 
 
 def _stable_rank(gram: Floats) -> float:
@@ -249,8 +249,8 @@ def _similarity(first: Floats, second: Floats) -> float:
     x, y = (matrix - matrix.mean(axis=1, keepdims=True) for matrix in (first, second))
     x, y = (matrix / max(float(np.linalg.norm(matrix)), 1e-300) for matrix in (x, y))  # no square of theirs overflows
     if x.shape[0] > x.shape[1]:
-        own, other = x.T @ x, y.T @ y
-        both, sizes = float((own * other).sum()), float(np.linalg.norm(own) * np.linalg.norm(other))
+        first, second = x.T @ x, y.T @ y
+        both, sizes = float((first * second).sum()), float(np.linalg.norm(first) * np.linalg.norm(second))
     else:
         both, sizes = float(np.square(x @ y.T).sum()), float(np.linalg.norm(x @ x.T) * np.linalg.norm(y @ y.T))
     return both / max(sizes, 1e-300)

@@ -58,7 +58,7 @@ def _back(node: Node, axes: tuple[int, ...], reader: LayerReader, far: int) -> I
     if witness is not None:
         yield witness[0], axes[witness[1]]
         return
-    source = next((each for each in node.inputs if _order(node, each) is not None), None)
+    source = next((value for value in node.inputs if _order(node, value) is not None), None)
     if not far or source is None:
         return
     order = _order(node, source) or ()
@@ -129,16 +129,16 @@ def residual_adds(program: Program) -> tuple[ResidualAdd, ...]:
     ['1', '2']
     """
     above: Above = {}
-    found: list[ResidualAdd] = []
+    blocks: list[ResidualAdd] = []
     for node in program.as_run():
-        known = [each for each in node.inputs if each in above]
+        known = [value for value in node.inputs if value in above]
         if known or node in program.inputs:
-            above[node] = {node}.union(*(above[each] for each in known))
+            above[node] = {node}.union(*(above[value] for value in known))
         if known and node.family is OperatorFamily.ADDITION:
             block = _residual(node, above, program)
             if block is not None:
-                found.append(block)
-    outer = [block for block in found if not (block.projected and _inside(block, found, above))]
+                blocks.append(block)
+    outer = [block for block in blocks if not (block.projected and _inside(block, blocks, above))]
     return tuple(_complete_blocks(outer, program))
 
 
@@ -164,7 +164,7 @@ def _residual(node: Node, above: Above, program: Program) -> ResidualAdd | None:
         skip, branch = carried[0]
     else:
         skip, branch = (first, second) if leads else (second, first)
-    if not any(_weighs(each) for each in above[branch] - above[skip]):
+    if not any(_weighs(value) for value in above[branch] - above[skip]):
         return None  # nothing is computed on the way: no block
     return ResidualAdd(_name(node, skip, branch, above, program), skip, branch, node, 0, projected)
 
@@ -181,7 +181,7 @@ def _affine(nodes: set[Node], above: Above) -> bool:
         if node.family in BENDING or softmax:
             return False
         multiplies = node.family in (OperatorFamily.PRODUCT, OperatorFamily.CONTRACTION)
-        if multiplies and sum(each in above for each in node.inputs) > 1:
+        if multiplies and sum(value in above for value in node.inputs) > 1:
             return False
     return True
 
@@ -214,8 +214,8 @@ def _complete_blocks(found: list[ResidualAdd], program: Program) -> Iterator[Res
 def _name(node: Node, skip: Node, branch: Node, above: Above, program: Program) -> str:
     """The module that adds, and the part of it that computed the branch: the last one that mixes neurons."""
     here = program.parts.get(node.step, "")
-    mixing = [each for each in above[branch] - above[skip] if each.family in MIXING]
-    order = {each: place for place, each in enumerate(above)}
+    mixing = [value for value in above[branch] - above[skip] if value.family in MIXING]
+    order = {value: place for place, value in enumerate(above)}
     there = program.parts.get(max(mixing, key=order.__getitem__, default=branch).step, "")
     inside = there.removeprefix(here).strip(".").split(".")[0] if there.startswith(here) else ""
     return ".".join(part for part in (here, inside) if part) or node.op
@@ -240,8 +240,8 @@ def as_inputs(module: nn.Module, samples: Floats, where: str = "", hint: str = "
     >>> as_inputs(nn.Embedding(5, 2), np.array([[0.0, 3.0]]))
     tensor([[0, 3]])
     """
-    own = next((parameter.dtype for parameter in module.parameters()), torch.float64)
-    inputs = as_taken(module, samples, own, where)
+    dtype = next((parameter.dtype for parameter in module.parameters()), torch.float64)
+    inputs = as_taken(module, samples, dtype, where)
     try:
         with torch.no_grad(), in_mode(module, training=False):
             module(inputs[:1])
@@ -254,7 +254,7 @@ def stream_states(module: nn.Module, inputs: Tensor, *, most: int, seed: int = 0
     """Run the module in eval mode and keep at most so many samples (pixels, tokens) of every residual add."""
     chunks = [inputs[start : start + CHUNK] for start in range(0, len(inputs), CHUNK)]
     programs: dict[int, tuple[Program, tuple[ResidualAdd, ...]]] = {}
-    kept: dict[str, list[tuple[Floats, Floats]]] = {}
+    columns_of: dict[str, list[tuple[Floats, Floats]]] = {}
     projected: dict[str, bool] = {}
     rng = np.random.default_rng(seed)
     share = -(-most // len(chunks))
@@ -262,16 +262,16 @@ def stream_states(module: nn.Module, inputs: Tensor, *, most: int, seed: int = 0
         if len(chunk) not in programs:
             whole = read_module(module, [chunk], _keywords(module))
             blocks = residual_adds(whole)
-            ends = dict.fromkeys(each for block in blocks for each in (block.skip, block.result))
+            ends = dict.fromkeys(value for block in blocks for value in (block.skip, block.result))
             # what follows, such as the scores of a vocabulary, is not asked for
             programs[len(chunk)] = Program.of(whole.inputs, ends, whole.tensors), blocks
         program, blocks = programs[len(chunk)]
         with torch.no_grad():
             values = dict(zip(program.outputs, evaluate(program, chunk, real=_real(module)), strict=True))
         for block in blocks:
-            pair = [columns(values[each], block.channels) for each in (block.skip, block.result)]
+            pair = [columns(values[value], block.channels) for value in (block.skip, block.result)]
             chosen = _some(pair[0].shape[1], share, rng)
-            kept.setdefault(block.name, []).append((pair[0][:, chosen], pair[1][:, chosen]))
+            columns_of.setdefault(block.name, []).append((pair[0][:, chosen], pair[1][:, chosen]))
             projected[block.name] = block.projected
     return tuple(
         StreamStates(
@@ -280,7 +280,7 @@ def stream_states(module: nn.Module, inputs: Tensor, *, most: int, seed: int = 0
             np.concatenate([after for _, after in pairs], axis=1),
             projected[name],
         )
-        for name, pairs in kept.items()
+        for name, pairs in columns_of.items()
     )
 
 

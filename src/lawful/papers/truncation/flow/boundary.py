@@ -277,8 +277,8 @@ class Boundary:
         velocity; elsewhere a coordinate goes where it is pushed.
         """
         z = self.field.preactivations(maps, self.active)
-        found = {tuple(int(i) for i in index) for index in np.argwhere(np.abs(z) <= 4 * self.slack)}
-        before = {index: self.kind(index) for index in sorted(found.union(*self.held))}
+        at_zero = {tuple(int(i) for i in index) for index in np.argwhere(np.abs(z) <= 4 * self.slack)}
+        before = {index: self.kind(index) for index in sorted(at_zero.union(*self.held))}
         self.share(np.clip(self.shares(), 0.0, 1.0))
         self.held, self.response = [], None
         for _ in range(2 * len(before) + 2):

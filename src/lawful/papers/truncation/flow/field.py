@@ -120,20 +120,20 @@ class Separated:
         rotation, count = maps.rotations[0], len(self.points)
         moved = rotation @ maps.shifts[0]
         arrow = moved + rotation @ self.target
-        kept = np.zeros(len(moved))
+        active_points = np.zeros(len(moved))
         first = np.zeros(len(moved))
         second = np.zeros_like(rotation)
         for start in range(0, count, BLOCK):
             z = self.points[start : start + BLOCK] @ rotation.T
             z += moved
             on = np.greater(z, 0.0) if active is None else active[0, start : start + BLOCK]
-            kept += on.sum(axis=0)
-            held = on * z
-            first += held.sum(axis=0)
-            np.subtract(on * arrow, held, out=held)
-            second += held.T @ z
+            active_points += on.sum(axis=0)
+            truncated = on * z
+            first += truncated.sum(axis=0)
+            np.subtract(on * arrow, truncated, out=truncated)
+            second += truncated.T @ z
         half = (np.outer(first, arrow) + second) / (2 * count)  # ⟨h_i M_ij⟩
-        shift = -((1.0 - kept / count) * arrow) @ rotation
+        shift = -((1.0 - active_points / count) * arrow) @ rotation
         return Velocity(shift[None], (half - half.T)[None])
 
     def rates(self, maps: Maps, velocity: Velocity, active: Floats) -> Floats:
@@ -144,8 +144,8 @@ class Separated:
     def cost(self, maps: Maps, active: Floats | None = None) -> float:
         """`½⟨|τ(x) − ỹ|²⟩`, this cluster's part of (3.6)."""
         z = self.preactivations(maps)[0]
-        held = np.maximum(z, 0.0) if active is None else active[0] * z
-        gap = held - maps.rotations[0] @ (maps.shifts[0] + self.target)
+        truncated = np.maximum(z, 0.0) if active is None else active[0] * z
+        gap = truncated - maps.rotations[0] @ (maps.shifts[0] + self.target)
         return float(np.einsum("ij,ij->", gap, gap) / (2 * len(z)))
 
 
@@ -185,11 +185,11 @@ class Composed:
         for number in reversed(range(len(maps.shifts))):
             rotation, on, z = maps.rotations[number], masks[number], layers[number]
             turned = pull @ rotation.T
-            held = on * turned
-            shifts[number] = (turned - held).sum(axis=0) @ rotation
-            half = (held.T @ z + (on * z).T @ turned) / 2  # ⟨h_i M_ij⟩
+            truncated = on * turned
+            shifts[number] = (turned - truncated).sum(axis=0) @ rotation
+            half = (truncated.T @ z + (on * z).T @ turned) / 2  # ⟨h_i M_ij⟩
             generators[number] = half.T - half
-            pull = held @ rotation
+            pull = truncated @ rotation
         return Velocity(shifts, generators)
 
     def rates(self, maps: Maps, velocity: Velocity, active: Floats) -> Floats:

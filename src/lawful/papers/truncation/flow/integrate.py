@@ -84,10 +84,10 @@ def integrate(
     >>> [(event.kind, event.point, event.coordinate) for event in run.events]
     [('truncate', 1, 1), ('truncate', 1, 0)]
     """
-    (found,) = integrate_together(
+    (trajectory,) = integrate_together(
         [(field, start)], times, tolerance=tolerance, max_events=max_events, progress=progress
     )
-    return found
+    return trajectory
 
 
 def integrate_together(
@@ -174,10 +174,10 @@ class _TruncationIntegration:
             path = _path(solver.dense_output(), chart.at)
             there = self.boundary.signed(chart.at(solver.y), sign)
             sample = _sample(self.boundary, path, sign)
-            found = first_crossing(sample, solver.t_old, solver.t, here, there, self.boundary.slack)
-            stop = float(solver.t if found is None else found)
+            crossing = first_crossing(sample, solver.t_old, solver.t, here, there, self.boundary.slack)
+            stop = float(solver.t if crossing is None else crossing)
             left = self.boundary.first_release(path, solver.t_old, stop)
-            stop, crossed = (stop, found is not None) if left is None else (left, True)
+            stop, crossed = (stop, crossing is not None) if left is None else (left, True)
             self.record(path, stop)
             here = there
             self.maps = path(stop)

@@ -47,9 +47,9 @@ def starting_maps(data: Clusters) -> Start:
         rotation = left @ right if values[-2:].min() > 0 and size > 2 else about(gaps.mean(axis=0))
         inside, outside = data.cluster(number), data.others(number)
         frame = rational_frame(rotation, inside, outside)
-        found = frame or separate_aligned(inside, outside, guess=rotation)
-        if isinstance(found, Frame):
-            frame, rotation = found, found.rotation
+        separated = frame or separate_aligned(inside, outside, guess=rotation)
+        if isinstance(separated, Frame):
+            frame, rotation = separated, separated.rotation
             apex = (2 * frame.low + frame.high) / 3
         else:  # not separated: aim for a third of the way between means
             apex = rotation @ data.means[number] + np.maximum((gaps @ rotation.T).min(axis=0), 0.0) / 3
@@ -87,11 +87,11 @@ class TruncationRun(Shown):
         """All sign changes by time; `layer` is the map, `point` the row of the data."""
         if self.general:
             return self.trajectories[0].events
-        found = []
+        events = []
         for number, trajectory in enumerate(self.trajectories):
             rows = np.flatnonzero(self.data.labels == number)
-            found += [Event(e.time, e.kind, number, int(rows[e.point]), e.coordinate) for e in trajectory.events]
-        return tuple(sorted(found, key=lambda event: event.time))
+            events += [Event(e.time, e.kind, number, int(rows[e.point]), e.coordinate) for e in trajectory.events]
+        return tuple(sorted(events, key=lambda event: event.time))
 
     @property
     def halted(self) -> str | None:
@@ -205,7 +205,7 @@ def run_flow(
     problems = [
         (
             Separated(data.cluster(number), begin.targets[number]),
-            Maps(*(each[number : number + 1] for each in begin.maps)),
+            Maps(*(map_[number : number + 1] for map_ in begin.maps)),
         )
         for number in range(data.count)
     ]

@@ -99,8 +99,8 @@ def fixed_flow(points: ArrayLike, target: ArrayLike, shift: ArrayLike, rotation:
     matrix = np.asarray(rotation, dtype=np.float64)
     values = np.asarray(points, dtype=np.float64) @ matrix.T
     starts, targets = -matrix @ np.asarray(shift), matrix @ np.asarray(target)
-    found = (schedule(values[:, r], float(starts[r]), float(targets[r])) for r in range(len(matrix)))
-    return FixedFlow(matrix, tuple(found))
+    schedules = (schedule(values[:, r], float(starts[r]), float(targets[r])) for r in range(len(matrix)))
+    return FixedFlow(matrix, tuple(schedules))
 
 
 # Does a cluster collapse to a point in finite time? P2 Propositions 4.1 and 4.2 as checks with numbers.
@@ -290,11 +290,11 @@ def collapsed_flow(shifts: ArrayLike, weight: ArrayLike, labels: ArrayLike, time
         raise LawfulError(f"the flow could not be integrated: {solved.message}")
     bs = solved.y[: start.size].T.reshape(-1, *start.shape)
     ws = solved.y[start.size :].T.reshape(-1, *first.shape)
-    kept = bs @ np.swapaxes(bs, 1, 2) - np.swapaxes(ws, 1, 2) @ ws
-    eigenvalues = np.linalg.eigvalsh(kept[0])
+    conserved = bs @ np.swapaxes(bs, 1, 2) - np.swapaxes(ws, 1, 2) @ ws
+    eigenvalues = np.linalg.eigvalsh(conserved[0])
     errors = ws @ bs + wanted
     return CollapsedRun(
-        asked, bs, ws, 0.5 * (errors**2).sum(axis=(1, 2)), float(np.abs(kept - kept[0]).max()),
+        asked, bs, ws, 0.5 * (errors**2).sum(axis=(1, 2)), float(np.abs(conserved - conserved[0]).max()),
         float(max(eigenvalues[0], -eigenvalues[-1], 0.0)),
     )  # fmt: skip
 
@@ -349,14 +349,14 @@ def _prediction(run: TruncationRun, number: int) -> Prediction | None:
         if end is not None and at >= end:
             break
         maps = run.maps(index)
-        found = Prediction(hypotheses(cluster, target, maps.shifts[number], maps.rotations[number]), float(at))
-        if found.hypotheses.holds:
-            return found
-        first = first or found
+        prediction = Prediction(hypotheses(cluster, target, maps.shifts[number], maps.rotations[number]), float(at))
+        if prediction.hypotheses.holds:
+            return prediction
+        first = first or prediction
     return first
 
 
 def fixed_flows(data: Clusters, start: Start) -> tuple[FixedFlow, ...]:
     """The closed form at fixed rotations, for each cluster."""
     maps = zip(start.targets, start.maps.shifts, start.maps.rotations, strict=True)
-    return tuple(fixed_flow(data.cluster(number), *each) for number, each in enumerate(maps))
+    return tuple(fixed_flow(data.cluster(number), *map_) for number, map_ in enumerate(maps))
