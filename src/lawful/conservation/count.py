@@ -44,6 +44,7 @@ SIDES = 24  # of a boundary that are looked at, until one leaves only laws that 
 MOST_MIXED = 64  # patterns that one field can sum
 OTHER_MODE = "eval mode: in train mode the module computes something else, which is what training follows"
 PROOF_SECONDS = 120.0  # of a processor, for a proof in ball arithmetic: a minute or two is what people wait for
+# Each run multiplies the probability of a mistake by its own (`miss`); runs of large networks take long.
 RUNS = ((150, MOST_RUNS), (600, 4), (2000, 1))  # up to so many variables: runs that test a count
 
 

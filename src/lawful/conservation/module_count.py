@@ -1,4 +1,17 @@
-"""Count the laws of any PyTorch module in float64: several generic points, ranks with their gap, known laws checked."""
+"""Count the laws of any PyTorch module in float64: several generic points, ranks with their gap, known laws checked.
+
+Idea: at a random point the fields of training, and then their brackets, are computed by nested automatic
+differentiation until their span stagnates. Laws that the graph gives away are kept if every sampled field is orthogonal
+to their gradients, and words are found for what is left.
+
+Invariant: nothing here is definite. A count is *numerical* only if two points agree and each rank is separated by a gap,
+else *undecided*; `prove_module_count` turns it into *proved* by arithmetic of its own, or leaves it.
+
+Points: where a channel happens to be dead, more is conserved. So the points whose gradients span most are used, which
+is decided by a first look at several (`_generic`), and only the largest dimension that was reached counts (`_largest`).
+
+Cost: a bracket of level k is k + 1 nested derivatives of the module; the ranks are singular values of D × D matrices.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +37,15 @@ from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.outward import at_least
 from lawful.types import Floats
 
+# These decide how long is looked, and what float64 may call clear; none makes a count definite.
 SEEDS = 2  # points that have to agree
 MOST_SEEDS = 5
 CANDIDATES = ((100, 32), (400, 12), (6000, 6))  # up to so many parameters: points, the most generic of which are used
 FURTHER = ((100, 24), (400, 6))  # up to so many parameters: more points, if laws are left without an explicit form
 GAP = 1e3  # a smaller ratio between neighbouring singular values decides nothing
-LEAVES = 1e-6  # how far, relative to its length, a bracket may lean towards the gradient of a law: rounding
+# How far, relative to its length, a bracket may lean towards the gradient of a law and be called rounding. A larger one
+# leaves the count undecided; a smaller one that is no rounding is found by `ProofSearch`, which asks for identities.
+LEAVES = 1e-6
 DEEPEST = 5
 ELIMINATED = 6000  # parameters up to which brackets are eliminated
 NEXT_TO = 0.05  # how far points near the weights are, relative to them

@@ -23,6 +23,7 @@ from lawful.program.core.straight_line import StraightLineProgram
 from lawful.types import Floats
 
 ATTEMPTS = 2  # random points at which a proof is tried
+# Near the weights the sides that choices take must stay, so that points come nearer until they do.
 SPREADS = (0.05, 0.01, 1e-3, 1e-4)  # how far points next to the weights may be, relative to them
 BOUNDARY = "at a sample the weights lie on a boundary between pieces of the module, or too near to one to tell"
 

@@ -29,7 +29,7 @@ from lawful.program.core.straight_line import StraightLineProgram
 from lawful.types import Floats
 
 SMALLEST, PRIMES = 2**22, 268_216  # the primes between 2²² and 2²³
-ENOUGH = 1e-30
+ENOUGH = 1e-30  # more runs would only make a small number smaller
 MOST_RUNS = 24
 DEEPEST, LARGEST = 8, 150  # levels of brackets and parameters of a module that is counted so
 
