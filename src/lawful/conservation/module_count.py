@@ -4,8 +4,8 @@ Idea: at a random point the fields of training, and then their brackets, are com
 differentiation until their span stagnates. Laws that the graph gives away are kept if every sampled field is orthogonal
 to their gradients, and words are found for what is left.
 
-Invariant: nothing here is definite. A count is *numerical* only if two points agree and each rank is separated by a gap,
-else *undecided*; `prove_module_count` turns it into *proved* by arithmetic of its own, or leaves it.
+Invariant: nothing here is definite. A count is *numerical* only if two points agree and each rank is separated by a
+gap, else *undecided*; `prove_module_count` turns it into *proved* by arithmetic of its own, or leaves it.
 
 Points: where a channel happens to be dead, more is conserved. So the points whose gradients span most are used, which
 is decided by a first look at several (`_generic`), and only the largest dimension that was reached counts (`_largest`).
