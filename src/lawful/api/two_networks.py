@@ -14,7 +14,7 @@ from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import Dag, Mlp
 from lawful.network.reading import Reading
 from lawful.sources.checkpoints.adapters import is_described
-from lawful.sources.checkpoints.load import filled, is_factory, make_module, state_for
+from lawful.sources.checkpoints.load import fill_module, is_factory, make_module, state_for
 from lawful.sources.kinds import as_folder, is_module
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.opening import Model, Source, open_graph
@@ -232,7 +232,7 @@ def _host(weights: Source, other: Source) -> nn.Module | None:
         return None
     module = make_module(other)
     try:
-        filled(module, dict(weights) if isinstance(weights, Mapping) else state_for(module, Path(weights)))
+        fill_module(module, dict(weights) if isinstance(weights, Mapping) else state_for(module, Path(weights)))
     except LawfulError:
         return None
     if not isinstance(weights, Mapping) and not _is_large(module):

@@ -32,7 +32,7 @@ class JointSpecification:
     @property
     def input_places(self) -> Places:
         """Where the inputs of all networks are."""
-        sides = {each.name: each.side for each in self.text.tensors.values()}
+        sides = {tensor.name: tensor.side for tensor in self.text.tensors.values()}
         return {variable: place for variable, place in self.places.items() if sides[variable.tensor] == "input"}
 
     @property
@@ -47,7 +47,7 @@ class JointSpecification:
 
     def of(self, network: str, side: str) -> list[int]:
         """Which of the joint inputs, or outputs, those of one network are."""
-        tensor = next(each for each in self.text.of(side) if each.network == network)
+        tensor = next(candidate for candidate in self.text.of(side) if candidate.network == network)
         return [self.places[Variable(tensor.name, place)] for place in range(int(tensor.size or 0))]
 
     def tolerance(self) -> Fraction | None:
@@ -60,13 +60,13 @@ class JointSpecification:
         (f, g) = self.text.networks
         if self.of(f, "input") != self.of(g, "input"):
             return None
-        found = []
+        least = []
         for _, conditions in self.specification.disjuncts:
             gaps = [-gap.bound for row in conditions if (gap := self._difference(row, "output")) and gap.strict]
             if max(gaps, default=Fraction(-1)) < 0:
                 return None
-            found.append(max(gaps))
-        return min(found, default=None)
+            least.append(max(gaps))
+        return min(least, default=None)
 
     def growth(self) -> tuple[dict[int, bool], tuple[int, ...]] | None:
         """Nothing is described if some outputs never fall (True), or rise, as some inputs grow, for one network twice.
@@ -128,14 +128,14 @@ def join(specification: Specification) -> JointSpecification:
     for relation in (text.equal, text.isomorphic):
         for name, other in relation.items():
             for side in ("input", "output"):
-                sizes = [each.size for each in text.of(side) if each.network in (name, other)]
+                sizes = [tensor.size for tensor in text.of(side) if tensor.network in (name, other)]
                 if sizes[0] != sizes[1]:
                     raise LawfulError(f"{name[:40]} and {other[:40]} have {sizes[1]} and {sizes[0]} {side}s")
     same = _equal_inputs(specification)
     places: Places = {}
     counts = {"input": 0, "output": 0}
     for network in networks:
-        for tensor in (each for each in text.tensors.values() if each.network == network):
+        for tensor in (candidate for candidate in text.tensors.values() if candidate.network == network):
             for place in range(int(tensor.size or 0)):
                 variable = Variable(tensor.name, place)
                 if (first := same.get(variable, variable)) != variable:
@@ -156,10 +156,10 @@ def join(specification: Specification) -> JointSpecification:
         variable: Variable("X" if text.tensors[variable.tensor].side == "input" else "Y", place)
         for variable, place in places.items()
     }
-    found = [_renamed(each, names, joint) for each in specification.disjuncts]
-    kept = tuple(each for each in found if each is not None)
-    dropped = specification.contradictory + len(found) - len(kept)
-    return JointSpecification(text, Specification(joint, kept, dropped), places)
+    renamed = [_rename_variables(disjunct, names, joint) for disjunct in specification.disjuncts]
+    disjuncts = tuple(disjunct for disjunct in renamed if disjunct is not None)
+    dropped = specification.contradictory + len(renamed) - len(disjuncts)
+    return JointSpecification(text, Specification(joint, disjuncts, dropped), places)
 
 
 def _equal_inputs(specification: Specification) -> dict[Variable, Variable]:
@@ -182,7 +182,7 @@ def _equal_inputs(specification: Specification) -> dict[Variable, Variable]:
         pairs = {
             frozenset(pair)
             for pair in rows
-            if pair[::-1] in rows and all(text.tensors[each.tensor].side == "input" for each in pair)
+            if pair[::-1] in rows and all(text.tensors[variable.tensor].side == "input" for variable in pair)
         }
         asserted = pairs if asserted is None else asserted & pairs
     known = set(order)
@@ -197,7 +197,7 @@ def _equal_inputs(specification: Specification) -> dict[Variable, Variable]:
     return {variable: end for variable, end in first.items() if variable != end}
 
 
-def _renamed(disjunct: Disjunct, names: dict[Variable, Variable], text: Text) -> Disjunct | None:
+def _rename_variables(disjunct: Disjunct, names: dict[Variable, Variable], text: Text) -> Disjunct | None:
     """The same in joint variables, with bounds of inputs that follow from others."""
     case: Case = []
     for row in (*_bounds(disjunct.box), *disjunct.conditions):
@@ -205,11 +205,11 @@ def _renamed(disjunct: Disjunct, names: dict[Variable, Variable], text: Text) ->
         for variable, factor in row.terms.items():
             terms[names[variable]] = terms.get(names[variable], Fraction(0)) + factor
         case.append(Condition({key: factor for key, factor in terms.items() if factor}, row.bound, row.strict))
-    found = disjunct_of(case, text, {}, [])
-    if found is None:
+    joined = disjunct_of(case, text, {}, [])
+    if joined is None:
         return None
-    implied = _implied(found)
-    return disjunct_of([*_bounds(found.box), *implied, *found.conditions], text, {}, []) if implied else found
+    implied = _implications(joined)
+    return disjunct_of([*_bounds(joined.box), *implied, *joined.conditions], text, {}, []) if implied else joined
 
 
 def _bounds(box: Box) -> Iterable[Condition]:
@@ -220,15 +220,19 @@ def _bounds(box: Box) -> Iterable[Condition]:
             yield Condition({variable: Fraction(1)}, side.high, side.open_high)
 
 
-def _implied(disjunct: Disjunct) -> Case:
+def _implications(disjunct: Disjunct) -> Case:
     """Bounds that inputs lack and that follow from `a x + b x' <= c` and a bound of the other."""
     ends: dict[Variable, list[Fraction | None]] = {
         variable: [side.low, side.high] for variable, side in disjunct.box.items()
     }
-    rows = [row for row in disjunct.conditions if len(row.terms) == 2 and {each.tensor for each in row.terms} == {"X"}]
-    found: Case = []
+    rows = [
+        row
+        for row in disjunct.conditions
+        if len(row.terms) == 2 and {variable.tensor for variable in row.terms} == {"X"}
+    ]
+    implied: Case = []
     for _ in range(len(rows)):  # each pass but the last finds at least one
-        before = len(found)
+        before = len(implied)
         for row in rows:
             for one, other in (pair[::way] for pair in combinations(row.terms, 2) for way in (1, -1)):
                 factor, against = row.terms[one], row.terms[other]
@@ -238,7 +242,7 @@ def _implied(disjunct: Disjunct) -> Case:
                 if least is not None and mine[side] is None:
                     end = mine[side] = (row.bound - against * least) / factor
                     sign = Fraction(1 if side else -1)
-                    found.append(Condition({one: sign}, sign * end, False))
-        if len(found) == before:
+                    implied.append(Condition({one: sign}, sign * end, False))
+        if len(implied) == before:
             break
-    return found
+    return implied

@@ -109,17 +109,17 @@ def specification_of(text: Text) -> Specification:
     """The disjuncts of a parsed file."""
     formula = normal_form(text, text.asserted)
     common, rows = _split(formula.shared, {}, text)
-    found = [disjunct_of(case, text, common, rows) for case in formula.cases]
-    kept = tuple(each for each in found if each is not None)
-    return Specification(text, kept, len(found) - len(kept))
+    disjuncts = [disjunct_of(case, text, common, rows) for case in formula.cases]
+    consistent = tuple(disjunct for disjunct in disjuncts if disjunct is not None)
+    return Specification(text, consistent, len(disjuncts) - len(consistent))
 
 
 def disjunct_of(case: Case, text: Text, box: Box, rows: Case) -> Disjunct | None:
     """All of a case, and a box and rows that it shares with others; None if that contradicts itself."""
     # Only new bounds can empty a box whose shared part is not empty, but the shared part may be.
-    box, own = _split(case, box, text)
-    conditions = tuple(each for each in (*rows, *own) if each.terms)
-    false = any(not each.terms and not each.holds({}) for each in (*rows, *own))
+    box, further = _split(case, box, text)
+    conditions = tuple(condition for condition in (*rows, *further) if condition.terms)
+    false = any(not condition.terms and not condition.holds({}) for condition in (*rows, *further))
     return None if false or _is_empty(box) or _contradict(conditions) else Disjunct(box, conditions)
 
 
@@ -172,7 +172,7 @@ def regions(specification: Specification, inputs: int, outputs: int) -> list[For
     for tensor, count in ((text.of("input")[0], inputs), (text.of("output")[0], outputs)):
         _check_size(tensor, count, specification)
     X = text.of("input")[0].name
-    found: dict[tuple[tuple[Fraction, ...], tuple[Fraction, ...]], list[tuple[Condition, ...]]] = {}
+    boxes: dict[tuple[tuple[Fraction, ...], tuple[Fraction, ...]], list[tuple[Condition, ...]]] = {}
     ends: dict[int, tuple[tuple[Fraction, ...], tuple[Fraction, ...]]] = {}
     for box, conditions in specification.disjuncts:
         if id(box) not in ends:
@@ -185,8 +185,8 @@ def regions(specification: Specification, inputs: int, outputs: int) -> list[For
                 low.append(side.low)
                 high.append(side.high)
             ends[id(box)] = tuple(low), tuple(high)
-        found.setdefault(ends[id(box)], []).append(conditions)
-    return [ForbiddenBox(*sides, tuple(cases)) for sides, cases in found.items()]
+        boxes.setdefault(ends[id(box)], []).append(conditions)
+    return [ForbiddenBox(*sides, tuple(cases)) for sides, cases in boxes.items()]
 
 
 def _check_size(tensor: DeclaredTensor, count: int, specification: Specification) -> None:
@@ -211,7 +211,7 @@ def input_bounds(path: Path, inputs: int) -> tuple[Floats, Floats]:
         text = read_vnnlib(path)
         formula = normal_form(text, [form for form in text.asserted if mentions(form, text, "input")])
         about = [
-            _split([each for each in case if not _only_outputs(each, text)], {}, text)
+            _split([condition for condition in case if not _only_outputs(condition, text)], {}, text)
             for case in ([*formula.shared, *case] for case in formula.cases)
         ]
         names = [tensor.name for tensor in text.of("input")]
@@ -234,27 +234,27 @@ def _sides(box: Box, rows: Case, names: list[str], inputs: int) -> list[tuple[Fr
     for variable in strays:
         if variable.tensor in names:
             raise LawfulError(f"it bounds {variable}, but the network has {inputs} inputs")
-    held = {(row.bound, row.strict, frozenset(row.terms.items())) for row in rows}
+    stated = {(row.bound, row.strict, frozenset(row.terms.items())) for row in rows}
     equal = set()
     for row in rows:
         back = frozenset((variable, -factor) for variable, factor in row.terms.items())
         places, values = {variable.place for variable in row.terms}, sorted(row.terms.values())
-        if row.bound or row.strict or len(places) != 1 or values != [-1, 1] or (Fraction(0), False, back) not in held:
+        if row.bound or row.strict or len(places) != 1 or values != [-1, 1] or (Fraction(0), False, back) not in stated:
             words = " and ".join(map(str, row.terms))
             raise LawfulError(f"a condition on {words} together is not a box")
         equal.add((frozenset(variable.tensor for variable in row.terms), places.pop()))
     for name in names[1:]:
         if not all((frozenset({names[0], name}), place) in equal for place in range(inputs)):
             raise LawfulError(f"the inputs {', '.join(names)} are not asserted to be equal: a box is about one input")
-    found = []
+    bounds = []
     for place in range(inputs):
         side = InputRange()
         for name in names:
             side = side.cut(box.get(Variable(name, place), InputRange()))
         if side.low is None or side.high is None:
             raise LawfulError(f"input {place} has no lower and upper bound")
-        found.append((side.low, side.high))
-    return found
+        bounds.append((side.low, side.high))
+    return bounds
 
 
 def below(value: Fraction) -> float:

@@ -61,15 +61,15 @@ def mentions(form: Any, text: Text, side: str) -> bool:
 
 def _conjoin(parts: Iterable[list[Case]]) -> Formula:
     shared: Case = []
-    found: list[Case] = [[]]
+    alternatives: list[Case] = [[]]
     for cases in parts:
         if len(cases) == 1:
             shared += cases[0]
         else:
-            if len(found) > 1 and len(found) * len(cases) > MOST_CASES:
+            if len(alternatives) > 1 and len(alternatives) * len(cases) > MOST_CASES:
                 raise LawfulError(f"more than {MOST_CASES} cases if its `or`s are multiplied out")
-            found = [[*first, *second] for first, second in product(found, cases)]
-    return Formula(shared, found)
+            alternatives = [[*first, *second] for first, second in product(alternatives, cases)]
+    return Formula(shared, alternatives)
 
 
 def _cases(form: Any, text: Text) -> list[Case]:
@@ -77,8 +77,8 @@ def _cases(form: Any, text: Text) -> list[Case]:
         raise LawfulError(f"{str(form)[:40]!r} is no condition")
     head = form[0]
     if head == "and":
-        found = _conjoin(_cases(part, text) for part in form[1:])
-        return [[*found.shared, *case] for case in found.cases]
+        formula = _conjoin(_cases(part, text) for part in form[1:])
+        return [[*formula.shared, *case] for case in formula.cases]
     if head == "or":
         return [case for part in form[1:] for case in _cases(part, text)]
     operator, left, right = _comparison(form)
@@ -129,13 +129,13 @@ def _linear(form: Any, text: Text) -> tuple[Terms, Fraction]:
             first = _difference(first, part)
         return first
     if head == "*" and parts:
-        found: tuple[Terms, Fraction] = ({}, Fraction(1))
+        result: tuple[Terms, Fraction] = ({}, Fraction(1))
         for part in parts:
-            if found[0] and part[0]:
-                names = [str(next(iter(each[0]))) for each in (found, part)]
+            if result[0] and part[0]:
+                names = [str(next(iter(factor[0]))) for factor in (result, part)]
                 raise LawfulError(f"the product of {names[0]} and {names[1]} is not linear")
-            found = _scale(part, found[1]) if part[0] else _scale(found, part[1])
-        return found
+            result = _scale(part, result[1]) if part[0] else _scale(result, part[1])
+        return result
     if head == "/" and len(parts) == 2 and not parts[1][0] and parts[1][1]:
         return _scale(parts[0], 1 / parts[1][1])
     raise LawfulError(f"{str(head)[:20]!r} makes no linear expression: +, - and * by numbers do")

@@ -46,7 +46,7 @@ def activity(dag: Dag, data: Data) -> tuple[LayerActivity, ...]:
     """
     values = dag.activations(data.x)
     labels = data.classes
-    found = []
+    layers = []
     for number, layer in enumerate(dag.layers):
         nodes = layer[(dag.roles[layer] == Role.HIDDEN) & (dag.slopes[layer] == 0)]
         if len(nodes):
@@ -54,7 +54,7 @@ def activity(dag: Dag, data: Data) -> tuple[LayerActivity, ...]:
             groups = [("all", np.ones(len(data.x), dtype=bool))]
             if labels is not None and len(np.unique(labels)) <= 20:
                 groups = [(str(label), labels == label) for label in np.unique(labels)]
-            found.append(
+            layers.append(
                 LayerActivity(
                     layer=number,
                     width=len(nodes),
@@ -64,7 +64,7 @@ def activity(dag: Dag, data: Data) -> tuple[LayerActivity, ...]:
                     dimension=effective_dimension(values[:, nodes]),
                 )
             )
-    return tuple(found)
+    return tuple(layers)
 
 
 def _truncated_share(label: str, firing: NDArray[np.bool_]) -> Truncated:

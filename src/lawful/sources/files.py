@@ -60,8 +60,8 @@ def read(
                 raise InvalidNetwork(f"has {inputs} inputs, not {'×'.join(map(str, input_shape))}")
         except LawfulError as error:
             raise type(error)(f"{path}: {error}".replace(f"{path}: {path}: ", f"{path}: ")) from None
-    told = network.reading
-    return carrying(network, None if told is None else replace(told, source=str(path), size=path.stat().st_size))
+    reading = network.reading
+    return carrying(network, None if reading is None else replace(reading, source=str(path), size=path.stat().st_size))
 
 
 def check_file(path: Path, limit: int = MAX_BYTES) -> None:
@@ -118,18 +118,18 @@ def _join_shards(index: Path) -> arrays.StoredArrays:
         if not file.is_file():
             raise InvalidNetwork(f"the shard {name[:80]} is missing")
         check_file(file)
-    found = [_load_file(file, kind_of(file)) for file, _ in parts]
-    names = [name for part in found for name in part.arrays]
+    shards = [_load_file(file, kind_of(file)) for file, _ in parts]
+    names = [name for part in shards for name in part.arrays]
     if len(set(names)) < len(names):
         raise InvalidNetwork(f"{next(name for name in names if names.count(name) > 1)[:80]!r} is in two shards")
     if missing := set(homes) - set(names):
         raise InvalidNetwork(f"no shard holds {list_names(sorted(missing), 3)}")
     return arrays.StoredArrays(
-        {name: array for part in found for name, array in part.arrays.items()},
-        {name: kind for part in found for name, kind in part.dtypes.items()},
-        next((part.slopes for part in found if part.slopes is not None), None),
-        tuple(text for part in found for text in part.ignored),
-        found[0].metadata if found else {},
+        {name: array for part in shards for name, array in part.arrays.items()},
+        {name: kind for part in shards for name, kind in part.dtypes.items()},
+        next((part.slopes for part in shards if part.slopes is not None), None),
+        tuple(text for part in shards for text in part.ignored),
+        shards[0].metadata if shards else {},
     )
 
 
@@ -137,10 +137,10 @@ def _load_file(path: Path, kind: str) -> arrays.StoredArrays:
     if kind == "npz":
         from lawful.formats.tensors.npz import load as load_npz
 
-        found, slopes = load_npz(path)
-        plain = None if "dag.names" in found else layers_of(found)
+        stored, slopes = load_npz(path)
+        plain = None if "dag.names" in stored else layers_of(stored)
         return (
-            arrays.StoredArrays(found, slopes=slopes)
+            arrays.StoredArrays(stored, slopes=slopes)
             if plain is None
             else arrays.StoredArrays(plain[0], slopes=slopes, assumed=plain[1])
         )
@@ -263,25 +263,25 @@ def _encode(
         for name, array in exact.items():
             check_range(name, array, types[name])
         return content, types, exact
-    found = arrays.arrays_of(network, like)
-    types = _types(network, found, like, dtype)
+    exact = arrays.arrays_of(network, like)
+    types = _types(network, exact, like, dtype)
     known = isinstance(network, Mlp) and (like is None or like.states_activations)
     slopes = network.slopes if isinstance(network, Mlp) and known else None
     if kind == "npz":
         from lawful.formats.tensors.npz import dump as dump_npz
 
-        held = {name: array.astype(_numpy_type(types.get(name, str(array.dtype)))) for name, array in found.items()}
-        types = {name: str(array.dtype) for name, array in held.items()}
-        return dump_npz(held, slopes), types, found
+        rounded = {name: array.astype(_numpy_type(types.get(name, str(array.dtype)))) for name, array in exact.items()}
+        types = {name: str(array.dtype) for name, array in rounded.items()}
+        return dump_npz(rounded, slopes), types, exact
     if kind == "safetensors":
         from lawful.formats.tensors.safetensors import dump
 
         texts = {} if like is None else dict(like.metadata)
         texts.pop("lawful.slopes", None)
-        return dump(found, types, slopes, texts), types, found
+        return dump(exact, types, slopes, texts), types, exact
     from lawful.formats.tensors.pt import dump as dump_pt
 
-    return dump_pt(found, types, slopes, stem), types, found
+    return dump_pt(exact, types, slopes, stem), types, exact
 
 
 def _types(
@@ -289,14 +289,14 @@ def _types(
 ) -> dict[str, str]:
     """In which type each tensor of real numbers is stored."""
     real = [name for name, array in found.items() if array.dtype.kind == "f"]
-    floats = [each for each in (like.layers if like else ()) if each.dtype.startswith(("float", "bfloat"))]
+    floats = [layer for layer in (like.layers if like else ()) if layer.dtype.startswith(("float", "bfloat"))]
     if dtype is not None:
         types = dict.fromkeys(real, dtype)
     elif isinstance(network, Dag) or not floats:
         types = dict.fromkeys(real, EXACT)
     else:
-        own = {each.name: each.dtype for each in floats}
-        types = {name: own.get(name, floats[0].dtype) for name in real}
+        stated = {layer.name: layer.dtype for layer in floats}
+        types = {name: stated.get(name, floats[0].dtype) for name in real}
     for name, kind in types.items():
         check_range(name, found[name], kind)
     return types
@@ -363,8 +363,8 @@ def _layers(path: Path, kind: str) -> tuple[TensorReading, ...] | None:
         return gguf.layers(path)
     if kind == "index":
         shards = [path.with_name(Path(name).name) for name in sorted(set(read_json(path)["weight_map"].values()))]
-        found = [_layers(shard, kind_of(shard)) for shard in shards]
-        return None if None in found else tuple(layer for shard in found for layer in shard or ())
+        shards_read = [_layers(shard, kind_of(shard)) for shard in shards]
+        return None if None in shards_read else tuple(layer for shard in shards_read for layer in shard or ())
     if kind == "pt" and path.stat().st_size <= MAX_BYTES:
         from lawful.formats.tensors import pt
 

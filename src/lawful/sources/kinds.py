@@ -24,7 +24,7 @@ from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
 from lawful.network.reading import IN_EVAL, Reading, carrying
 from lawful.sources import files
-from lawful.sources.checkpoints.load import filled, is_factory, make_module, state_of
+from lawful.sources.checkpoints.load import fill_module, is_factory, make_module, state_of
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.provenance import Opened, describe
 
@@ -51,7 +51,7 @@ class ReadingOptions:
         self.input_shape, self.drop_useless = input_shape, drop_useless
         self.whole, self.glance = whole, glance
 
-    def made(
+    def as_network(
         self, module: torch.nn.Module, shape: tuple[int, ...] | None, source: str = ""
     ) -> Mlp | Dag | ModuleNetwork:
         """What a module becomes: a graph if it can be one, or the module itself if that is wanted."""
@@ -80,7 +80,7 @@ def open_source(source: Any, chosen: ReadingOptions) -> Opened:
         return _from_text(os.fspath(source), chosen)
     if is_module(source):
         chosen.refuse("a module is complete", but=("input_shape", "drop_useless"))
-        return chosen.made(source, chosen.input_shape)
+        return chosen.as_network(source, chosen.input_shape)
     if type(source).__module__.startswith("onnx") and hasattr(source, "SerializeToString"):
         chosen.refuse("an ONNX model is complete", but=("input_shape", "drop_useless"))
         return _from_bytes(source.SerializeToString(), chosen, ".onnx")
@@ -106,7 +106,7 @@ def _from_text(text: str, chosen: ReadingOptions) -> Opened:
     path = Path(text)
     if is_factory(text):
         chosen.refuse("a factory makes the whole module", but=("input_shape", "drop_useless"))
-        return chosen.made(make_module(text), chosen.input_shape, text)
+        return chosen.as_network(make_module(text), chosen.input_shape, text)
     if re.match(r"\s*\d+-", text) and not path.exists():
         chosen.refuse("an architecture is complete")
         return Architecture.parse(text)
@@ -119,11 +119,11 @@ def _from_text(text: str, chosen: ReadingOptions) -> Opened:
             f"{text[:80]!r} is neither a file ({KNOWN}), nor module:factory, nor an architecture like '3-4-2 relu'"
         )
     if chosen.model is not None:
-        return _loaded(make_module(chosen.model), path, chosen, chosen.input_shape, ())
+        return _load_into(make_module(chosen.model), path, chosen, chosen.input_shape, ())
     if chosen.activation is not None and not is_homogeneous(chosen.activation) and path.is_file():
         files.check_file(path)
         stored = files.load_arrays(path, kind := kind_of(path))
-        return _bent_chain(stored, kind, chosen, text)
+        return _smooth_network(stored, kind, chosen, text)
     with naming(path):
         files.check_file(path)
         if kind_of(path) == "onnx":
@@ -157,10 +157,10 @@ def _from_onnx(path: Path, chosen: ReadingOptions) -> Opened:
         from lawful.sources.onnx.network import load
     except ImportError:  # without PyTorch there are no modules
         raise obstacle from None
-    said = str(obstacle).removeprefix(f"{path}: ").partition("; ")[0]
-    said = said.replace("): is not supported", ") is not piecewise linear, or not known to be")
-    found = load(path, said, chosen.input_shape, chosen.glance)
-    return carrying(found, replace(found.reading, source=str(path), size=path.stat().st_size))
+    reason = str(obstacle).removeprefix(f"{path}: ").partition("; ")[0]
+    reason = reason.replace("): is not supported", ") is not piecewise linear, or not known to be")
+    network = load(path, reason, chosen.input_shape, chosen.glance)
+    return carrying(network, replace(network.reading, source=str(path), size=path.stat().st_size))
 
 
 def as_folder(path: Path) -> Path:
@@ -187,22 +187,22 @@ def _from_folder(path: Path, chosen: ReadingOptions) -> Opened:
     state, kind, unused = state_of(path)
     with naming(path):
         if is_translated(module, list(state)):
-            made = renamed_module(module, state)
+            renamed = renamed_module(module, state)
         else:
             try:
-                return _understood(_loaded(module, path, chosen, size, ignored), module)
+                return _with_assumptions(_load_into(module, path, chosen, size, ignored), module)
             except InvalidNetwork as refusal:
-                made = _otherwise(refusal, module, state)
-    found = chosen.made(made, size, str(path))
-    told = found.reading
-    if told is None:
-        return found
-    words = (*told.ignored, *ignored, *unused, *(f"{name} (not used)" for name in left_out(made, list(state))))
+                renamed = _load_by_library(refusal, module, state)
+    network = chosen.as_network(renamed, size, str(path))
+    reading = network.reading
+    if reading is None:
+        return network
+    words = (*reading.ignored, *ignored, *unused, *(f"{name} (not used)" for name in left_out(renamed, list(state))))
     words = (*words, "older names of tensors, which transformers translates")
-    return _understood(carrying(found, replace(told, format=kind, ignored=words)), module)
+    return _with_assumptions(carrying(network, replace(reading, format=kind, ignored=words)), module)
 
 
-def _otherwise(refusal: InvalidNetwork, module: Any, state: Mapping[str, Any]) -> Any:
+def _load_by_library(refusal: InvalidNetwork, module: Any, state: Mapping[str, Any]) -> Any:
     """What the library makes of tensors that do not fit as they stand: a prefix, or masks that are left out."""
     from lawful.sources.checkpoints.hugging_face import renamed_module
 
@@ -212,14 +212,14 @@ def _otherwise(refusal: InvalidNetwork, module: Any, state: Mapping[str, Any]) -
         raise refusal from None
 
 
-def _understood(found: Opened, module: torch.nn.Module) -> Opened:
+def _with_assumptions(found: Opened, module: torch.nn.Module) -> Opened:
     """No folder says in which mode a normalisation is meant, or which of a model's outputs is."""
-    told = None if isinstance(found, Architecture) else found.reading
-    if told is None:
+    reading = None if isinstance(found, Architecture) else found.reading
+    if reading is None:
         return found
     pooled = getattr(module, "pooler", None) is not None
     unnamed = getattr(module, "lawful_assumed", ())
-    return carrying(found, told.assuming(*([IN_EVAL] * told.normalised), *([HIDDEN_STATES] * pooled), *unnamed))
+    return carrying(found, reading.assuming(*([IN_EVAL] * reading.normalised), *([HIDDEN_STATES] * pooled), *unnamed))
 
 
 def _from_bytes(content: bytes, chosen: ReadingOptions, ending: str = "") -> Opened:
@@ -227,37 +227,37 @@ def _from_bytes(content: bytes, chosen: ReadingOptions, ending: str = "") -> Ope
         path = Path(folder) / f"network{ending}"
         path.write_bytes(content)
         try:
-            found = _from_text(str(path), chosen)
+            network = _from_text(str(path), chosen)
         except LawfulError as error:
             raise type(error)(str(error).replace(str(path), "standard input" if not ending else "ONNX model")) from None
-    if isinstance(found, Architecture) or found.reading is None:
-        return found
-    return carrying(found, replace(found.reading, source="" if ending else "-"))
+    if isinstance(network, Architecture) or network.reading is None:
+        return network
+    return carrying(network, replace(network.reading, source="" if ending else "-"))
 
 
-def _loaded(
+def _load_into(
     module: torch.nn.Module, path: Path, chosen: ReadingOptions, shape: tuple[int, ...] | None, ignored: tuple[str, ...]
 ) -> Opened:
     """A checkpoint in the user's module."""
     chosen.refuse("a model states its layers", but=("model", "input_shape", "drop_useless"))
     state, kind, unused = state_of(path)
     try:
-        module, prefix = filled(module, state)
+        module, prefix = fill_module(module, state)
     except LawfulError as error:
         raise type(error)(f"{path}: {error}") from None
-    found = chosen.made(module, shape, str(path))
-    reading = found.reading if not isinstance(found, Architecture) else None
+    network = chosen.as_network(module, shape, str(path))
+    reading = network.reading if not isinstance(network, Architecture) else None
     if reading is None:
-        return found
-    told = replace(reading, format=kind, ignored=(*reading.ignored, *ignored, *unused))
-    return carrying(found, _prefixed(told, prefix))
+        return network
+    described = replace(reading, format=kind, ignored=(*reading.ignored, *ignored, *unused))
+    return carrying(network, _with_prefix(described, prefix))
 
 
-def _prefixed(reading: Reading, prefix: str) -> Reading:
+def _with_prefix(reading: Reading, prefix: str) -> Reading:
     """The tensors under the names of the checkpoint, which has a prefix that the module has not."""
     if not prefix:
         return reading
-    layers = tuple(replace(each, name=prefix + each.name) for each in reading.layers)
+    layers = tuple(replace(layer, name=prefix + layer.name) for layer in reading.layers)
     return replace(reading, layers=layers, ignored=(*reading.ignored, f"the prefix {prefix!r} of every name"))
 
 
@@ -268,12 +268,12 @@ def from_any_module(
     from lawful.sources.modules.convert import from_module, module_reading
 
     try:
-        found = from_module(module, input_shape, drop_useless=True)
+        network = from_module(module, input_shape, drop_useless=True)
     except InvalidNetwork:
         raise
     except Unsupported as obstacle:
         return ModuleNetwork(module, str(obstacle), replace(module_reading(module), source=source), input_shape)
-    return carrying(found, replace(found.reading or module_reading(module), source=source))
+    return carrying(network, replace(network.reading or module_reading(module), source=source))
 
 
 def _from_state(state: Mapping[str, Any], chosen: ReadingOptions) -> Opened:
@@ -283,15 +283,15 @@ def _from_state(state: Mapping[str, Any], chosen: ReadingOptions) -> Opened:
         import torch
 
         tensors = {name: torch.as_tensor(value) for name, value in state.items()}
-        module, prefix = filled(make_module(chosen.model), tensors)
-        found = chosen.made(module, chosen.input_shape)
-        return carrying(found, _prefixed(found.reading, prefix)) if found.reading is not None else found
+        module, prefix = fill_module(make_module(chosen.model), tensors)
+        network = chosen.as_network(module, chosen.input_shape)
+        return carrying(network, _with_prefix(network.reading, prefix)) if network.reading is not None else network
     chosen.refuse("weights state their input size", but=("activation", "order", "drop_useless"))
-    made: dict[Any, np.ndarray[Any, Any]] = {}  # what is one tensor stays one, in whatever type
-    held = {name: made.setdefault(id(value), _numbers(name, value)) for name, value in state.items()}
-    stored = arrays.StoredArrays(held, _types(state))
+    seen: dict[Any, np.ndarray[Any, Any]] = {}  # what is one tensor stays one, in whatever type
+    numbers = {name: seen.setdefault(id(value), _numbers(name, value)) for name, value in state.items()}
+    stored = arrays.StoredArrays(numbers, _types(state))
     if chosen.activation is not None and not is_homogeneous(chosen.activation):
-        return _bent_chain(stored, "state dict", chosen, "")
+        return _smooth_network(stored, "state dict", chosen, "")
     return arrays.network_of(
         stored, "state dict", activation=chosen.activation, order=chosen.order, drop_useless=chosen.drop_useless
     )
@@ -311,7 +311,7 @@ def _types(state: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(value.dtype).removeprefix("torch.") for name, value in state.items() if hasattr(value, "dtype")}
 
 
-def _bent_chain(stored: arrays.StoredArrays, kind: str, chosen: ReadingOptions, source: str) -> ModuleNetwork:
+def _smooth_network(stored: arrays.StoredArrays, kind: str, chosen: ReadingOptions, source: str) -> ModuleNetwork:
     """Linear layers with an activation that is not homogeneous, such as tanh: a module, not a graph of ReLUs."""
     from lawful.sources.modules.convert import smooth_chain
 

@@ -63,16 +63,15 @@ def open_graph(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
     >>> open_graph("3-4-2 relu").reading.assumed
     ("random weights: PyTorch's default initialisation, seed 0",)
     """
-    found = open(source, **options)  # refuses what it has no use for, of a network that is complete too
+    network = open(source, **options)  # refuses what it has no use for, of a network that is complete too
     if isinstance(source, (Mlp, Dag)):
         return source
-    if isinstance(found, Architecture):
-        made = found.initialise(seed=seed)
-        drawn = f"random weights: PyTorch's default initialisation, seed {seed}"
-        return carrying(made, found.reading.assuming(drawn))
-    if isinstance(found, ModuleNetwork):
-        found.to_dag()
-    return found
+    if isinstance(network, Architecture):
+        assumed = f"random weights: PyTorch's default initialisation, seed {seed}"
+        return carrying(network.initialise(seed=seed), network.reading.assuming(assumed))
+    if isinstance(network, ModuleNetwork):
+        network.to_dag()
+    return network
 
 
 def open_module(
@@ -92,31 +91,31 @@ def open_module(
     Linear(in_features=3, out_features=4, bias=False)
     """
     chosen = ReadingOptions(model, activation, _names(order), input_shape, drop_useless=True, whole=True)
-    found = open_source(source, chosen)
-    if isinstance(found, ModuleNetwork):
-        return found
-    graph = found.initialise(seed=seed) if isinstance(found, Architecture) else found
+    network = open_source(source, chosen)
+    if isinstance(network, ModuleNetwork):
+        return network
+    graph = network.initialise(seed=seed) if isinstance(network, Architecture) else network
     if not isinstance(graph, Mlp):
         raise Unsupported("it is a graph of scalar weights, and no layered network: give the module that it came from")
     from lawful.sources.modules.convert import to_module
 
-    told = found.reading or Reading("Mlp")
-    module = told.module if told.module is not None else to_module(graph)
-    return ModuleNetwork(module, "", told, (graph.widths[0],))
+    reading = network.reading or Reading("Mlp")
+    module = reading.module if reading.module is not None else to_module(graph)
+    return ModuleNetwork(module, "", reading, (graph.widths[0],))
 
 
 def open_trained(source: Any, **options: Any) -> Architecture | Mlp | Dag | torch.nn.Module:
     """The network as it trains: the module if there is one, else a graph whose weights are the parameters."""
-    found = open(source, **options)
-    if isinstance(found, ModuleNetwork):
-        return found.module
-    reading = found.reading
+    network = open(source, **options)
+    if isinstance(network, ModuleNetwork):
+        return network.module
+    reading = network.reading
     if (module := module_behind(reading)) is not None:
         return module
     if reading is not None and reading.entangled:
         where = reading.source or reading.format
         raise Unsupported(f"{where}: {reading.entangled[0]}, so it trains differently: give the PyTorch module instead")
-    return found
+    return network
 
 
 def module_behind(reading: Reading | None) -> torch.nn.Module | None:
@@ -138,19 +137,19 @@ def module_behind(reading: Reading | None) -> torch.nn.Module | None:
 
 def open_free(source: Any, *, seed: int = 0, **options: Any) -> Mlp | Dag:
     """Like `open_graph`, refused if a weight of the graph is not one parameter that trains by itself."""
-    found = open_graph(source, seed=seed, **options)
-    if found.reading is not None and found.reading.entangled:
+    network = open_graph(source, seed=seed, **options)
+    if network.reading is not None and network.reading.entangled:
         raise Unsupported(
-            f"{found.reading.source or found.reading.format}: {found.reading.entangled[0]}, so balances of its "
+            f"{network.reading.source or network.reading.format}: {network.reading.entangled[0]}, so balances of its "
             "unrolled graph would be false"
         )
-    return found
+    return network
 
 
 def open_pair(first: Source, second: Source, *, seed: int = 0) -> tuple[Mlp | Dag, Mlp | Dag]:
     """Two networks to compare as functions: an end that was cut off must have been the same."""
     one, two = open_graph(first, seed=seed), open_graph(second, seed=seed)
-    tails = [each.reading.tail if each.reading is not None else "" for each in (one, two)]
+    tails = [network.reading.tail if network.reading is not None else "" for network in (one, two)]
     if len({tail.lower().replace("_", "") for tail in tails}) > 1:
         words = [f"{tail} at its end" if tail else "no such end" for tail in tails]
         raise Unsupported(f"the first network has {words[0]}, the second {words[1]}: only equal ends can be left out")

@@ -26,10 +26,10 @@ def with_provenance(result: Result, *networks: Opened, trained: str | None = Non
     ("random weights: PyTorch's default initialisation, seed 0",)
     """
     readings = [describe(network).reading for network in networks]
-    found = tuple(each for each in readings if each is not None)
+    described = tuple(reading for reading in readings if reading is not None)
     if trained is not None:
-        found = tuple(each.in_training(trained) for each in found)
-    return read_as(result, *(each.in_exact_terms() for each in found) if exact else found)
+        described = tuple(reading.in_training(trained) for reading in described)
+    return read_as(result, *(reading.in_exact_terms() for reading in described) if exact else described)
 
 
 def read_as(result: Result, *found: Reading) -> Result:
@@ -42,11 +42,11 @@ def read_as(result: Result, *found: Reading) -> Result:
 def join_readings(readings: tuple[Reading, ...]) -> Reading:
     """What was read, assumed and ignored in several networks."""
     return Reading(
-        ", ".join(each.format for each in readings),
-        tuple(layer for each in readings for layer in each.layers),
-        tuple(dict.fromkeys(sentence for each in readings for sentence in each.assumed)),
-        tuple(dict.fromkeys(part for each in readings for part in each.ignored)),
-        source=", ".join(each.source for each in readings),
+        ", ".join(reading.format for reading in readings),
+        tuple(layer for reading in readings for layer in reading.layers),
+        tuple(dict.fromkeys(sentence for reading in readings for sentence in reading.assumed)),
+        tuple(dict.fromkeys(part for reading in readings for part in reading.ignored)),
+        source=", ".join(reading.source for reading in readings),
     )
 
 

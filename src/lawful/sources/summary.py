@@ -40,7 +40,7 @@ class TensorSummary(Shown):
     @property
     def parameters(self) -> int:
         """How many numbers they hold."""
-        return sum(math.prod(each.shape) for each in self.tensors)
+        return sum(math.prod(tensor.shape) for tensor in self.tensors)
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,12 @@ def _first(dag: Dag) -> Mask:
 def _moves(dag: Dag) -> Mask:
     """Nodes whose sums are not 0 for all inputs: an enclosure at one of a few inputs says so."""
     rng = np.random.default_rng(0)
-    found = np.zeros(len(dag.names), dtype=bool)
+    moving = np.zeros(len(dag.names), dtype=bool)
     for _ in range(PROBES):
         point = rng.normal(size=len(dag.inputs))
         lower, upper = preactivation_bounds(dag, point, point)
-        found |= (lower > 0) | (upper < 0)
-    return found
+        moving |= (lower > 0) | (upper < 0)
+    return moving
 
 
 def _own_parameters(reading: Reading) -> int:
@@ -132,7 +132,7 @@ def _own_parameters(reading: Reading) -> int:
 
     if (module := module_behind(reading)) is not None:
         return sum(int(tensor.numel()) for tensor in module.parameters())
-    return sum(math.prod(each.shape) for each in reading.layers if "float" in each.dtype)
+    return sum(math.prod(tensor.shape) for tensor in reading.layers if "float" in tensor.dtype)
 
 
 def _names(dag: Dag, nodes: np.ndarray) -> tuple[str, ...]:

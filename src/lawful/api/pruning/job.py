@@ -150,4 +150,4 @@ def _samples(data: Any, size: tuple[int, ...] | None, what: str) -> tuple[JobSam
             raise LawfulError(f"{len(rows)} samples, but {len(labels)} labels")
         read = Data(rows.reshape(len(rows), -1), labels, sample=rows.shape[1:] if rows.ndim > 2 else None)
     unused = read.y is not None and read.classes is None
-    return JobSamples(read.sized(size), read.classes), (UNUSED,) if unused else ()
+    return JobSamples(read.reshape(size), read.classes), (UNUSED,) if unused else ()

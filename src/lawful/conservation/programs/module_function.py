@@ -28,7 +28,7 @@ from lawful.sources.modules.classes import assumed_of_inputs, vocabulary_of
 from lawful.sources.modules.classes import classes_axis as axis_of_classes
 from lawful.sources.modules.convert import input_shapes
 from lawful.sources.modules.functional_call import call_with
-from lawful.sources.modules.randomness import Draw, drawn, opened, read_draws, sample_draws
+from lawful.sources.modules.randomness import Draw, draw_from, open_gates, read_draws, sample_draws
 from lawful.sources.modules.trained_field import drop_hooks, follows_gradient, refuse_hooks_of_parameters
 
 MIXED = 8  # inputs in one field: piecewise linear modules need to be seen in many of their pieces
@@ -105,7 +105,7 @@ class Probe:
                 buffer = self.module.get_buffer(name)
                 iterates[name] = numbers[: buffer.numel()].reshape(buffer.shape)
                 numbers = numbers[buffer.numel() :]
-        with drawn(numbers if self.random else None):
+        with draw_from(numbers if self.random else None):
             result: torch.Tensor = call_with(self.module, {**tensors, **iterates}, (inputs,))
         return result
 
@@ -305,7 +305,7 @@ def _is_piecewise(twin: torch.nn.Module, tensors: dict[str, torch.Tensor], batch
     """Whether a module may be smooth in pieces only; so it is sampled if its calls cannot be listed."""
 
     def output(tensors: dict[str, torch.Tensor], inputs: torch.Tensor) -> Any:
-        with opened():
+        with open_gates():
             return call_with(twin, tensors, (inputs,))
 
     try:
@@ -389,7 +389,7 @@ def _mixes(module: torch.nn.Module, batch: torch.Tensor, output: torch.Tensor) -
     half = max(len(batch) // 2, 1)
     with torch.no_grad():
         try:
-            with opened():
+            with open_gates():
                 alone: torch.Tensor = module(batch[:half])
         except Exception:  # statistics of one sample
             return True
@@ -398,7 +398,7 @@ def _mixes(module: torch.nn.Module, batch: torch.Tensor, output: torch.Tensor) -
 
 def _output(module: torch.nn.Module, batch: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """What it computes with all gates open; refused if the same draws give something else."""
-    with opened():
+    with open_gates():
         first: torch.Tensor = _call(module, batch, shape)
         again: torch.Tensor = _call(module, batch, shape)
     if not torch.equal(first, again):

@@ -173,11 +173,11 @@ def _parse(text: bytes) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in found if names.count(name) > 1)[:40]!r} appears twice in an object")
-    return found
+        raise ValueError(f"{next(name for name in entries if names.count(name) > 1)[:40]!r} appears twice in an object")
+    return entries
 
 
 def _kind(value: Any) -> str:

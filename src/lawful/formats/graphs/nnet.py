@@ -66,11 +66,11 @@ def _words(line: str) -> list[str]:
 def _rows(lines: list[str], at: int, rows: int, columns: int) -> Floats:
     if at + rows > len(lines):
         raise InvalidNetwork(f"ends within a layer: {rows} lines of {columns} numbers were expected")
-    found = np.empty((rows, columns))
+    matrix = np.empty((rows, columns))
     for row in range(rows):
         words = _words(lines[at + row])
         try:
-            found[row] = [float(word) for word in words]
+            matrix[row] = [float(word) for word in words]
         except ValueError:
             raise InvalidNetwork(f"line {at + row + 1} has {len(words)} entries, not {columns} numbers") from None
-    return found
+    return matrix

@@ -40,12 +40,12 @@ def complete(model: Any, folder: Path) -> Any:
     """The model with all numbers inside, for those who would look for them elsewhere."""
     from onnx import TensorProto, numpy_helper
 
-    if not any(each.data_location == TensorProto.EXTERNAL for each in model.graph.initializer):
+    if not any(tensor.data_location == TensorProto.EXTERNAL for tensor in model.graph.initializer):
         return model
     twin = type(model)()
     twin.CopyFrom(model)
-    for each in twin.graph.initializer:
-        each.CopyFrom(numpy_helper.from_array(array(each, folder), each.name))
+    for tensor in twin.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(array(tensor, folder), tensor.name))
     return twin
 
 
@@ -76,10 +76,10 @@ def array(proto: Any, folder: Path) -> NDArray[Any]:
     if proto.HasField("segment"):
         raise Unsupported(f"{name} is stored in segments")
     try:
-        found = numpy_helper.to_array(proto)
+        numbers = numpy_helper.to_array(proto)
     except (ValueError, TypeError, KeyError) as error:
         raise InvalidNetwork(f"{name} cannot be read: {str(error)[:120]}") from None
-    return np.asarray(found.astype(np.float32) if found.dtype.name == "bfloat16" else found)
+    return np.asarray(numbers.astype(np.float32) if numbers.dtype.name == "bfloat16" else numbers)
 
 
 def _external(proto: Any, count: int, folder: Path) -> NDArray[Any]:

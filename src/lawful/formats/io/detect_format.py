@@ -57,10 +57,10 @@ def kind_of(path: Path) -> str:
     if path.suffix.lower() in OTHER_ENDINGS:
         raise Unsupported(f"is {OTHER_ENDINGS[path.suffix.lower()]}")
     by_ending = ENDINGS.get(path.suffix.lower())
-    found = _by_content(path, start)
-    if found is None and by_ending is None:
+    by_content = _by_content(path, start)
+    if by_content is None and by_ending is None:
         raise Unsupported(f"unsupported file type; read are {KNOWN}")
-    kind = found or by_ending or ""
+    kind = by_content or by_ending or ""
     return "index" if kind == "json" and path.name.endswith(".index.json") else kind
 
 

@@ -54,12 +54,12 @@ def open_file(path: str | Path, limit: int = MAX_BYTES) -> Iterator[IO[bytes]]:
         # A pipe without a writer would make us wait; Windows has neither such pipes nor the flag.
         number = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         try:
-            found = os.fstat(number)
-            if stat.S_ISDIR(found.st_mode):
+            status = os.fstat(number)
+            if stat.S_ISDIR(status.st_mode):
                 raise LawfulError("is a folder, not a file")
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 raise LawfulError("is not a regular file")
-            check_bytes("the file", found.st_size, limit)
+            check_bytes("the file", status.st_size, limit)
         except LawfulError:
             os.close(number)
             raise
@@ -82,15 +82,15 @@ def read_unpacked(path: str | Path, limit: int = MAX_BYTES) -> bytes:
     content = read_bytes(path, limit)
     if not str(path).lower().endswith(".gz"):
         return content
-    found = bytearray()
+    unpacked = bytearray()
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
             while part := packed.read(PIECE):
-                found += part
-                check_bytes("the unpacked file", len(found), limit)
+                unpacked += part
+                check_bytes("the unpacked file", len(unpacked), limit)
     except (OSError, EOFError, zlib.error) as error:
         raise LawfulError(f"{path}: not a gzip file, or a truncated one ({error})") from None
-    return bytes(found)
+    return bytes(unpacked)
 
 
 def read_text(path: str | Path, limit: int = MAX_TEXT) -> str:
@@ -186,12 +186,12 @@ def _finite(text: str) -> float:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in entries:
             raise ValueError(f"the key {key[:40]!r} appears twice")
-        found[key] = value
-    return found
+        entries[key] = value
+    return entries
 
 
 def let_go(tensor: torch.Tensor) -> bool:
@@ -203,10 +203,10 @@ def let_go(tensor: torch.Tensor) -> bool:
     >>> let_go(torch.zeros(2**20))
     False
     """
-    held = tensor.untyped_storage()
-    start, stop = held.data_ptr(), held.data_ptr() + held.nbytes()
+    storage = tensor.untyped_storage()
+    start, stop = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
     start, stop = -(-start // PAGE) * PAGE, stop // PAGE * PAGE
-    if held.nbytes() < MOST or sys.platform != "linux" or not _of_a_file(start, stop):
+    if storage.nbytes() < MOST or sys.platform != "linux" or not _of_a_file(start, stop):
         return False
     advise = ctypes.CDLL(None).madvise
     advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]

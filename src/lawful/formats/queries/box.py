@@ -35,7 +35,7 @@ def read_box(text: str, inputs: int) -> tuple[Floats, Floats]:
     elif ending == ".vnnlib":
         low, high = input_bounds(Path(text), inputs)
     else:
-        low, high = _typed(text, inputs)
+        low, high = _parse_text(text, inputs)
     if low.shape != (inputs,) or high.shape != (inputs,):
         raise LawfulError(f"{text[:80]}: a box of {low.size} coordinates, but the network has {inputs} inputs")
     wrong = np.flatnonzero(~(np.isfinite(low) & np.isfinite(high) & (low <= high)))
@@ -52,7 +52,7 @@ def box_of(text: str, network: Mlp | Dag) -> tuple[Floats, Floats]:
     return read_box(text, network.widths[0] if isinstance(network, Mlp) else len(network.inputs))
 
 
-def _typed(text: str, inputs: int) -> tuple[Floats, Floats]:
+def _parse_text(text: str, inputs: int) -> tuple[Floats, Floats]:
     parts = [part.strip() for part in text.split(",")]
     if ":" not in text and len(parts) == 2:
         low, high = (_number(part, text) for part in parts)

@@ -38,10 +38,10 @@ class Data:
     names: tuple[str, ...] | None = None
     sample: tuple[int, ...] | None = None
 
-    def sized(self, size: tuple[int, ...] | None = None) -> NDArray[np.float64]:
+    def reshape(self, size: tuple[int, ...] | None = None) -> NDArray[np.float64]:
         """The samples as a network takes them, or as they came.
 
-        >>> Data(np.zeros((2, 6)), sample=(3, 2)).sized().shape
+        >>> Data(np.zeros((2, 6)), sample=(3, 2)).reshape().shape
         (2, 3, 2)
         """
         shape = size or self.sample or self.x.shape[1:]
@@ -68,9 +68,9 @@ def read_data(path: Path, inputs: int | None = None) -> Data:
     if path.suffix.lower() not in FORMATS:
         raise LawfulError(f"{path}: data come as {' or '.join(FORMATS)}")
     with naming(path):
-        found = _read_npz(path) if path.suffix.lower() == ".npz" else _read_csv(path)
-        _check(found, inputs)
-    return found
+        data = _read_npz(path) if path.suffix.lower() == ".npz" else _read_csv(path)
+        _check(data, inputs)
+    return data
 
 
 def _read_npz(path: Path) -> Data:
@@ -85,7 +85,7 @@ def _read_npz(path: Path) -> Data:
     sample = x.shape[1:] if x.ndim > 2 else None
     x = x if sample is None else x.reshape(len(x), math.prod(sample))  # -1 is undefined without samples
     if "y" in arrays and arrays["y"].dtype.kind == "U" and arrays["y"].ndim == 1:
-        return Data(x, *_numbered(arrays["y"]), sample)
+        return Data(x, *_numbered_columns(arrays["y"]), sample)
     return Data(x, doubles(arrays["y"], "y") if "y" in arrays else None, sample=sample)
 
 
@@ -98,15 +98,15 @@ def doubles(values: NDArray[Any], name: str) -> NDArray[np.float64]:
     """
     if values.dtype.kind == "U":
         raise LawfulError(f"`{name}` holds text")
-    found = values.astype(np.float64)
+    rounded = values.astype(np.float64)
     if values.dtype.kind in "iuO":
-        for place in np.argwhere(np.isfinite(found) & (np.abs(found) >= DOUBLED)):
-            if int(values[tuple(place)]) != int(found[tuple(place)]):
+        for place in np.argwhere(np.isfinite(rounded) & (np.abs(rounded) >= DOUBLED)):
+            if int(values[tuple(place)]) != int(rounded[tuple(place)]):
                 raise LawfulError(f"{name}{place.tolist()} = {values[tuple(place)]} {ROUNDED}")
-    return found
+    return rounded
 
 
-def _numbered(labels: NDArray[np.str_]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+def _numbered_columns(labels: NDArray[np.str_]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     names, numbers = np.unique(labels, return_inverse=True)
     return numbers.astype(np.float64), tuple(str(name) for name in names)
 
@@ -147,7 +147,7 @@ def _read_csv(path: Path) -> Data:
     try:
         return Data(x, np.array([_double(label) for label in labels]))
     except ValueError:
-        return Data(x, *_numbered(np.array(labels)))
+        return Data(x, *_numbered_columns(np.array(labels)))
 
 
 def _double(cell: str) -> float:

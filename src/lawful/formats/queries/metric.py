@@ -27,9 +27,9 @@ def read_metric(path: Path, parameters: int) -> Metric:
     if path.suffix.lower() not in FORMATS:
         raise LawfulError(f"{path}: a metric comes as {' or '.join(FORMATS)}")
     with naming(path):
-        found = metric_from(_npz(path) if path.suffix.lower() == ".npz" else read_json(path), parameters)
-        found.check(parameters)
-    return found
+        metric = metric_from(_npz(path) if path.suffix.lower() == ".npz" else read_json(path), parameters)
+        metric.check(parameters)
+    return metric
 
 
 def metric_from(body: Any, parameters: int) -> Metric:

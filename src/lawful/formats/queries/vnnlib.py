@@ -57,17 +57,17 @@ class Text:
     @property
     def networks(self) -> tuple[str, ...]:
         """Their names in order."""
-        return tuple(dict.fromkeys(each.network for each in self.tensors.values()))
+        return tuple(dict.fromkeys(tensor.network for tensor in self.tensors.values()))
 
     def of(self, side: str) -> list[DeclaredTensor]:
         """The inputs, or the outputs, in order."""
-        return [each for each in self.tensors.values() if each.side == side]
+        return [tensor for tensor in self.tensors.values() if tensor.side == side]
 
     def variable(self, word: str) -> Variable | None:
         """The variable that a word names; None if its beginning is no tensor's name."""
-        found = re.fullmatch(r"([XY])_(\d{1,9})", word) if "X" in self.tensors and not self.is_second else None
-        if found is not None:
-            return Variable(found[1], int(found[2]))
+        matched = re.fullmatch(r"([XY])_(\d{1,9})", word) if "X" in self.tensors and not self.is_second else None
+        if matched is not None:
+            return Variable(matched[1], int(matched[2]))
         name, bracket, rest = word.partition("[")
         tensor = self.tensors.get(name)
         if not self.is_second or tensor is None:
@@ -84,7 +84,7 @@ class Text:
     @property
     def is_second(self) -> bool:
         """Whether it is of version 2.0: networks are declared."""
-        return any(each.network for each in self.tensors.values())
+        return any(tensor.network for tensor in self.tensors.values())
 
 
 def read_vnnlib(path: Path) -> Text:
@@ -125,7 +125,7 @@ def parse_vnnlib(text: str) -> Text:
         raise LawfulError("it declares networks, and numbers beside them")
     for relation, pairs in (("equal-to", equal), ("isomorphic-to", isomorphic)):
         for name, other in pairs.items():
-            if other == name or other not in {each.network for each in tensors.values()}:
+            if other == name or other not in {tensor.network for tensor in tensors.values()}:
                 raise LawfulError(f"the network {name[:40]} is {relation} {other[:40]}, which is not another one here")
     return Text(tensors, equal, isomorphic, asserted)
 
@@ -155,12 +155,12 @@ def forms(text: str) -> Iterator[list[Any]]:
 
 def _declare_number(form: list[Any], places: dict[str, set[int]]) -> None:
     """`(declare-const X_0 Real)`, or `(declare-fun X_0 () Real)`."""
-    found = re.fullmatch(r"([XY])_(\d{1,9})", form[1]) if len(form) > 2 and isinstance(form[1], str) else None
-    if found is None:
+    matched = re.fullmatch(r"([XY])_(\d{1,9})", form[1]) if len(form) > 2 and isinstance(form[1], str) else None
+    if matched is None:
         raise LawfulError(f"{str(form[1:2])[:40]} is declared: numbers are named X_0, X_1, ... and Y_0, Y_1, ...")
     if form[2:] not in (["Real"], [[], "Real"]):
         raise LawfulError(f"{form[1]} is declared as {str(form[-1])[:20]}: only Real numbers are understood")
-    places[found[1]].add(int(found[2]))
+    places[matched[1]].add(int(matched[2]))
 
 
 def _dense(name: str, places: set[int]) -> tuple[int, ...] | None:
@@ -178,7 +178,7 @@ def _declare_network(
     """`(declare-network f (declare-input X float32 [1,5]) (declare-output Y float32 [5]))`."""
     if len(form) < 2 or not isinstance(form[1], str):
         raise LawfulError("a network is declared without a name")
-    if any(each.network == form[1] for each in tensors.values()):
+    if any(tensor.network == form[1] for tensor in tensors.values()):
         raise LawfulError(f"the network {form[1][:40]} is declared twice")
     sides: list[str] = []
     for part in form[2:]:

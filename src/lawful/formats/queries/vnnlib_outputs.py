@@ -33,19 +33,19 @@ def equivalence(path: Path) -> Equivalence | None:
         formula = normal_form(text, [form for form in text.asserted if mentions(form, text, "output")])
     cases = [[*formula.shared, *case] for case in formula.cases]
     conditions = [condition for case in cases for condition in case]
-    if not conditions or any(sorted(each.terms.values()) != [-1, 1] for each in conditions):
+    if not conditions or any(sorted(condition.terms.values()) != [-1, 1] for condition in conditions):
         return None
-    if any(len({variable.place for variable in each.terms}) != 1 for each in conditions):
+    if any(len({variable.place for variable in condition.terms}) != 1 for condition in conditions):
         return None
-    if any(text.tensors[variable.tensor].side != "output" for each in conditions for variable in each.terms):
+    if any(text.tensors[variable.tensor].side != "output" for condition in conditions for variable in condition.terms):
         return None
-    sizes = {abs(each.bound) for each in conditions}
+    sizes = {abs(condition.bound) for condition in conditions}
     if len(sizes) != 1:
         return None
     within = next(iter(sizes))
-    if all(each.bound == within for each in conditions):
+    if all(condition.bound == within for condition in conditions):
         return Equivalence(within, "inputs at which all outputs differ by at most that")
-    pairs = [{(frozenset(each.terms.items()), each.bound) for each in case} for case in cases]
+    pairs = [{(frozenset(condition.terms.items()), condition.bound) for condition in case} for case in cases]
     opposite = any(
         (frozenset((name, -size) for name, size in terms), bound) in case for case in pairs for terms, bound in case
     )

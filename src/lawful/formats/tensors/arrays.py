@@ -66,14 +66,14 @@ def arrays_of(network: Mlp | Dag, like: Reading | None = None) -> dict[str, NDAr
     """
     if isinstance(network, Mlp):
         pairs = stored_names(like, len(network.weights))
-        found: dict[str, NDArray[Any]] = {}
+        parameters: dict[str, NDArray[Any]] = {}
         for number, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
             names = (f"{2 * number}.weight", f"{2 * number}.bias") if pairs is None else pairs[number][:2]
-            found[names[0]] = weight
+            parameters[names[0]] = weight
             if bias is not None or (pairs is not None and pairs[number][2]):
-                found[names[1]] = np.zeros(len(weight)) if bias is None else bias
-        order = [] if like is None else [each.name for each in like.layers]
-        return {name: found[name] for name in sorted(found, key=lambda name: _rank(order, name))}
+                parameters[names[1]] = np.zeros(len(weight)) if bias is None else bias
+        order = [] if like is None else [layer.name for layer in like.layers]
+        return {name: parameters[name] for name in sorted(parameters, key=lambda name: _rank(order, name))}
     arrays: dict[str, NDArray[Any]] = {
         "dag.names": np.frombuffer(json.dumps(network.names, separators=(",", ":")).encode(), dtype=np.uint8),
         "dag.roles": network.roles,
@@ -92,11 +92,11 @@ def stored_names(like: Reading | None, layers: int) -> list[tuple[str, str, bool
     """Names of weight and bias of each layer in a state dict that was read, and whether it had that bias."""
     if like is None or like.format not in STATE_DICTS:
         return None
-    held = {each.name for each in like.layers}
-    prefixes = [each.name.removesuffix("weight") for each in like.layers if each.name.endswith("weight")]
+    names = {layer.name for layer in like.layers}
+    prefixes = [layer.name.removesuffix("weight") for layer in like.layers if layer.name.endswith("weight")]
     if len(prefixes) != layers:
         return None
-    return [(f"{prefix}weight", f"{prefix}bias", f"{prefix}bias" in held) for prefix in prefixes]
+    return [(f"{prefix}weight", f"{prefix}bias", f"{prefix}bias" in names) for prefix in prefixes]
 
 
 def network_of(
@@ -144,7 +144,7 @@ def network_of(
         tuple(stored.layer(name) for name in parts if name in arrays),
         (*stored.assumed, *assumed),
         stored.ignored,
-        _tied({name: arrays[name] for name in parts if name in arrays}),
+        _tied_tensors({name: arrays[name] for name in parts if name in arrays}),
         states_activations=stored.slopes is not None,
         metadata=stored.metadata,
     )
@@ -155,7 +155,7 @@ def network_of(
         raise InvalidNetwork(f"{error} (layers in order: {list_names(p.rstrip('.') for p in chain)})"[:400]) from None
 
 
-def _tied(arrays: Arrays) -> tuple[str, ...]:
+def _tied_tensors(arrays: Arrays) -> tuple[str, ...]:
     """Which tensors are one in the source: they share memory, as tied layers do in a checkpoint of PyTorch."""
     bounds = sorted((*byte_bounds(array), name) for name, array in arrays.items() if array.size)
     return tuple(
@@ -186,8 +186,8 @@ def layer_prefixes(arrays: Arrays) -> list[str]:
     if not arrays:
         raise InvalidNetwork(f"holds no tensor; names that are read: {KEYS}")
     if not prefixes:
-        held = list_names(f"{name[:40]!r} of shape {tuple(array.shape)}" for name, array in arrays.items())
-        raise Unsupported(f"tensor {held}: names that are read are {KEYS}; {REMEDY}")
+        tensors = list_names(f"{name[:40]!r} of shape {tuple(array.shape)}" for name, array in arrays.items())
+        raise Unsupported(f"tensor {tensors}: names that are read are {KEYS}; {REMEDY}")
     used = {f"{prefix}{kind}" for prefix in prefixes for kind in ("weight", "bias")}
     for name, array in arrays.items():
         expected = 2 if name.endswith("weight") else 1
@@ -234,8 +234,8 @@ def layer_order(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
         steps = {numbered[above][place] - numbered[below][place] for below, above in itertools.pairwise(ordered)}
         if steps == {1}:
             return ordered
-    found = _chains(list(families.values()), shapes) if len(families) > 1 else []
-    guess = f" (the widths fit in the order {','.join(p.rstrip('.') for p in found[0])})" if len(found) == 1 else ""
+    fits = _chains(list(families.values()), shapes) if len(families) > 1 else []
+    guess = f" (the widths fit in the order {','.join(p.rstrip('.') for p in fits[0])})" if len(fits) == 1 else ""
     raise InvalidNetwork(
         f"the names {list_names(p.rstrip('.') for p in prefixes)} do not say how its layers are joined: give "
         f"--order first,second,... or --model module:factory{guess}"
@@ -267,20 +267,20 @@ def _check_chain(chain: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) ->
 
 def _chains(families: list[list[str]], shapes: Mapping[str, tuple[int, ...]]) -> list[list[str]]:
     """Up to two orders in which each layer takes what the one before it gives, each family kept in its own order."""
-    found: list[list[str]] = []
+    orders: list[list[str]] = []
     stack: list[tuple[list[str], tuple[int, ...]]] = [([], (0,) * len(families))]
     steps = 0
-    while stack and len(found) < 2 and steps < MAX_STEPS:
+    while stack and len(orders) < 2 and steps < MAX_STEPS:
         steps += 1
         chain, taken = stack.pop()
         if len(chain) == len(shapes):
-            found.append(chain)
+            orders.append(chain)
         for number, members in enumerate(families):
             if taken[number] < len(members):
                 layer = members[taken[number]]
                 if not chain or shapes[layer][1] == shapes[chain[-1]][0]:
                     stack.append(([*chain, layer], (*taken[:number], taken[number] + 1, *taken[number + 1 :])))
-    return found if steps < MAX_STEPS else []
+    return orders if steps < MAX_STEPS else []
 
 
 def refuse_activation(activation: str | None, recorded: Sequence[float] | None) -> None:
@@ -329,7 +329,7 @@ def layers_of(arrays: Arrays) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]
     >>> {name: array.shape for name, array in found.items()}, assumed
     ({'0.weight': (3, 2), '0.bias': (3,), '1.weight': (1, 3)}, ())
     """
-    pairs = _numbered(arrays) if all(NUMBERED.fullmatch(name) for name in arrays) else _unnamed(arrays)
+    pairs = _numbered_layers(arrays) if all(NUMBERED.fullmatch(name) for name in arrays) else _unnamed_layers(arrays)
     if not pairs:
         return None
     rows_out, columns_out = _fits(pairs, 0), _fits(pairs, 1)
@@ -344,7 +344,7 @@ def layers_of(arrays: Arrays) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]
     return named, (SQUARE,) if rows_out and columns_out else ()
 
 
-def _numbered(arrays: Arrays) -> Pairs:
+def _numbered_layers(arrays: Arrays) -> Pairs:
     """W1, b1, ...: a matrix for every number from the first to the last, a vector for some."""
     parts: dict[tuple[bool, int], NDArray[Any]] = {}
     for name, array in arrays.items():
@@ -360,14 +360,14 @@ def _numbered(arrays: Arrays) -> Pairs:
     return pairs if all(_is_layer(*pair) for pair in pairs) else []
 
 
-def _unnamed(arrays: Arrays) -> Pairs:
+def _unnamed_layers(arrays: Arrays) -> Pairs:
     """arr_0, arr_1, ...: matrices in order, each perhaps followed by its bias."""
-    found = {int(match[1]): array for name, array in arrays.items() if (match := UNNAMED.fullmatch(name))}
-    if not found or len(found) != len(arrays) or sorted(found) != list(range(len(found))):
+    numbered = {int(match[1]): array for name, array in arrays.items() if (match := UNNAMED.fullmatch(name))}
+    if not numbered or len(numbered) != len(arrays) or sorted(numbered) != list(range(len(numbered))):
         return []
     pairs: Pairs = []
-    for number in range(len(found)):
-        array = found[number]
+    for number in range(len(numbered)):
+        array = numbered[number]
         if array.ndim == 2:
             pairs.append((array, None))
         elif pairs and pairs[-1][1] is None and _is_layer(pairs[-1][0], array):

@@ -98,7 +98,7 @@ def stored_bytes(name: str, kind: int, shape: tuple[int, ...]) -> int:
     if kind not in BLOCKS:
         raise Unsupported(
             f"tensor {name[:80]!r} is of type {OTHERS.get(kind, kind)}: read are "
-            f"{', '.join(each.name for each in BLOCKS.values())}; convert it to one of them with llama-quantize"
+            f"{', '.join(block.name for block in BLOCKS.values())}; convert it to one of them with llama-quantize"
         )
     block = BLOCKS[kind]
     row = shape[-1] if shape else 1
@@ -122,8 +122,8 @@ class _Header:
 
     def number(self, code: str) -> Any:
         """The next number."""
-        (found,) = struct.unpack(code, self.take(struct.calcsize(code)))
-        return found
+        (value,) = struct.unpack(code, self.take(struct.calcsize(code)))
+        return value
 
     def text(self) -> str:
         """The next text."""
@@ -144,7 +144,7 @@ class _Header:
             if inner in FACTS:
                 raw = self.take(count * struct.calcsize(FACTS[inner]))
                 return [
-                    each for (each,) in struct.iter_unpack(FACTS[inner], raw[: KEPT * struct.calcsize(FACTS[inner])])
+                    entry for (entry,) in struct.iter_unpack(FACTS[inner], raw[: KEPT * struct.calcsize(FACTS[inner])])
                 ]
             return [self.text() for _ in range(count)][:KEPT]
         if kind not in FACTS:
@@ -305,16 +305,16 @@ def _q3_k_scales(raw: Bytes) -> Values:
     """Sixteen scales of six bits in twelve bytes: the lower four bits in eight of them, the upper two in four."""
     upper = ((raw[:, None, 104:108] >> TWO_BITS[0]) & 3).reshape(-1, 16)
     whole = (_nibbles(raw[:, 96:104]) | upper << 4).astype(np.int8) - 32
-    made: Values = _half(raw[:, 108:110]) * whole.astype(np.float32)
-    return made
+    scales: Values = _half(raw[:, 108:110]) * whole.astype(np.float32)
+    return scales
 
 
 def _q3_k(raw: Bytes) -> Values:
     """Bit k of the first 32 bytes belongs to the k-th row of 32; where it is 0, four is subtracted."""
     third = (raw[:, None, :32] >> np.arange(8, dtype=np.uint8)[None, :, None]) & 1
     whole = (_two_bits(raw[:, 32:96]).reshape(-1, 8, 32) | third << 2).astype(np.int8) - 4
-    made: Values = _q3_k_scales(raw)[:, :, None] * whole.astype(np.float32).reshape(-1, 16, 16)
-    return made.reshape(len(raw), SUPER)
+    weights: Values = _q3_k_scales(raw)[:, :, None] * whole.astype(np.float32).reshape(-1, 16, 16)
+    return weights.reshape(len(raw), SUPER)
 
 
 def _q4_k(raw: Bytes) -> Values:
@@ -340,15 +340,15 @@ def _q6_k(raw: Bytes) -> Values:
     lower = raw[:, :128].reshape(-1, 2, 2, 32)
     four = np.concatenate([lower & 15, lower >> 4], axis=2)
     whole = (four | _two_bits(raw[:, 128:192]) << 4).astype(np.int8).reshape(-1, 16, 16) - 32
-    made: Values = _q6_k_scales(raw)[:, :, None] * whole.astype(np.float32)
-    return made.reshape(len(raw), SUPER)
+    weights: Values = _q6_k_scales(raw)[:, :, None] * whole.astype(np.float32)
+    return weights.reshape(len(raw), SUPER)
 
 
 def _tq2_0(raw: Bytes) -> Values:
     """Minus one, nought or one, times one scale."""
     whole = (_two_bits(raw[:, :64]).astype(np.int8) - 1).astype(np.float32)
-    made: Values = _half(raw[:, 64:66]) * whole.reshape(len(raw), SUPER)
-    return made
+    weights: Values = _half(raw[:, 64:66]) * whole.reshape(len(raw), SUPER)
+    return weights
 
 
 # `kvalues_iq4nl` and `kvalues_mxfp4` of ggml-common.h: the values that four bits stand for; those of MXFP4 are doubled.
@@ -373,8 +373,8 @@ def _iq4_xs(raw: Bytes, table: Values = UNEVEN) -> Values:
     upper = np.ascontiguousarray(raw[:, 2:4]).view("<u2") >> np.arange(0, 16, 2, dtype=np.uint16) & 3
     lower = np.stack([raw[:, 4:8] & 15, raw[:, 4:8] >> 4], axis=-1).reshape(-1, 8)
     scales = _half(raw[:, :2]) * ((lower | upper << 4).astype(np.int8) - 32).astype(np.float32)
-    made: Values = scales[:, :, None] * table[_nibbles(raw[:, 8:].reshape(-1, 8, 16))]
-    return made.reshape(len(raw), SUPER)
+    weights: Values = scales[:, :, None] * table[_nibbles(raw[:, 8:].reshape(-1, 8, 16))]
+    return weights.reshape(len(raw), SUPER)
 
 
 def _mxfp4(raw: Bytes, table: Values = FP4) -> Values:

@@ -71,9 +71,9 @@ class _Foreign:
     name = ""
 
     def __new__(cls, *arguments: Any) -> Any:
-        made: OrderedDict[Any, Any] = OrderedDict()
-        made.foreign = cls.name  # type: ignore[attr-defined]
-        return made
+        ordered: OrderedDict[Any, Any] = OrderedDict()
+        ordered.foreign = cls.name  # type: ignore[attr-defined]
+        return ordered
 
 
 def _foreign_class(held: Any) -> str:
@@ -84,8 +84,8 @@ def _foreign_class(held: Any) -> str:
 def load(path: Path) -> StoredArrays:
     """The tensors of a state dict in its order, and the slopes it states, if any."""
     state, ignored = load_tensors(path)
-    made: dict[Any, NDArray[Any]] = {}  # what is one tensor in the file stays one, in whatever type
-    arrays = {name: made.setdefault(_place(tensor), _array(name, tensor)) for name, tensor in state.items()}
+    seen: dict[Any, NDArray[Any]] = {}  # what is one tensor in the file stays one, in whatever type
+    arrays = {name: seen.setdefault(_place(tensor), _array(name, tensor)) for name, tensor in state.items()}
     dtypes = {name: str(tensor.dtype).removeprefix("torch.") for name, tensor in state.items()}
     return StoredArrays(arrays, dtypes, _slopes(state), ignored)
 
@@ -108,7 +108,7 @@ def load_tensors(path: Path, limit: int = MAX_BYTES) -> tuple[dict[str, torch.Te
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
             raise Unsupported(f"entry {str(name)[:80]!r} is a {type(tensor).__name__}, not a tensor: {WAY_OUT}")
     check_names([*state, *map(str, others)])
-    twins = [name for name, each in others.items() if isinstance(each, dict) and each.keys() == state.keys()]
+    twins = [name for name, value in others.items() if isinstance(value, dict) and value.keys() == state.keys()]
     words = {name: "other weights of the same names" if name in twins else "beside the weights" for name in others}
     return state, tuple(f"{str(name)[:80]} ({word})" for name, word in words.items())
 
@@ -121,20 +121,20 @@ def _find_state(loaded: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     for _ in range(MAX_WRAPPERS):
         if not isinstance(loaded, dict) or _foreign_class(loaded):
             raise Unsupported(f"holds {_what(loaded)}, not a state dict: where you trust it, {WAY_OUT}")
-        if any(isinstance(each, torch.Tensor) for each in loaded.values()):
+        if any(isinstance(value, torch.Tensor) for value in loaded.values()):
             break
-        held = {key: each for key, each in loaded.items() if isinstance(each, dict) and not _foreign_class(each)}
-        states = [key for key, each in held.items() if _holds_tensors(each)]
-        key = next((key for key in WRAPPERS if key in held), states[0] if len(states) == 1 else None)
+        dicts = {key: value for key, value in loaded.items() if isinstance(value, dict) and not _foreign_class(value)}
+        states = [key for key, value in dicts.items() if _holds_tensors(value)]
+        key = next((key for key in WRAPPERS if key in dicts), states[0] if len(states) == 1 else None)
         if key is None:
             if not states:
-                objects = [each for each in loaded.values() if _foreign_class(each)]
+                objects = [value for value in loaded.values() if _foreign_class(value)]
                 if objects:
                     raise Unsupported(f"holds {_what(objects[0])} and no state dict: where you trust it, {WAY_OUT}")
                 break
-            names = ", ".join(str(each)[:40] for each in states[:4])
+            names = ", ".join(str(state)[:40] for state in states[:4])
             raise Unsupported(f"holds several state dicts ({names}), and does not say which is meant: save that one")
-        others |= {str(name): each for name, each in loaded.items() if name != key}
+        others |= {str(name): value for name, value in loaded.items() if name != key}
         loaded = loaded[key]
     return loaded, others
 
@@ -149,14 +149,14 @@ def _is_inert(name: str) -> bool:
     """Whether a name that a pickle asks for may be an object of which nothing is wanted."""
     module = name.partition(" ")[0]
     known = module.partition(".")[0]
-    own = known == "torch" and (f"{module}.".startswith(MODULES) or name == "torch.torch_version TorchVersion")
-    return name in INERT or own or (known not in sys.stdlib_module_names and known not in ("torch", "__builtin__"))
+    of_torch = known == "torch" and (f"{module}.".startswith(MODULES) or name == "torch.torch_version TorchVersion")
+    return name in INERT or of_torch or (known not in sys.stdlib_module_names and known not in ("torch", "__builtin__"))
 
 
 def _holds_tensors(held: Mapping[Any, Any]) -> bool:
     import torch
 
-    return bool(held) and all(isinstance(n, str) and isinstance(each, torch.Tensor) for n, each in held.items())
+    return bool(held) and all(isinstance(n, str) and isinstance(value, torch.Tensor) for n, value in held.items())
 
 
 def dump(
@@ -214,10 +214,10 @@ def _check_older(start: bytes) -> list[str]:
         asked = next((str(argument) for operation, argument, _ in first if operation.name == "GLOBAL"), "")
         what = f" (it asks for {asked[:60]!r})" if asked else ""
         raise InvalidNetwork(f"is a pickle of Python objects{what}, which is not read; where you trust it, {WAY_OUT}")
-    found = set()
+    imports = set()
     for _ in range(OLDER_PICKLES - 1):
-        found |= set(_check_operations(_operations(stream)))
-    return sorted(found)
+        imports |= set(_check_operations(_operations(stream)))
+    return sorted(imports)
 
 
 def _operations(stream: io.BytesIO) -> list[Any]:
@@ -267,8 +267,8 @@ def _place(tensor: torch.Tensor) -> Any:
 
 def _slopes(state: Mapping[str, Any]) -> list[float] | None:
     metadata = getattr(state, "_metadata", None)
-    own = metadata.get("") if isinstance(metadata, dict) else None
-    slopes = own.get("lawful.slopes") if isinstance(own, dict) else None
+    stored = metadata.get("") if isinstance(metadata, dict) else None
+    slopes = stored.get("lawful.slopes") if isinstance(stored, dict) else None
     if slopes is None:
         return None
     if not isinstance(slopes, list) or not all(isinstance(slope, float) for slope in slopes):

@@ -36,32 +36,32 @@ class QuantisedWeight:
 
 def is_quantised(state: State) -> bool:
     """Whether some weights are stored by a scheme that is read here."""
-    return any(True for _ in _found(state))
+    return any(True for _ in _find_schemes(state))
 
 
 def dequantise(state: State, settings: Mapping[str, Any] | None = None) -> dict[str, torch.Tensor]:
     """The state dict with one weight in place of the tensors that store it."""
-    found = dict(state)
-    for name, scheme, parts in list(_found(state)):
-        made = read_weight(state, name, scheme, settings).weight
+    weights = dict(state)
+    for name, scheme, parts in list(_find_schemes(state)):
+        weight = read_weight(state, name, scheme, settings).weight
         for part in parts:
-            found.pop(part, None)
-        found[name] = made
-    return found
+            weights.pop(part, None)
+        weights[name] = weight
+    return weights
 
 
 def read_schemes(state: State, settings: Mapping[str, Any] | None = None) -> Iterator[tuple[str, QuantisedWeight]]:
     """Each quantised weight by the name that it would have, one at a time."""
-    for name, scheme, _ in list(_found(state)):
+    for name, scheme, _ in list(_find_schemes(state)):
         yield name, read_weight(state, name, scheme, settings)
 
 
-def _found(state: State) -> Iterator[tuple[str, str, list[str]]]:
+def _find_schemes(state: State) -> Iterator[tuple[str, str, list[str]]]:
     """Name of the weight, scheme, and the tensors that store it."""
     for name, tensor in state.items():
         stem = name.rpartition(".")[0]
         if name.endswith(".qweight") and f"{stem}.scales" in state:
-            parts = [f"{stem}.{each}" for each in ("qweight", "qzeros", "scales", "g_idx")]
+            parts = [f"{stem}.{part}" for part in ("qweight", "qzeros", "scales", "g_idx")]
             columns = state[f"{stem}.scales"].shape[-1]
             yield f"{stem}.weight", "GPTQ" if tensor.shape[-1] == columns else "AWQ", parts
         elif f"{stem}.SCB" in state and name.endswith(".weight"):
@@ -69,13 +69,13 @@ def _found(state: State) -> Iterator[tuple[str, str, list[str]]]:
         elif name.endswith(tuple(f".{STATE}{kind}" for kind in ("nf4", "fp4"))):
             weight = name.partition(f".{STATE}")[0]
             beside = ("absmax", "quant_map", "nested_absmax", "nested_quant_map", name.removeprefix(f"{weight}."))
-            yield weight, name[-3:].upper(), [f"{weight}.{each}" for each in beside]
+            yield weight, name[-3:].upper(), [f"{weight}.{part}" for part in beside]
         elif tensor.dtype in FLOAT8 and (scales := _float8_scales(state, name)):
             yield name, "FP8", scales
 
 
 def _float8_scales(state: State, name: str) -> list[str]:
-    return [each for each in (f"{name}_scale_inv", f"{name}_scale") if each in state]
+    return [candidate for candidate in (f"{name}_scale_inv", f"{name}_scale") if candidate in state]
 
 
 def read_weight(state: State, name: str, scheme: str, settings: Mapping[str, Any] | None) -> QuantisedWeight:
@@ -91,7 +91,7 @@ def read_weight(state: State, name: str, scheme: str, settings: Mapping[str, Any
         raise InvalidNetwork(f"{name[:80]} is not stored as {scheme} stores it ({reason})") from None
 
 
-def _unpacked(packed: torch.Tensor, bits: int) -> torch.Tensor:
+def _unpack(packed: torch.Tensor, bits: int) -> torch.Tensor:
     """The small whole numbers of each 32-bit one along a new last axis, the lowest bits first."""
     shifts = torch.arange(0, 32, bits, dtype=torch.int32)
     return torch.bitwise_and(packed.to(torch.int32)[..., None] >> shifts, 2**bits - 1)
@@ -101,34 +101,35 @@ def _gptq(state: State, name: str, settings: Mapping[str, Any] | None) -> Quanti
     """Packed along the inputs; zeros along the outputs, and one less than they are in the first version of it."""
     stem = name.removesuffix(".weight")
     packed, scales, groups = state[f"{stem}.qweight"], state[f"{stem}.scales"], state.get(f"{stem}.g_idx")
-    said = dict((settings or {}).get("quantization_config") or {})
-    inputs = packed.shape[0] * 32 // int(said.get("bits", 4)) if groups is None else len(groups)
+    settings_of_scheme = dict((settings or {}).get("quantization_config") or {})
+    inputs = packed.shape[0] * 32 // int(settings_of_scheme.get("bits", 4)) if groups is None else len(groups)
     bits = packed.shape[0] * 32 // inputs
     if bits not in BOUNDS or bits == 3 or packed.shape[0] * 32 != bits * inputs:
         raise Unsupported(f"{name[:80]} is stored by GPTQ in {bits} bits, which are not read")
     if groups is None:
         groups = torch.arange(inputs) // (inputs // len(scales))
-    whole = _unpacked(packed, bits).movedim(-1, 1).reshape(inputs, -1)
-    zeros = _unpacked(state[f"{stem}.qzeros"], bits).reshape(len(scales), -1)
-    if said.get("checkpoint_format", "gptq") == "gptq":
+    whole = _unpack(packed, bits).movedim(-1, 1).reshape(inputs, -1)
+    zeros = _unpack(state[f"{stem}.qzeros"], bits).reshape(len(scales), -1)
+    if settings_of_scheme.get("checkpoint_format", "gptq") == "gptq":
         zeros = zeros + 1
         if bool((zeros == 2**bits).any()):  # some runtimes wrap it around to 0, others do not
             raise Unsupported(f"{name[:80]} has a zero point of GPTQ on which runtimes disagree: save it as gptq_v2")
     chosen = groups.long()
-    made = scales[chosen] * (whole - zeros[chosen])
-    return QuantisedWeight(f"GPTQ, {bits} bits", made.t().contiguous(), scales[chosen].abs().t().contiguous())
+    weight = scales[chosen] * (whole - zeros[chosen])
+    return QuantisedWeight(f"GPTQ, {bits} bits", weight.t().contiguous(), scales[chosen].abs().t().contiguous())
 
 
 def _awq(state: State, name: str) -> QuantisedWeight:
     stem = name.removesuffix(".weight")
     packed, scales = state[f"{stem}.qweight"], state[f"{stem}.scales"]
     whole, zeros = (
-        _unpacked(each, 4)[..., AWQ_ORDER].reshape(each.shape[0], -1) for each in (packed, state[f"{stem}.qzeros"])
+        _unpack(numbers, 4)[..., AWQ_ORDER].reshape(numbers.shape[0], -1)
+        for numbers in (packed, state[f"{stem}.qzeros"])
     )
-    each = packed.shape[0] // len(scales)
-    step = scales.repeat_interleave(each, 0)
-    made = (whole - zeros.repeat_interleave(each, 0)) * step
-    return QuantisedWeight("AWQ, 4 bits", made.t().contiguous(), step.abs().t().contiguous())
+    group = packed.shape[0] // len(scales)
+    step = scales.repeat_interleave(group, 0)
+    weight = (whole - zeros.repeat_interleave(group, 0)) * step
+    return QuantisedWeight("AWQ, 4 bits", weight.t().contiguous(), step.abs().t().contiguous())
 
 
 def _int8(state: State, name: str) -> QuantisedWeight:
@@ -152,8 +153,8 @@ def _four_bits(state: State, name: str, scheme: str) -> QuantisedWeight:
     scale = largest.float().repeat_interleave(int(facts["blocksize"]))[:count]
     gaps = table.sort().values.diff().max()  # neighbouring values are no further apart than that
     kind = getattr(torch, str(facts["dtype"]))
-    made = (table[whole] * scale).to(kind)
-    return QuantisedWeight(f"{scheme}, 4 bits", made.reshape(shape), (gaps * scale).reshape(shape))
+    weight = (table[whole] * scale).to(kind)
+    return QuantisedWeight(f"{scheme}, 4 bits", weight.reshape(shape), (gaps * scale).reshape(shape))
 
 
 def _float8(state: State, name: str) -> QuantisedWeight:

@@ -52,7 +52,7 @@ def contents(path: Path) -> tuple[dict[str, Place], dict[str, str]]:
             raise InvalidNetwork(f"its header takes {length:,} bytes, more than the {MAX_HEADER:,} that are read")
         header = _header(stream.read(length))
     metadata = header.pop("__metadata__", None)
-    texts = metadata if isinstance(metadata, dict) and all(isinstance(each, str) for each in metadata.values()) else {}
+    texts = metadata if isinstance(metadata, dict) and all(isinstance(text, str) for text in metadata.values()) else {}
     start = 8 + length
     check_entries(len(header))
     check_names(header)
@@ -80,7 +80,7 @@ def load(path: Path) -> StoredArrays:
         count = check_numbers(f"tensor {name[:80]!r}", place.shape)
         kind = np.dtype(TYPES[place.kind])
         flat = np.memmap(path, kind, "r", place.begin, (count,)) if count else np.zeros(0, kind)
-        arrays[name] = (_widened(place.kind, flat) if place.kind in NARROW else flat).reshape(place.shape)
+        arrays[name] = (_widen(place.kind, flat) if place.kind in NARROW else flat).reshape(place.shape)
     kinds = {name: DTYPES[place.kind] for name, place in places.items()}
     return StoredArrays(arrays, kinds, _slopes(metadata), metadata=metadata)
 
@@ -110,8 +110,10 @@ def dump(
     if "bfloat16" not in dtypes.values():
         from safetensors.numpy import save as save_arrays
 
-        kept = {name: np.array(array, dtypes.get(name, array.dtype.name), order="C") for name, array in arrays.items()}
-        return save_arrays(kept, described)
+        rounded = {
+            name: np.array(array, dtypes.get(name, array.dtype.name), order="C") for name, array in arrays.items()
+        }
+        return save_arrays(rounded, described)
     torch = needed("torch")
     from safetensors.torch import save
 
@@ -150,10 +152,10 @@ def write_tensors(
         stream.write(len(text).to_bytes(8, "little") + text)
         for name in order:
             kind, shape = described[name]
-            made = tensor(name).detach().cpu().to(kind).contiguous()
-            if tuple(made.shape) != shape:
-                raise InvalidNetwork(f"tensor {name[:80]!r} is of shape {tuple(made.shape)}, not {shape}")
-            stream.write(made.reshape(-1).view(torch.uint8).numpy().data if made.numel() else b"")
+            numbers = tensor(name).detach().cpu().to(kind).contiguous()
+            if tuple(numbers.shape) != shape:
+                raise InvalidNetwork(f"tensor {name[:80]!r} is of shape {tuple(numbers.shape)}, not {shape}")
+            stream.write(numbers.reshape(-1).view(torch.uint8).numpy().data if numbers.numel() else b"")
 
 
 def _header(text: bytes) -> dict[str, Any]:
@@ -167,9 +169,9 @@ def _header(text: bytes) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) != len(pairs):
+    if len(entries := dict(pairs)) != len(pairs):
         raise ValueError("a name appears twice")
-    return found
+    return entries
 
 
 def _entry(name: str, entry: Any) -> tuple[int, int, str, tuple[int, ...]]:
@@ -197,7 +199,7 @@ def _slopes(metadata: Mapping[str, str]) -> list[float] | None:
         raise InvalidNetwork("its metadata 'lawful.slopes' is not a list of numbers") from None
 
 
-def _widened(kind: str, bits: NDArray[Any]) -> NDArray[Any]:
+def _widen(kind: str, bits: NDArray[Any]) -> NDArray[Any]:
     """Types that NumPy has not, as float32: bfloat16 is the upper half of one, float8_e5m2 that of a half float."""
     if kind == "BF16":
         return np.asarray((bits.astype(np.uint32) << 16).view(np.float32))

@@ -24,10 +24,10 @@ Encode = Callable[[Sequence[str], Path], None]
 
 def weights_in(folder: Path) -> Path:
     """The index or the one file of weights in a folder: of several, the one that `transformers` loads."""
-    found = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
-    if found is None:
+    weights = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if weights is None:
         raise InvalidNetwork(f"a folder without {', '.join(WEIGHTS)}")
-    return found
+    return weights
 
 
 def folder_of(path: Path) -> Path | None:
@@ -39,13 +39,13 @@ def folder_of(path: Path) -> Path | None:
 
 def weight_map(index: Path) -> dict[str, str]:
     """Which file beside the index holds each tensor."""
-    found = read_json(index).get("weight_map")
-    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
+    homes = read_json(index).get("weight_map")
+    if not isinstance(homes, dict) or not all(isinstance(name, str) for name in homes.values()):
         raise InvalidNetwork("an index of shards needs a map 'weight_map' from tensors to files")
-    for name in found.values():
+    for name in homes.values():
         if Path(name).name != name or name in ("", ".", ".."):
             raise InvalidNetwork(f"the shard {name[:80]!r} lies in another folder: it is not followed")
-    return found
+    return homes
 
 
 def refuse_lone_shard(path: Path) -> None:
@@ -55,11 +55,11 @@ def refuse_lone_shard(path: Path) -> None:
     Traceback (most recent call last):
     lawful.errors.Unsupported: is shard 1 of 2: give the index (model.safetensors.index.json), or the folder
     """
-    found = SHARD.search(path.name)
-    if found is not None and int(found[2]) > 1:
+    matched = SHARD.search(path.name)
+    if matched is not None and int(matched[2]) > 1:
         ending = path.suffix
-        index = f"{path.name[: found.start()]}{ending}.index.json"
-        raise Unsupported(f"is shard {int(found[1])} of {int(found[2])}: give the index ({index}), or the folder")
+        index = f"{path.name[: matched.start()]}{ending}.index.json"
+        raise Unsupported(f"is shard {int(matched[1])} of {int(matched[2])}: give the index ({index}), or the folder")
 
 
 def write_folder(
@@ -90,8 +90,8 @@ def write_folder(
             encode([name for name in names if placed[name] == file], draft / file)
         if homes:
             old = read_json(source)
-            kept: Any = old.get("metadata") if isinstance(old.get("metadata"), dict) else {}
-            index = {"metadata": {**kept, "total_size": sum(sizes.values())}, "weight_map": placed}
+            metadata: Any = old.get("metadata") if isinstance(old.get("metadata"), dict) else {}
+            index = {"metadata": {**metadata, "total_size": sum(sizes.values())}, "weight_map": placed}
             (draft / source.name).write_text(json.dumps(index, indent=2) + "\n")
 
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from lawful.errors import Unsupported
 from lawful.pruning.files.hugging_face_config import without_caches
-from lawful.sources.onnx.network import resized
+from lawful.sources.onnx.network import resize_file
 
 
 def same_nodes(source: Path, module: nn.Module, examples: Sequence[torch.Tensor | tuple[int, ...]]) -> bytes | None:
@@ -29,7 +29,7 @@ def same_nodes(source: Path, module: nn.Module, examples: Sequence[torch.Tensor 
         each if isinstance(each, torch.Tensor) and ids else torch.randn(size, generator=generator)
         for each, size, ids in zip(examples, sizes, whole, strict=True)
     ]
-    return resized(source, module, given)
+    return resize_file(source, module, given)
 
 
 def graph_bytes(

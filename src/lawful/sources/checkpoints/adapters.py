@@ -65,7 +65,7 @@ def merged_state(
         if file is None:
             raise InvalidNetwork(f"is an adapter without {' or '.join(STORED)}")
         parts = read(file)
-        found = dict(base)
+        merged = dict(base)
         for stem, (down, up) in _pairs(parts).items():
             name = _weight_name(stem, base)
             change = _scale(settings, stem, len(down)) * (up.double() @ down.double())
@@ -74,8 +74,8 @@ def merged_state(
                 raise InvalidNetwork(
                     f"its change of {name[:80]} is {tuple(change.shape)}, not {tuple(base[name].shape)}"
                 )
-            found[name] = (base[name].double() + change).to(base[name].dtype)
-        return found
+            merged[name] = (base[name].double() + change).to(base[name].dtype)
+        return merged
 
 
 def _check(settings: Mapping[str, Any]) -> None:
@@ -92,16 +92,16 @@ def _check(settings: Mapping[str, Any]) -> None:
 
 def _pairs(parts: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
     """The two factors of each change, by the name of the layer."""
-    found: dict[str, dict[str, torch.Tensor]] = {}
+    factors: dict[str, dict[str, torch.Tensor]] = {}
     for name, tensor in parts.items():
         matched = re.fullmatch(r"(.+)\.lora_([AB])(?:\.default)?\.weight", name)
         if matched is None or tensor.ndim != 2:
             raise Unsupported(f"holds {name[:80]!r}, which is no factor of a linear layer: merge it with peft")
-        found.setdefault(matched[1], {})[matched[2]] = tensor
-    alone = next((stem for stem, each in found.items() if len(each) < 2), None)
+        factors.setdefault(matched[1], {})[matched[2]] = tensor
+    alone = next((stem for stem, pair in factors.items() if len(pair) < 2), None)
     if alone is not None:
         raise InvalidNetwork(f"holds one factor of {alone[:80]!r}, not both")
-    return {stem: (each["A"], each["B"]) for stem, each in found.items()}
+    return {stem: (pair["A"], pair["B"]) for stem, pair in factors.items()}
 
 
 def _weight_name(stem: str, base: Mapping[str, torch.Tensor]) -> str:

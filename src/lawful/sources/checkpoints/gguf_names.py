@@ -49,10 +49,10 @@ def translated_name(name: str) -> str:
     stem, _, last = name.rpartition(".")
     if stem in ENDS:
         return f"{ENDS[stem]}.{last}"
-    found = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
-    if found is None or found[2] not in BLOCK:
+    matched = re.fullmatch(r"blk\.(\d+)\.(\w+)", stem)
+    if matched is None or matched[2] not in BLOCK:
         raise Unsupported(f"its tensor {name[:80]!r} has no name in transformers that is known here")
-    return f"model.layers.{found[1]}.{BLOCK[found[2]]}.{last}"
+    return f"model.layers.{matched[1]}.{BLOCK[matched[2]]}.{last}"
 
 
 def translated_state(tensors: GgufTensors) -> dict[str, torch.Tensor]:

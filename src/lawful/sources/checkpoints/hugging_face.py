@@ -41,20 +41,22 @@ def module_of(folder: Path, weightless: int | None = None) -> tuple[Any, tuple[i
         config = configuration(transformers, settings)
         architecture = _architecture(transformers, settings, config) or _stored_architecture(settings, config, folder)
         if weightless is None:
-            module = _made(config, architecture)
+            module = _make(config, architecture)
         else:
             with meta_parameters():
-                module = _made(config, architecture)
+                module = _make(config, architecture)
             if sum(tensor.numel() for tensor in module.parameters()) > weightless:
                 _unwritten(module)
             else:
-                module = _made(config, architecture)
+                module = _make(config, architecture)
     shape = _input_shape(settings)
-    made = _first_tensor(module, _input_sizes(module, shape, settings))
+    tensor_module = _first_tensor(module, _input_sizes(module, shape, settings))
     # Names of our own: a module may have parts that are called `unread` or `settings`.
-    made.lawful_unread, made.lawful_settings = _unread(settings, folder), settings
-    made.lawful_assumed = () if settings.get("architectures") else (UNNAMED.format(made.family.__name__),)
-    return made, shape, tuple(made.lawful_unread)
+    tensor_module.lawful_unread, tensor_module.lawful_settings = _unread(settings, folder), settings
+    tensor_module.lawful_assumed = (
+        () if settings.get("architectures") else (UNNAMED.format(tensor_module.family.__name__),)
+    )
+    return tensor_module, shape, tuple(tensor_module.lawful_unread)
 
 
 def read_settings(folder: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -66,17 +68,17 @@ def read_settings(folder: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 def _unread(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
     """What decides the function of a folder beside its settings and numbers, and is not carried out here."""
-    found = []
+    unread = []
     if settings.get("auto_map"):
-        found.append("its own code (auto_map) is not run, but the class of transformers")
+        unread.append("its own code (auto_map) is not run, but the class of transformers")
     if (quantised := settings.get("quantization_config")) and not _is_of_weights_alone(quantised):
-        found.append("the rounding of quantization_config is not carried out")
+        unread.append("the rounding of quantization_config is not carried out")
     named = settings.get("transformers_weights")
     if named and named != next((name for name in WEIGHTS if (folder / name).is_file()), None):
-        found.append("the file of weights that it names (transformers_weights) is not the one that is read")
+        unread.append("the file of weights that it names (transformers_weights) is not the one that is read")
     if not is_adapter(folder) and any((folder / name).is_file() for name in STORED):
-        found.append("the adapter beside the weights is not applied")
-    return tuple(found)
+        unread.append("the adapter beside the weights is not applied")
+    return tuple(unread)
 
 
 def _is_of_weights_alone(quantised: Any) -> bool:
@@ -110,11 +112,13 @@ def _unwritten(module: Any) -> None:
     """Parameters with sizes alone become tensors that nobody has written to; those that are one stay one."""
     import torch
 
-    made: dict[int, torch.nn.Parameter] = {}
+    empty: dict[int, torch.nn.Parameter] = {}
     for part in module.modules():
-        for name, given in part._parameters.items():
-            if given is not None:
-                new = made.setdefault(id(given), torch.nn.Parameter(torch.empty(given.shape, dtype=given.dtype)))
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                new = empty.setdefault(
+                    id(parameter), torch.nn.Parameter(torch.empty(parameter.shape, dtype=parameter.dtype))
+                )
                 part._parameters[name] = new
 
 
@@ -157,17 +161,17 @@ def configuration(transformers: Any, settings: Mapping[str, Any]) -> Any:
     return config
 
 
-def _made(config: Any, architecture: Any) -> Any:
+def _make(config: Any, architecture: Any) -> Any:
     """A module of that class, without weights."""
     try:
-        made = architecture(config)
+        module = architecture(config)
     except LawfulError:
         raise
     except Exception as error:  # whatever the library makes of somebody's settings
         reason = (str(error).strip().splitlines() or [""])[0][:160]
         raise Unsupported(f"transformers cannot make a {config.model_type} of its config.json ({reason})") from None
-    _state_frequencies_by_length(made)
-    return made.eval()
+    _state_frequencies_by_length(module)
+    return module.eval()
 
 
 def _state_frequencies_by_length(module: Any) -> None:
@@ -209,17 +213,17 @@ def _architecture(transformers: Any, settings: Mapping[str, Any], config: Any) -
     if not names:
         return None
     name = names[0] if isinstance(names, list) else names
-    found = getattr(transformers, name, None) if isinstance(name, str) else None
-    if found is None:
+    architecture = getattr(transformers, name, None) if isinstance(name, str) else None
+    if architecture is None:
         raise Unsupported(
             f"its architecture {str(name)[:60]!r} is no class of transformers: give --model module:factory"
         )
-    family = getattr(found, "config_class", None)
+    family = getattr(architecture, "config_class", None)
     if isinstance(family, type) and not isinstance(config, family):
         raise Unsupported(
             f"its config.json names {name} and model_type {settings['model_type'][:40]!r}, which do not belong together"
         )
-    return found
+    return architecture
 
 
 def _stored_architecture(settings: Mapping[str, Any], config: Any, folder: Path) -> Any:
@@ -233,7 +237,7 @@ def _stored_architecture(settings: Mapping[str, Any], config: Any, folder: Path)
     reading = contents(base_of(folder) if is_adapter(folder) else folder)
     stored = {} if reading is None else {tensor.name: tensor.shape for tensor in reading.layers}
     lists = [value for name, value in vars(modeling_auto).items() if name.endswith("_MAPPING_NAMES")]
-    entries = [found for each in lists if (found := each.get(settings["model_type"])) is not None]
+    entries = [entry for table in lists if (entry := table.get(settings["model_type"])) is not None]
     names = dict.fromkeys(name for entry in entries for name in ([entry] if isinstance(entry, str) else entry))
     fitting = {name: kind for name in names if (kind := _class_with(name, config, stored)) is not None}
     family = modeling_auto.MODEL_MAPPING_NAMES.get(settings["model_type"])
@@ -281,21 +285,21 @@ def _input_sizes(
     """What the module takes where nobody says otherwise, by the names of its inputs."""
     kind = getattr(module, "main_input_name", None)
     known = set(inspect.signature(module.forward).parameters)
-    found: dict[str, tuple[int, ...] | str] = {}
+    sizes: dict[str, tuple[int, ...] | str] = {}
     if {"input_ids", "pixel_values"} <= known and isinstance(settings.get("vision_config"), dict):
         pictures = _input_shape(settings["vision_config"])
         if pictures is not None:  # a pair, such as CLIP's
-            found = {"input_ids": TOKENS, "pixel_values": pictures}
+            sizes = {"input_ids": TOKENS, "pixel_values": pictures}
     elif kind == "pixel_values":
-        found = {"pixel_values": shape or (_channels(settings), SIDE, SIDE)}
+        sizes = {"pixel_values": shape or (_channels(settings), SIDE, SIDE)}
     elif kind == "input_features" and isinstance(settings.get("num_mel_bins"), int):
         frames = settings.get("max_source_positions")  # the encoder halves the frames of sound once
-        found = {kind: (settings["num_mel_bins"], 2 * frames)} if isinstance(frames, int) else {}
+        sizes = {kind: (settings["num_mel_bins"], 2 * frames)} if isinstance(frames, int) else {}
     elif kind == "input_ids":
-        found = {"input_ids": TOKENS}
-    if found and settings.get("is_encoder_decoder") and "decoder_input_ids" in known:
-        found["decoder_input_ids"] = DECODED
-    return found
+        sizes = {"input_ids": TOKENS}
+    if sizes and settings.get("is_encoder_decoder") and "decoder_input_ids" in known:
+        sizes["decoder_input_ids"] = DECODED
+    return sizes
 
 
 def _first_tensor(module: Any, inputs: Mapping[str, tuple[int, ...] | str]) -> Any:
@@ -312,17 +316,17 @@ def _first_tensor(module: Any, inputs: Mapping[str, tuple[int, ...] | str]) -> A
     def first(self: Any, *arguments: Any, **options: Any) -> Any:
         if len(names) > 1 and 1 < len(arguments) <= len(names):
             options, arguments = {**dict(zip(names, arguments, strict=False)), **options}, ()
-        found = kind.forward(self, *arguments, **options)
-        while not isinstance(found, torch.Tensor):
-            found = found[0]
-        return found
+        outputs = kind.forward(self, *arguments, **options)
+        while not isinstance(outputs, torch.Tensor):
+            outputs = outputs[0]
+        return outputs
 
-    own = {
+    methods = {
         "forward": first,
         "family": kind,
         "input_sizes": tuple(inputs.values()),
         "input_names": names,
         "__module__": kind.__module__,
     }
-    module.__class__ = type(kind.__name__, (kind,), own)
+    module.__class__ = type(kind.__name__, (kind,), methods)
     return module

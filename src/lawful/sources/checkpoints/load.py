@@ -36,23 +36,23 @@ def make_module(model: str | Callable[[], Any] | torch.nn.Module) -> torch.nn.Mo
     import torch
 
     name = model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
-    made = _imported(model) if isinstance(model, str) else model
-    if not isinstance(made, torch.nn.Module):
-        if not callable(made):
-            raise LawfulError(f"{name} is a {type(made).__name__}, not a factory of a torch.nn.Module")
+    module = _import_factory(model) if isinstance(model, str) else model
+    if not isinstance(module, torch.nn.Module):
+        if not callable(module):
+            raise LawfulError(f"{name} is a {type(module).__name__}, not a factory of a torch.nn.Module")
         try:
-            made = _called(made)
+            module = _call(module)
         except LawfulError:
             raise
         except Exception as error:  # the user's own code
             reason = (str(error).strip().splitlines() or [""])[0][:160]
             raise LawfulError(f"{name}() failed: {type(error).__name__}: {reason}") from None
-    if not isinstance(made, torch.nn.Module):
-        raise LawfulError(f"{name} gave a {type(made).__name__}, not a torch.nn.Module")
-    return made
+    if not isinstance(module, torch.nn.Module):
+        raise LawfulError(f"{name} gave a {type(module).__name__}, not a torch.nn.Module")
+    return module
 
 
-def _called(somebodys: Callable[[], Any]) -> Any:
+def _call(somebodys: Callable[[], Any]) -> Any:
     """The result of somebody's code, which may need a torchvision that does not load."""
     try:
         return somebodys()
@@ -62,7 +62,7 @@ def _called(somebodys: Callable[[], Any]) -> Any:
     return somebodys()
 
 
-def _imported(text: str) -> Any:
+def _import_factory(text: str) -> Any:
     if not is_factory(text):
         raise LawfulError(f"{text[:80]!r} is no factory: write module:function, as in mynets:make")
     where, name = text.split(":")
@@ -74,7 +74,7 @@ def _imported(text: str) -> Any:
         folder, where = file.absolute().parent, file.stem
     sys.path.insert(0, str(folder))
     try:
-        return getattr(_called(lambda: importlib.import_module(where)), name)
+        return getattr(_call(lambda: importlib.import_module(where)), name)
     except Exception as error:  # whatever somebody's module does when it is loaded
         raise LawfulError(f"cannot import {text}: {type(error).__name__}: {error}") from None
 
@@ -109,8 +109,8 @@ def settings_beside(path: Path) -> dict[str, Any]:
 
     folder = path if path.is_dir() else path.parent
     settings = (base_of(folder) if is_adapter(folder) else folder) / "config.json"
-    found = read_json(settings, MAX_SETTINGS) if settings.is_file() else {}
-    return found if isinstance(found, dict) else {}
+    described = read_json(settings, MAX_SETTINGS) if settings.is_file() else {}
+    return described if isinstance(described, dict) else {}
 
 
 def stored_state(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
@@ -121,7 +121,7 @@ def stored_state(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, .
         check_file(path, MAX_MAPPED)
         kind = kind_of(path)
         if kind == "index":
-            return _sharded(path)
+            return _join_shards(path)
         if kind == "pt":
             from lawful.formats.tensors import pt
 
@@ -163,7 +163,7 @@ def onnx_state(path: Path) -> dict[str, torch.Tensor]:
         return dict(OnnxModule(load_model(path), path.parent).state_dict())
 
 
-def _sharded(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
+def _join_shards(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
     weights = weight_map(path)
     state: dict[str, torch.Tensor] = {}
     for name in sorted(set(weights.values())):
@@ -176,7 +176,7 @@ def _sharded(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]
     return state, "safetensors" if "safetensors" in path.name else "pt", ()
 
 
-def filled(module: torch.nn.Module, state: State) -> tuple[torch.nn.Module, str]:
+def fill_module(module: torch.nn.Module, state: State) -> tuple[torch.nn.Module, str]:
     """A copy of a module with a state dict, strictly, in the checkpoint's own type of numbers; and the prefix of its
     names that was dropped. The module itself may be somebody's, or another checkpoint's, and stays as it is.
 
@@ -213,8 +213,8 @@ def filled(module: torch.nn.Module, state: State) -> tuple[torch.nn.Module, str]
     if any(tensor.is_meta for tensor in wanted.values()):
         module.load_state_dict(renamed, strict=False, assign=True)
     else:
-        stored, own = widest(renamed), widest(wanted)
-        if stored is not None and own is not None and torch.promote_types(stored, own) != own:
+        stored, current = widest(renamed), widest(wanted)
+        if stored is not None and current is not None and torch.promote_types(stored, current) != current:
             module.to(stored)  # else the weights would be rounded
         module.load_state_dict(renamed, strict=False)
     return module, dropped

@@ -51,7 +51,7 @@ def write_weights(
         if not folder or source is None:
             raise LawfulError(f"{out}: weights are written to .safetensors, .pt, .pth, .ckpt or .bin")
         inner = ".safetensors" if "safetensors" in source.name else ".bin"
-        sizes = {name: math.prod(each.shape) * each.kind.itemsize for name, each in named.items()}
+        sizes = {name: math.prod(tensor.shape) * tensor.kind.itemsize for name, tensor in named.items()}
         write_folder(
             source,
             out,
@@ -73,14 +73,14 @@ class _Outgoing:
 
     kind: torch.dtype
     shape: tuple[int, ...]
-    made: Callable[[], torch.Tensor]
+    make: Callable[[], torch.Tensor]
 
 
 def _as_they_are(weights: Mapping[str, torch.Tensor]) -> dict[str, _Outgoing]:
-    found = {}
+    outgoing = {}
     for name, tensor in weights.items():
-        found[name] = _Outgoing(tensor.dtype, tuple(tensor.shape), partial(_itself, tensor))
-    return found
+        outgoing[name] = _Outgoing(tensor.dtype, tuple(tensor.shape), partial(_itself, tensor))
+    return outgoing
 
 
 def _itself(tensor: torch.Tensor) -> torch.Tensor:
@@ -91,12 +91,12 @@ def _onnx_bytes(weights: Mapping[str, torch.Tensor], like: Path | None, out: Pat
     if like is None or not like.is_file() or kind_of(like) != "onnx":
         raise LawfulError(f"{out}: weights alone are no ONNX file: write .safetensors or .pt")
     from lawful.sources.onnx.module import OnnxModule
-    from lawful.sources.onnx.network import refilled
+    from lawful.sources.onnx.network import refill_file
     from lawful.sources.onnx.reader import load_model
 
     with naming(like):
         model = load_model(like)
-        return refilled(model, OnnxModule(model, like.parent), weights)
+        return refill_file(model, OnnxModule(model, like.parent), weights)
 
 
 def _as_stored(
@@ -118,22 +118,22 @@ def _as_stored(
             f"{source}: its name {unknown[0][:80]} is none of the module's, so it cannot be written back under its "
             "own names: write one .safetensors or .pt file from a module that was loaded with --model module:factory"
         )
-    found = {}
+    outgoing = {}
     for name, new in zip(state, names, strict=True):
         shape = (weights[new] if isinstance(weights, dict) else state[name]).shape
-        found[name] = _Outgoing(state[name].dtype, tuple(shape), partial(weights.__getitem__, new))
+        outgoing[name] = _Outgoing(state[name].dtype, tuple(shape), partial(weights.__getitem__, new))
     tied = set() if module is None else _other_names(module, set(names))
     for new in weights.keys() - set(names) - tied:
         if not any(_one_tensor(weights[new], weights[other]) for other in names):
-            found |= _as_they_are({prefix + new: weights[new]})
-    return found
+            outgoing |= _as_they_are({prefix + new: weights[new]})
+    return outgoing
 
 
 def _other_names(module: torch.nn.Module, names: set[str]) -> set[str]:
     """Names under which the module holds a tensor that is among those names already."""
-    own = module.state_dict(keep_vars=True)
-    held = {id(tensor) for name, tensor in own.items() if name in names}
-    return {name for name, tensor in own.items() if id(tensor) in held}
+    state = module.state_dict(keep_vars=True)
+    tensors = {id(tensor) for name, tensor in state.items() if name in names}
+    return {name for name, tensor in state.items() if id(tensor) in tensors}
 
 
 def translated_state(path: Path) -> dict[str, torch.Tensor]:
@@ -168,12 +168,14 @@ def _write(named: Mapping[str, _Outgoing], suffix: str, source: Path | None, fil
     if suffix == ".safetensors":
         from lawful.formats.tensors.safetensors import write_tensors
 
-        described = {name: (each.kind, each.shape) for name, each in named.items()}
-        write_tensors(file, described, lambda name: named[name].made(), _metadata(source))
+        described = {name: (tensor.kind, tensor.shape) for name, tensor in named.items()}
+        write_tensors(file, described, lambda name: named[name].make(), _metadata(source))
         return
     import torch
 
-    whole = {name: each.made().detach().cpu().to(each.kind, copy=True).contiguous() for name, each in named.items()}
+    whole = {
+        name: tensor.make().detach().cpu().to(tensor.kind, copy=True).contiguous() for name, tensor in named.items()
+    }
     torch.save(whole, buffer := io.BytesIO())
     file.write_bytes(buffer.getbuffer())  # a full disk is an OSError here, and whatever PyTorch makes of it there
 

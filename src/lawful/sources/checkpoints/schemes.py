@@ -30,8 +30,8 @@ def schemes_of(path: Path) -> Iterator[tuple[str, StoredScheme]]:
     elif path.is_dir() or kind_of(path) in ("safetensors", "index", "pt"):
         state, _, _ = stored_state(path)
         if is_quantised(state):
-            for name, found in read_schemes(state, settings_beside(path)):
-                yield name, StoredScheme(found.scheme, lambda found=found: found.step)  # type: ignore[misc]
+            for name, weight in read_schemes(state, settings_beside(path)):
+                yield name, StoredScheme(weight.scheme, lambda found=weight: found.step)  # type: ignore[misc]
 
 
 def _of_gguf(path: Path) -> Iterator[tuple[str, StoredScheme]]:
@@ -46,7 +46,7 @@ def _of_gguf(path: Path) -> Iterator[tuple[str, StoredScheme]]:
 
 def _steps(tensors: gguf.GgufTensors, name: str, renamed: bool) -> Callable[[], torch.Tensor]:
     def read() -> torch.Tensor:
-        found = torch.from_numpy(gguf.steps(tensors.path, tensors.places[name]))
-        return gguf_names.in_order(found, name, tensors.facts) if renamed else found
+        distances = torch.from_numpy(gguf.steps(tensors.path, tensors.places[name]))
+        return gguf_names.in_order(distances, name, tensors.facts) if renamed else distances
 
     return read

@@ -34,19 +34,19 @@ class Translation:
         """The checkpoint's numbers under the module's names, each in the widest type of those that it is made of."""
         names, where = list(self._real), list(self._spans().values())
         ends = torch.tensor([stop for _, stop in where])
-        found = dict(self.counts)
+        state = dict(self.counts)
         for name, places in self.places.items():
             flat = places.flatten()
             owners = torch.bucketize(flat, ends, right=True)
-            made = torch.empty(0)
+            flat_state = torch.empty(0)
             for number, owner in enumerate(sorted(set(owners.tolist()))):
                 here = owners == owner
                 part = self.stored[names[owner]].flatten()[flat[here] - where[owner][0]]
-                made = torch.zeros(len(flat), dtype=part.dtype) if number == 0 else made
-                made = made.to(torch.promote_types(made.dtype, part.dtype))
-                made[here] = part.to(made.dtype)
-            found[name] = made.reshape(places.shape)
-        return found
+                flat_state = torch.zeros(len(flat), dtype=part.dtype) if number == 0 else flat_state
+                flat_state = flat_state.to(torch.promote_types(flat_state.dtype, part.dtype))
+                flat_state[here] = part.to(flat_state.dtype)
+            state[name] = flat_state.reshape(places.shape)
+        return state
 
     def back(self, weights: State, *, whole: bool = False) -> dict[str, torch.Tensor]:
         """The checkpoint with other numbers in the places of the module's tensors; what the module has not, stays.
@@ -68,18 +68,18 @@ class Translation:
             if not bool((known.isnan() | (known == numbers)).all()):
                 raise Unsupported(f"{name} shares numbers of the checkpoint with another tensor, and they now differ")
             written[here] = flat[here] = numbers
-        found = dict(self.stored)
+        state = dict(self.stored)
         for name, (start, stop) in self._spans().items():
-            own = self.stored[name]
-            found[name] = flat[start:stop].reshape(own.shape).to(own.dtype)
+            stored = self.stored[name]
+            state[name] = flat[start:stop].reshape(stored.shape).to(stored.dtype)
         for name in resized:
-            found[plain[name]] = weights[name].detach().cpu().to(self.stored[plain[name]].dtype)
+            state[plain[name]] = weights[name].detach().cpu().to(self.stored[plain[name]].dtype)
         if whole:
-            kept = {plain[name] for name in plain.keys() & weights.keys()}
+            unmoved = {plain[name] for name in plain.keys() & weights.keys()}
             for name in plain.keys() - weights.keys():
-                if plain[name] not in kept:
-                    found.pop(plain[name], None)
-        return found
+                if plain[name] not in unmoved:
+                    state.pop(plain[name], None)
+        return state
 
     @property
     def _real(self) -> dict[str, torch.Tensor]:
@@ -90,15 +90,15 @@ class Translation:
 
     def _plain(self) -> dict[str, str]:
         """The tensors of the module that are one of the checkpoint's as it stands."""
-        found, starts = {}, {start: (name, stop) for name, (start, stop) in self._spans().items() if stop > start}
+        plain, starts = {}, {start: (name, stop) for name, (start, stop) in self._spans().items() if stop > start}
         for name, places in self.places.items():
             if not places.numel() or int(places.flatten()[0]) not in starts:
                 continue
             other, stop = starts[int(places.flatten()[0])]
             whole = torch.arange(stop - places.numel(), stop).reshape(places.shape)
             if self.stored[other].shape == places.shape and torch.equal(whole, places):
-                found[name] = other
-        return found
+                plain[name] = other
+        return plain
 
 
 def spans(state: State) -> dict[str, tuple[int, int]]:
@@ -107,11 +107,11 @@ def spans(state: State) -> dict[str, tuple[int, int]]:
     >>> spans({"a": torch.zeros(2, 2), "b": torch.zeros(3)})
     {'a': (0, 4), 'b': (4, 7)}
     """
-    found, start = {}, 0
+    ranges, start = {}, 0
     for name, tensor in state.items():
-        found[name] = (start, start + tensor.numel())
+        ranges[name] = (start, start + tensor.numel())
         start += tensor.numel()
-    return found
+    return ranges
 
 
 def widest(state: State) -> torch.dtype | None:
@@ -149,7 +149,7 @@ def load_translated(module: nn.Module, state: State, dtype: torch.dtype) -> nn.M
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
-        made, report = family.from_pretrained(
+        loaded, report = family.from_pretrained(
             None, config=module.config, state_dict=dict(state), dtype=dtype, output_loading_info=True,
             local_files_only=True, trust_remote_code=False,
         )  # fmt: skip
@@ -163,15 +163,15 @@ def load_translated(module: nn.Module, state: State, dtype: torch.dtype) -> nn.M
     parts = [f"{words} {list_names(map(str, sorted(report[key])), 4)}" for words, key in problems if report.get(key)]
     if parts or report.get("error_msgs"):
         raise InvalidNetwork(f"transformers' {type(module).__name__} {'; '.join(parts) or report['error_msgs'][0]}")
-    return made.eval()  # type: ignore[no-any-return]
+    return loaded.eval()  # type: ignore[no-any-return]
 
 
 def left_out(module: nn.Module, names: Sequence[str]) -> tuple[str, ...]:
     """Tensors that the family is known to leave out when it loads, such as masks of attention."""
     patterns = getattr(module, "_keys_to_ignore_on_load_unexpected", None) or ()
-    own = tuple(f".{name}" for name in module.state_dict())
-    strange = (name for name in names if not any(each.endswith(f".{name}") for each in own))
-    return tuple(name for name in strange if any(re.search(each, name) for each in patterns))
+    suffixes = tuple(f".{name}" for name in module.state_dict())
+    strange = (name for name in names if not any(suffix.endswith(f".{name}") for suffix in suffixes))
+    return tuple(name for name in strange if any(re.search(pattern, name) for pattern in patterns))
 
 
 def translation_of(module: nn.Module, state: State) -> Translation:
@@ -180,14 +180,14 @@ def translation_of(module: nn.Module, state: State) -> Translation:
     count = sum(tensor.numel() for tensor in real.values())
     numbers = torch.arange(1, count + 1, dtype=torch.float64)
     labels = {name: numbers[start:stop].reshape(real[name].shape) for name, (start, stop) in spans(real).items()}
-    made = load_translated(module, {**state, **labels}, torch.float64)
+    labelled = load_translated(module, {**state, **labels}, torch.float64)
     places, counts = {}, {}
-    for name, tensor in made.state_dict().items():
+    for name, tensor in labelled.state_dict().items():
         if not tensor.is_floating_point():
             counts[name] = tensor
             continue
-        found = tensor.detach().to(torch.int64) - 1
-        if not (torch.equal(tensor.double(), (found + 1).double()) and bool(((found >= 0) & (found < count)).all())):
+        label = tensor.detach().to(torch.int64) - 1
+        if not (torch.equal(tensor.double(), (label + 1).double()) and bool(((label >= 0) & (label < count)).all())):
             raise Unsupported(f"{name} is computed from the checkpoint's numbers, and is none of them")
-        places[name] = found
+        places[name] = label
     return Translation(places, state, counts)

@@ -46,8 +46,10 @@ def assumed_of_inputs(module: torch.nn.Module, shape: Sequence[int]) -> tuple[st
         return ()
     if ids.vocabulary is not None:
         return (f"its inputs are the ids from 0 to {ids.vocabulary - 1}, with which it compares them",)
-    own = next((each.dtype for each in module.parameters() if each.is_floating_point()), torch.float32)
-    if not _uses(module, shape, own).compared:
+    precision = next(
+        (parameter.dtype for parameter in module.parameters() if parameter.is_floating_point()), torch.float32
+    )
+    if not _uses(module, shape, precision).compared:
         return ()
     return ("the module asks whether its inputs equal some numbers, and they equal none of them",)
 
@@ -137,17 +139,17 @@ class _Uses(TorchFunctionMode):
     ) -> Any:
         options, name = kwargs or {}, getattr(func, "__name__", "")
         if func is torch.nn.functional.embedding:
-            given = dict(zip(("input", "weight"), args, strict=False)) | options
-            if self._is_input(given["input"]):
-                self.rows.append(len(given["weight"]))
+            operands = dict(zip(("input", "weight"), args, strict=False)) | options
+            if self._is_input(operands["input"]):
+                self.rows.append(len(operands["weight"]))
         elif name == "__getitem__" and self._is_input(args[1]) and not self._is_input(args[0]):
             self.rows.append(len(args[0]))
         elif name in EQUALS and len(args) == 2:
             self._compare(*args)
-        found = func(*args, **options)
-        if _keeps_ids(name) and args and self._is_input(args[0]) and isinstance(found, torch.Tensor):
-            self.follow(found)
-        return found
+        result = func(*args, **options)
+        if _keeps_ids(name) and args and self._is_input(args[0]) and isinstance(result, torch.Tensor):
+            self.follow(result)
+        return result
 
     def _is_input(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() in self.places

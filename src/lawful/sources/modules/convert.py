@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from lawful.program.frontends.export import ExportedModule, export_module, twin_
 from lawful.program.frontends.torch_export import read_exported
 from lawful.program.passes.tail import Tail, depends_on_input
 from lawful.program.program import Program
+from lawful.sources.modules.functional_call import first_tensor
 from lawful.sources.modules.randomness import without_dropout
 from lawful.sources.modules.trained_field import follows_gradient, has_hooks
 
@@ -95,15 +95,15 @@ def from_module(
             failures.append(str(error))
             continue
         frozen = {name for name, tensor in module.named_parameters() if not tensor.requires_grad}
-        found = read_graph(_program(module, read), BATCH, frozen, lambda place: SUPPORTED)
-        network = found.domain.assembly.finish(found.value, drop_useless=drop_useless)
-        _check_same(module, network, shape, found.tail)
-        entangled = [*found.entangled(network, "module")]
+        graph = read_graph(_program(module, read), BATCH, frozen, lambda place: SUPPORTED)
+        network = graph.domain.assembly.finish(graph.value, drop_useless=drop_useless)
+        _check_same(module, network, shape, graph.tail)
+        entangled = [*graph.entangled(network, "module")]
         if not _trains_as_it_computes(module, shape):
             entangled.append("training does not follow the gradient of what it computes (values are detached?)")
         elif not _computes_the_same_in_training(module, shape):
             entangled.append("in train mode it computes something else")
-        return carrying(network, _note_reading(module_reading(module), read, found, entangled))
+        return carrying(network, _note_reading(module_reading(module), read, graph, entangled))
     if failures:
         raise Unsupported(failures[0])
     raise Unsupported("its input size is unknown: give it without the batch, like (3, 8, 8) or --input 3,8,8")
@@ -111,8 +111,8 @@ def from_module(
 
 def module_reading(module: nn.Module) -> Reading:
     """The module's parameters and buffers, in its own order; what it was read from, if it says so itself."""
-    if isinstance(told := getattr(module, "told", None), Reading):
-        return replace(told, module=module)
+    if isinstance(reading := getattr(module, "reading", None), Reading):
+        return replace(reading, module=module)
     tensors = [*module.named_parameters(), *((n, t) for n, t in module.named_buffers() if t.is_floating_point())]
     layers = (TensorReading(name, str(t.dtype).removeprefix("torch."), tuple(t.shape)) for name, t in tensors)
     normed = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
@@ -130,8 +130,8 @@ def _program(module: nn.Module, read: ExportedModule) -> Program:
 
 
 def _note_reading(reading: Reading, read: ExportedModule, found: GraphReading, entangled: list[str]) -> Reading:
-    held = found.domain.program.parameters
-    unused = [name for place, name in read.names.items() if place in read.trained and name not in held]
+    parameters = found.domain.program.parameters
+    unused = [name for place, name in read.names.items() if place in read.trained and name not in parameters]
     tail = "" if found.tail is None else found.tail.words
     noted = replace(
         reading,
@@ -146,15 +146,15 @@ def _note_reading(reading: Reading, read: ExportedModule, found: GraphReading, e
 
 def input_shapes(module: nn.Module) -> Iterator[tuple[int, ...]]:
     """Input sizes that the layers allow, the first layer's first: only vectors are guessed."""
-    found = [size for size in getattr(module, "input_sizes", ()) if isinstance(size, tuple)]
+    sizes = [size for size in getattr(module, "input_sizes", ()) if isinstance(size, tuple)]
     for part in module.modules():
         if isinstance(part, nn.Linear):
-            found.append((part.in_features,))
+            sizes.append((part.in_features,))
         elif isinstance(part, nn.BatchNorm1d):
-            found.append((part.num_features,))
+            sizes.append((part.num_features,))
         elif isinstance(part, (nn.modules.conv._ConvNd, nn.Embedding)):
             break
-    yield from dict.fromkeys(found)
+    yield from dict.fromkeys(sizes)
 
 
 def smooth_chain(
@@ -166,7 +166,7 @@ def smooth_chain(
         raise InvalidNetwork(f"unknown word {activation[:40]!r}: activations are {known}, {', '.join(SMOOTH)}")
     if stored.slopes is not None or "dag.names" in stored.arrays:
         raise LawfulError("the file states its activations: leave out --activation")
-    kind = {name.lower(): made for name, made in vars(nn).items() if isinstance(made, type)}[activation]
+    kind = {name.lower(): member for name, member in vars(nn).items() if isinstance(member, type)}[activation]
     chain, parts = chain_of(stored, order), list[nn.Module]()
     for prefix in chain:
         weight, bias = (stored.arrays.get(f"{prefix}{part}") for part in ("weight", "bias"))
@@ -199,17 +199,10 @@ def _computes_the_same_in_training(module: nn.Module, shape: tuple[int, ...]) ->
     batch = torch.randn((CHECKED, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]), without_dropout():
-            first, second = (_first(twin_of(module).cpu().train(mode)(batch)) for mode in (False, True))
+            first, second = (first_tensor(twin_of(module).cpu().train(mode)(batch)) for mode in (False, True))
     except Exception:  # the module's own code: what does not run in float64 was compared in its own precision
         return True
     return bool(torch.equal(first, second))
-
-
-def _first(result: Any) -> torch.Tensor:
-    while isinstance(result, (dict, list, tuple)):
-        result = next(iter(result.values() if isinstance(result, dict) else result))
-    found: torch.Tensor = result
-    return found
 
 
 def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...], tail: Tail | None) -> None:
@@ -231,13 +224,13 @@ def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...], t
             part.training = training
     outputs = next(iter(outputs.values())) if isinstance(outputs, dict) else outputs
     outputs = outputs[0] if isinstance(outputs, (list, tuple)) else outputs
-    found = network.evaluate(batch.reshape(CHECKED, -1))
+    computed = network.evaluate(batch.reshape(CHECKED, -1))
     if tail is not None:
-        parts = np.split(found.reshape(-1, *tail.program.inputs[0].shape[1:]), CHECKED // BATCH)
-        found = np.concatenate([evaluate(tail.program, part)[0] for part in parts])
-    given, wanted = found.astype(np.float64).ravel(), outputs.detach().cpu().double().numpy().ravel()
+        parts = np.split(computed.reshape(-1, *tail.program.inputs[0].shape[1:]), CHECKED // BATCH)
+        computed = np.concatenate([evaluate(tail.program, part)[0] for part in parts])
+    flat, wanted = computed.astype(np.float64).ravel(), outputs.detach().cpu().double().numpy().ravel()
     scale = max(float(np.abs(wanted).max(initial=0.0)), 1.0)
-    if given.shape != wanted.shape or not float(np.abs(given - wanted).max(initial=0.0)) <= tolerance * scale:
+    if flat.shape != wanted.shape or not float(np.abs(flat - wanted).max(initial=0.0)) <= tolerance * scale:
         raise Unsupported(
             f"tracing {type(module).__name__} gave another function: it has hooks, branches, or changes in place"
         )

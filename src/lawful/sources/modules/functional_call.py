@@ -29,12 +29,20 @@ def call_with(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], inpu
     ([[0.0, 0.0]], True)
     """
     first = {id(tensor): name for name, tensor in chain(module.named_parameters(), module.named_buffers())}
-    given: dict[str, torch.Tensor] = {}
+    by_layer: dict[str, torch.Tensor] = {}
     for prefix, part in module.named_modules():
         for name, tensor in chain(part._parameters.items(), part._buffers.items()):
             if tensor is not None and first.get(id(tensor)) in tensors:
-                given[f"{prefix}.{name}" if prefix else name] = tensors[first[id(tensor)]]
-    return functional_call(module, given, inputs, tie_weights=False)
+                by_layer[f"{prefix}.{name}" if prefix else name] = tensors[first[id(tensor)]]
+    return functional_call(module, by_layer, inputs, tie_weights=False)
+
+
+def first_tensor(result: Any) -> torch.Tensor:
+    """The first tensor of what a module returns: dicts, lists and tuples, in one another, are opened."""
+    while isinstance(result, (dict, list, tuple)):
+        result = next(iter(result.values() if isinstance(result, dict) else result))
+    tensor: torch.Tensor = result
+    return tensor
 
 
 def as_taken(

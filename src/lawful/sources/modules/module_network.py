@@ -40,18 +40,18 @@ class ModuleNetwork:
     def __repr__(self) -> str:
         return f"{type(self.module).__name__}({self.parameters:,} parameters)"
 
-    def _own(self) -> Iterator[torch.nn.Parameter]:
+    def _parameters(self) -> Iterator[torch.nn.Parameter]:
         return iter(self.module.parameters())
 
     @property
     def parameters(self) -> int:
         """Number of parameters; one that is used twice counts once."""
-        return sum(part.numel() for part in self._own())
+        return sum(part.numel() for part in self._parameters())
 
     @property
     def theta(self) -> Floats:
         """All parameters as one vector, in the module's order."""
-        parts = [part.detach().cpu().double().numpy().ravel() for part in self._own()]
+        parts = [part.detach().cpu().double().numpy().ravel() for part in self._parameters()]
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def with_theta(self, theta: ArrayLike) -> ModuleNetwork:
@@ -72,8 +72,8 @@ class ModuleNetwork:
         twin = copy.deepcopy(self.module).double().eval()
         batch = inputs if isinstance(inputs, torch.Tensor) else torch.as_tensor(np.asarray(inputs))
         with torch.no_grad():
-            found = twin(batch.double() if batch.is_floating_point() else batch)
-        return found if isinstance(inputs, torch.Tensor) else found.numpy()
+            outputs = twin(batch.double() if batch.is_floating_point() else batch)
+        return outputs if isinstance(inputs, torch.Tensor) else outputs.numpy()
 
     def to_dag(self) -> NoReturn:
         """There is no graph of scalar weights: say why, and what works."""

@@ -77,11 +77,11 @@ def read_draws(call: Callable[[], Any]) -> tuple[Draw, ...]:
 
 
 @contextmanager
-def drawn(numbers: torch.Tensor | None) -> Iterator[None]:
+def draw_from(numbers: torch.Tensor | None) -> Iterator[None]:
     """Calls inside take their random numbers from here, one after the other; all are left to PyTorch if None.
 
     >>> layer = torch.nn.Dropout(0.5)
-    >>> with drawn(torch.tensor([1.0, 0.0])):
+    >>> with draw_from(torch.tensor([1.0, 0.0])):
     ...     layer(torch.ones(1, 2)).tolist()
     [[2.0, 0.0]]
     """
@@ -93,7 +93,7 @@ def drawn(numbers: torch.Tensor | None) -> Iterator[None]:
 
 
 @contextmanager
-def opened() -> Iterator[None]:
+def open_gates() -> Iterator[None]:
     """Calls inside find every gate open, and every other random number the same."""
     with _Drawing(None):
         yield
@@ -123,17 +123,17 @@ class _Drawing(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = kwargs or {}
+        options = kwargs or {}
         name = getattr(func, "__name__", "")
         answer = _ANSWERS.get(name)
         if answer is not None and (getattr(func, "__module__", "") or "torch").startswith("torch"):
-            return answer(self, func, args, given)
+            return answer(self, func, args, options)
         if name in _REFUSED:
             raise Unsupported(f"the module draws from {name} in train mode, which is not read")
         if func in _OPENED:
             with self:  # written in Python: what it calls is seen as well
-                return _body(func)(*args, **given)
-        return func(*args, **given)
+                return _body(func)(*args, **options)
+        return func(*args, **options)
 
     def take(self, kind: Kind, shape: Sequence[int], function: str) -> torch.Tensor:
         """The next numbers, in a shape."""
@@ -141,9 +141,9 @@ class _Drawing(TorchFunctionMode):
         if self.numbers is None:
             self.draws.append(Draw(kind, count, function))
             return torch.full(tuple(shape), 0.5 if kind == "unit" else 1.0, dtype=torch.float64)
-        found = self.numbers[self.place : self.place + count]
+        numbers = self.numbers[self.place : self.place + count]
         self.place += count
-        return found.reshape(tuple(shape))
+        return numbers.reshape(tuple(shape))
 
 
 @cache
@@ -182,7 +182,7 @@ def _mask(
     return torch.zeros(shape, dtype=torch.float64) if share == 1 else mode.take("gate", shape, name)
 
 
-def _dropped(name: str, *, alpha: bool = False) -> Answer:
+def _answer_dropout(name: str, *, alpha: bool = False) -> Answer:
     """`dropout(input, p, training, inplace)` and its relatives."""
     features = name.startswith("feature")
 
@@ -194,21 +194,21 @@ def _dropped(name: str, *, alpha: bool = False) -> Answer:
             return values
         if alpha:
             scale = 0.0 if share == 1 else 1 / math.sqrt((ALPHA * ALPHA * share + 1) * (1 - share))
-            found = values * (mask * scale) + (mask - 1) * (ALPHA * scale) + ALPHA * scale * share
+            dropped = values * (mask * scale) + (mask - 1) * (ALPHA * scale) + ALPHA * scale * share
         else:
-            found = values * (mask if share == 1 else mask * (1 / (1 - share)))
-        return values.copy_(found) if inplace or getattr(func, "__name__", "").endswith("_") else found
+            dropped = values * (mask if share == 1 else mask * (1 / (1 - share)))
+        return values.copy_(dropped) if inplace or getattr(func, "__name__", "").endswith("_") else dropped
 
     return answer
 
 
 def _arguments(args: tuple[Any, ...], given: dict[str, Any], names: Sequence[str | tuple[str, ...]]) -> list[Any]:
-    found = []
+    values = []
     for place, name in enumerate(names):
         known = (name,) if isinstance(name, str) else name
-        named = next((given[each] for each in known if each in given), None)
-        found.append(args[place] if place < len(args) else named)
-    return found
+        named = next((given[spelling] for spelling in known if spelling in given), None)
+        values.append(args[place] if place < len(args) else named)
+    return values
 
 
 def _native_dropout(mode: _Drawing, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
@@ -238,7 +238,7 @@ def _attention(mode: _Drawing, func: Any, args: tuple[Any, ...], given: dict[str
     return (weights if mask is None else weights * (mask * (1 / (1 - share) if share < 1 else 0.0))) @ value
 
 
-def _recurrent(mode: _Drawing, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+def _refuse_recurrent_dropout(mode: _Drawing, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
     """Recurrent layers drop between layers, inside PyTorch."""
     packed = isinstance(args[3], (list, tuple)) if len(args) > 3 else False
     layers, share, training = args[5:8] if packed else args[4:7]
@@ -253,8 +253,8 @@ def _bernoulli(mode: _Drawing, func: Any, args: tuple[Any, ...], given: dict[str
     within = getattr(func, "__name__", "") == "bernoulli_"
     chance = args[1] if len(args) > 1 else given.get("p", 0.5 if within else values)
     certain = _certain(mode, chance)
-    found = mode.take("gate", tuple(values.shape), "bernoulli") if certain is None else certain.expand(values.shape)
-    return values.copy_(found) if within else found
+    gates = mode.take("gate", tuple(values.shape), "bernoulli") if certain is None else certain.expand(values.shape)
+    return values.copy_(gates) if within else gates
 
 
 def _certain(mode: _Drawing, chance: Any) -> torch.Tensor | None:
@@ -283,7 +283,7 @@ def _random_like(kind: Kind) -> Answer:
     return answer
 
 
-def _filled(kind: Kind) -> Answer:
+def _fill_in_place(kind: Kind) -> Answer:
     """`uniform_(from, to)` and `normal_(mean, std)`."""
 
     def answer(mode: _Drawing, func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
@@ -303,27 +303,30 @@ def _rrelu(mode: _Drawing, func: Any, args: tuple[Any, ...], given: dict[str, An
     if not training:
         return func(*args, **given)
     slopes = low + (high - low) * mode.take("unit", tuple(values.shape), "rrelu") if high > low else low
-    found = torch.where(values > 0, values, values * slopes)
-    return values.copy_(found) if inplace or func.__name__ == "rrelu_" else found
+    bent = torch.where(values > 0, values, values * slopes)
+    return values.copy_(bent) if inplace or func.__name__ == "rrelu_" else bent
 
 
 _ANSWERS: dict[str, Answer] = {
-    **{name: _dropped(name.rstrip("_")) for name in ("dropout", "dropout_", "feature_dropout", "feature_dropout_")},
     **{
-        name: _dropped(name.rstrip("_"), alpha=True)
+        name: _answer_dropout(name.rstrip("_"))
+        for name in ("dropout", "dropout_", "feature_dropout", "feature_dropout_")
+    },
+    **{
+        name: _answer_dropout(name.rstrip("_"), alpha=True)
         for name in ("alpha_dropout", "alpha_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_")
     },
     "native_dropout": _native_dropout,
     "scaled_dot_product_attention": _attention,
-    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _recurrent),
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _refuse_recurrent_dropout),
     "bernoulli": _bernoulli,
     "bernoulli_": _bernoulli,
     "rand": _random("unit"),
     "randn": _random("real"),
     "rand_like": _random_like("unit"),
     "randn_like": _random_like("real"),
-    "uniform_": _filled("unit"),
-    "normal_": _filled("real"),
+    "uniform_": _fill_in_place("unit"),
+    "normal_": _fill_in_place("real"),
     "rrelu": _rrelu,
     "rrelu_": _rrelu,
 }

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 import torch
 
 from lawful.errors import Unsupported
-from lawful.sources.modules.functional_call import call_with
+from lawful.sources.modules.functional_call import call_with, first_tensor
 
 DIRECTIONS = 3
 # Steps of differences, relative to the parameters. A jump may lie within one of them; between the kinks of a network of
@@ -33,7 +33,7 @@ def follows_gradient(module: torch.nn.Module, *inputs: torch.Tensor, without: Co
     start, weights = _point(module, inputs, generator)
     slopes = _slopes(module, inputs, start, weights)
 
-    def moved(direction: Mapping[str, torch.Tensor], step: float) -> float:
+    def value_along(direction: Mapping[str, torch.Tensor], step: float) -> float:
         shifted = {name: value + step * direction[name] for name, value in start.items()}
         return float((_output(module, shifted, inputs).detach() * weights).sum())
 
@@ -42,7 +42,7 @@ def follows_gradient(module: torch.nn.Module, *inputs: torch.Tensor, without: Co
         terms = [slopes[name] * along for name, along in direction.items()]
         slope = float(sum(term.sum() for term in terms))
         size = float(sum(term.square().sum() for term in terms)) ** 0.5
-        rises = [(moved(direction, step) - moved(direction, -step)) / (2 * step) for step in STEPS]
+        rises = [(value_along(direction, step) - value_along(direction, -step)) / (2 * step) for step in STEPS]
         if min(abs(rise - slope) - AGREEMENT * max(size, abs(rise)) for rise in rises) > 1e-9:
             return False
     return True
@@ -94,12 +94,12 @@ def _slopes(
     if not output.requires_grad:
         return {name: torch.zeros_like(at) for name, at in leaves.items()}
     try:
-        found = torch.autograd.grad((output * weights).sum(), list(leaves.values()), allow_unused=True)
+        gradients = torch.autograd.grad((output * weights).sum(), list(leaves.values()), allow_unused=True)
     except Exception as error:  # code of one's own: a hook, or a backward pass
         raise Unsupported(f"the module's backward pass fails: {type(error).__name__}: {str(error)[:120]}") from None
     return {
         name: torch.zeros_like(at) if part is None else part
-        for (name, at), part in zip(leaves.items(), found, strict=True)
+        for (name, at), part in zip(leaves.items(), gradients, strict=True)
     }
 
 
@@ -107,11 +107,7 @@ def _output(module: torch.nn.Module, values: Mapping[str, torch.Tensor], inputs:
     """What a module computes, its dropout always the same; the first of several results."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # not `torch.manual_seed`, which also changes other devices, slowly
-        found = call_with(module, values, inputs)
-    while isinstance(found, (dict, list, tuple)):
-        found = next(iter(found.values() if isinstance(found, dict) else found))
-    output: torch.Tensor = found
-    return output
+        return first_tensor(call_with(module, values, inputs))
 
 
 def _noise(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

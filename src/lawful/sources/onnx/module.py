@@ -34,8 +34,8 @@ class OnnxGraph:
         if graph.sparse_initializer:
             raise Unsupported("sparse initializers are not supported")
         self.model, self.folder, self.load = model, folder, partial(onnx_file.array, folder=folder)
-        held = {each.name for each in graph.initializer}
-        self.inputs = tuple(entry.name for entry in graph.input if entry.name not in held)
+        stored = {tensor.name for tensor in graph.initializer}
+        self.inputs = tuple(entry.name for entry in graph.input if entry.name not in stored)
         self.outputs, self.left_out = real_outputs(graph)
         self.whole = whole_inputs(graph)
         self.weights: OnnxWeights = read_weights(graph, self.load)
@@ -52,12 +52,12 @@ class OnnxModule(nn.Module):
     sizes are written for one; `bare` graphs know no samples at all. `input_sizes` are those of the inputs without the
     samples, as the file states them or as they were chosen; `8:int` is for whole numbers. Inputs in `values` are
     constants: a sampling rate, a scale. Normalisations keep their stored statistics.
-    `told` is how the file was read. `sizes` replace what nodes state of sizes, by their first outputs: channels may
+    `reading` is how the file was read. `sizes` replace what nodes state of sizes, by their first outputs: channels may
     have left.
     """
 
     input_sizes: tuple[tuple[int, ...] | str, ...] = ()
-    told: Reading | None = None
+    reading: Reading | None = None
 
     def __init__(self, model: Any, folder: Path) -> None:
         """Read the weights; programs are read when sizes are known."""
@@ -68,7 +68,7 @@ class OnnxModule(nn.Module):
         weights = self.graph.weights
         for name in (*weights.trained, *weights.kept):
             numbers = torch.from_numpy(self.graph.load(self.graph.tensors[name]).copy())
-            self._hold(name, numbers, name in weights.trained)
+            self._register(name, numbers, name in weights.trained)
         self.sizes: dict[str, tuple[int, ...]] = {}
         self.values: dict[str, Any] = {}
         self.programs: dict[Any, TorchProgram] = {}
@@ -85,25 +85,25 @@ class OnnxModule(nn.Module):
     @property
     def casts(self) -> set[str]:
         """The types to which values are cast inside, as far as programs were read."""
-        notes = {note for each in self.programs.values() for note in each.program.notes}
+        notes = {note for program in self.programs.values() for note in program.program.notes}
         return {note.removeprefix(ROUNDS) for note in notes if note.startswith(ROUNDS)}
 
     @property
-    def assumed(self) -> tuple[str, ...]:
+    def assumptions(self) -> tuple[str, ...]:
         """What its programs say besides: roundings between layers, and calls that are run but not understood."""
-        programs = [each.program for each in self.programs.values()]
+        programs = [program.program for program in self.programs.values()]
         words = []
-        if any(note.startswith(STEPS) for each in programs for note in each.notes):
+        if any(note.startswith(STEPS) for program in programs for note in program.notes):
             words.append("values are rounded between layers (a quantised file): through a rounding the gradient is 0")
-        unknown = sorted({name for each in programs for name in each.opaque})
+        unknown = sorted({name for program in programs for name in program.opaque})
         if unknown:
-            share = max(_behind_unknown(each) for each in programs)
+            share = max(_behind_unknown(program) for program in programs)
             words.append(f"{list_names(unknown)}: run by ONNX's reference and not understood, {share} feed it")
         return tuple(words)
 
     def program(self, inputs: Sequence[torch.Tensor | tuple[int, ...]]) -> Program:
         """The program for inputs of these sizes, with the module's own weights."""
-        shapes = [tuple(each.shape) if isinstance(each, torch.Tensor) else tuple(each) for each in inputs]
+        shapes = [tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else tuple(tensor) for tensor in inputs]
         state = {name: self._tensor(path).detach() for path, name in self.names.items()}
         return replace(self._program(shapes).program, tensors=state)
 
@@ -126,7 +126,8 @@ class OnnxModule(nn.Module):
 
     def _run_each(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         runs = [
-            self._run([each[k] if self.bare else each[k : k + 1] for each in inputs]) for k in range(len(inputs[0]))
+            self._run([tensor[k] if self.bare else tensor[k : k + 1] for tensor in inputs])
+            for k in range(len(inputs[0]))
         ]
         return tuple(
             torch.stack(parts) if self.bare or not parts[0].ndim else torch.cat(parts)
@@ -134,9 +135,9 @@ class OnnxModule(nn.Module):
         )
 
     def _run(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        program = self._program([tuple(int(n) for n in each.shape) for each in inputs])
+        program = self._program([tuple(int(n) for n in tensor.shape) for tensor in inputs])
         tensors = {name: self._tensor(path) for path, name in self.names.items()}
-        real = next((each.dtype for each in tensors.values() if each.is_floating_point()), torch.float32)
+        real = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), torch.float32)
         try:
             return program(inputs, tensors, real)
         except IndexError:
@@ -148,9 +149,9 @@ class OnnxModule(nn.Module):
 
     def _program(self, shapes: Sequence[tuple[int, ...]]) -> TorchProgram:
         """The program for inputs of these sizes and weights of today's."""
-        own = [self._tensor(path).shape for path in self.names]
+        current = [self._tensor(path).shape for path in self.names]
         values = tuple((name, value.item()) for name, value in self.values.items())
-        key = (tuple(shapes), tuple(own), tuple(sorted(self.sizes.items())), values)
+        key = (tuple(shapes), tuple(current), tuple(sorted(self.sizes.items())), values)
         if key not in self.programs:
             sizes = dict(zip(self.inputs, shapes, strict=True))
             program = read_onnx(self.graph.model, sizes, self.values, **self._settings(shapes))
@@ -161,7 +162,7 @@ class OnnxModule(nn.Module):
     def statements(self, inputs: Sequence[torch.Tensor]) -> tuple[Program, list[SizeStatement]]:
         """What the file's nodes state of sizes, for such inputs, and the program of the values that they speak of."""
         one = 0 if self.bare else slice(0, 1) if self.alone else slice(None)
-        shapes = [tuple(each[one].shape) for each in inputs]
+        shapes = [tuple(tensor[one].shape) for tensor in inputs]
         sizes = dict(zip(self.inputs, shapes, strict=True))
         return read_statements(self.graph.model, sizes, self.values, **self._settings(shapes))
 
@@ -180,7 +181,7 @@ class OnnxModule(nn.Module):
         reached = set()
         for node in program.nodes:
             check_numbers("a value inside", node.shape)
-            if node.op == "input" or any(each in reached for each in node.inputs):
+            if node.op == "input" or any(operand in reached for operand in node.inputs):
                 reached.add(node)
         if len(program.outputs) != len(self.graph.outputs):
             raise LawfulError("an output is a sequence, not a tensor")
@@ -190,19 +191,19 @@ class OnnxModule(nn.Module):
 
     def _tensor(self, path: str) -> torch.Tensor:
         where, _, last = path.rpartition(".")
-        found: torch.Tensor = getattr(self.get_submodule(where), last)
-        return found
+        tensor: torch.Tensor = getattr(self.get_submodule(where), last)
+        return tensor
 
-    def _hold(self, name: str, numbers: torch.Tensor, trained: bool) -> None:
+    def _register(self, name: str, numbers: torch.Tensor, trained: bool) -> None:
         """A parameter or buffer under the initializer's name, by its dots; under a number if PyTorch allows no such."""
         *parents, last = name.split(".")
         for path, leaf in ((parents, last), ([], f"tensor{len(self.names)}")):
             try:
                 part: nn.Module = self
-                for each in path:
-                    if each not in part._modules:
-                        part.add_module(each, nn.Module())
-                    part = part._modules[each]  # type: ignore[assignment]
+                for parent in path:
+                    if parent not in part._modules:
+                        part.add_module(parent, nn.Module())
+                    part = part._modules[parent]  # type: ignore[assignment]
                 if trained:
                     part.register_parameter(leaf, nn.Parameter(numbers))
                 else:
@@ -222,7 +223,7 @@ def _behind_unknown(program: Program) -> str:
     left = [node for node in program.nodes if node.family is OperatorFamily.OPAQUE]
     seen = set(left)
     while left:
-        fresh = [each for each in left.pop().inputs if each not in seen]
+        fresh = [operand for operand in left.pop().inputs if operand not in seen]
         seen.update(fresh)
         left += fresh
     sizes = [node.size for node in program.parameters.values()]
@@ -239,7 +240,7 @@ class _Size:
 
 def list_tensors(found: Any) -> list[torch.Tensor]:
     """The outputs of a module, in float64."""
-    return [each.double() for each in (found if isinstance(found, tuple) else (found,))]
+    return [output.double() for output in (found if isinstance(found, tuple) else (found,))]
 
 
 def is_close(one: Any, two: Any, tolerance: float = 1e-3) -> bool:

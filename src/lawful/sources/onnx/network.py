@@ -70,7 +70,7 @@ def network_of(
     chosen = _open(module, entries, stated, input_shape, glance)
     only = module.input_sizes[0] if len(module.input_sizes) == 1 else None
     reading = _reading(module, model).assuming(*chosen)
-    module.told = replace(reading, module=None, template=None)
+    module.reading = replace(reading, module=None, template=None)
     return ModuleNetwork(module, obstacle, reading, only if isinstance(only, tuple) else None)
 
 
@@ -81,7 +81,7 @@ def _open(
     asked = {}
     for name, stated_size in stated.items():
         size = stated_size if module.bare else stated_size[1:]
-        size = _filled(size, given) if given is not None and len(stated) == 1 else list(size)
+        size = _fill_open_sizes(size, given) if given is not None and len(stated) == 1 else list(size)
         if module.bare and len(stated) > 1 and None in size:  # the first open axis counts samples, wherever it stands
             size[size.index(None)] = 1
         axes = _axis_names(entries[name])
@@ -130,8 +130,8 @@ def _try(
 
 def _sees_inputs(module: OnnxModule) -> bool:
     """Whether the outputs depend on every input at this size: pools may leave nothing of a short sequence."""
-    for each in module.programs.values():
-        seen, left = set(), list(each.program.outputs)
+    for program in module.programs.values():
+        seen, left = set(), list(program.program.outputs)
         while left:
             node = left.pop()
             if node not in seen:
@@ -144,20 +144,22 @@ def _sees_inputs(module: OnnxModule) -> bool:
 
 def _is_finite(module: OnnxModule, examples: list[torch.Tensor]) -> bool:
     """Whether the outputs are finite at this size: the statistics of a sequence of one entry are not."""
-    kind = next((each.dtype for each in module.parameters()), torch.float32)
+    kind = next((parameter.dtype for parameter in module.parameters()), torch.float32)
     with torch.no_grad():
-        outputs = list_tensors(module(*(each.to(kind) if each.is_floating_point() else each for each in examples)))
-    return all(bool(each.isfinite().all()) for each in outputs)
+        outputs = list_tensors(
+            module(*(example.to(kind) if example.is_floating_point() else example for example in examples))
+        )
+    return all(bool(output.isfinite().all()) for output in outputs)
 
 
-def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) -> bytes | None:
+def resize_file(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) -> bytes | None:
     """The file with the weights of a smaller module in its initializers; None if its nodes then compute something else.
 
     Both are compared on the examples: a node may have a size in it that went away.
     """
     model = load_model(path)
     try:
-        content = refilled(
+        content = refill_file(
             model,
             OnnxModule(model, path.parent),
             smaller.state_dict(),
@@ -172,7 +174,7 @@ def resized(path: Path, smaller: nn.Module, examples: Sequence[torch.Tensor]) ->
     return content if same else None
 
 
-def refilled(
+def refill_file(
     model: Any,
     module: OnnxModule,
     weights: Mapping[str, torch.Tensor],
@@ -205,8 +207,8 @@ def refilled(
     if resize:
         del twin.graph.value_info[:]  # sizes between the layers may have changed, and say nothing else
     if sizes:
-        read = {name for node in twin.graph.node for name in node.input} | {each.name for each in twin.graph.output}
-        for tensor in [each for each in twin.graph.initializer if each.name not in read]:
+        read = {name for node in twin.graph.node for name in node.input} | {output.name for output in twin.graph.output}
+        for tensor in [tensor for tensor in twin.graph.initializer if tensor.name not in read]:
             twin.graph.initializer.remove(tensor)
     return bytes(twin.SerializeToString(deterministic=True))
 
@@ -215,12 +217,12 @@ def _state(model: Any, node: Any, sizes: tuple[int, ...]) -> None:
     """Let a node state other sizes: older files do in an attribute."""
     from onnx import numpy_helper
 
-    named = {each.name: each for each in node.attribute}
+    named = {attribute.name: attribute for attribute in node.attribute}
     if "split" in named:
         named["split"].ints[:] = sizes
         return
-    for each in named.keys() & {"num_outputs", "allowzero"}:
-        node.attribute.remove(named[each])
+    for superseded in named.keys() & {"num_outputs", "allowzero"}:
+        node.attribute.remove(named[superseded])
     name = f"{node.output[0]}.sizes"
     model.graph.initializer.append(numpy_helper.from_array(np.array(sizes, dtype=np.int64), name))
     node.input[1:] = [name]
@@ -255,9 +257,9 @@ def _kind(entry: Any) -> str:
     return kind
 
 
-def _filled(stated: Sequence[int | None], given: Size) -> Sizes:
-    if len(given) != len(stated) or any(own not in (None, size) for own, size in zip(stated, given, strict=True)):
-        raise LawfulError(f"its input is {'×'.join(str(own or '?') for own in stated)}, not {given}")
+def _fill_open_sizes(stated: Sequence[int | None], given: Size) -> Sizes:
+    if len(given) != len(stated) or any(known not in (None, size) for known, size in zip(stated, given, strict=True)):
+        raise LawfulError(f"its input is {'×'.join(str(known or '?') for known in stated)}, not {given}")
     return list(given)
 
 
@@ -275,27 +277,27 @@ def _choose(module: OnnxModule, examples: list[torch.Tensor], glance: bool) -> N
 
     Whoever takes a `glance` computes nothing with the module: a file that is written for one sample is run on one.
     """
-    kind = next((each.dtype for each in module.parameters()), torch.float32)
-    given = [each.to(kind) if each.is_floating_point() else each for each in examples]
+    kind = next((parameter.dtype for parameter in module.parameters()), torch.float32)
+    batch = [example.to(kind) if example.is_floating_point() else example for example in examples]
     with torch.no_grad():
         if module.bare:
-            module(*given)
+            module(*batch)
         elif module.fixed > 1:
-            module(*(torch.cat([each] * module.fixed)[: module.fixed] for each in given))
+            module(*(torch.cat([example] * module.fixed)[: module.fixed] for example in batch))
         elif module.fixed and glance:
             module.alone = True
-            module(*(each[:1] for each in given))
+            module(*(example[:1] for example in batch))
         else:
-            module.alone = not module.keeps_apart(given)
+            module.alone = not module.keeps_apart(batch)
             if module.alone and not module.fixed:
                 raise Mixed("its samples are not kept apart")
 
 
 def _check(module: OnnxModule, model: Any, folder: Path, examples: list[torch.Tensor]) -> None:
     """Compare with ONNX's own reference implementation, where it can run."""
-    if onnx_file.opset_of(model) < NEWER or sum(each.numel() for each in module.parameters()) > MAX_CHECKED:
+    if onnx_file.opset_of(model) < NEWER or sum(parameter.numel() for parameter in module.parameters()) > MAX_CHECKED:
         return
-    if any(unrolled_edges(each.program) > MAX_PRODUCTS for each in module.programs.values()):
+    if any(unrolled_edges(program.program) > MAX_PRODUCTS for program in module.programs.values()):
         return
     from onnx import helper
     from onnx.reference import ReferenceEvaluator
@@ -303,35 +305,35 @@ def _check(module: OnnxModule, model: Any, folder: Path, examples: list[torch.Te
     entries = {entry.name: entry for entry in model.graph.input}
     kinds = [helper.tensor_dtype_to_np_dtype(entries[name].type.tensor_type.elem_type) for name in module.inputs]
     count = module.fixed or len(examples[0])
-    whole = [torch.cat([each] * count)[:count] for each in examples]
-    given = [each[0] if module.bare else each for each in whole]
+    whole = [torch.cat([example] * count)[:count] for example in examples]
+    samples = [example[0] if module.bare else example for example in whole]
     try:
         runner = ReferenceEvaluator(onnx_file.complete(model, folder))
         wanted = runner.run(list(module.graph.outputs), {
-            name: each.numpy().astype(kind) for name, each, kind in zip(module.inputs, given, kinds, strict=True)
+            name: sample.numpy().astype(kind) for name, sample, kind in zip(module.inputs, samples, kinds, strict=True)
         } | {name: value.astype(helper.tensor_dtype_to_np_dtype(entries[name].type.tensor_type.elem_type))
              for name, value in module.values.items()})  # fmt: skip
     except Exception:  # the reference has not every operator
         return
-    own = next((each.dtype for each in module.parameters()), torch.float32)
+    precision = next((parameter.dtype for parameter in module.parameters()), torch.float32)
     with torch.no_grad():
-        found = module(*(each.to(own) if each.is_floating_point() else each for each in whole))
-    found = tuple(each[0] for each in list_tensors(found)) if module.bare else found
-    half = any(each.dtype in (torch.float16, torch.bfloat16) for each in module.parameters())
-    if not is_close(found, tuple(torch.as_tensor(np.array(each)) for each in wanted), 2e-2 if half else 1e-3):
+        computed = module(*(example.to(precision) if example.is_floating_point() else example for example in whole))
+    computed = tuple(output[0] for output in list_tensors(computed)) if module.bare else computed
+    half = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in module.parameters())
+    if not is_close(computed, tuple(torch.as_tensor(np.array(output)) for output in wanted), 2e-2 if half else 1e-3):
         raise Unsupported("its reading as a module gave another function than ONNX's reference: a defect, or odd types")
 
 
 def _reading(module: OnnxModule, model: Any) -> Reading:
-    own = dict(module.state_dict())
+    state = dict(module.state_dict())
     layers = tuple(
-        TensorReading(name, str(own[path].dtype).removeprefix("torch."), tuple(own[path].shape))
+        TensorReading(name, str(state[path].dtype).removeprefix("torch."), tuple(state[path].shape))
         for path, name in module.names.items()
     )
     assumed = rounded_inside(layers, module.casts)
     if module.fixed > 1:
         assumed = (*assumed, f"the first axis of the input, of size {module.fixed}, counts samples")
-    assumed = (*assumed, *module.assumed)
+    assumed = (*assumed, *module.assumptions)
     weights = module.graph.weights
     training = assumed_in_training(weights.shared, ["BatchNormalization"] if weights.statistics else [])
     return Reading(
@@ -360,14 +362,14 @@ def size_candidates(
                 usual = SCALARS[kind]
                 values[name] = np.asarray(usual[number % len(usual)])
                 continue
-            found = []
+            candidates = []
             for axis, size in enumerate(stated):
                 picture = len(stated) == PICTURE and kind == "f"
                 free = CHANNELS if picture and axis == 0 else side if picture else length
                 if size is None and axes[axis]:
                     size = named.setdefault(axes[axis], free)
-                found.append(free if size is None else size)
-            sizes[name] = tuple(found)
+                candidates.append(free if size is None else size)
+            sizes[name] = tuple(candidates)
         key = (sizes, {name: value.item() for name, value in values.items()})
         if key not in seen:
             seen.append(key)
@@ -380,20 +382,20 @@ def words_of_sizes(inputs: Stated, sizes: Mapping[str, Size], values: Any) -> li
     >>> words_of_sizes({"x": ((3, None), "f", ("", "")), "r": ((), "i", ())}, {"x": (3, 64)}, {"r": np.asarray(16_000)})
     ["the open size of its input 'x' is taken as 3×64: --input gives another", "its input 'r' is taken as 16000"]
     """
-    found = []
+    words = []
     for name, (stated, _, _) in inputs.items():
         if name in values:
-            found.append(f"its input {name[:60]!r} is taken as {values[name].item()}")
+            words.append(f"its input {name[:60]!r} is taken as {values[name].item()}")
         elif None in stated:
             taken = "×".join(map(str, sizes[name]))
-            found.append(f"the open size of its input {name[:60]!r} is taken as {taken}: --input gives another")
-    return found
+            words.append(f"the open size of its input {name[:60]!r} is taken as {taken}: --input gives another")
+    return words
 
 
 def _refusal(errors: Sequence[tuple[Mapping[str, Size], LawfulError]]) -> LawfulError:
     """What is said where none of the sizes could be read."""
     sizes, error = errors[0]
     tried = ";".join(",".join(map(str, size)) for size in sizes.values())
-    if len({str(each) for _, each in errors}) == 1:  # no size would change it
+    if len({str(error) for _, error in errors}) == 1:  # no size would change it
         return error
     return type(error)(f"{error} (at the size {tried}, and others: its input sizes are open, give --input)")

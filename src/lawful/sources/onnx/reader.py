@@ -46,8 +46,8 @@ def network_of(
     """The network of a model; tensors in other files lie in the folder."""
     graph = model.graph
     _check(graph)
-    held = {proto.name for proto in graph.initializer}
-    inputs = [entry for entry in graph.input if entry.name not in held]
+    stored = {proto.name for proto in graph.initializer}
+    inputs = [entry for entry in graph.input if entry.name not in stored]
     if len(inputs) != 1 or not graph.output:
         raise Unsupported(f"{len(inputs)} inputs and {len(graph.output)} outputs: one of each is supported")
     _refuse_curves(graph)
@@ -55,17 +55,17 @@ def network_of(
     for batch, shape in _ways(inputs[0], input_shape):
         first, second = _free_sizes(graph) if batch == OPEN else (batch, batch)
         try:
-            found = _read(model, folder, inputs[0], first, shape, drop_useless)
+            network = _read(model, folder, inputs[0], first, shape, drop_useless)
         except LawfulError as error:
             obstacle = error  # of the last way, which asks least
             continue
         if batch == OPEN and any(node.op_type in ("Shape", "Size") for node in graph.node):
             again = _read(model, folder, inputs[0], second, shape, drop_useless)
-            if not _agree(found, again):
+            if not _agree(network, again):
                 raise Unsupported("computes with the size of the batch")
         if batch > 0:
-            found = carrying(found, found.reading and found.reading.assuming(f"{ROWS} {batch}, counts samples"))
-        return found
+            network = carrying(network, network.reading and network.reading.assuming(f"{ROWS} {batch}, counts samples"))
+        return network
     raise obstacle or Unsupported("its input cannot be read")
 
 
@@ -99,20 +99,22 @@ def _refuse_curves(graph: Any) -> None:
     are constant but for jumps, and x · (x > 0) is a ReLU: nothing that comes from one counts as curved.
     """
     curved = {
-        each.onnx
-        for each in OPERATORS.values()
-        if each.family is OperatorFamily.ELEMENTWISE and isinstance(each.traits, Traits) and each.traits.degree is None
+        operator.onnx
+        for operator in OPERATORS.values()
+        if operator.family is OperatorFamily.ELEMENTWISE
+        and isinstance(operator.traits, Traits)
+        and operator.traits.degree is None
     }
-    products = {each.onnx for each in OPERATORS.values() if each.family is OperatorFamily.PRODUCT}
+    products = {operator.onnx for operator in OPERATORS.values() if operator.family is OperatorFamily.PRODUCT}
     masks = {
-        each.onnx
-        for each in OPERATORS.values()
-        if each.family is OperatorFamily.COMPARISON
-        or (isinstance(each.traits, Traits) and (each.traits.steps or each.traits.degree == 0))
+        operator.onnx
+        for operator in OPERATORS.values()
+        if operator.family is OperatorFamily.COMPARISON
+        or (isinstance(operator.traits, Traits) and (operator.traits.steps or operator.traits.degree == 0))
     }
     masked: set[str] = set()
-    held = {proto.name for proto in graph.initializer}
-    data = {entry.name for entry in graph.input if entry.name not in held}
+    stored = {proto.name for proto in graph.initializer}
+    data = {entry.name for entry in graph.input if entry.name not in stored}
     behind: dict[str, Any] = {}  # for each value, the first curved call on the way to it
     for node in graph.node:
         entry = entry_of(node)
@@ -123,7 +125,7 @@ def _refuse_curves(graph: Any) -> None:
         if node.op_type in masks or not masked.isdisjoint(varying):
             masked.update(node.output)
         first = next((behind[name] for name in varying if name in behind), None)
-        if first is not None and any(node.input[place] in held for place in entry.weights if place < len(node.input)):
+        if first is not None and any(node.input[place] in stored for place in entry.weights if place < len(node.input)):
             raise Unsupported(f"{place_of(first)}: is not supported; {ADVICE}")
         is_masked = not masked.isdisjoint(varying)
         if (
@@ -159,16 +161,16 @@ def _free_sizes(graph: Any) -> tuple[int, int]:
     taken: set[int] = set()
     tensors = [*graph.initializer]
     for node in graph.node:
-        for each in node.attribute:
-            taken.update((each.i, *each.ints))
-            tensors += [each.t] if each.HasField("t") else []
+        for attribute in node.attribute:
+            taken.update((attribute.i, *attribute.ints))
+            tensors += [attribute.t] if attribute.HasField("t") else []
     for tensor in tensors:
         taken.update(tensor.dims)
         inside = tensor.data_location != TensorProto.EXTERNAL and sum(tensor.dims) < MAX_SIZES
         if inside and tensor.data_type in (TensorProto.INT64, TensorProto.INT32):
             taken.update(numpy_helper.to_array(tensor).ravel().tolist())
     for entry in graph.input:
-        taken.update(each.dim_value for each in entry.type.tensor_type.shape.dim)
+        taken.update(dim.dim_value for dim in entry.type.tensor_type.shape.dim)
     free = (size for size in itertools.count(2) if size not in taken)
     return next(free), next(free)
 
@@ -177,10 +179,10 @@ def _read(model: Any, folder: Path, entry: Any, batch: int, shape: tuple[int, ..
     whole = (batch, *shape) if batch else shape
     array = partial(onnx_file.array, folder=folder)
     program = read_onnx(model, {entry.name: whole}, load=array, most=MAX_COMPUTED)
-    kept, ignored = _result(program, [each.name for each in model.graph.output], drop_useless)
-    found = read_graph(kept, batch, hint=lambda place: ADVICE, may_be_constant=drop_useless)
-    network = found.domain.assembly.finish(found.value, drop_useless=drop_useless)
-    return carrying(network, _reading(model, entry, found, network, ignored))
+    answer, ignored = _result(program, [output.name for output in model.graph.output], drop_useless)
+    graph_read = read_graph(answer, batch, hint=lambda place: ADVICE, may_be_constant=drop_useless)
+    network = graph_read.domain.assembly.finish(graph_read.value, drop_useless=drop_useless)
+    return carrying(network, _reading(model, entry, graph_read, network, ignored))
 
 
 def _reading(model: Any, entry: Any, found: GraphReading, network: Mlp | Dag, ignored: list[str]) -> Reading:
@@ -216,8 +218,8 @@ def _result(program: Program, names: list[str], may_be_constant: bool) -> tuple[
         raise Unsupported(f"its outputs {list_names(plain)} are different tensors: one is supported")
     cut = [name for name in names if name not in plain]
     ignored = [f"output {name[:80]!r} ({_label(outputs[name])})" for name in cut] if plain or len(cut) > 1 else []
-    kept: list[Node] = list(plain.values())[:1] or list(outputs.values())
-    return Program.of(program.inputs, kept, program.tensors, program.source, program.notes, program.places), ignored
+    answer: list[Node] = list(plain.values())[:1] or list(outputs.values())
+    return Program.of(program.inputs, answer, program.tensors, program.source, program.notes, program.places), ignored
 
 
 def _label(node: Node) -> str:
@@ -228,12 +230,12 @@ def _layers(model: Any, found: GraphReading) -> tuple[TensorReading, ...]:
     """The tensors that weigh something, in the order in which they are used."""
     from onnx import TensorProto
 
-    held = {proto.name: proto for proto in model.graph.initializer}
+    stored = {proto.name: proto for proto in model.graph.initializer}
     words = {"float": "float32", "double": "float64"}
     layers = []
     for name in found.domain.used:
         tensor = found.domain.program.tensors[name]
-        kind = TensorProto.DataType.Name(held[name].data_type).lower() if name in held else str(tensor.dtype)
+        kind = TensorProto.DataType.Name(stored[name].data_type).lower() if name in stored else str(tensor.dtype)
         layers.append(TensorReading(name, words.get(kind, kind), tuple(tensor.shape)))
     return tuple(layers)
 
@@ -247,16 +249,16 @@ def _ways(entry: Any, given: tuple[int, ...] | None) -> list[tuple[int, tuple[in
         return [(OPEN, given)]
     stated = [dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in kind.shape.dim]
     if len(stated) == 1:
-        return [(0, _filled(stated, given))]
+        return [(0, _fill_open_sizes(stated, given))]
     if not stated:
         raise Unsupported("its input is a single number: the batch and at least one size are needed")
-    batch, inner = stated[0], _filled(stated[1:], given)
+    batch, inner = stated[0], _fill_open_sizes(stated[1:], given)
     if batch is None:
         return [(OPEN, inner)]
     return [(batch, inner), (0, (batch, *inner))] if batch > 1 else [(0, (1, *inner))]
 
 
-def _filled(stated: list[int | None], given: tuple[int, ...] | None) -> tuple[int, ...]:
+def _fill_open_sizes(stated: list[int | None], given: tuple[int, ...] | None) -> tuple[int, ...]:
     if given is not None:
         if len(given) != len(stated) or any(size not in (None, want) for size, want in zip(stated, given, strict=True)):
             words = "×".join("?" if size is None else str(size) for size in stated)

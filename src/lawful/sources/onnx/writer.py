@@ -43,13 +43,15 @@ def dump(
         isinstance(network, Mlp)
         and like is not None
         and dtype is None
-        and (kept := refilled(network, like)) is not None
+        and (refilled_model := _refill_source(network, like)) is not None
     ):
-        types = {each.name: each.dtype for each in like.layers}
+        types = {layer.name: layer.dtype for layer in like.layers}
         first = next(iter(types.values()), "float64")
-        return kept[0], {name: types.get(name, first) for name in kept[1]}, kept[1]
-    own = next((each.dtype for each in like.layers if each.dtype in TYPES), "float64") if like else "float64"
-    kind = dtype or (own if like is not None and like.format == "onnx" else "float64")
+        return refilled_model[0], {name: types.get(name, first) for name in refilled_model[1]}, refilled_model[1]
+    kind = "float64"
+    if like is not None and like.format == "onnx":
+        kind = next((layer.dtype for layer in like.layers if layer.dtype in TYPES), kind)
+    kind = dtype or kind
     if kind not in TYPES:
         raise LawfulError(f"ONNX files are written in {', '.join(TYPES)}, not {kind[:20]!r}")
     first, last = _ends(like)
@@ -66,8 +68,8 @@ def _ends(like: Reading | None) -> tuple[str, str]:
     graph = None if like is None or like.template is None else like.template.graph
     if graph is None or len(graph.output) != 1:
         return "input", "output"
-    held = {tensor.name for tensor in graph.initializer}
-    return next(entry.name for entry in graph.input if entry.name not in held), str(graph.output[0].name)
+    stored = {tensor.name for tensor in graph.initializer}
+    return next(entry.name for entry in graph.input if entry.name not in stored), str(graph.output[0].name)
 
 
 def _read_groups(dag: Dag, first: str, last: str, batch: int) -> Program:
@@ -127,7 +129,7 @@ class WeighedLayer:
     gemm: Any  # the node that a bias can join, or None
 
 
-def refilled(network: Mlp, like: Reading) -> tuple[bytes, Tensors] | None:
+def _refill_source(network: Mlp, like: Reading) -> tuple[bytes, Tensors] | None:
     """The model with the network's weights, and the weights by name; None where its shape says something else.
 
     The bytes are read back and compared, so a model that would compute anything else is never written.
@@ -160,21 +162,21 @@ def refilled(network: Mlp, like: Reading) -> tuple[bytes, Tensors] | None:
 
 def _weighed_layers(model: Any) -> Iterator[WeighedLayer]:
     """The layers of a chain of Gemm, or MatMul and Add, in order."""
-    held = {tensor.name: tensor for tensor in model.graph.initializer}
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
     adds = {
-        operand: next((name for name in node.input if name in held), None)
+        operand: next((name for name in node.input if name in stored), None)
         for node in model.graph.node
         if node.op_type == "Add"
         for operand in node.input
-        if operand not in held
+        if operand not in stored
     }
     for node in model.graph.node:
         options = {entry.name: entry for entry in node.attribute}
-        if node.op_type == "Gemm" and node.input[1] in held:
+        if node.op_type == "Gemm" and node.input[1] in stored:
             bias = node.input[2] if len(node.input) > 2 and node.input[2] else adds.get(node.output[0])
             turned = "transB" not in options or not options["transB"].i
             yield WeighedLayer(node.input[1], turned, bias, node if len(node.input) == 2 else None)
-        elif node.op_type == "MatMul" and node.input[1] in held:
+        elif node.op_type == "MatMul" and node.input[1] in stored:
             yield WeighedLayer(node.input[1], True, adds.get(node.output[0]), None)
 
 
@@ -187,9 +189,9 @@ def _fill(model: Any, exact: Tensors) -> bool:
     """Put the numbers into the initializers, in their own types; whether each has one, and one that keeps reals."""
     from onnx import helper, numpy_helper
 
-    found = {tensor.name: tensor for tensor in model.graph.initializer}
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
     for name, numbers in exact.items():
-        tensor = found.get(name)
+        tensor = stored.get(name)
         kind = None if tensor is None else helper.tensor_dtype_to_np_dtype(tensor.data_type)
         if tensor is None or kind is None or kind.kind != "f":
             return False
