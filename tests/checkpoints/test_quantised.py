@@ -122,8 +122,67 @@ def test_eight_bits_of_bitsandbytes_and_float8() -> None:
     numbers = torch.randn((200, 130), generator=GENERATOR).to(torch.float8_e4m3fn)
     blocks = torch.rand((2, 2), generator=GENERATOR) + 0.5
     found = dequantise({"l.weight": numbers, "l.weight_scale_inv": blocks})
-    rows, columns = torch.arange(200) // 100, torch.arange(130) // 65
+    rows, columns = torch.arange(200) // 128, torch.arange(130) // 128
     assert torch.equal(found["l.weight"], numbers.float() * blocks[rows][:, columns])
+
+
+@pytest.mark.parametrize(
+    ("shape", "grid", "stated", "block"),
+    [
+        ((576, 7), (5, 1), None, (128, 7)),  # the last block is cut
+        ((192, 192), (2, 2), None, (128, 128)),  # though it could be 96
+        ((4, 96), (4, 3), None, (1, 32)),
+        ((8, 8), (1, 8), None, (8, 1)),  # one row of scales is none of rows
+        ((200, 130), (4, 3), (64, 48), (64, 48)),
+        ((2, 40, 48), (2, 2, 1), (32, 64), (None, 32, 48)),
+    ],
+)
+def test_scales_of_float8_belong_to_blocks(shape, grid, stated, block) -> None:
+    numbers = torch.randn(shape, generator=GENERATOR).to(torch.float8_e4m3fn)
+    scales = torch.rand(grid, generator=GENERATOR) + 0.5
+    settings = {"quantization_config": {"weight_block_size": stated}} if stated else {}
+    weight = dequantise({"w": numbers, "w_scale_inv": scales}, settings)["w"]
+    for place in ((0,) * len(shape), tuple(n - 1 for n in shape), tuple(n // 2 for n in shape)):
+        at = tuple(k // b if b else k for k, b in zip(place, block, strict=True))
+        assert weight[place] == numbers[place].float() * scales[at]
+
+
+def test_scales_that_belong_to_unknown_blocks_are_refused() -> None:
+    with pytest.raises(LawfulError, match="weight_block_size"):
+        dequantise({"w": torch.zeros(300, 4).to(torch.float8_e4m3fn), "w_scale": torch.ones(7, 1)})
+    settings = {"quantization_config": {"weight_block_size": [128, 128]}}
+    with pytest.raises(LawfulError, match="weight_block_size"):
+        dequantise({"w": torch.zeros(256, 4).to(torch.float8_e4m3fn), "w_scale": torch.ones(4, 1)}, settings)
+
+
+def test_tiles_of_a_graphics_card_are_refused() -> None:
+    stored = {"l.weight": torch.zeros((4, 6), dtype=torch.int8), "l.SCB": torch.ones(4)}
+    with pytest.raises(LawfulError, match="row by row"):
+        dequantise(stored | {"l.weight_format": torch.tensor(2, dtype=torch.uint8)})
+
+
+@pytest.mark.parametrize("lie", [{"blocksize": 1}, {"blocksize": 0}, {"shape": [2**40, 2**20]}, {"shape": [3, 3]}])
+def test_sizes_that_a_file_claims_take_no_memory(lie: dict) -> None:
+    facts = {"quant_type": "nf4", "blocksize": 64, "dtype": "float32", "shape": [2, 32], **lie}
+    text = torch.tensor(list(json.dumps(facts).encode()), dtype=torch.uint8)
+    state = {
+        "l.weight": torch.zeros((32, 1), dtype=torch.uint8),
+        "l.weight.quant_map": torch.linspace(-1, 1, 16),
+        "l.weight.absmax": torch.ones(1),
+        "l.weight.quant_state.bitsandbytes__nf4": text,
+    }
+    with pytest.raises(LawfulError, match="is not stored as NF4"):
+        dequantise(state)
+    facts |= {"blocksize": 2**40, "shape": [2, 32]}  # one block, of which the weight is a part
+    state["l.weight.quant_state.bitsandbytes__nf4"] = torch.tensor(list(json.dumps(facts).encode()), dtype=torch.uint8)
+    assert torch.equal(dequantise(state)["l.weight"], -torch.ones(2, 32))
+
+
+def test_groups_of_nothing_are_refused() -> None:
+    with pytest.raises(LawfulError, match="is not stored as"):
+        dequantise(awq() | {"l.scales": torch.zeros((0, OUTPUTS), dtype=torch.half)})
+    with pytest.raises(LawfulError, match="is not stored as"):
+        dequantise(gptq() | {"l.g_idx": torch.zeros(0, dtype=torch.int32)})
 
 
 def test_a_step_of_float8_is_the_distance_of_its_neighbours() -> None:
@@ -155,7 +214,16 @@ def adapter(folder: Path, base: str, **settings: object) -> dict[str, torch.Tens
     return factors
 
 
-@pytest.mark.parametrize(("settings", "scale"), [({}, 4.0), ({"use_rslora": True}, 8 / 2**0.5)])
+@pytest.mark.parametrize(
+    ("settings", "scale"),
+    [
+        ({}, 4.0),
+        ({"use_rslora": True}, 8 / 2**0.5),
+        ({"init_lora_weights": "gaussian", "alpha_pattern": {"l": 6, "^l": 2}}, 3.0),  # the first that fits
+        ({"alpha_pattern": {"^l": 2, "l": 6}}, 1.0),
+        ({"alpha_pattern": {"m.l": 2}}, 4.0),
+    ],
+)
 def test_an_adapter_is_its_base_and_the_change(tmp_path: Path, settings: dict, scale: float) -> None:
     factors = adapter(tmp_path / "lora", "hub/base", **settings)
     (tmp_path / "base").mkdir()
@@ -175,6 +243,9 @@ def test_an_adapter_is_its_base_and_the_change(tmp_path: Path, settings: dict, s
         ({"bias": "all"}, "biases"),
         ({"r": 3}, "does not fit"),
         ({"lora_alpha": None}, "does not fit"),
+        ({"init_lora_weights": "pissa_niter_4"}, "began as pissa_niter_4"),
+        ({"alora_invocation_tokens": [7]}, "alora_invocation_tokens"),
+        ({"alpha_pattern": {".*(l|m)": 3}}, "is an expression"),
     ],
 )
 def test_what_is_more_than_a_change_of_low_rank_is_refused(tmp_path: Path, settings: dict, words: str) -> None:

@@ -22,6 +22,7 @@ AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # where each of eight neighbouring columns
 EIGHTH = 7.874015718698502e-3  # 1/127 as bitsandbytes writes it
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 STATE = "quant_state.bitsandbytes__"
+SQUARE = 128  # side of the blocks of float8 where no settings say another: that of DeepSeek, which all others took over
 BOUNDS = (2, 3, 4, 8)  # bits of GPTQ; 3 of them are packed across the borders of numbers, and are not read
 
 
@@ -85,8 +86,8 @@ def read_weight(state: State, name: str, scheme: str, settings: Mapping[str, Any
             return _gptq(state, name, settings) if scheme == "GPTQ" else _awq(state, name)
         if scheme == "LLM.int8":
             return _int8(state, name)
-        return _float8(state, name) if scheme == "FP8" else _four_bits(state, name, scheme)
-    except (RuntimeError, IndexError, KeyError, ValueError, TypeError) as error:
+        return _float8(state, name, settings) if scheme == "FP8" else _four_bits(state, name, scheme)
+    except (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
         raise InvalidNetwork(f"{name[:80]} is not stored as {scheme} stores it ({reason})") from None
 
@@ -133,7 +134,11 @@ def _awq(state: State, name: str) -> QuantisedWeight:
 
 
 def _int8(state: State, name: str) -> QuantisedWeight:
-    largest = state[f"{name.removesuffix('.weight')}.SCB"].float().reshape(-1, 1)
+    stem = name.removesuffix(".weight")
+    layout = state.get(f"{stem}.weight_format")
+    if layout is not None and int(layout):  # tiles of one kind of graphics card, which nothing says how to undo
+        raise Unsupported(f"{name[:80]} is stored by LLM.int8 in tiles of a graphics card: save it again, row by row")
+    largest = state[f"{stem}.SCB"].float().reshape(-1, 1)
     whole = state[name].float()
     return QuantisedWeight("LLM.int8", whole * largest * EIGHTH, (largest * EIGHTH).expand_as(whole))
 
@@ -143,27 +148,38 @@ def _four_bits(state: State, name: str, scheme: str) -> QuantisedWeight:
     facts = json.loads(bytes(state[f"{name}.{STATE}{scheme.lower()}"].to(torch.uint8).tolist()))
     packed, table = state[name].flatten(), state[f"{name}.quant_map"].float()
     largest = state[f"{name}.absmax"]
-    if f"{name}.nested_absmax" in state:
-        inner = state[f"{name}.nested_absmax"].float().repeat_interleave(int(facts["nested_blocksize"]))
-        largest = state[f"{name}.nested_quant_map"].float()[largest.long()] * inner[: len(largest)]
-        largest = largest + float(facts["nested_offset"])
     shape = [int(size) for size in facts["shape"]]
     count = torch.Size(shape).numel()
+    if len(packed) != -(-count // 2):
+        raise ValueError(f"{len(packed):,} bytes for the shape {shape[:8]}")
+    if f"{name}.nested_absmax" in state:
+        inner = _spread(state[f"{name}.nested_absmax"], int(facts["nested_blocksize"]), len(largest))
+        largest = state[f"{name}.nested_quant_map"].float()[largest.long()] * inner
+        largest = largest + float(facts["nested_offset"])
     whole = torch.stack([packed >> 4, packed & 15], dim=-1).flatten()[:count].long()  # the upper half comes first
-    scale = largest.float().repeat_interleave(int(facts["blocksize"]))[:count]
+    scale = _spread(largest, int(facts["blocksize"]), count)
     gaps = table.sort().values.diff().max()  # neighbouring values are no further apart than that
     kind = getattr(torch, str(facts["dtype"]))
     weight = (table[whole] * scale).to(kind)
     return QuantisedWeight(f"{scheme}, 4 bits", weight.reshape(shape), (gaps * scale).reshape(shape))
 
 
-def _float8(state: State, name: str) -> QuantisedWeight:
-    """Values of eight bits times a scale: of all, of each row, or of each square of 128 by 128."""
+def _spread(scales: torch.Tensor, block: int, count: int) -> torch.Tensor:
+    """The scale of each of so many numbers, of which a block shares one; refused before memory is taken for others."""
+    if block < 1 or len(scales) != -(-count // block):
+        raise ValueError(f"{len(scales):,} scales for {count:,} numbers in blocks of {block:,}")
+    return scales.float().repeat_interleave(min(block, count))[:count]
+
+
+def _float8(state: State, name: str, settings: Mapping[str, Any] | None) -> QuantisedWeight:
+    """Values of eight bits times a scale: of all, of each row, or of each square block."""
     stored, scale = state[name], state[_float8_scales(state, name)[0]].float()
     wide = stored.float()
-    if scale.ndim == 2 and scale.shape[0] > 1 and scale.shape[1] > 1:
-        size = [-(-n // m) for n, m in zip(wide.shape, scale.shape, strict=True)]
-        scale = scale.repeat_interleave(size[0], 0).repeat_interleave(size[1], 1)[: wide.shape[0], : wide.shape[1]]
+    if scale.ndim == wide.ndim > 1:
+        stated = dict((settings or {}).get("quantization_config") or {}).get("weight_block_size") or (None, None)
+        blocks = [None] * (wide.ndim - 2) + list(stated)
+        for axis, (size, count, block) in enumerate(zip(wide.shape, scale.shape, blocks, strict=True)):
+            scale = scale.repeat_interleave(_block_length(name, size, count, block), axis).narrow(axis, 0, size)
     elif scale.numel() > 1:
         scale = scale.reshape(-1, *[1] * (wide.ndim - 1))
     bits = 3 if stored.dtype == torch.float8_e4m3fn else 2
@@ -172,3 +188,21 @@ def _float8(state: State, name: str) -> QuantisedWeight:
     exponent = torch.where(wide == 0, least, torch.frexp(wide).exponent.clamp(min=least)) - 1 - bits
     step = torch.ldexp(torch.ones_like(wide), exponent) * scale
     return QuantisedWeight("FP8", wide * scale, step.abs())
+
+
+def _block_length(name: str, size: int, count: int, stated: int | None) -> int:
+    """How many neighbours along an axis share a scale, if the axis has so many scales.
+
+    The last block may be cut, so the quotient does not say it: 5 scales of 576 rows belong to blocks of 128.
+    """
+    if count in (1, size):
+        return size // count
+    for block in (SQUARE,) if stated is None else (stated,):
+        if -(-size // block) == count:
+            return block
+    if stated is None and size % count == 0 and (size // count).bit_count() == 1:  # groups of 32 or 64
+        return size // count
+    raise Unsupported(
+        f"{name[:80]} has {count} scales for {size} numbers, and nothing says how they share them: "
+        "weight_block_size in the quantization_config of config.json does"
+    )
