@@ -22,6 +22,16 @@ if TYPE_CHECKING:
 SETTINGS, STORED = "adapter_config.json", ("adapter_model.safetensors", "adapter_model.bin")
 MAX_SETTINGS = 2**20
 PREFIX = "base_model.model."
+MERGE = "merge it with merge_and_unload of peft"
+# What a setting means that is not listed here nobody knows: it may change the function, as use_dora does.
+HARMLESS = {
+    "alpha_pattern", "auto_mapping", "base_model_name_or_path", "bias", "ensure_weight_tying", "eva_config",
+    "exclude_modules", "fan_in_fan_out", "inference_mode", "init_lora_weights", "layers_pattern",
+    "layers_to_transform", "lora_alpha", "lora_dropout", "megatron_config", "megatron_core", "peft_type",
+    "peft_version", "qalora_group_size", "r", "rank_pattern", "revision", "runtime_config", "target_modules",
+    "task_type", "use_rslora",
+}  # fmt: skip
+PLAIN_STARTS = ("gaussian", "eva", "orthogonal")  # the others subtract their start from the model, which is not stored
 
 
 def is_adapter(path: Path) -> bool:
@@ -45,8 +55,7 @@ def base_of(folder: Path) -> Path:
                 return place
         if not named:
             raise Unsupported(
-                f"is an adapter whose {SETTINGS} does not name its model: add base_model_name_or_path, or merge it "
-                "with merge_and_unload of peft"
+                f"is an adapter whose {SETTINGS} does not name its model: add base_model_name_or_path, or {MERGE}"
             )
         raise Unsupported(
             f"is an adapter of {str(named)[:80]!r}, which is no folder here: put that model's folder beside it "
@@ -82,12 +91,17 @@ def _check(settings: Mapping[str, Any]) -> None:
     """Refuse whatever is more than `W + s B A`."""
     if settings.get("peft_type") != "LORA":
         raise Unsupported(f"is an adapter of type {str(settings.get('peft_type'))[:40]}: LORA is read")
-    more = ("use_dora", "modules_to_save", "layer_replication", "lora_bias", "trainable_token_indices", "use_qalora")
-    for name in more:
-        if settings.get(name):
-            raise Unsupported(f"is an adapter with {name}, which is not read: merge it with merge_and_unload of peft")
     if settings.get("bias", "none") != "none":
-        raise Unsupported("is an adapter that trains biases too: merge it with merge_and_unload of peft")
+        raise Unsupported(f"is an adapter that trains biases too: {MERGE}")
+    start = settings.get("init_lora_weights")
+    if isinstance(start, str) and start not in PLAIN_STARTS:
+        raise Unsupported(f"is an adapter that began as {start[:40]}, which changes the model's own weights: {MERGE}")
+    for name, value in settings.items():
+        if value and name not in HARMLESS:
+            raise Unsupported(f"is an adapter with {name[:40]}, which is not read: {MERGE}")
+    for pattern in (*dict(settings.get("alpha_pattern") or {}), *dict(settings.get("rank_pattern") or {})):
+        if not re.fullmatch(r"\^?[\w.]+", pattern):
+            raise Unsupported(f"is an adapter whose pattern {pattern[:60]!r} is an expression, not a name: {MERGE}")
 
 
 def _pairs(parts: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
@@ -96,7 +110,7 @@ def _pairs(parts: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Tensor, t
     for name, tensor in parts.items():
         matched = re.fullmatch(r"(.+)\.lora_([AB])(?:\.default)?\.weight", name)
         if matched is None or tensor.ndim != 2:
-            raise Unsupported(f"holds {name[:80]!r}, which is no factor of a linear layer: merge it with peft")
+            raise Unsupported(f"holds {name[:80]!r}, which is no factor of a linear layer: {MERGE}")
         factors.setdefault(matched[1], {})[matched[2]] = tensor
     alone = next((stem for stem, pair in factors.items() if len(pair) < 2), None)
     if alone is not None:
@@ -118,16 +132,17 @@ def _weight_name(stem: str, base: Mapping[str, torch.Tensor]) -> str:
 
 def _scale(settings: Mapping[str, Any], stem: str, rank: int) -> float:
     """The factor of a change: alpha over the rank, or over its root; patterns of names may give others."""
-    alpha, stated = settings.get("lora_alpha"), settings.get("r")
-    for pattern, value in dict(settings.get("alpha_pattern") or {}).items():
-        alpha = value if _fits(pattern, stem) else alpha
-    for pattern, value in dict(settings.get("rank_pattern") or {}).items():
-        stated = value if _fits(pattern, stem) else stated
+    alpha = _by_pattern(settings.get("alpha_pattern"), stem, settings.get("lora_alpha"))
+    stated = _by_pattern(settings.get("rank_pattern"), stem, settings.get("r"))
     if not isinstance(alpha, (int, float)) or stated != rank:
         raise InvalidNetwork(f"its rank {str(stated)[:20]} or lora_alpha {str(alpha)[:20]} does not fit {stem[:80]!r}")
     return float(alpha) / (math.sqrt(rank) if settings.get("use_rslora") else rank)
 
 
-def _fits(pattern: str, stem: str) -> bool:
-    """Whether a pattern, taken as a name and no expression, is the end of a layer's name."""
-    return stem == pattern or stem.endswith(f".{pattern.removeprefix('^')}")
+def _by_pattern(patterns: Mapping[str, Any] | None, stem: str, default: Any) -> Any:
+    """The value of the first pattern that is a layer's whole name (after ^) or its end; the default if none is."""
+    name = stem.removeprefix(PREFIX)
+    for pattern, value in dict(patterns or {}).items():
+        if f"^{name}" == pattern or f".{name}".endswith(f".{pattern}"):
+            return value
+    return default
