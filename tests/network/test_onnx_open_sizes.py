@@ -78,7 +78,7 @@ def test_sizes_are_chosen_said_and_evaluated_like_the_runtime(tmp_path: Path, ma
     runtime = pytest.importorskip("onnxruntime")
     path = make(tmp_path / "a.onnx")
     module = open_module(str(path)).module
-    assert [words for words in module.told.assumed if words in said] == said
+    assert [words for words in module.reading.assumed if words in said] == said
     given = []
     for size in module.input_sizes:
         shape = size if module.bare else (1, *size)
