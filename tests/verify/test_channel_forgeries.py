@@ -113,6 +113,29 @@ def test_a_chain_of_long_factors_is_given_up() -> None:
     assert verify(proof(program, before, {"a": [[1]], "c": [[1]]}, gone=gone)).statement.startswith("39 of 40 ")
 
 
+def test_a_chain_of_factors_counts_all_of_them_against_the_chance() -> None:
+    """Weights are multiplied by every factor of a chain: products of primes may vanish modulo one that is drawn."""
+    factor = f"{3**1000}/{2**1585}"
+
+    def chance(count: int) -> int:
+        before = {"a": np.ones((count, 1)), "c": np.eye(1, count)}
+        moves = [["row", 1, row, [[row + 1, factor]]] for row in range(1, count - 1)]
+        program = [step("input", [], 1), step("layer", [0], count, weight="a"), step("layer", [1], 1, weight="c")]
+        gone = [[1, row] for row in range(1, count)]
+        statement = verify(proof(program, before, {"a": [[1]], "c": [[1]]}, gone=gone, moves=moves)).statement
+        return int(statement.rpartition("2^-")[2].rstrip(")"))
+
+    assert chance(4) > chance(20) + 5
+
+
+def test_tensors_that_the_program_leaves_out_are_named() -> None:
+    before, after = HALVES
+    body = json.loads(proof(through(step("same", [1], 2, "abs")), before, after, **MERGED))
+    line = f"float32 [3] {'0' * 64}"
+    forged = json.dumps(signed(body | {"others": {"head.weight": line}, "lost": ["head.weight"]}))
+    assert "It does not read 1 tensor (head.weight), 1 of which are gone" in verify(forged).statement
+
+
 def test_ties_that_form_a_long_chain_are_followed_at_once() -> None:
     """Each channel is added to the next one: all leave with the first."""
     count = 20_000

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from forging import Proof, signed
 
@@ -156,9 +157,54 @@ def sawtooth() -> Proof:
     return {"kind": "removable", "version": 1, "network": network, "neurons": [need]}
 
 
+def linear_chain(count: int) -> Proof:
+    """Linear neurons one after the other, without weights."""
+    return {"roles": [0, *[1] * count, 2], "edges": [[k, k + 1] for k in range(count + 1)], "slopes": [1.0] * count,
+            "weights": None}  # fmt: skip
+
+
+def laws_of_a_chain(count: int, known: list[object]) -> Proof:
+    edges = count + 1
+    return {"kind": "laws", "version": 1, "network": linear_chain(count), "level": "phi", "laws": count,
+            "parameters": edges, "states": edges, "loss": "full", "flow": {"name": "gradient"}, "prime": 8388593,
+            "seed": 1, "point": [3] * edges, "brackets": [1], "dimensions": [1], "known": known}  # fmt: skip
+
+
+def deep_graph() -> Proof:
+    """200,000 levels of one neuron: every level passed over all nodes, hours in 5 MB."""
+    count = 200_000
+    network = linear_chain(count) | {"weights": [1.0] * (count + 1)}
+    return {"kind": "monotone", "version": 1, "network": network, "box": [["0", "1"]], "rising": [0], "falling": [],
+            "outputs": [0], "inputs": None, "tree": [0], "regions": []}  # fmt: skip
+
+
+def rows_of_parts() -> Proof:
+    """A part of a chain has a law for each weight, and each law a number for each weight: 2 GB in 400 kB."""
+    count = 15_000
+    return laws_of_a_chain(count, [["part", 0, count + 1, list(range(1, count + 1))]])
+
+
+def rows_of_neurons() -> Proof:
+    """One law for each neuron of a chain, or the same one again and again: 7 GB for three times as many."""
+    return laws_of_a_chain(10_000, [["neuron", 1]] * 10_000)
+
+
+def samples_of_a_long_law() -> Proof:
+    """Each of 5,000 samples differentiated a law of 200,000 terms once more."""
+    steps = [{"kind": "parameters", "length": 1}, {"kind": "input", "length": 1},
+             {"kind": "add", "sources": [1, 1]}]  # fmt: skip
+    return {"kind": "laws-of-module", "version": 1, "about": [], "laws": 1, "parameters": 1, "steps": steps,
+            "theta_bits": 1, "theta": [3], "sample_bits": 1, "inputs": [], "weights": [], "words": [], "columns": [],
+            "known": [[[[0], "1"]] * 200_000], "classes": 0, "precision": 64, "data": [[1.0]] * 5_000}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "bomb",
     [
+        deep_graph,
+        rows_of_parts,
+        rows_of_neurons,
+        samples_of_a_long_law,
         waypoints,
         zero_sums,
         squares,
@@ -240,3 +286,34 @@ def test_every_stretch_is_counted() -> None:
                 verify(json.dumps(signed(proof)))
 
         assert seconds(refuse) < 10
+
+
+def test_states_of_many_layers_and_samples_are_counted() -> None:
+    """Three numbers of 320 bits for each layer and sample were kept: 4 GB in 300 kB."""
+    count = 3000
+    proof = {"kind": "geodesic", "version": 1, "about": [], "effective_depth": 1.0, "softness": 0.0, "ridge": 0.5,
+             "steps": [0.001] * count, "weights": [[[0.3, 0.1]]] * count, "into": None, "out": None,
+             "inputs": [[0.5]] * count, "targets": [[0.5]] * count, "stationarity": [0, 1e9],
+             "ranks": [[-1e9, 1e9]] * count}  # fmt: skip
+    with pytest.raises(Unsupported, match="states of this network"):
+        verify(json.dumps(signed(proof)))
+
+
+def test_zeros_are_counted_before_they_are_joined() -> None:
+    """64 runs of a million zeros, of which one number is taken: 8 GB in a line."""
+    file = {"w": np.arange(6.0)}
+    zeros = {"parts": [1_000_000] * 64, "axis": 0, "transposed": False, "rows": [0]}
+    proof = {"kind": "checkpoint-copy", "version": 2, "tensors": [["w", "w", "w"], ["z", zeros, zeros]],
+             "folds": [], "matrices": [], "frames": [], "shifts": [], "moved": []}  # fmt: skip
+    with pytest.raises(CertificateError, match="used too often"):
+        verify(json.dumps({"about": []} | proof), file, file)
+
+
+def test_edges_that_rest_are_looked_up_node_by_node() -> None:
+    """All edges were asked for every neuron: 10,000 neurons took minutes."""
+
+    def refuse() -> None:
+        with pytest.raises(CertificateError, match="explicit laws"):
+            verify(json.dumps(signed(laws_of_a_chain(3_000, [["neuron", 1]]))))
+
+    assert seconds(refuse) < 10

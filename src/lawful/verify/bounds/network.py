@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
 from lawful.verify.core.dag import CONSTANT, INPUT, OUTPUT, CheckedDag, read_network
-from lawful.verify.core.schema import limit_cost, require
+from lawful.verify.core.schema import limit_cost, require, spend
 
 MOST_NUMBERS = 40_000_000  # of a network, or of a table: 32 bytes each here, and zeros take a thousandth in a file
 SPARSE, LEAST_ENTRIES = 0.08, 10_000  # a share of entries below which sparse products are the quicker ones
@@ -115,6 +115,8 @@ def layers_of(graph: LayeredGraph) -> list[PackedLayer]:
     outputs, count = np.flatnonzero(roles == OUTPUT), len(roles)
     level = np.where(roles == OUTPUT, np.maximum(graph.levels, 1), graph.levels)
     depth = max(1, int(level.max()))
+    # Each level passes over all nodes ten times; 300 of NumPy's numbers take as long as one elementary step.
+    spend(depth * (300.0 + count / 30))
     last = np.zeros(count, dtype=np.int64)  # the level up to which a node is heard
     np.maximum.at(last, tails, level[heads])
     last[outputs] = depth + 1

@@ -7,7 +7,9 @@ with what follows from the list (`compare.py`), each rounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -80,15 +82,26 @@ def check(body: dict[str, Any], networks: Sequence[Any] = ()) -> Finding:
     layers = [at for at, step in enumerate(steps) if step.kind == "layer" and step.first is None]
     hidden = sum(int((~pinned[at]).sum()) for at in layers)
     left = hidden - sum(int(gone[at].sum()) for at in layers)
+    name = hashlib.sha256(json.dumps([given["program"], results], sort_keys=True).encode()).hexdigest()
     tidy = f", {len(tidying.folded)} normalisations folded" if tidying.folded else ""
     tidy += f", {len(tidying.dropped)} biases that nobody sees dropped" if tidying.dropped else ""
     words = (
         f"{hidden - left} of {hidden} hidden channels of {short(digests[0])} are gone in {short(digests[1])}{tidy}: "
-        "the same function of real numbers, for the program written in the certificate, but for the rounding of folded "
-        "weights "
-        f"(shown at random points; the chance of an error is below 2^-{run.check_chance()})"
+        f"the same function of real numbers, for the program written in the certificate (sha256 {name[:12]}), but for "
+        f"the rounding of folded weights (shown at random points; the chance of an error is below "
+        f"2^-{run.check_chance()})"
     )
-    return Finding(words, {"channels_before": hidden, "channels_after": left}, digests)
+    if others:  # the module may read them all the same: that is for whoever knows the module to say
+        gone_too = f", {len(lost)} of which are gone" if lost else ""
+        words += f". It does not read {_listed(others)}{gone_too}"
+    facts = {"channels_before": hidden, "channels_after": left, "program": name, "unread": sorted(others)}
+    return Finding(words, facts, digests)
+
+
+def _listed(names: Collection[str]) -> str:
+    """How many tensors there are, and the first by name."""
+    first = ", ".join(name[:60] for name in sorted(names)[:4])
+    return f"{len(names)} tensor{'s' * (len(names) > 1)} ({first}{', ...' * (len(names) > 4)})"
 
 
 def _run(

@@ -39,6 +39,7 @@ from lawful.verify.relational.residues import LANES, LEAST_BITS, LOG_PRIMES, PRI
 AT_ONCE = 2**19  # weights that are taken modulo the primes together: 70 MB with what a product needs
 # From the largest number of a type to the last bit of its smallest, so that all are integers of so many bits.
 TYPE_BITS = {"float16": 41.0, "bfloat16": 262.0, "float32": 278.0, "float64": 2099.0}
+MOST_LENGTH = 2.0**64  # bits that are still counted: whatever is longer is refused
 FACTORS = ("neg", "mul number", "div number")
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -82,6 +83,7 @@ class ChannelRun(FunctionVariables):
         self.numbers: dict[bytes, Value] = {self.field.zeros(()).tobytes(): ZERO}
         self.folded: dict[tuple[int, int], Value] = {}  # the constants that readers take over, by layer and column
         self._folded: dict[tuple[int, int], Residues] = {}
+        self.grown: dict[int, float] = {}  # bits that moves add to the weights of a layer
         self.pairs = self.told = 1.0
         self.most_degree = self.most_bits = 1.0
 
@@ -346,11 +348,31 @@ class ChannelRun(FunctionVariables):
                 for part in (made, rest):
                     term = field.times(part[:, 1, move.place], field.rational(factor))
                     part[:, 1, other] = field.reduce(part[:, 1, other] + term)
-        bits = self.tensor_bits(step) + self.factor_bits * (len(moves) > 0)
+        bits = self.tensor_bits(step) + self.move_bits(owner)
         found = Signals(made, rest, x.degree + 1, x.bits + bits)
         if step.kind == "layer":
             self.know_ratios(found, np.asarray(self.tensors[name].values).reshape(shape[0], -1))
         return self.note(found, lambda side, row: self.row_number(step, x, side, row))
+
+    def move_bits(self, owner: int) -> float:
+        """How much longer the weights of a layer become by its moves.
+
+        A column that takes over r times another one has sums of products with r, and the other one may have taken over
+        before: in a chain the lengths of all factors add up.
+        """
+        if owner not in self.grown:
+            lengths: dict[tuple[bool, int], float] = {}
+            for kind, _, place, terms in self.moves.get(owner, ()):
+                row = kind == "row"
+                for other, factor in terms:
+                    longer = lengths.get((row, place), 0.0) + _bits(factor) + 1
+                    lengths[row, other] = min(lengths.get((row, other), 0.0) + longer, MOST_LENGTH)
+            columns, rows = (
+                max((length for (row, _), length in lengths.items() if row is side), default=0.0)
+                for side in (False, True)
+            )
+            self.grown[owner] = columns + rows
+        return self.grown[owner]
 
     def through(self, step: ChannelStep, name: str, inside: Residues) -> tuple[Residues, Residues]:
         """The weights of a layer times `(2, LANES, 2, channels, taps)`, a few rows at a time."""

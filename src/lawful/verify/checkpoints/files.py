@@ -106,7 +106,14 @@ class FormTensors:
         pieces: list[Array] = []
         owners: list[tuple[str | None, int]] = []
         axis = integer(parts["axis"], "tensors", 0, 8)
-        for part in items(parts["parts"], "tensors", most=64):
+        listed = items(parts["parts"], "tensors", most=64)
+        # before anything is made: 64 runs of a million zeros are a line of the certificate and gigabytes of rows
+        joined_size = sum(
+            math.prod(self.stored.get(part, ())) if isinstance(part, str) else integer(part, "tensors", 1, 1_000_000)
+            for part in listed
+        )
+        require(joined_size <= self._room(), "the tensors of a file are used too often")
+        for part in listed:
             if isinstance(part, str):
                 require(part in self.stored, "a tensor of the certificate is not in the file")
                 piece = np.asarray(self.file[part], dtype=np.float64)
@@ -115,7 +122,7 @@ class FormTensors:
                 )
                 pieces.append(piece.T if turned else piece)
             else:
-                pieces.append(np.zeros(integer(part, "tensors", 1, 1_000_000)))
+                pieces.append(np.zeros(part))
             owners += [(part if isinstance(part, str) else None, row) for row in range(pieces[-1].shape[axis])]
         shapes = {tuple(n for d, n in enumerate(piece.shape) if d != axis) for piece in pieces}
         require(len(shapes) == 1, "tensors that are joined do not fit each other")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,22 @@ class Case:
     def states(self) -> int:
         """Dimension of the state space."""
         return states_of(len(self.tails), self.flow)
+
+    @cached_property
+    def into(self) -> list[list[int]]:
+        """The edges into each node."""
+        return self._collect(self.heads)
+
+    @cached_property
+    def out_of(self) -> list[list[int]]:
+        """The edges out of each node."""
+        return self._collect(self.tails)
+
+    def _collect(self, ends: tuple[int, ...]) -> list[list[int]]:
+        edges: list[list[int]] = [[] for _ in self.roles]
+        for edge, node in enumerate(ends):
+            edges[node].append(edge)
+        return edges
 
     @property
     def outputs(self) -> list[int]:

@@ -225,11 +225,7 @@ Field = Callable[[Residues, list[Residues]], Residues]
 def _gradient(case: Case, weights: Residues, multipliers: Residues) -> Residues:
     """The gradient of the output, one edge after the other; a column per sample."""
     prime, count = case.prime, weights.shape[1]
-    into: list[list[int]] = [[] for _ in case.roles]
-    out_of: list[list[int]] = [[] for _ in case.roles]
-    for edge, (tail, head) in enumerate(zip(case.tails, case.heads, strict=True)):
-        into[head].append(edge)
-        out_of[tail].append(edge)
+    into, out_of = case.into, case.out_of
     value = [np.zeros(count, dtype=np.int64) for _ in case.roles]
     for node in case.order:
         total = np.zeros(count, dtype=np.int64) if into[node] else np.ones(count, dtype=np.int64)

@@ -13,9 +13,10 @@ from lawful.verify.conservation.data import one_signal, still_sum
 from lawful.verify.conservation.metric import Form, check_spared, over_metric
 from lawful.verify.conservation.momentum import momentum_rows
 from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT
-from lawful.verify.core.schema import integer, integers, items, limit_cost, rational, require
+from lawful.verify.core.schema import integer, integers, items, rational, require, spend
 
 ONE = Fraction(1)
+ROW_COST = 25.0  # steps for each entry of a gradient: memory for at most 40 million of them, 8 bytes each
 
 
 def law_gradients(case: Case, value: object) -> Residues:
@@ -30,10 +31,8 @@ def law_gradients(case: Case, value: object) -> Residues:
     rows: list[list[int]] = []
     rotations: list[Form] = []
     forceless: list[dict[int, Fraction]] = []
-    cost = 0.0
     for item in items(value, "known", most=4 * case.states + 100):
-        cost += case.states
-        limit_cost(cost)
+        spend(ROW_COST * case.states)
         kind, *nodes = items(item, "known", most=4) or [None]
         if kind not in ("combination", "still", "part"):
             nodes = [integer(node, "known", 0, len(case.roles) - 1) for node in nodes]
@@ -61,12 +60,10 @@ def law_gradients(case: Case, value: object) -> Residues:
                 )
             case "still", [node, terms] if case.samples is not None:
                 node = integer(node, "known", 0, len(case.roles) - 1)
-                cost += 20.0 * len(items(terms, "known")) * len(case.samples.signals)
-                limit_cost(cost)
+                spend(20.0 * len(items(terms, "known")) * len(case.samples.signals))
                 linear = still_sum(case.samples, case.roles, pairs, node, terms)
             case "part", [source, sink, inner]:
                 rows += _part(case, source, integer(sink, "known", 0, len(case.roles) - 1), inner, resting)
-                cost += 20.0 * len(case.roles) * case.states
                 continue
             case _:
                 raise CertificateError("a law of an unknown kind")
@@ -123,8 +120,10 @@ def _part(case: Case, source: object, sink: int, stated: object, resting: list[b
         require(ends or tail not in inner, "a part is read by another node")
         if starts and ends:
             own.append(edge)
+    spend(ROW_COST * len(own) * case.states)
+    moving = set(own)
     if case.flow["name"] == "decay":
-        _check_even(case, [pairs[edge] for edge in own], inner, sink)
+        _check_even(case, moving, inner, sink)
     signal = dict.fromkeys(sources, ONE)
     if source is None:
         require(case.samples is not None, "a part without a source needs data")
@@ -137,12 +136,12 @@ def _part(case: Case, source: object, sink: int, stated: object, resting: list[b
     down[sink] = 1
     for node in case.order:
         if node in inner:
-            up[node] = sum(int(case.point[e]) * up[pairs[e][0]] for e in own if pairs[e][1] == node) * gate[node]
+            up[node] = sum(int(case.point[e]) * up[pairs[e][0]] for e in case.into[node] if e in moving) * gate[node]
             up[node] %= case.prime
     for node in reversed(case.order):
         if node in inner:
-            down[node] = sum(int(case.point[e]) * down[pairs[e][1]] for e in own if pairs[e][0] == node) * gate[node]
-            down[node] %= case.prime
+            down[node] = sum(int(case.point[e]) * down[pairs[e][1]] for e in case.out_of[node] if e in moving)
+            down[node] = down[node] * gate[node] % case.prime
     slope = {e: up[pairs[e][0]] * down[pairs[e][1]] * case.residue(speed.get(e, ONE)) % case.prime for e in own}
     pivot = next((e for e in own if slope[e]), None)
     rows = []
@@ -154,13 +153,20 @@ def _part(case: Case, source: object, sink: int, stated: object, resting: list[b
     return rows
 
 
-def _check_even(case: Case, own: list[tuple[int, int]], inner: set[int], sink: int) -> None:
-    """With weight decay a part has to pass on a homogeneous function: all its paths have one length."""
+def _check_even(case: Case, moving: set[int], inner: set[int], sink: int) -> None:
+    """With weight decay a part has to pass on a homogeneous function: all its paths have one length.
+
+    Only nodes that lead to the sink count; one of them with paths of two lengths decides, so no set grows with depth.
+    """
+    leading = {sink}
+    for node in reversed(case.order):
+        if node in inner and any(case.heads[edge] in leading for edge in case.out_of[node] if edge in moving):
+            leading.add(node)
     lengths: dict[int, set[int]] = {}
-    for node in [*(node for node in case.order if node in inner), sink]:
-        into = [tail for tail, head in own if head == node]
+    for node in [*(node for node in case.order if node in inner & leading), sink]:
+        into = [case.tails[edge] for edge in case.into[node] if edge in moving]
         lengths[node] = {length + 1 for tail in into for length in (lengths[tail] if tail in inner else {0})}
-    require(len(lengths[sink]) <= 1, "a part has paths of different lengths")
+        require(len(lengths[node]) <= 1, "a part has paths of different lengths")
 
 
 def _quadratic(
@@ -220,18 +226,9 @@ def _resting(case: Case) -> list[bool]:
         return [case.samples.rests(tail, head) for tail, head in zip(case.tails, case.heads, strict=True)]
     silent = [case.roles[node] == HIDDEN and case.gates[node] == 0 for node in range(len(case.roles))]
     mute, unheard = list(silent), list(silent)
-    for node in case.order:
-        if case.roles[node] == HIDDEN:
-            sources = (
-                [mute[t] for t, h in zip(case.tails, case.heads, strict=True) if h == node] if any(silent) else [False]
-            )
-            mute[node] = mute[node] or all(sources)
-    for node in reversed(case.order):
-        if case.roles[node] == HIDDEN:
-            sinks = (
-                [unheard[h] for t, h in zip(case.tails, case.heads, strict=True) if t == node]
-                if any(silent)
-                else [False]
-            )
-            unheard[node] = unheard[node] or all(sinks)
+    hidden = [node for node in case.order if case.roles[node] == HIDDEN]
+    for node in hidden:
+        mute[node] = mute[node] or all(mute[case.tails[edge]] for edge in case.into[node])
+    for node in reversed(hidden):
+        unheard[node] = unheard[node] or all(unheard[case.heads[edge]] for edge in case.out_of[node])
     return [mute[tail] or unheard[head] for tail, head in zip(case.tails, case.heads, strict=True)]

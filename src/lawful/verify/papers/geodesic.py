@@ -11,6 +11,7 @@ from typing import Any
 
 from flint import arb, ctx
 
+from lawful.errors import Unsupported
 from lawful.verify.core.balls import (
     BITS,
     Ball,
@@ -25,6 +26,7 @@ from lawful.verify.core.balls import (
 from lawful.verify.core.finding import Finding, digest_of
 from lawful.verify.core.schema import items, limit_cost, matrix, number, numbers, object_with_keys, require
 
+MOST_BALLS = 5_000_000  # of 320 bits, about 110 bytes each
 KEYS = "effective_depth softness ridge steps weights into out inputs targets stationarity ranks"
 
 
@@ -50,6 +52,9 @@ def check(body: dict[str, Any]) -> Finding:
         any(value for layer in weights for row in layer for value in row), "all weights are zero: nothing is relative"
     )
     limit_cost(40.0 * len(steps) * width * (width + 1) * len(inputs))
+    # every layer's state is kept for the way back, before and after its activation: the sum of squares needs no memory
+    if len(steps) * (2 * width + 1) * len(inputs) > MOST_BALLS:
+        raise Unsupported(f"the states of this network are more than {MOST_BALLS:,} numbers")
     stated = interval(given["stationarity"], "stationarity")
     ranks = [interval(value, "ranks") for value in items(given["ranks"], "ranks", length=len(steps))]
     with ctx.workprec(BITS):
