@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "version": set[str](),
     "extras": {"errors"},
     "figure": {"extras"},
-    "result": {"figure"},
+    "result": {"errors", "figure"},
     "outward": set[str](),
     "sentences": {"outward"},
     "verify": {"errors", "outward"},

@@ -9,6 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from lawful.api import HOMES
 from lawful.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from reproduction.run import reproduce
 
 _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the subcommand's
+    **HOMES,
     "lawful.errors": "CertificateError InvalidNetwork LawfulError NotACertificate Unsupported",
     "lawful.network": "Architecture Dag Mlp",
     "lawful.sources.files": "read write",
@@ -48,22 +50,8 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the sub
     "lawful.network.reading": "Reading",
     "lawful.training.monitor.monitor": "Monitor",
     "lawful.conservation": "count_laws",
-    "lawful.api.prune": "prune",
     "lawful.checkpoints.pair": "align",
-    "lawful.api.checkpoints.index": "find",
-    "lawful.api.checkpoints.merge": "merge",
-    "lawful.api.demo": "demo",
-    "lawful.api.checkpoints.diff": "diff",
-    "lawful.api.explore": "explore",
     "reproduction.run": "reproduce",
-    "lawful.api.same": "same",
-    "lawful.api.training": "bottleneck compare drift flow leaky separate truncate truncation_flow",
-    "lawful.api.bounds": "check distance",
-    "lawful.api.conservation": "laws symmetries",
-    "lawful.api.fibers": "canonical fiber fingerprint identifiable regions",
-    "lawful.api.invariant_set": "components path rebalance singular",
-    "lawful.api.networks": "audit convert show",
-    "lawful.api.sweeps": "run_sweep:sweep",
     "lawful.cli.structure.vnncomp": "run_instances:vnncomp",
     "lawful.verify": "verify",
 }

@@ -5,11 +5,13 @@ Results live in rooms that know nothing of `report`: `lawful/__init__.py` tells 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import Enum
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from lawful.errors import Unsupported
 
 if TYPE_CHECKING:
     from lawful.figure import Figure
@@ -36,6 +38,7 @@ class Shown:
 
     reading: Any = None  # how its network was read: a `lawful.Reading`, set by the verb
     readings: Any = ()  # the same of each network, where there are several
+    evidence: Any = None  # what makes its certificate: set by the function of `lawful` that knows its networks
     views: ClassVar[Callable[[], Any]]  # where results find what they look like
 
     def __init_subclass__(cls) -> None:
@@ -67,6 +70,17 @@ class Shown:
             f"a {type(self).__name__} answers no question of yes or no, so it is neither true nor false: ask its fields"
         )
 
+    def certificate(self, **options: Any) -> Mapping[str, Any]:
+        """The evidence for the answer, which `lawful.verify` checks; refused if there is none.
+
+        >>> import lawful
+        >>> lawful.verify(lawful.identifiable("2-3-1 relu").certificate()).kind
+        'identifiable'
+        """
+        if self.evidence is None:
+            raise Unsupported(f"there is nothing about this {type(self).__name__} that can be checked again")
+        return dict(self.evidence(**options))
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of the command line: numbers, texts, lists and dicts only."""
         return dict(type(self).views().to_dict(self))
@@ -81,6 +95,15 @@ class Shown:
 
     def _repr_html_(self) -> str:
         return str(type(self).views().html(self))
+
+
+Result = TypeVar("Result")
+
+
+def with_evidence(result: Result, make: Callable[..., Mapping[str, Any]] | None) -> Result:
+    """The result, whose `certificate()` is what `make` returns."""
+    object.__setattr__(result, "evidence", make)
+    return result
 
 
 def truth_of(verdict: str, reason: str) -> bool:

@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 from torch import nn
 
 import lawful
-from lawful.api.checkpoints.representatives import representative
+from lawful.api.checkpoints.orbits import representative
 from lawful.checkpoints.representative.balancing import balance
 from lawful.checkpoints.representative.orbit_member import Representative
 from lawful.errors import LawfulError

@@ -117,19 +117,17 @@ def _story(folder: Path, seed: int) -> Demo:
 
 def _same(name: str, folder: Path, first: str, second: str, module: nn.Sequential | None = None) -> ConversionStep:
     """Are the networks before and after a step the same function? With a certificate."""
-    from lawful.api.same import same_with_evidence
-    from lawful.api.two_networks import TwoNetworks
+    from lawful.api.same import same
 
     reading = "" if module is None else " --model digits_net:digits_net --input 1,8,8"
     proof = f"{Path(second).stem}.json"
     command = f"lawful same {first} {second} --tolerance {ROUNDING:g}{reading}"
     size = None if module is None else (1, 8, 8)
-    pair = TwoNetworks(folder / first, folder / second, module, None, size)
-    found, evidence = same_with_evidence(pair, tolerance=ROUNDING)
+    found = same(folder / first, folder / second, model=module, input=size, tolerance=ROUNDING)
     answer = str(found).splitlines()[0]
-    if evidence is None:
+    if found.evidence is None:
         return ConversionStep(name, command, "undecided", answer)
-    _write(folder / proof, evidence())
+    _write(folder / proof, found.certificate())
     return ConversionStep(
         name, f"{command} -c {proof}", {"equal": "same"}.get(found.verdict, found.verdict), answer, proof
     )

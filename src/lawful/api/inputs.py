@@ -1,14 +1,26 @@
-"""What a user says of a network's inputs (a size, text, an example), in the words of the readers."""
+"""What all functions of `lawful` have in common: options with help, sizes of inputs as users say them, old names."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, ParamSpec, TypedDict, TypeVar
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, ParamSpec, TypedDict, TypeVar
 
 from lawful.errors import LawfulError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from lawful.formats.queries.data import Data
+
+    Samples = Data | str | Path | ArrayLike | tuple[ArrayLike, ArrayLike]
+    Box = str | tuple[ArrayLike, ArrayLike]
+else:  # what a command line can give: it reads these annotations, and loads no NumPy for that
+    Samples, Box = Path, str
 
 Options = ParamSpec("Options")
 Result = TypeVar("Result")
@@ -28,28 +40,57 @@ def input_size(input: Any) -> tuple[int, ...] | None:
     return input_size(input[0]) if isinstance(input, list) and len(input) == 1 else None
 
 
-class ReadOptions(TypedDict, total=False):
-    """How to read a network, the same for every function: what `lawful.open` takes, with an `input` as users say it.
+class Help(NamedTuple):
+    """What the command line says of a parameter, and the least number that it takes.
 
-    Each has its help beside it, from which the command line takes it. In Python `model` may also be a module or a
-    function that makes one, and `input` a size `(3, 8, 8)` or an example tensor.
+    A parameter without it is for Python alone, or the subcommand spells it in another way.
     """
 
-    model: Annotated[Any, "module:factory of the module into which a checkpoint is loaded."]
+    text: str
+    least: float | None = None
+
+
+Seconds = Annotated[float, Help("Seconds before a search gives up.")]
+Seed = Annotated[int, Help("Seed for random weights and random choices.", least=0)]
+Scheduler = Annotated[str | None, Help("Address of a Dask scheduler that bounds the boxes.")]
+BOX_HELP = "lo,hi for all inputs; lo:hi,lo:hi,... for each; an .npz or .vnnlib file."
+AskedBox = Annotated[Box | None, Help(f"Ask on a box: {BOX_HELP}")]
+
+
+class ModuleOptions(TypedDict, total=False):
+    """How to read networks, the same for every function: what `lawful.open` takes, with an `input` as users say it.
+
+    In Python `model` may also be a module or a function that makes one, and `input` a size `(3, 8, 8)` or an example
+    tensor.
+    """
+
+    model: Annotated[Any, Help("module:factory of the module into which a checkpoint is loaded.")]
     input: Annotated[
-        Any, "Input size of a module or ONNX file, without the batch: 3,8,8, or 8:int for ids; several: 3,8,8;8:int."
+        Any,
+        Help("Input size of a module or ONNX file, without the batch: 3,8,8, or 8:int for ids; several: 3,8,8;8:int."),
     ]
-    activation: Annotated[str | None, "For weights alone: relu, leaky_relu(SLOPE), linear, tanh, ..."]
+    activation: Annotated[str | None, Help("For weights alone: relu, leaky_relu(SLOPE), linear, tanh, ...")]
     order: Annotated[
-        str | Sequence[str] | None, "For weights alone: names of the layers from input to output, by commas."
+        str | Sequence[str] | None, Help("For weights alone: names of the layers from input to output, by commas.")
     ]
-    drop_useless: Annotated[bool, "Remove hidden nodes on no path from input to output instead of refusing."]
+
+
+class PairOptions(ModuleOptions, total=False):
+    """How to read two networks."""
+
+    model_b: Annotated[Any, Help("module:factory for B, where B's module is written in another way.")]
+
+
+class ReadOptions(ModuleOptions, total=False):
+    """How to read a network that may become a graph of scalar weights."""
+
+    drop_useless: Annotated[bool, Help("Remove hidden nodes on no path from input to output instead of refusing.")]
 
 
 class DrawOptions(ReadOptions, total=False):
     """The same, with the seed of the random weights that an architecture gets."""
 
-    seed: Annotated[int, "Seed for random weights and random choices."]
+    seed: Seed
 
 
 class UnknownOption(LawfulError, TypeError):
@@ -92,7 +133,7 @@ model, network, order
     return decorate
 
 
-def open_options(reading: ReadOptions | DrawOptions) -> dict[str, Any]:
+def open_options(reading: Mapping[str, Any]) -> dict[str, Any]:
     """The options in the words of `lawful.open`, which knows an input by its shape; `open_graph` takes a seed too."""
     options: dict[str, Any] = {**reading}
     if "input" in options:
@@ -132,3 +173,35 @@ def _size_of_numbers_or_ids(input: Any) -> tuple[int, ...] | None:
     if hasattr(input, "shape"):
         return tuple(input.shape[1:])
     return input_size(input.removesuffix(":int") if isinstance(input, str) else input)
+
+
+def rename(**old: str) -> Callable[[Callable[Options, Result]], Callable[Options, Result]]:
+    """Let a function take `old="new"` names as well; Python shows the warning once for each line that uses one.
+
+    >>> @rename(most="top")
+    ... def find(top: int = 10) -> int:
+    ...     return top
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     find(most=3), str(caught[0].message)
+    (3, '`most` is now called `top` (the old name still works)')
+    """
+
+    def decorate(function: Callable[Options, Result]) -> Callable[Options, Result]:
+        @functools.wraps(function)
+        def call(*given: Options.args, **named: Options.kwargs) -> Result:
+            words: dict[str, Any] = dict(named)
+            for was, now in old.items():
+                if was not in words:
+                    continue
+                if now in words:
+                    raise LawfulError(f"`{was}` is the old name of `{now}`: give one of them")
+                warnings.warn(
+                    f"`{was}` is now called `{now}` (the old name still works)", DeprecationWarning, stacklevel=2
+                )
+                words[now] = words.pop(was)
+            return function(*given, **words)
+
+        return call
+
+    return decorate

@@ -40,7 +40,7 @@ class TwoNetworks:
     model_b: Model | nn.Module | None = None
     input: Input | Sequence[Input] | None = None
     activation: str | None = None
-    order: str | None = None
+    order: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         """A file of weights beside the settings of Hugging Face is that folder."""

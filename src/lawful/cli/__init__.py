@@ -11,13 +11,13 @@ from typing import Any
 
 import typer
 
-from lawful.cli import audit, demo, reproduce, verify
+from lawful.cli import audit, bounds, components, demo, fibers, reproduce, verify
 from lawful.cli.checkpoints import align, find
 from lawful.cli.evidence import evidence_json, say_evidence
 from lawful.cli.failure import Failure, failure_of
 from lawful.cli.help import ABOUT, ALL, Verbs, arguments_of_help
 from lawful.cli.output import Out, speaking
-from lawful.cli.structure import components, distance, explore, fibers, laws, prune, show, symmetries, vnncomp
+from lawful.cli.structure import explore, laws, prune, show, symmetries, vnncomp
 from lawful.cli.training import bottleneck, flow, leaky, sweep, truncation
 from lawful.cli.words import without_verbose
 
@@ -38,7 +38,7 @@ SUBCOMMANDS = (
     components.components,
     components.path,
     components.rebalance,
-    prune.singular,
+    components.singular,
     prune.prune,
     flow.flow,
     flow.drift,
@@ -54,8 +54,8 @@ SUBCOMMANDS = (
     fibers.regions,
     fibers.canonical,
     fibers.fingerprint,
-    distance.distance,
-    distance.check,
+    bounds.distance,
+    bounds.check,
     vnncomp.vnncomp,
     align.align,
     find.find,

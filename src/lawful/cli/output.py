@@ -275,6 +275,13 @@ def say(as_json: bool, result: Mapping[str, Any], text: str) -> None:
     print_json(result) if as_json else print(text)
 
 
+def show(result: Any, as_json: bool, more: Mapping[str, Any] | None = None, *lines: str) -> None:
+    """A result as its kind is shown, with what only the command line knows: files that were written, say."""
+    from lawful.report.views import text, to_dict
+
+    print_json({**to_dict(result), **(more or {})}) if as_json else print("\n".join([text(result), *lines]))
+
+
 def console(widest: int = 1000) -> Console:
     """Rich's console on standard output, at most so wide: its colours are ours, all text is made harmless."""
     from rich.console import Console

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, get_ty
 
 import typer
 
-from lawful.api.inputs import DrawOptions, ReadOptions
+from lawful.api.inputs import BOX_HELP, DrawOptions, ReadOptions
 from lawful.cli.output import note_reading
 from lawful.errors import LawfulError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Options = ParamSpec("Options")
 Verb = Callable[Concatenate["Named", Options], None]
 # What reading a network takes is named and explained once, where Python takes it.
-HELP = {name: hint.__metadata__[0] for name, hint in get_type_hints(DrawOptions, include_extras=True).items()}
+HELP = {name: hint.__metadata__[0].text for name, hint in get_type_hints(DrawOptions, include_extras=True).items()}
 NetworkArgument = Annotated[
     str, typer.Argument(metavar="NETWORK", help="File, folder, module:factory, architecture, or - for standard input.")
 ]
@@ -60,7 +60,6 @@ InputsOption = Annotated[
     ),
 ]
 CertificateOption = Annotated[Path | None, typer.Option("--certificate", help="Save the evidence for `lawful verify`.")]
-BOX_HELP = "lo,hi for all inputs; lo:hi,lo:hi,... for each; an .npz or .vnnlib file."
 HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a page to this file.")]
 BoxOption = Annotated[str | None, typer.Option("--box", help=f"Ask on a box: {BOX_HELP}")]
 
@@ -71,8 +70,14 @@ def format_options(options: Mapping[str, object]) -> str:
     >>> format_options({"model": "nets:gpt", "model_b": None, "box": "-1,1"})
     ' --model nets:gpt --box=-1,1'
     """
-    given = ((name.replace("_", "-"), shlex.quote(str(value))) for name, value in options.items() if value is not None)
-    return "".join(f" --{name}{'=' if value.startswith('-') else ' '}{value}" for name, value in given)
+    words = []
+    for name, value in options.items():
+        flag, text = f" --{name.replace('_', '-')}", shlex.quote(str(value))
+        if value is True:
+            words.append(flag)
+        elif value is not None and value is not False:
+            words.append(f"{flag}{'=' if text.startswith('-') else ' '}{text}")
+    return "".join(words)
 
 
 def input_shape(text: str | None) -> tuple[int, ...] | None:

@@ -38,7 +38,7 @@ def verify(
     """Re-check a saved certificate with separate code: 0 verified, 1 rejected, 2 not a certificate."""
     from lawful.api.verification.binding import need_balance, need_box, need_specification
     from lawful.api.verification.several import is_about_several
-    from lawful.cli.structure.components import read_balance
+    from lawful.cli.components import read_balance
     from lawful.formats.io.reading import read_bytes
     from lawful.report.verify import rejected_json, rejected_text, verified_json, verified_text
     from lawful.verify import speaks_of_files

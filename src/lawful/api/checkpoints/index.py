@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from lawful.api.checkpoints.sketches import Families, pack
-from lawful.api.old_names import renamed
+from lawful.api.inputs import rename
 from lawful.api.sweeps import Plan, Store, run_sweep
 from lawful.checkpoints.identity.sketch import NUMBERS, likeness
 from lawful.checkpoints.opening import Model
@@ -163,7 +163,7 @@ def _many(
     shutil.rmtree(folder)
 
 
-@renamed(most="top")
+@rename(most="top")
 def find(
     checkpoint: str | Path,
     index: str | Path,

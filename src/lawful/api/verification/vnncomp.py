@@ -8,9 +8,14 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lawful.errors import LawfulError
 from lawful.formats.io.reading import read_text
+
+if TYPE_CHECKING:
+    from lawful.bounds.property import PropertyCheck
+    from lawful.formats.joint import JointSpecification
 
 COLUMNS = "network, specification and seconds"
 ANSWERS = ("sat", "unsat", "timeout", "error")
@@ -124,3 +129,23 @@ def summary(instances: Sequence[CompetitionInstance], results: Sequence[Instance
         "seconds": sum(each.seconds for each in results),
         "recheck_seconds": sum(each.recheck_seconds for each in rechecked),
     }
+
+
+def competition_text(found: PropertyCheck, question: JointSpecification | None = None) -> str:
+    """The result as VNN-COMP wants it: a word, and the input and its outputs if it is *sat*.
+
+    Of several networks every tensor is written with its own name.
+    """
+    word = {"holds": "unsat", "violated": "sat", "undecided": "timeout"}[found.status]
+    if found.input is None or found.outputs is None:
+        return f"{word}\n"
+    if question is None:
+        values = {f"X_{place}": float(value) for place, value in enumerate(found.input)}
+        values |= {f"Y_{place}": float(value) for place, value in enumerate(found.outputs)}
+    else:
+        values = {
+            str(variable): float((found.input if variable in question.input_places else found.outputs)[place])
+            for variable, place in question.places.items()
+        }
+    pairs = [f"({name} {value!r})" for name, value in values.items()]
+    return f"{word}\n(" + "\n ".join(pairs) + ")\n"

@@ -15,7 +15,7 @@ def represent(
     named: Named, purpose: str, data: Path | None, out: Path | None, certificate: Path | None, as_json: bool
 ) -> None:
     """Choose another member of the orbit, say what it is worth, write it. Exit 3 if its function is undecided."""
-    from lawful.api.checkpoints.representatives import representative
+    from lawful.api.checkpoints.orbits import representative
     from lawful.checkpoints.compare.certificate import copy_certificate
     from lawful.report.checkpoints.relatives import representative_json, representative_text
     from lawful.sources.checkpoints.save import write_weights

@@ -1,4 +1,4 @@
-"""`lawful singular` and `lawful prune`: where a network stands, and the smaller one that it is."""
+"""`lawful prune`: the smaller network that a network is."""
 
 from __future__ import annotations
 
@@ -12,40 +12,6 @@ from lawful.cli.progress import told
 from lawful.cli.source import HtmlOption, JsonOption, Named, format_options, takes_network
 from lawful.cli.structure.prune_modules import prune_by_channels, run_bounded, run_job
 from lawful.errors import LawfulError, Unsupported
-
-
-@takes_network
-def singular(
-    named: Named,
-    tolerance: Annotated[float, typer.Option(help="Weights up to this size count as zero (the paper: 0.001).")] = 0.0,
-    exist: Annotated[bool, typer.Option("--exist", help="Decide whether H(c) has singular points at all.")] = False,
-    certificate: Annotated[Path | None, typer.Option(help="Save the evidence of --exist for `lawful verify`.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Rank of the invariant set's Jacobian, cut-off neurons, and singular values (exit 3: --exist is undecided)."""
-    from lawful.api.invariant_set import singular as look
-    from lawful.network import Architecture
-    from lawful.report.structure.components import report_json, singular_text
-
-    if certificate is not None and not exist:
-        raise LawfulError("--certificate saves the answer to --exist: give both")
-    will_write(certificate)
-    network = named.balanced()
-    if isinstance(network, Architecture):
-        network = named.network()
-    found = look(network, tolerance, exist=exist)
-    if certificate is not None and found.exist is not None and found.exist.exist is not None:
-        from lawful.invariant_set.certificate import singular_certificate as evidence
-        from lawful.invariant_set.module_graph import as_dag
-
-        write_certificate(certificate, evidence(as_dag(network.to_dag()), found.exist))
-    result = report_json(found)
-    if as_json:
-        print_json(result)
-    else:
-        typer.echo(singular_text(result))
-    if exist and result["exist"]["answer"] == "undecided":
-        raise typer.Exit(3)
 
 
 @takes_network

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from lawful.bounds.property import PropertyCheck
     from lawful.bounds.result import Distance
     from lawful.fibers.monotone import MonotoneCheck
-    from lawful.formats.joint import JointSpecification
 
 NORMS = {math.inf: "max |g − f|", 1.0: "max ‖g − f‖₁", 2.0: "max ‖g − f‖₂"}
 MOST_SHOWN = 12
@@ -111,26 +110,6 @@ def property_text(found: PropertyCheck) -> str:
         lines.append(f"  {found.why}")
     lines.append(f"  {found.boxes:,} boxes, {found.seconds:.2f} s")
     return "\n".join(lines)
-
-
-def competition_text(found: PropertyCheck, question: JointSpecification | None = None) -> str:
-    """The result as VNN-COMP wants it: a word, and the input and its outputs if it is *sat*.
-
-    Of several networks every tensor is written with its own name.
-    """
-    word = {"holds": "unsat", "violated": "sat", "undecided": "timeout"}[found.status]
-    if found.input is None or found.outputs is None:
-        return f"{word}\n"
-    if question is None:
-        values = {f"X_{place}": float(value) for place, value in enumerate(found.input)}
-        values |= {f"Y_{place}": float(value) for place, value in enumerate(found.outputs)}
-    else:
-        values = {
-            str(variable): float((found.input if variable in question.input_places else found.outputs)[place])
-            for variable, place in question.places.items()
-        }
-    pairs = [f"({name} {value!r})" for name, value in values.items()]
-    return f"{word}\n(" + "\n ".join(pairs) + ")\n"
 
 
 def monotone_json(found: MonotoneCheck) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`lawful components`, `lawful path`, `lawful rebalance`: where training can go (paper 0)."""
+"""`lawful components`, `path`, `rebalance`, `singular`: where training can go (paper 0)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lawful.cli.checkpoints.representatives import represent
-from lawful.cli.output import print_json, say, say_rounding, stored_json, will_write, write_certificate
+from lawful.cli.evidence import save_evidence
+from lawful.cli.output import print_json, say, say_rounding, show, stored_json, will_write, write_certificate
 from lawful.cli.progress import working
-from lawful.cli.source import CertificateOption, JsonOption, Named, reads, takes_network
+from lawful.cli.source import CertificateOption, JsonOption
+from lawful.cli.subcommand import ApiCall, subcommand
 from lawful.errors import LawfulError
 from lawful.sentences.bounds import outputs_move_at_most
 
@@ -24,92 +26,72 @@ BalanceOption = Annotated[
 ]
 
 
-@takes_network
+@subcommand()
 def components(
-    named: Named,
+    call: ApiCall,
     balance: BalanceOption = None,
     exact: Annotated[bool, typer.Option("--exact", help="Print balances and minima as fractions.")] = False,
-    tolerance: Annotated[
-        float, typer.Option(help="Total error of the balance to allow for; what it leaves open is exit 3.")
-    ] = 0.0,
     certificate: Annotated[Path | None, typer.Option(help="Save the proof for `lawful verify`.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Connected components of the invariant set: which weights can never change sign, and why."""
-    from lawful.invariant_set import components as decide
     from lawful.invariant_set import locked_outputs
-    from lawful.invariant_set.certificate import certificate as evidence
-    from lawful.invariant_set.certificate import refuse_large
-    from lawful.network import Architecture
     from lawful.report.structure.components import components_json, components_text
 
     will_write(certificate)
-    source = named.balanced()
-    if isinstance(source, Architecture):
-        source = source.initialise(seed=named.seed) if balance is None else source.to_dag()
-    given = None if balance is None else read_balance(balance)
-    if certificate is not None:
-        refuse_large(source)
+    prescribed = None if balance is None else read_balance(balance)
     with working("looking for locked weights"):
-        found = decide(source, given, tolerance=tolerance)
+        answer = call(balance=prescribed, certified=certificate is not None)
     if certificate is not None:
         with working("writing the proof"):
-            write_certificate(certificate, evidence(found))
-    meanings = locked_outputs(found)
-    say(as_json, components_json(found, meanings, exact), components_text(found, meanings))
-    if found.connected and (found.marginal or found.beyond):
+            write_certificate(certificate, answer.certificate())
+    meanings = locked_outputs(answer)
+    say(as_json, components_json(answer, meanings, exact), components_text(answer, meanings))
+    if answer.connected and (answer.marginal or answer.beyond):
         raise typer.Exit(3)
 
 
-@reads("activation", "model", "order", "input")
+@subcommand(without=("drop_useless", "seed"))
 def path(
-    named: Named,
+    call: ApiCall,
     start: Annotated[str, typer.Argument(metavar="A", help="Network at the start.")],
     stop: Annotated[str, typer.Argument(metavar="B", help="Network at the end, of the same shape.")],
     points: Annotated[
         int, typer.Option(help="How many points of the path to sample and check.", min=2, max=1_000_000)
     ] = 50,
     out: Annotated[Path | None, typer.Option(help="Save the points: .npz with `time` and `theta`.")] = None,
-    tolerance: Annotated[
-        float | None, typer.Option(help="Total difference of balance to allow for [default: rounding of weights].")
-    ] = None,
     certificate: CertificateOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """A path between two networks that training could take, or the signs that forbid it (exit 1; 3: undecided)."""
-    import numpy as np
-
-    from lawful.formats.io.writing import write_bytes
-    from lawful.formats.tensors.npz import dump
-    from lawful.invariant_set import Apart, Unsettled, WeightPath, find_path, path_certificate
-    from lawful.invariant_set.certificate import refuse_large
+    from lawful.api.invariant_set import balanced_graph
+    from lawful.invariant_set import Apart, WeightPath
     from lawful.report.structure.components import path_json, path_text
 
     will_write(out, certificate)
-    first, last = (_graph(named.of(each)) for each in (start, stop))
-    if certificate is not None:
-        refuse_large(first)
+    first, last = (balanced_graph(each, call.reading) for each in (start, stop))
     with working("looking for a path"):
-        found = find_path(first, last, tolerance=tolerance)
-    if out is not None and isinstance(found, WeightPath):
+        answer = call.ask(first, last, certified=certificate is not None)
+    if out is not None and isinstance(answer, WeightPath):
+        import numpy as np
+
+        from lawful.formats.io.writing import write_bytes
+        from lawful.formats.tensors.npz import dump
+
         times = np.linspace(0, 1, points)
-        arrays = {"time": times, "theta": np.stack([found.at(time) for time in times])}
-        write_bytes(out, dump(arrays, None))
-    if certificate is not None and not isinstance(found, Unsettled):
-        write_certificate(certificate, path_certificate(first, last, found))
-    say(as_json, path_json(found, first.to_dag(), points), path_text(found, first.to_dag(), points))
-    if not isinstance(found, WeightPath):
-        raise typer.Exit(1 if isinstance(found, Apart) else 3)
+        write_bytes(out, dump({"time": times, "theta": np.stack([answer.at(time) for time in times])}, None))
+    if certificate is not None and answer.evidence is not None:
+        write_certificate(certificate, answer.certificate())
+    dag = first.to_dag()
+    say(as_json, path_json(answer, dag, points), path_text(answer, dag, points))
+    if not isinstance(answer, WeightPath):
+        raise typer.Exit(1 if isinstance(answer, Apart) else 3)
 
 
-@takes_network
+@subcommand()
 def rebalance(
-    named: Named,
+    call: ApiCall,
     balance: Annotated[str, typer.Option("--balance", help="zero, unlock, or a JSON file of balances.")] = "zero",
-    objective: Annotated[
-        str | None, typer.Option(help="norm: the smallest weights; range: those that quantise best; heads used too.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="With --objective: data on which rounded outputs count.")] = None,
     out: Annotated[Path | None, typer.Option(help="File to write; its ending chooses the format.")] = None,
     certificate: CertificateOption = None,
     box: Annotated[
@@ -118,43 +100,58 @@ def rebalance(
     as_json: JsonOption = False,
 ) -> None:
     """Rescale neurons to a prescribed balance without changing the function (exit 1 if out of reach)."""
+    from lawful.api.invariant_set import balanced_graph
+    from lawful.invariant_set import components as find_components
+    from lawful.report.structure.components import rebalance_json, rebalance_text
+
+    objective = call.options["objective"]
     if objective is not None:
         if balance != "zero" or box is not None:
             raise LawfulError("--objective chooses the balance itself: leave out --balance and --box")
         if objective not in ("norm", "range"):
             raise LawfulError(f"--objective is norm or range, not {objective[:40]!r}")
-        represent(named, objective, data, out, certificate, as_json)
+        represent(call.named, objective, call.options["data"], out, certificate, as_json)
         return
-    if data is not None:
-        raise LawfulError("--data goes with --objective")
-    from lawful.invariant_set import components as decide
-    from lawful.invariant_set import rebalance_certificate, unlock
-    from lawful.invariant_set.module_graph import as_dag
-    from lawful.invariant_set.rebalance import rebalance as balanced_at
-    from lawful.report.structure.components import rebalance_json, rebalance_text
-
     will_write(out, certificate)
-    found = _graph(named)
-    if certificate is not None:
-        as_dag(found.to_dag())  # a certificate is about graphs of scalar weights: known before the work
-    target = read_balance(Path(balance)) if balance not in ("zero", "unlock") else 0.0
+    graph = balanced_graph(call.network, call.reading)
+    target = {"zero": 0.0, "unlock": "unlock"}.get(balance)
+    if target is None:
+        target = read_balance(Path(balance))
     with working("rebalancing"):
-        done = unlock(found) if balance == "unlock" else balanced_at(found, target)
-    locked = decide(found).log2_components, done.locked
-    stored = None if out is None else write(found, done, out, Path(named.text))
+        rescaled = call.ask(graph, balance=target, certified=certificate is not None)
+    locked = find_components(graph).log2_components, rescaled.locked
+    stored = None if out is None else write(graph, rescaled, out, Path(call.network))
     if certificate is not None:
-        write_certificate(certificate, rebalance_certificate(found, done))
-    change = function_change(found.to_dag(), done.dag, named.input_text)
-    most = None if box is None else change_bound(found, done, box)
+        write_certificate(certificate, rescaled.certificate())
+    change = function_change(graph.to_dag(), rescaled.dag, call.options["input"])
+    most = None if box is None else change_bound(graph, rescaled, box)
     if as_json:
-        print_json(rebalance_json(done, locked, change, out) | {"output_change_bound": most} | stored_json(stored))
+        print_json(rebalance_json(rescaled, locked, change, out) | {"output_change_bound": most} | stored_json(stored))
     else:
-        typer.echo(rebalance_text(done, locked, change, out))
+        typer.echo(rebalance_text(rescaled, locked, change, out))
         if most is not None:
             typer.echo(outputs_move_at_most(most))
         say_rounding(stored, certificate)
-    if not done.reached:
+    if not rescaled.reached:
         raise typer.Exit(1)
+
+
+@subcommand()
+def singular(
+    call: ApiCall,
+    certificate: Annotated[Path | None, typer.Option(help="Save the evidence of --exist for `lawful verify`.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Rank of the invariant set's Jacobian, cut-off neurons, and singular values (exit 3: --exist is undecided)."""
+    if certificate is not None and not call.options["exist"]:
+        raise LawfulError("--certificate saves the answer to --exist: give both")
+    will_write(certificate)
+    answer = call()
+    if answer.evidence is not None:
+        save_evidence(certificate, answer.certificate)
+    show(answer, as_json)
+    if answer.exist is not None and answer.exist.exist is None:
+        raise typer.Exit(3)
 
 
 def read_balance(file: Path) -> Any:
@@ -163,44 +160,36 @@ def read_balance(file: Path) -> Any:
 
     if not file.exists():
         raise LawfulError(f"--balance: {file} is not a file (zero, unlock, or a JSON file of balances)")
-    found = read_json(file, number=str)
-    if not isinstance(found, (dict, list)):
+    content = read_json(file, number=str)
+    if not isinstance(content, (dict, list)):
         raise LawfulError(f'{file}: a balance is {{"node": number, ...}} or a list of numbers')
-    return found
+    return content
 
 
-def _graph(named: Named) -> Mlp | Dag | EntryGraph:
-    """The graph of its balances, with weights."""
-    from lawful.network import Architecture
-
-    found = named.balanced()
-    return named.network() if isinstance(found, Architecture) else found
-
-
-def write(source: Mlp | Dag | EntryGraph, done: Rebalanced, out: Path, like: Path) -> Written | None:
+def write(source: Mlp | Dag | EntryGraph, rescaled: Rebalanced, out: Path, like: Path) -> Written | None:
     """The rescaled network in the form it came in."""
     from lawful.invariant_set import EntryGraph
     from lawful.network import Mlp
 
-    if isinstance(done.dag, EntryGraph):
+    if isinstance(rescaled.dag, EntryGraph):
         from lawful.sources.checkpoints.save import write_weights
 
-        write_weights(done.dag.state(), out, like=like)
+        write_weights(rescaled.dag.state(), out, like=like)
         return None
     from lawful.sources.files import write as write_network
 
-    return write_network(source.with_theta(done.dag.theta) if isinstance(source, Mlp) else done.dag, out)
+    return write_network(source.with_theta(rescaled.dag.theta) if isinstance(source, Mlp) else rescaled.dag, out)
 
 
-def change_bound(source: Mlp | Dag | EntryGraph, done: Rebalanced, box: str) -> float:
+def change_bound(source: Mlp | Dag | EntryGraph, rescaled: Rebalanced, box: str) -> float:
     """A certified bound of what the rescaled network changes on a box."""
     from lawful.bounds.distance import bound_of_difference
     from lawful.formats.queries.box import box_of
     from lawful.invariant_set import EntryGraph
 
-    if isinstance(source, EntryGraph) or isinstance(done.dag, EntryGraph):
+    if isinstance(source, EntryGraph) or isinstance(rescaled.dag, EntryGraph):
         raise LawfulError("--box bounds networks of layers and graphs, not modules with shared weights")
-    return bound_of_difference(source, done.dag, box_of(box, done.dag))
+    return bound_of_difference(source, rescaled.dag, box_of(box, rescaled.dag))
 
 
 def function_change(before: Dag | EntryGraph, after: Dag | EntryGraph, input_text: str | None = None) -> float:

@@ -1,8 +1,8 @@
-"""`rebalance` and `canonical` for modules: another member of the orbit, with what it is worth on data."""
+"""Modules by their symmetries: hashes that equal functions share, and members of an orbit that are worth something."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,53 @@ import numpy as np
 import torch
 from torch import nn
 
+from lawful.checkpoints.identity.orbit_hash import orbit_hash
 from lawful.checkpoints.opening import Model, OpenCheckpoint, open_one
+from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.representative.orbit_member import Purpose, Representative, represent
 from lawful.errors import LawfulError
+from lawful.fibers.regions.count import FunctionGroups, NamedFingerprint
 from lawful.formats.queries.data import read_data
+from lawful.sources.checkpoints.load import make_module
 from lawful.symmetry.inputs import Input, examples
 
+REGIME = "exact orbit"
 PURPOSES: tuple[Purpose, ...] = ("norm", "range", "canonical")
+
+
+def orbit_fingerprints(
+    sources: Sequence[Any],
+    names: Sequence[str],
+    *,
+    model: Model | None = None,
+    input: Input | Sequence[Input] | None = None,
+    activation: str | None = None,
+    order: str | None = None,
+    tick: Callable[[], None] = lambda: None,
+) -> FunctionGroups:
+    """Hash checkpoints of modules, and group those with equal hashes.
+
+    >>> from torch import nn
+    >>> one = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    >>> two = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+    >>> orbit_fingerprints([one, two, one], ["a", "b", "c"], input=(2,)).groups
+    (('a', 'c'), ('b',))
+    """
+    shared = None if model is None else make_module(model)
+    architecture = None if shared is None else read_architecture(shared, input, folding="statistics")
+    groups: dict[str, list[str]] = {}
+    found = []
+    for number, (source, name) in enumerate(zip(sources, names, strict=True)):
+        opened, module, size = open_one(source, model=shared, activation=activation, order=order)
+        if architecture is None or module is not shared:
+            own = read_architecture(module, input if input is not None else size, folding="statistics")
+        else:
+            own = architecture
+        mark = orbit_hash(own, opened.state)
+        groups.setdefault(mark.hash or f"none {number}", []).append(name)
+        found.append(NamedFingerprint(name, mark.hash or "", REGIME, mark.hash is not None, mark.reason))
+        tick()
+    return FunctionGroups(tuple(found), tuple(map(tuple, groups.values())))
 
 
 def representative(
