@@ -104,12 +104,16 @@ def shift_value(value: Value, offsets: Floats) -> Value:
     return value.shifted(offsets) if bool(np.any(offsets)) else value
 
 
-def einsum_matrix(first: str, second: str, out: str, size: dict[str, int], numbers: NDArray[Any]) -> Matrix:
-    """The linear map of an Einstein sum with numbers: rows in order, and columns in order where letters are."""
+def einsum_matrix(
+    first: str, second: str, out: str, size: dict[str, int], numbers: NDArray[Any], *, zeros: bool = True
+) -> Matrix:
+    """The linear map of an Einstein sum with numbers: rows in order, and columns in order where letters are.
+
+    Without `zeros` those that are stored are left out, before anything as large as the whole is made of them.
+    """
     letters = out + "".join(dict.fromkeys(c for c in first + second if c not in out))
     shape = tuple(size[c] for c in letters)
-    check_terms(math.prod(shape))
-    rows = np.repeat(np.arange(math.prod(size[c] for c in out)), math.prod(size[c] for c in letters if c not in out))
+    terms = math.prod(size[c] for c in letters if c not in out)  # of each row
     columns: NDArray[Any] = np.zeros((1,) * len(letters), dtype=np.intp)
     step = 1
     for c in reversed(first):
@@ -120,7 +124,11 @@ def einsum_matrix(first: str, second: str, out: str, size: dict[str, int], numbe
     order = [second.index(c) for c in letters if c in second]
     entries = np.asarray(numbers, dtype=np.float64).transpose(order)
     entries = entries.reshape([size[c] if c in second else 1 for c in letters])
-    return Matrix(rows, np.broadcast_to(columns, shape).ravel(), np.broadcast_to(entries, shape).ravel())
+    repeats = math.prod(shape) // max(entries.size, 1)
+    check_terms(repeats * (entries.size if zeros else int(np.count_nonzero(entries))))
+    at = np.arange(math.prod(shape)) if zeros else np.flatnonzero(np.broadcast_to(entries, shape))
+    places = np.unravel_index(at, shape)
+    return Matrix(at // max(terms, 1), np.broadcast_to(columns, shape)[places], np.broadcast_to(entries, shape)[places])
 
 
 def read_numbers(name: str, held: Any) -> NDArray[Any]:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
-from lawful.network.assemble import Assembly, Matrix, Value, check_terms
+from lawful.network.assemble import MAX_TERMS, Assembly, Matrix, Value, check_terms
 from lawful.program.arrays import NUMPY
 from lawful.program.domains.affine_forms import (
     Entry,
@@ -72,6 +72,9 @@ class ScalarGraph(AbstractDomain[Entry]):
         for node in self.program.nodes:
             for each in node.inputs:
                 self.readers.setdefault(each, []).append(node)
+        # Weights that are zero are edges as well, as training may change them; where they do not fit, they are not,
+        # and the reading says that its edges are not the parameters one by one.
+        self.keep_zeros: bool = sum(node.size for node in self.program.parameters.values()) <= MAX_TERMS
 
     # Leaves
 
@@ -202,12 +205,10 @@ class ScalarGraph(AbstractDomain[Entry]):
             axis, first, out = out.index(letter), first.replace(letter, ""), out.replace(letter, "")
         size = {**dict(zip(first, forms.shape, strict=True)), **dict(zip(second, numbers.shape, strict=True))}
         shape = tuple(size[letter] for letter in out)
-        matrix = einsum_matrix(first, second, out, size, numbers)
-        if not y.learned:
+        matrix = einsum_matrix(first, second, out, size, numbers, zeros=y.learned and self.keep_zeros)
+        if not y.learned:  # a fixed zero is no edge; a trained one is
             self._entangle(node)
             self.computed = self.computed or _rounds(numbers)
-            inside = matrix.entries != 0  # a fixed zero is no edge; a trained one is
-            matrix = Matrix(matrix.rows[inside], matrix.columns[inside], matrix.entries[inside])
             return Forms(*all_entries(forms.value.mapped(matrix, shape, weighted=False)), axis)
         if len(matrix.entries) != numbers.size:
             self._entangle(node)
