@@ -30,6 +30,8 @@ from lawful.network.validity import Role
 from lawful.verify import verify
 from lawful.verify.bounds.packed import read_packed
 
+MOST_NODES = 250  # of one search: about half a second
+
 
 def as_dag(layers: tuple[Layer, ...]) -> Dag:
     """Layers as a graph: neurons of slope 1 are hidden nodes like others."""
@@ -78,9 +80,9 @@ def attempt(seed: int) -> str:
     truth = any(instance.reached(point) for point in points)
     asked = [(instance, None), (instance, bool(rng.random() < 0.5)), (rescale(instance, rng), None)]
     words = []
-    searches = [(each, PhaseSearch(each.question, each.replay, 0.7, seed, full)) for each, full in asked]
-    for each, search in (*searches, (instance, HalvingSearch(instance.question, instance.replay, 0.5, seed))):
-        found = search.run()
+    searches = [(each, PhaseSearch(each.question, each.replay, 60.0, seed, full)) for each, full in asked]
+    for each, search in (*searches, (instance, HalvingSearch(instance.question, instance.replay, 60.0, seed))):
+        found = search.run(MOST_NODES)  # a limit of seconds would ask less of a busy machine
         words.append(found.status)
         assert not (truth and found.status == "holds"), f"{seed}: FALSE PROOF"
         if found.input is not None:

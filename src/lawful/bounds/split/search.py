@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from lawful.bounds.layers import evaluate
+from lawful.bounds.layers import evaluate, fold_mirrors
 from lawful.bounds.split.attack import attack, polish
 from lawful.bounds.split.branching import Brancher, ChosenSplit, split
 from lawful.bounds.split.halving import HalvedNodes, halve
@@ -80,7 +80,7 @@ class TreeSearch(ABC):
         self.question, self.replay, self.seconds, self.seed = question, replay, seconds, seed
         self.deadline = time.monotonic() + seconds
         self.cases = question.cases
-        self.layers = MergedLayers(question.layers, question.low, question.high, self.cases.used.shape[1])
+        self.layers = MergedLayers(fold_mirrors(question.layers), question.low, question.high, self.cases.used.shape[1])
         self.growing, self.tuned, self.nodes = Growing(), list[Tuned](), 0
         self._ticket = itertools.count()
         self._heap: list[tuple[float, int, Path, SearchNodes]] | None = None

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.verify.bounds.network import Floats, Indices, Matrix, PackedLayer
+from lawful.verify.bounds.network import Floats, Indices, Matrix, PackedLayer, rows_of
 from lawful.verify.core.schema import require
 
 ULP = 2.0**-53
@@ -20,6 +20,60 @@ ULP = 2.0**-53
 # for widths below 10^6 this is under 10^-250 a layer, and TINY covers 10^9 of them.
 LARGEST = 1e60
 TINY = 1e-240
+
+
+def fold_mirrors(layers: list[PackedLayer]) -> list[PackedLayer]:
+    """The same function in real numbers with fewer bends: `max(-z, 0) = max(z, 0) - z`.
+
+    Where two neurons of slope 0 compute z and -z, number for number, the second becomes linear and every reader adds
+    its weight of the second to that of the first, if no such sum rounds. A neuron without readers becomes linear too.
+    """
+    folded = list(layers)
+    for at in range(len(folded) - 1):
+        weight, bias, slopes = folded[at]
+        readers, slopes = folded[at + 1].weight, slopes.copy()
+        pairs = mirrored_neurons(weight, bias, slopes)
+        if len(pairs):
+            one, two = readers[:, pairs[:, 0]], readers[:, pairs[:, 1]]
+            total = one + two
+            # Knuth's sum of two: nothing was rounded iff each part is the difference of the total and the other.
+            rounded = _column_sizes(total - one - two) + _column_sizes(total - two - one) > 0
+            pairs, two = pairs[~rounded], two[:, ~rounded]
+            slopes[pairs[:, 1]] = 1.0
+            readers = _add_columns(readers, pairs[:, 0], two)
+        slopes[_column_sizes(readers) == 0] = 1.0
+        folded[at], folded[at + 1] = PackedLayer(weight, bias, slopes), folded[at + 1]._replace(weight=readers)
+    return folded
+
+
+def mirrored_neurons(weight: Matrix, bias: Floats, slopes: Floats) -> Indices:
+    """Pairs of neurons of slope 0 with sums z and -z, each neuron in one at most."""
+    rows: dict[bytes, int] = {}
+    pairs: list[tuple[int, int]] = []
+    for neuron in np.flatnonzero(slopes == 0):
+        row = np.append(rows_of(weight, np.array([neuron]))[0], bias[neuron])
+        places = np.flatnonzero(row)
+        name, mirror = (places.tobytes() + values.tobytes() for values in (row[places], -row[places]))
+        if mirror in rows:
+            pairs.append((rows.pop(mirror), int(neuron)))
+        else:
+            rows[name] = int(neuron)
+    return np.array(pairs, dtype=np.intp).reshape(-1, 2)
+
+
+def _column_sizes(matrix: Matrix) -> Floats:
+    return np.asarray(abs(matrix).sum(axis=0)).ravel()
+
+
+def _add_columns(matrix: Matrix, places: Indices, columns: Matrix) -> Matrix:
+    """The matrix with some more at some of its columns."""
+    if isinstance(matrix, np.ndarray):
+        found = matrix.copy()
+        found[:, places] += columns
+        return found
+    row, column = columns.nonzero()
+    values = np.asarray(columns[row, column]).ravel()
+    return matrix + type(matrix)((values, (row, places[column])), shape=matrix.shape)
 
 
 class LinearChain(NamedTuple):
@@ -38,6 +92,7 @@ class SizedTower:
 
     def __init__(self, layers: list[PackedLayer], xsize: Floats, longest: int) -> None:
         """`xsize` bounds the inputs; `longest` is the length of the longest case."""
+        layers = fold_mirrors(layers)
         self.weights: list[Matrix] = [layer.weight for layer in layers]
         self.biases: list[Floats] = [layer.bias for layer in layers]
         self.slopes: list[Floats] = [layer.slopes for layer in layers[:-1]]
