@@ -331,6 +331,19 @@ def test_keyboard_weights_and_the_address(tmp_path: Path, visit: Visit) -> None:
     assert shown.evaluate("[state.law, state.output, Live.s, Stage.chosen]") == [0, 0, 1, -1]
 
 
+PAINTED = """() => { const c = byId("plan"), p = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
+  return p.reduce((sum, v) => sum + (v > 0), 0); }"""
+
+
+def test_the_weights_stay_painted_when_the_window_changes(tmp_path: Path, visit: Visit) -> None:
+    """To give a canvas a size empties it, even if the size is the same: a window that only grows taller did so."""
+    shown = page(tmp_path, visit, random("2-5-1 relu bias"), width=1400)
+    for height in (800, 900, 800):
+        shown.set_viewport_size({"width": 1400, "height": height})
+        shown.wait_for_timeout(300)
+        assert shown.evaluate(PAINTED) > 1000, height
+
+
 def test_a_plane_through_data_points_is_exact(tmp_path: Path, visit: Visit) -> None:
     network = random("6-5-4-2 relu bias", 3)
     shown = page(tmp_path, visit, network)

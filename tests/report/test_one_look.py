@@ -331,7 +331,8 @@ def test_spaces_that_repeat_are_one_row(
     monkeypatch.syspath_prepend(str(tmp_path))
     lawful("symmetries", "three_blocks:Blocks", "--input", "6", "--html", tmp_path / "page.html")
     page = visit(tmp_path / "page.html")
-    rows = page.locator("section#spaces tbody tr").all_inner_texts()
+    page.locator("details#spaces > summary").click()
+    rows = page.locator("details#spaces tbody tr").all_inner_texts()
     assert any("blocks.*.0.weight" in row and "\t3\t" in row for row in rows), rows
     totals = [int(row.split("\t")[-1]) for row in rows]
     assert totals == sorted(totals, reverse=True)

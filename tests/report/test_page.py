@@ -24,7 +24,7 @@ def page_file(tmp_path: Path) -> Path:
     figure = Figure(f"What to see {HOSTILE}", [Panel([Series([1, 3, 2], label="line")], title=HOSTILE)])
     drawn = Markup("<svg viewBox='0 0 9 9'><circle r='3'/></svg>", HOSTILE)
     path = tmp_path / "page.html"
-    sections = [Section("First things", ["Words.", table]), Section(HOSTILE, [figure, drawn])]
+    sections = [Section("First things", ["Words.", table], open=True), Section(HOSTILE, [figure, drawn])]
     path.write_text(render(HOSTILE, HOSTILE, sections))
     return path
 
@@ -75,7 +75,9 @@ def test_tables_download_as_csv_and_json(page_file: Path, visit: Callable[..., A
 def test_no_cell_of_a_table_starts_a_formula(tmp_path: Path, visit: Callable[..., Any]) -> None:
     names = ["=1+1", "+cmd", "-x", "@sum", "\t=1", " =1", "|x", "-1.5", "plain"]
     path = tmp_path / "page.html"
-    path.write_text(render("t", "t", [Section("s", [Table(("name", "value"), [[name, -2.5] for name in names])])]))
+    path.write_text(
+        render("t", "t", [Section("s", [Table(("name", "value"), [[name, -2.5] for name in names])], open=True)])
+    )
     page = visit(path)
     with page.expect_download() as waiting:
         page.get_by_role("button", name="CSV").click()

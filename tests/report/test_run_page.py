@@ -19,4 +19,4 @@ def test_the_slider_moves_the_weights(tmp_path: Path, lawful: Callable[..., Any]
     assert output.inner_text().startswith("time 3,")
     after = [line.get_attribute("stroke-width") for line in page.locator("svg.graph line").all()]
     assert before != after
-    assert page.locator("section#laws tbody tr").count() == 4
+    assert page.locator("details#laws tbody tr").count() == 4

@@ -99,7 +99,7 @@ def flow(
     if html is not None:
         from lawful.report.training.flow import run_html
 
-        write_text(html, run_html(run, str(settings["network"])))
+        write_text(html, run_html(run, str(settings["network"]), None if folder is None else str(folder)))
     say(
         as_json,
         flow_json(run) | {"out": None if folder is None else str(folder)},
@@ -131,7 +131,7 @@ def drift(
     if html is not None:
         from lawful.report.training.flow import run_html
 
-        write_text(html, run_html(run, str(folder)))
+        write_text(html, run_html(run, str(folder), str(folder)))
     say(as_json, drift_json(run, signs), drift_text(run, signs))
     if tolerance is not None and not run.max_drift <= tolerance:
         raise typer.Exit(1)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lawful.figure import Figure, Panel, Series
 from lawful.invariant_set.module_graph import as_dag
 from lawful.network import Mlp
 from lawful.outward import at_least
@@ -71,7 +70,7 @@ def audit_page(audit: Audit) -> str:
     answers = [_waste(audit), _conserved(audit), _locked(audit), _same(audit)]
     if audit.activity:
         answers.append(_on_data(audit))
-    return render(_headline(audit), _lead(audit), [], opening=opening, answers=answers, folded=_folded(audit))
+    return render(_headline(audit), _lead(audit), _folded(audit), opening=opening, answers=answers)
 
 
 # The finding
@@ -515,11 +514,6 @@ def _data_blocks(audit: Audit) -> list[Block]:
     ]  # fmt: skip
     columns = ("layer", "neurons", "effective dimension", "never fire", "always fire", "class", "whole", "cut", "gone")
     blocks: list[Block] = []
-    if len(audit.activity) > 1:
-        places = [layer.layer for layer in audit.activity]
-        dims = Series([layer.dimension for layer in audit.activity], places, style="points")
-        caption = "Effective dimension of each hidden layer on your data."
-        blocks.append(Figure(caption, [Panel([dims], x="layer", y="effective dimension")]))
     never = [name for layer in audit.activity for name in layer.never]
     if never:
         blocks.append(f"Never fire: {listed(never, 20)}.")

@@ -36,7 +36,7 @@ def module_page(audit: ModuleAudit) -> str:
         nothing=NOTHING,
     )
     answers = [_waste(audit), _conserved(audit), _locked(audit), _same(audit)]
-    return render(_headline(audit), _lead(audit), [], opening=opening, answers=answers, folded=_folded(audit))
+    return render(_headline(audit), _lead(audit), _folded(audit), opening=opening, answers=answers)
 
 
 def blocks_page(audit: ModuleAudit) -> str:
@@ -58,7 +58,7 @@ def blocks_page(audit: ModuleAudit) -> str:
     conserved = _at_least(audit)
     title = f"{blocks}, {conserved[0].lower()}{conserved[1:]} conserved."
     answers = [_conserved(audit), _waste(audit), _locked(audit)]
-    return render(title, _lead(audit), [], opening=opening, answers=answers, folded=_folded(audit))
+    return render(title, _lead(audit), _folded(audit), opening=opening, answers=answers)
 
 
 def _headline(audit: ModuleAudit) -> str:

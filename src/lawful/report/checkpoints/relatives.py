@@ -90,7 +90,7 @@ def relatives_page(found: Relatives, source: str, options: str = "") -> str:
     chip = Chip("here", "A likeness is a hint", "not a proof", "Computed from sketches, in floating point.")
     table = Table(("checkpoint", "likeness", "same weights"), [(e.path, e.likeness, e.identical) for e in shown])
     opening = Opening(file=source, kind="relatives in an index", chip=chip, stage=stage, actions=actions)
-    return render(head, lead, [], opening=opening, folded=[Section("All of them", [table])] if shown else [])
+    return render(head, lead, [Section("All of them", [table])] if shown else [], opening=opening)
 
 
 def merged_json(found: Merged, written: str | None = None) -> dict[str, Any]:

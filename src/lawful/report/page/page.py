@@ -84,10 +84,11 @@ Block = str | Table | Figure | Markup | Picture | Chip
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands under it; plain strings are paragraphs."""
+    """A heading and what stands under it; strings are paragraphs. Without a picture it is folded, unless `open`."""
 
     title: str
     blocks: Sequence[Block]
+    open: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,6 @@ def render(
     *,
     opening: Opening | None = None,
     answers: Sequence[Answer] = (),
-    folded: Sequence[Section] = (),
 ) -> str:
     """The whole page as text. Everything but `Markup` is escaped."""
     opening = opening or Opening()
@@ -131,7 +131,6 @@ def render(
         _actions(opening),
         *(_answer(answer, seen) for answer in answers),
         *(_section(section, seen) for section in sections),
-        *(_fold(section, seen) for section in folded),
     ]
     style = "".join(map(asset, ("tokens.css", "page.css")))
     script = "".join(map(asset, ("pictures.js", "page.js")))
@@ -200,15 +199,13 @@ def _answer(answer: Answer, seen: set[str]) -> str:
     return f'<section class="a" id="{_anchor(answer.topic)}"><div>{head}{words}{chip}</div>{picture}</section>\n'
 
 
-def _fold(section: Section, seen: set[str]) -> str:
-    blocks = "\n".join(block_html(block, seen) for block in section.blocks)
-    head = f"<summary>{escape(section.title)}</summary>"
-    return f'<details class="fold" id="{_anchor(section.title)}">{head}\n{blocks}\n</details>\n'
-
-
 def _section(section: Section, seen: set[str]) -> str:
     blocks = "\n".join(block_html(block, seen) for block in section.blocks)
-    return f'<section id="{_anchor(section.title)}"><h2>{escape(section.title)}</h2>\n{blocks}\n</section>\n'
+    title, anchor = escape(section.title), _anchor(section.title)
+    # What a reader can see at a glance stands open; rows of numbers and long texts wait until somebody asks.
+    if section.open or any(isinstance(block, (Picture, Markup, Figure)) for block in section.blocks):
+        return f'<section id="{anchor}"><h2>{title}</h2>\n{blocks}\n</section>\n'
+    return f'<details class="fold" id="{anchor}"><summary>{title}</summary>\n{blocks}\n</details>\n'
 
 
 def _anchor(title: str) -> str:

@@ -342,7 +342,7 @@ def laws_page(
     paragraphs = [part for part in text(result, []).split("\n\n")[2:] if part]
     sections = [
         Section("How sure", paragraphs),
-        Section("In short", list(count.summary()) or ["No law is explicit."]),
+        Section("In short", list(count.summary()) or ["No law is explicit."], open=True),
     ]
     if pictures:
         sections.append(Section("Laws without a formula", [level_figure(found) for found in pictures]))

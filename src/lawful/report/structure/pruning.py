@@ -290,7 +290,7 @@ def pruning_page(
         rows = [(name, why) for name, why in gone.items()]
         folded.insert(0, Section(f"All {len(rows):,} that went, with the reason", [Table((parts[:-1], "why"), rows)]))
     lead = f"{result['parameters_before']:,} → {result['parameters_after']:,} parameters. {_sentence(words)}"
-    return render(headline, lead, [], opening=opening, folded=folded)
+    return render(headline, lead, folded, opening=opening)
 
 
 def hidden_layers(pruning: Pruning) -> dict[str, list[str]]:

@@ -54,7 +54,7 @@ def same_page(
         apart = [(each["tensor"], each["distance"], each["fits"]) for each in tensors]
         table = Table(("tensor", "distance after alignment", "fits"), apart, bars=("distance after alignment",))
         folded.append(Section("Tensor by tensor", [table]))
-    return render(_headline(result, lines[0], thetas), _lead(result), [], opening=opening, folded=folded)
+    return render(_headline(result, lines[0], thetas), _lead(result), folded, opening=opening)
 
 
 def _lead(result: Mapping[str, Any]) -> str:

@@ -129,8 +129,9 @@ def symmetries_page(found: Symmetries, source: str, asked: str = "") -> str:
     ]
     caption = f"The first {LISTED} of {len(found.spaces):,}; --json has all." if len(found.spaces) > LISTED else ""
     each = Table(("space", "group", "size", "laws", "acts on"), single, caption, bars=("laws",))
-    folded = [Section("One by one", [each])] if single else []
-    return render(headline, lead, sections, opening=opening, folded=folded)
+    if single:
+        sections.append(Section("One by one", [each]))
+    return render(headline, lead, sections, opening=opening)
 
 
 def _chip(found: Symmetries, asked: str) -> Chip:

@@ -224,8 +224,8 @@ def compare_figure(found: Comparison) -> Figure:
 FRAMES, MOST_WEIGHTS = 60, 100_000  # snapshots on the page, and numbers in it
 
 
-def run_html(run: Run, source: str) -> str:
-    """The page of a run."""
+def run_html(run: Run, source: str, folder: str | None) -> str:
+    """The page of a run; `folder` is where it was saved, None if it was not."""
     drifts = sorted(drift_json(run)["drift"], key=lambda row: -np.nan_to_num(row["drift"], nan=np.inf))
     laws = Table(
         ("law", "start", "end", "drift"),
@@ -247,11 +247,20 @@ def run_html(run: Run, source: str) -> str:
         else "were kept"
     )
     headline = f"{len(drifts):,} conserved quantit{'y' if len(drifts) == 1 else 'ies'} {most}."
-    again = [
-        Action("Read the drift of every law", "As text; --json has all numbers.", f"lawful drift {shlex.quote(source)}")
-    ]
-    opening = Opening(file=source, kind="a run", stage=curves if isinstance(moving, str) else moving, actions=again)
-    return render(headline, flow_text(run).replace("\n", "; "), sections, opening=opening)
+    sections.append(Section("The run in numbers", flow_text(run).splitlines()))
+    again = [] if folder is None else [
+        Action("Read the drift of every law", "As text; --json has all numbers.", f"lawful drift {shlex.quote(folder)}")
+    ]  # fmt: skip
+    opening = Opening(
+        file=source,
+        kind="a run",
+        stage=curves if isinstance(moving, str) else moving,
+        actions=again,
+        nothing="The run was not saved: add --out FOLDER, and lawful drift FOLDER reads it again.",
+    )
+    flow = run.trajectory
+    lead = f"Loss {flow.losses[0]:.4g} → {flow.losses[-1]:.4g}. {flow.stop.message[:1].upper()}{flow.stop.message[1:]}."
+    return render(headline, lead if flow.stop.complete else f"Stopped early. {lead}", sections, opening=opening)
 
 
 def compare_html(found: Comparison, source: str, asked: str = "") -> str:

@@ -78,11 +78,13 @@ def write_page(rows: Iterable[Row], path: Path) -> Seen:
     sections = [Section("Plots", rest)] if rest else []
     if seen.exceptions:
         words = f"{seen.exceptions} calls whose answer is not the predicted one."
-        sections.insert(0, Section("Exceptions", [words, _table(seen.unexpected, seen.exceptions)]))
+        sections.insert(0, Section("Exceptions", [words, _table(seen.unexpected, seen.exceptions)], open=True))
     if seen.failed:
         errors = [[_words(row.inputs), row.error] for row in seen.failures]
-        sections.append(Section("Failures", [Table(("inputs", "error"), errors, _first(errors, seen.failed))]))
-    sections.append(Section("Results", [_table(seen.first, seen.good)]))
+        sections.append(
+            Section("Failures", [Table(("inputs", "error"), errors, _first(errors, seen.failed))], open=True)
+        )
+    sections.append(Section("Results", [_table(seen.first, seen.good)], open=True))
     title = (
         f"{seen.good:,} of {seen.calls:,} calls of {seen.job} gave an answer"
         if seen.calls

@@ -84,7 +84,7 @@ def separation_page(found: Separability, built: Census | None, source: str, aske
     names = found.data.names
     rows = [(name, WORDS[answer_json(answer)["answer"]], _gap(answer))
             for name, answer in zip(names, found.answers, strict=True)]  # fmt: skip
-    sections = [Section("Clusters", [Table(("cluster", "answer", "gap"), rows[:TABLED])])]
+    sections = [Section("Clusters", [Table(("cluster", "answer", "gap"), rows[:TABLED])], open=True)]
     if found.network is not None and found.network.bent:
         lead += f" Behind a first layer of {found.network.bent} neurons that bends the data they can."
     if built is not None and found.network is not None and found.network.bent:

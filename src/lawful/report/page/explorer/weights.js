@@ -2,7 +2,7 @@
 const Weights = (() => {
   const canvas = byId("plan"), pen = canvas.getContext("2d"), LEFT = 22, GAP = 14;
   const spots = new Float64Array(2 * Model.size);
-  let cell = 12, wide = 0, scale = 1, pick = null;
+  let cell = 12, wide = 0, scale = 1, pick = null, painted = [];  // what the squares show now
   const blocks = given.weights.map((_, l) => (l === 0 && given.weights.length > 1
     ? { l, rows: given.widths[0], columns: given.widths[1], flipped: true } : { l, rows: given.widths[l + 1], columns: given.widths[l], flipped: false }));
   const across = Math.max(...blocks.map((b) => b.columns + (b.flipped ? 0 : Model.offsets[b.l] >= 0 ? 1.45 : 0)));
@@ -14,6 +14,7 @@ const Weights = (() => {
     for (const b of blocks) { b.y = y; y += rowsOf(b) * cell + GAP; }
     canvas.style.height = `${Math.min(y, 900)}px`;
     canvas.width = Math.round(wide * Stage.ratio); canvas.height = Math.round(Math.min(y, 900) * Stage.ratio);
+    painted = [];  // a canvas that is given a size is empty, even if the size is the one that it had
     scale = Model.file.reduce((most, v) => Math.max(most, Math.abs(v)), 1e-12);
     for (let k = 0; k < Model.size; k++) [spots[2 * k], spots[2 * k + 1]] = box(k);
   }
@@ -37,7 +38,6 @@ const Weights = (() => {
     for (let k = 0; k < Model.size; k++) if (spots[2 * k + 1] < 900) { const c = level(Live.th[k]); next[k] = first[c]; first[c] = k; }
     for (let c = 0; c < 97; c++) if (first[c] >= 0) { pen.fillStyle = ramp[c]; for (let k = first[c]; k >= 0; k = next[k]) pen.fillRect(spots[2 * k], spots[2 * k + 1], side, side); }
   }
-  let painted = [];
   function paint() {
     const n = Stage.chosen >= 0 ? Stage.chosen : Stage.hover, now = [Live.th, Stage.tone.plus, n, Stage.locks, canvas.width, canvas.height];
     if (!Training.playing && now.every((each, k) => each === painted[k])) return;
