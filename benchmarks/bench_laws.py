@@ -17,7 +17,7 @@ from lawful.conservation import count_laws
 from lawful.conservation.closure.lie_closure import POINT, brackets
 from lawful.conservation.fields.gradient import Gradients
 from lawful.conservation.known.polynomial import polynomial_laws
-from lawful.conservation.training_level import training_laws
+from lawful.conservation.near_random_weights import training_laws
 from lawful.exact import PRIME, rank, residues
 from lawful.figure import Figure, Panel, Series
 from lawful.network import Architecture

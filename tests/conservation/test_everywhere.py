@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lawful.conservation import count_laws
+from lawful.conservation.near_random_weights import training_laws
 from lawful.conservation.regions.forced_gates import least_laws, sign_patterns
-from lawful.conservation.training_level import training_laws
 from lawful.network import Architecture
 
 BOUND = {  # laws of φ, and explicit laws near almost every weight vector

@@ -11,8 +11,8 @@ from torch import nn
 from lawful import Unsupported, verify
 from lawful.conservation import count_laws
 from lawful.conservation.certificate import certificate
-from lawful.conservation.module_proof import program_of
 from lawful.conservation.programs.module_function import probe
+from lawful.conservation.rank_proof import program_of
 from lawful.program.table import ATEN, Entry
 
 

@@ -20,8 +20,8 @@ from lawful.conservation.closure.error_probability import directions
 from lawful.conservation.closure.program_brackets import Sampled, is_polynomial, pieces
 from lawful.conservation.known.module_polynomial import module_logarithmic_laws, module_polynomial_laws
 from lawful.conservation.known.polynomial import polynomial_laws
-from lawful.conservation.module_proof import program_of
 from lawful.conservation.programs.module_function import probe
+from lawful.conservation.rank_proof import program_of
 from lawful.conservation.reduction import reduce_module
 from lawful.conservation.wording import ModuleWording
 from lawful.exact import PRIME, to_residues

@@ -21,9 +21,9 @@ from lawful.conservation.fields.module_gradient import _bracket, _field
 from lawful.conservation.fields.normalisations import composite
 from lawful.conservation.known.law import Law
 from lawful.conservation.module_count import BracketRun, _within, module_laws
-from lawful.conservation.module_proof import inverse_bound, program_of, prove_rank, round_point
+from lawful.conservation.module_count_proof import ProofSearch
 from lawful.conservation.programs.module_function import lower, probe
-from lawful.conservation.prove_module_count import ProofSearch
+from lawful.conservation.rank_proof import inverse_bound, program_of, prove_rank, round_point
 from lawful.conservation.regions.module_data import BALLS
 from lawful.program.core.jets import lifted
 from lawful.verify.conservation.brackets import Fields, dyadics

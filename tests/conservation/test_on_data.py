@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import lawful
 from lawful.conservation import HeavyBall, Metric, count_laws
 from lawful.conservation.certificate import certificate
-from lawful.conservation.regions.line import line_patterns
+from lawful.conservation.regions.on_a_line import line_patterns
 from lawful.errors import CertificateError
 from lawful.network import Architecture, Mlp
 

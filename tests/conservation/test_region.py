@@ -8,7 +8,7 @@ import torch
 
 from lawful import Architecture, CertificateError, Dag, LawfulError, Mlp
 from lawful.conservation import count_laws
-from lawful.conservation.regions.near import at_data, near, proved_gates
+from lawful.conservation.regions.near_weights import at_data, near, proved_gates
 from lawful.conservation.regions.patterns import SILENT, _Levels, exact_signs, rough_signs, signs
 
 

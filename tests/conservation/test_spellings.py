@@ -14,9 +14,9 @@ from program.spellings import NOTHING, WAYS, Spelled, Written
 
 from lawful.conservation import count_laws
 from lawful.conservation.certificate import certificate, program_name
-from lawful.conservation.module_proof import program_batch
 from lawful.conservation.programs.digest import file_digest
 from lawful.conservation.programs.module_function import lower, probe
+from lawful.conservation.rank_proof import program_batch
 
 
 def digest(module: torch.nn.Module) -> str:

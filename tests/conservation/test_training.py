@@ -9,7 +9,7 @@ import torch
 from lawful import Architecture, LawfulError
 from lawful.conservation import HeavyBall, count_laws
 from lawful.conservation.certificate import certificate
-from lawful.conservation.training_level import training_laws
+from lawful.conservation.near_random_weights import training_laws
 from lawful.verify import verify
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import lawful
 from lawful.conservation.count import count_laws
-from lawful.conservation.training_level import training_laws
+from lawful.conservation.near_random_weights import training_laws
 from lawful.network import Dag, Mlp
 from lawful.network.initial import initialise
 from lawful.sources.opening import open as open_network

@@ -14,7 +14,7 @@ from falsification import Trial
 from torch.func import grad, jvp
 
 from lawful.conservation import LawCount, count_laws, theorems
-from lawful.conservation.training_level import training_laws
+from lawful.conservation.near_random_weights import training_laws
 from lawful.network import Architecture, Dag
 from lawful.report.page.charts import laws as laws_figure
 from lawful.report.structure.laws import count_json, text

@@ -27,7 +27,7 @@ from lawful.conservation.known.graph_laws import known_laws
 from lawful.conservation.known.law import LawFamily
 from lawful.conservation.known.rank_one_subnetworks import Part, bound_directions, one_field_parts
 from lawful.conservation.law_count import LawCount, RankWitness
-from lawful.conservation.regions.near import Region, any_side, at_data, clear, near, spanning
+from lawful.conservation.regions.near_weights import Region, any_side, at_data, clear, near, spanning
 from lawful.conservation.theorems import count_by_theorem
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.exact import PRIME, check_prime, rank, residues, to_residues

@@ -9,7 +9,7 @@ import numpy as np
 from lawful.conservation.fields.flows import Flow
 from lawful.conservation.known.law import LawFamily
 from lawful.conservation.known.rank_one_subnetworks import SAMPLE, Part
-from lawful.conservation.regions.near import Region
+from lawful.conservation.regions.near_weights import Region
 from lawful.conservation.wording import Wording
 from lawful.network import Dag
 from lawful.network.dynamics import GradientFlow, HeavyBall

@@ -5,7 +5,7 @@ differentiation until their span stagnates. Laws that the graph gives away are k
 to their gradients, and words are found for what is left.
 
 Invariant: nothing here is definite. A count is *numerical* only if two points agree and each rank is separated by a
-gap, else *undecided*; `prove_module_count` turns it into *proved* by arithmetic of its own, or leaves it.
+gap, else *undecided*; `module_count_proof` turns it into *proved* by arithmetic of its own, or leaves it.
 
 Points: where a channel happens to be dead, more is conserved. So the points whose gradients span most are used, which
 is decided by a first look at several (`_generic`), and only the largest dimension that was reached counts (`_largest`).
@@ -30,8 +30,8 @@ from lawful.conservation.fields.module_gradient import AGREEMENT, brackets, cont
 from lawful.conservation.known.law import Law, LawFamily
 from lawful.conservation.known.module_laws import conserved_laws, read_symmetries, square_laws, structural_laws
 from lawful.conservation.law_count import LawCount
+from lawful.conservation.module_count_proof import ProofSearch
 from lawful.conservation.programs.module_function import Probe, probe
-from lawful.conservation.prove_module_count import ProofSearch
 from lawful.errors import LawfulError
 from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 from lawful.outward import at_least

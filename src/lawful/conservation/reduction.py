@@ -14,8 +14,8 @@ from torch.func import hessian, jacrev
 from lawful.conservation.closure.float_rank import rank_with_gap
 from lawful.conservation.closure.program_brackets import free_fields, is_polynomial
 from lawful.conservation.law_count import LawCount
-from lawful.conservation.module_proof import program_of
 from lawful.conservation.programs.module_function import Probe, probe
+from lawful.conservation.rank_proof import program_of
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, rank
 from lawful.network import Dag, Role

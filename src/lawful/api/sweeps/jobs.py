@@ -59,7 +59,7 @@ def laws(architecture: str, level: str = "phi", loss: str = "full", seed: int = 
 def training(architecture: str, weights: int = 4, seed: int = 0) -> Row:
     """The laws of φ beside those of training: near random weights, near well-chosen ones, and near all if known."""
     from lawful.conservation import count_laws
-    from lawful.conservation.training_level import training_laws
+    from lawful.conservation.near_random_weights import training_laws
 
     count = count_laws(architecture, seed=seed)
     found = training_laws(count, weights=weights, seed=seed)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from lawful.conservation import LawCount
     from lawful.conservation.known.logarithmic import LogarithmicLaws
     from lawful.conservation.known.polynomial import PolynomialLaws
+    from lawful.conservation.near_random_weights import TrainingLaws
     from lawful.conservation.reduction import NetworkReduction
-    from lawful.conservation.training_level import TrainingLaws
     from lawful.network import Architecture, Dag, Mlp
     from lawful.network.dynamics import Metric
 
@@ -255,7 +255,7 @@ def _training(
     count: LawCount, weights: int | None, seed: int, tell: Callable[[str, float], None]
 ) -> TrainingLaws | None:
     """Near random weights, where that is another question."""
-    from lawful.conservation.training_level import training_laws
+    from lawful.conservation.near_random_weights import training_laws
 
     if weights is not None and not 0 <= weights <= 10_000:
         raise LawfulError(f"--weights takes a number from 0 to 10000, not {weights}")

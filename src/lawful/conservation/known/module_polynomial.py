@@ -20,8 +20,8 @@ from lawful.conservation.known.law import Law
 from lawful.conservation.known.logarithmic import LogarithmicLaws
 from lawful.conservation.known.logarithmic import search as search_logarithms
 from lawful.conservation.known.polynomial import PolynomialLaws, monomials, rational_law
-from lawful.conservation.module_proof import program_of
 from lawful.conservation.programs.module_function import probe
+from lawful.conservation.rank_proof import program_of
 from lawful.conservation.regions.module_data import SeenData
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, nullspace, rank, to_residues

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from lawful.conservation.certificate import program_name
-from lawful.conservation.module_proof import program_batch
 from lawful.conservation.programs.module_function import lower, probe
+from lawful.conservation.rank_proof import program_batch
 from lawful.errors import LawfulError, Unsupported
 from lawful.extras import needed
 from lawful.program.domains.straighten import straighten

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from lawful.conservation.known.flow_box import LevelSets
     from lawful.conservation.known.logarithmic import LogarithmicLaws
     from lawful.conservation.known.polynomial import PolynomialLaws
+    from lawful.conservation.near_random_weights import TrainingLaws
     from lawful.conservation.reduction import NetworkReduction
-    from lawful.conservation.training_level import TrainingLaws
     from lawful.conservation.wording import ModuleWording, Wording
 
 LEVELS = {

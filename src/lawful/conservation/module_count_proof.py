@@ -14,8 +14,8 @@ from lawful.conservation.known.law import Law, LawFamily
 from lawful.conservation.known.linear_on_data import still_laws
 from lawful.conservation.known.module_polynomial import MOST_MONOMIALS, identities, independent_laws, search
 from lawful.conservation.law_count import LawCount, RankProof
-from lawful.conservation.module_proof import ProofBudget, program_of, prove_rank, round_point
 from lawful.conservation.programs.module_function import Probe
+from lawful.conservation.rank_proof import ProofBudget, program_of, prove_rank, round_point
 from lawful.conservation.regions.module_data import SeenData, seen_data, sides
 from lawful.conservation.wording import ModuleWording
 from lawful.errors import Unsupported

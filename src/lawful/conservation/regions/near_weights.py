@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lawful.conservation.fields.gradient import MIXED, Gradients
-from lawful.conservation.regions.line import line_patterns
+from lawful.conservation.regions.on_a_line import line_patterns
 from lawful.conservation.regions.on_data import OnData, seen_by, seen_by_all, seen_by_any
 from lawful.conservation.regions.patterns import distinct, exact_signs, refine_patterns, rough_signs, signs
 from lawful.errors import LawfulError
@@ -284,7 +284,7 @@ def spanning(region: Region, gradients: Gradients, most: int) -> Region:
     `most` is a dimension that gradients cannot exceed.
 
     >>> from lawful.exact import PRIME
-    >>> from lawful.conservation.regions.near import near
+    >>> from lawful.conservation.regions.near_weights import near
     >>> from lawful.network import Architecture
     >>> dag = Architecture.parse("3-6-7-10-9 relu").initialise(seed=0).to_dag()
     >>> region = near(dag)
