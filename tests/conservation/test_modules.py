@@ -14,6 +14,7 @@ from lawful import InvalidNetwork, LawfulError, Unsupported
 from lawful.conservation import GradientFlow, HeavyBall, Metric, count_laws
 from lawful.conservation.closure.float_rank import rank_with_gap
 from lawful.conservation.fields.normalisations import composite
+from lawful.conservation.law_count import LawQuestion
 from lawful.conservation.module_count import count_module, module_laws
 from reproduction.claims.example_modules import EXAMPLES, Attention
 
@@ -44,7 +45,7 @@ def test_float64_agrees_with_the_exact_count(layers: tuple[int, ...], activation
     for below, above in pairwise(layers):
         parts += [nn.Linear(below, above), activation()]
     module = nn.Sequential(*parts[:-1])
-    exact, numeric = count_laws(module), count_module(module, (layers[0],), flow=PLAIN)
+    exact, numeric = count_laws(module), count_module(module, LawQuestion(PLAIN, input_shape=(layers[0],)))
     assert exact.proof is None
     assert numeric.proof is not None
     assert exact.laws == numeric.laws == numeric.independent
@@ -52,7 +53,7 @@ def test_float64_agrees_with_the_exact_count(layers: tuple[int, ...], activation
 
 def test_momentum_keeps_fewer_laws() -> None:
     module = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
-    assert count_module(module, (2,), flow=HeavyBall()).laws == 1
+    assert count_module(module, LawQuestion(HeavyBall(), input_shape=(2,))).laws == 1
 
 
 def test_multihead_attention_has_the_laws_of_its_heads() -> None:
@@ -102,9 +103,17 @@ def test_cross_entropy_data_and_metric_reach_modules() -> None:
     few = count_laws(module, level="data", data=np.random.default_rng(0).normal(size=(2, 3)))
     assert few.laws > 0 == count_laws(module, level="near", input_shape=(3,)).laws
     block = Metric(blocks=((np.arange(2), np.array([[2.0, 0.5], [0.5, 1.0]])),))
-    assert count_module(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1)), (2,), flow=block).laws <= 2
     assert (
-        count_module(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1)), (2,), flow=Metric(np.ones(9))).laws
+        count_module(
+            nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1)), LawQuestion(block, input_shape=(2,))
+        ).laws
+        <= 2
+    )
+    assert (
+        count_module(
+            nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1)),
+            LawQuestion(Metric(np.ones(9)), input_shape=(2,)),
+        ).laws
         == 2
     )
 
@@ -139,7 +148,7 @@ class Broken(nn.Module):
 )  # fmt: skip
 def test_modules_that_cannot_be_counted(how: str, words: str) -> None:
     with pytest.raises(Unsupported, match=words):
-        count_module(Broken(how), (2,), flow=PLAIN)
+        count_module(Broken(how), LawQuestion(PLAIN, input_shape=(2,)))
 
 
 def test_modules_without_parameters_or_input_size() -> None:
@@ -148,11 +157,11 @@ def test_modules_without_parameters_or_input_size() -> None:
     with pytest.raises(LawfulError, match="--input"):
         count_laws(nn.Sequential(nn.Conv1d(1, 1, 2)))
     with pytest.raises(Unsupported, match="input of size"):
-        count_module(nn.Linear(3, 2), (5,), flow=PLAIN)
+        count_module(nn.Linear(3, 2), LawQuestion(PLAIN, input_shape=(5,)))
 
 
 def test_a_step_function_conserves_everything() -> None:
-    count = count_module(Broken("sign"), (2,), flow=PLAIN)
+    count = count_module(Broken("sign"), LawQuestion(PLAIN, input_shape=(2,)))
     assert count.laws == count.parameters == 6
 
 
@@ -168,7 +177,7 @@ def test_a_small_gap_is_undecided() -> None:
             found: torch.Tensor = self.last(torch.tanh(3e-5 * self.first(batch)) / 3e-5)
             return found
 
-    count = count_module(Nearly(), (3,), flow=PLAIN)
+    count = count_module(Nearly(), LawQuestion(PLAIN, input_shape=(3,)))
     assert count.status == "undecided"
     assert "gap" in count.reason or "disagree" in count.reason
 

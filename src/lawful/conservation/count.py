@@ -26,7 +26,7 @@ from lawful.conservation.fields.gradient import Family, Gradients, Pieces
 from lawful.conservation.known.graph_laws import known_laws
 from lawful.conservation.known.law import LawFamily
 from lawful.conservation.known.rank_one_subnetworks import Part, bound_directions, one_field_parts
-from lawful.conservation.law_count import LawCount, RankWitness
+from lawful.conservation.law_count import LawCount, LawQuestion, RankWitness
 from lawful.conservation.regions.near_weights import Region, any_side, at_data, clear, near, spanning
 from lawful.conservation.theorems import count_by_theorem
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
@@ -102,8 +102,8 @@ def count_laws(
         shape = _vector_size(opened, trained)
     if ids and data is None:
         _refuse_unknown_ids(trained, shape)
-    question = _Question(
-        level, data, loss, flow, check_prime(prime), seed, shape, mode or "train", classes_axis, seconds, progress
+    question = LawQuestion(
+        flow, level, data, loss, mode or "train", classes_axis, shape, check_prime(prime), seed, seconds, progress
     )
     count = with_provenance(_count(trained, question), opened, trained=mode or "")
     return read_as(count, *(reading.assuming(*count.assumed) for reading in count.readings)) if count.assumed else count
@@ -130,41 +130,14 @@ def _vector_size(network: Mlp, module: Any) -> tuple[int, ...] | None:
     return size if size in input_shapes(module) else None
 
 
-@dataclass(frozen=True, eq=False)
-class _Question:
-    """What is asked about a network."""
-
-    level: str
-    data: ArrayLike | None
-    loss: str
-    flow: Flow
-    prime: int
-    seed: int
-    input_shape: tuple[int, ...] | None
-    mode: str
-    classes_axis: int | None
-    seconds: float
-    progress: Watch | None
-
-
-def _count(source: Any, question: _Question) -> LawCount:
+def _count(source: Any, question: LawQuestion) -> LawCount:
     level, data, loss, flow, seed = question.level, question.data, question.loss, question.flow, question.seed
     if not isinstance(source, (Architecture, Mlp, Dag)):
         graph = as_graph(source, question.input_shape, question.mode)
         if graph is None:
             from lawful.conservation.module_count import count_module
 
-            words: dict[str, Any] = {
-                "level": level,
-                "data": data,
-                "loss": loss,
-                "flow": flow,
-                "seed": seed,
-                "mode": question.mode,
-                "classes_axis": question.classes_axis,
-                "seconds": question.seconds,
-            }
-            return count_module(source, question.input_shape, **words)
+            return count_module(source, question)
         if question.mode == "eval" and not _one_mode(source, question.input_shape):
             count = _count(graph, question)
             return replace(count, mode="eval", assumed=(*count.assumed, OTHER_MODE))

@@ -1,21 +1,42 @@
-"""The answer to *what does training conserve?*: a count, its bounds and its evidence."""
+"""*What does training conserve?*: the question, and its answer with bounds and evidence."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from lawful.conservation.closure.lie_closure import Watch
 from lawful.conservation.fields.flows import Flow
 from lawful.conservation.known.law import LawFamily
 from lawful.conservation.known.rank_one_subnetworks import SAMPLE, Part
 from lawful.conservation.regions.near_weights import Region
 from lawful.conservation.wording import Wording
+from lawful.exact import PRIME
 from lawful.network import Dag
 from lawful.network.dynamics import GradientFlow, HeavyBall
 from lawful.program.core.straight_line import StraightLineProgram
 from lawful.result import Shown
 from lawful.types import Floats, Indices, Residues
+
+
+@dataclass(frozen=True, eq=False)
+class LawQuestion:
+    """What is asked about a network's training; `count_laws` says what each option means."""
+
+    flow: Flow = field(default_factory=GradientFlow)
+    level: str = "phi"
+    data: ArrayLike | None = None
+    loss: str = "full"
+    mode: str = "train"
+    classes_axis: int | None = None
+    input_shape: tuple[int, ...] | None = None
+    prime: int = PRIME
+    seed: int = 0
+    seconds: float = math.inf
+    progress: Watch | None = None
 
 
 @dataclass(frozen=True, eq=False)

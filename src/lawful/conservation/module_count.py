@@ -15,13 +15,11 @@ Cost: a bracket of level k is k + 1 nested derivatives of the module; the ranks 
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 
 from lawful.conservation.closure.float_rank import Rank, rank_with_gap
 from lawful.conservation.closure.lie_closure import SPARE, refuse_if_too_large
@@ -29,7 +27,7 @@ from lawful.conservation.fields.flows import Flow, homogeneous
 from lawful.conservation.fields.module_gradient import AGREEMENT, brackets, contradiction
 from lawful.conservation.known.law import Law, LawFamily
 from lawful.conservation.known.module_laws import conserved_laws, read_symmetries, square_laws, structural_laws
-from lawful.conservation.law_count import LawCount
+from lawful.conservation.law_count import LawCount, LawQuestion
 from lawful.conservation.module_count_proof import ProofSearch
 from lawful.conservation.programs.module_function import Probe, probe
 from lawful.errors import LawfulError
@@ -51,36 +49,23 @@ ELIMINATED = 6000  # parameters up to which brackets are eliminated
 NEXT_TO = 0.05  # how far points near the weights are, relative to them
 
 
-def count_module(
-    module: torch.nn.Module,
-    input_shape: tuple[int, ...] | None = None,
-    *,
-    level: str = "phi",
-    data: ArrayLike | None = None,
-    loss: str = "full",
-    flow: Flow,
-    seed: int = 0,
-    mode: str = "train",
-    classes_axis: int | None = None,
-    seconds: float = math.inf,
-) -> LawCount:
+def count_module(module: torch.nn.Module, question: LawQuestion) -> LawCount:
     """The count for any module: several random points must agree, each with a clear gap, or it stays undecided.
 
     Level "phi" moves every parameter by about its own size, "near" and "data" by a twentieth of it. What is proved is
     complete near the point of the proof, which may take so many `seconds` of a processor.
     """
+    flow, level, data, loss, seed = question.flow, question.level, question.data, question.loss, question.seed
     if isinstance(flow, GradientFlow) and flow.decay:
-        options: dict[str, Any] = {"level": level, "data": data, "loss": loss, "seed": seed, "mode": mode}
-        options |= {"classes_axis": classes_axis, "seconds": seconds}
-        plain = count_module(module, input_shape, flow=GradientFlow(), **options)
+        plain = count_module(module, replace(question, flow=GradientFlow()))
         if plain.proved and len(homogeneous(plain.known)) == len(plain.known):
             dimensions = tuple(size + 1 for size in plain.dimensions)
             return replace(plain, flow=flow, states=plain.states + 1, dimensions=dimensions)
-    case = probe(module, input_shape, data, loss, mode, classes_axis)
+    case = probe(module, question.input_shape, data, loss, question.mode, question.classes_axis)
     if case.size > ELIMINATED and flow == GradientFlow() and data is None:
         return _at_least(case, level, loss)
     refuse_if_too_large(case.size)
-    search = ProofSearch(case, seconds) if data is not None and flow == GradientFlow() else None
+    search = ProofSearch(case, question.seconds) if data is not None and flow == GradientFlow() else None
     near = list(range(seed, seed + SEEDS))
     spread, most = (1.0, MOST_SEEDS) if level == "phi" else (NEXT_TO, SEEDS)
     spread = search.spread(near) if search is not None else spread
@@ -94,7 +79,7 @@ def count_module(
     while len(_largest(runs)) < SEEDS and len(runs) < most:
         run = _run(case, flow, seeds[len(runs)], spread, structural)
         if run.dimensions[-1] > case.size - len(run.laws) and flow == GradientFlow():
-            search = search or ProofSearch(case, seconds)
+            search = search or ProofSearch(case, question.seconds)
             run = _within(run, case.size, search)
         runs.append(run)
     best = _largest(runs)
@@ -115,12 +100,12 @@ def count_module(
     count = LawCount(
         case.size, states, dimensions, LawFamily(tuple(laws), case.size), len(laws),
         "undecided" if reason else "numerical", level, flow, loss, arithmetic="float64", gap=gap, reason=reason,
-        words=tuple(words), mode=mode if case.has_modes else None,
+        words=tuple(words), mode=question.mode if case.has_modes else None,
         claim="somewhere", places=case.places, assumed=case.assumed,
     )  # fmt: skip
     if flow != GradientFlow():
         return count
-    search = search or ProofSearch(case, seconds)
+    search = search or ProofSearch(case, question.seconds)
     count = search.with_proof(count, seeds, spread)
     missing = search.program is not None and len(count.known) < count.laws
     return _further(case, count, search, seeds) if level == "phi" and case.piecewise and missing else count
