@@ -23,13 +23,13 @@ from torch import nn
 from torch.nn import functional
 
 from lawful.errors import LawfulError
+from lawful.pruning.channels.model_files import graph_bytes
 from lawful.pruning.channels.prune import prune_channels
-from lawful.pruning.files.exported_module import graph_bytes
 from lawful.pruning.job.case import JobSamples, read_case
 from lawful.pruning.job.job import prune_to_target
+from lawful.pruning.job.network import ModuleSubject
 from lawful.pruning.job.score import Criterion
 from lawful.pruning.job.sizes import Target
-from lawful.pruning.job.subject import ModuleSubject
 from lawful.pruning.job.units import count_macs
 
 SEEDS = (0, 1, 2)

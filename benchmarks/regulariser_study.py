@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from lawful.figure import COLOURS, Figure, Panel, Series, draw
 from lawful.invariant_set.singular.laplacian import layered_edge_weights
-from lawful.invariant_set.singular.proximal import Omegas, nuclear_prox
+from lawful.invariant_set.singular.regulariser import Omegas, nuclear_prox
 from lawful.network import Dag, Mlp
 from lawful.types import Floats
 

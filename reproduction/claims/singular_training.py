@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from lawful.figure import COLOURS, Figure, Panel, Series
-from lawful.invariant_set.singular.scores import SCORES, Score, pruning_curve
+from lawful.invariant_set.singular.spectrum import SCORES, Score, pruning_curve
 from lawful.network import Architecture, Mlp
 from lawful.pruning.neurons.prune import prune
 from lawful.types import Floats

@@ -15,7 +15,7 @@ from lawful.invariant_set import Apart, Balance, EntryGraph, WeightPath, compone
 from lawful.invariant_set.balance import balance
 from lawful.invariant_set.locks.components import both_sides, decide
 from lawful.invariant_set.locks.cuts import CutSide, cut_sets
-from lawful.invariant_set.points_with_zeros import squares_without
+from lawful.invariant_set.paths import squares_without
 from lawful.symmetry.scaling import ScalingGraph
 
 

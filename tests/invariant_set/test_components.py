@@ -24,11 +24,9 @@ from lawful.invariant_set import (
     locked_outputs,
     sparse_point,
 )
-from lawful.invariant_set.balance import balance
+from lawful.invariant_set.balance import balance, maximum_closure, maximum_flow
 from lawful.invariant_set.certificate import certificate
-from lawful.invariant_set.feasible import maximum_closure, maximum_flow
-from lawful.invariant_set.locks.bottlenecks import Side
-from lawful.invariant_set.locks.heaviest_set import stable_sets
+from lawful.invariant_set.locks.bottlenecks import Side, stable_sets
 from lawful.network import Role
 from lawful.verify import verify
 from reproduction.claims.components_graphs import chained_graph, layered_graph, least_square, some_balance, some_graph
@@ -80,7 +78,7 @@ def test_ladders_need_cuts_and_agree_with_linear_programs(seed: int, monkeypatch
     dag = ladder(np.random.default_rng(seed), 10)
     c = some_balance(dag, seed)
     cuts = []
-    module = importlib.import_module("lawful.invariant_set.locks.heaviest_set")
+    module = importlib.import_module("lawful.invariant_set.locks.bottlenecks")
     monkeypatch.setattr(module, "maximum_closure", lambda *given: cuts.append(1) or maximum_closure(*given))
     found = components(dag, c)
     assert cuts

@@ -17,8 +17,8 @@ LISTED: dict[str, str] = {
     "training/problems/piecewise.py": "intercepts functions of PyTorch while they run",
     "sources/modules/convert.py": "writes layers",
     "sources/modules/randomness.py": "intercepts functions of PyTorch while they run",
-    "pruning/channels/reading/functions.py": STEPS,
-    "pruning/channels/constant_values.py": STEPS,
+    "pruning/channels/reading/arithmetic.py": STEPS,
+    "pruning/channels/constants_and_multiples.py": STEPS,
 }
 
 

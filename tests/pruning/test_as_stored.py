@@ -12,8 +12,7 @@ import pytest
 
 from lawful.errors import LawfulError
 from lawful.network import Mlp
-from lawful.pruning.neurons.certificate import certificate
-from lawful.pruning.neurons.evidence import stored
+from lawful.pruning.neurons.certificate import certificate, stored
 from lawful.pruning.neurons.prune import prune
 from lawful.sources.files import read, write
 from lawful.verify import verify

@@ -21,8 +21,8 @@ from lawful.pruning.job import tuning
 from lawful.pruning.job.blocks import find_blocks
 from lawful.pruning.job.case import JobSamples, read_case
 from lawful.pruning.job.job import PruningJob, prune_to_target
+from lawful.pruning.job.network import ModuleSubject
 from lawful.pruning.job.sizes import read_target
-from lawful.pruning.job.subject import ModuleSubject
 from lawful.pruning.job.tuning import Distillation, read_tune
 from tests.command_line import in_process
 

@@ -13,7 +13,7 @@ import torch
 import lawful
 from lawful.errors import CertificateError, LawfulError, Unsupported
 from lawful.pruning.job.bounded import BoundedPruning, boxes_of, certificate, prune_within
-from lawful.pruning.job.subject import ModuleSubject
+from lawful.pruning.job.network import ModuleSubject
 from tests.command_line import in_process
 from tests.pruning.test_job import Attention, Residual, made, samples
 

@@ -24,13 +24,11 @@ from lawful.program.frontends.torch_export import read_module
 from lawful.program.program import Program
 from lawful.pruning.channels import prune_channels
 from lawful.pruning.channels.certificate import certificate
-from lawful.pruning.channels.constant_values import BITS, applied, nearest
-from lawful.pruning.channels.constants_and_multiples import Facts
+from lawful.pruning.channels.constants_and_multiples import BITS, Facts, applied, nearest
+from lawful.pruning.channels.onnx_file import prune_onnx
 from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
-from lawful.pruning.channels.reading.labels import follow
-from lawful.pruning.channels.reading.values import Channels
+from lawful.pruning.channels.reading.values import Channels, follow
 from lawful.pruning.channels.weights import ChannelWeights
-from lawful.pruning.files.onnx_channels import prune_onnx
 from lawful.sources.checkpoints.load import let_torchvision_load
 from lawful.verify import verify
 from lawful.verify.channels.constants import evaluate as bent

@@ -16,7 +16,7 @@ import lawful
 from lawful.errors import CertificateError
 from lawful.pruning.channels import ChannelPruning, prune_channels
 from lawful.pruning.channels.certificate import certificate
-from lawful.pruning.files.hugging_face_config import with_caches, without_caches
+from lawful.pruning.channels.model_files import with_caches, without_caches
 
 
 class Between(nn.Module):

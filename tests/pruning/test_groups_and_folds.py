@@ -21,7 +21,7 @@ from lawful import verify
 from lawful.errors import CertificateError, NotACertificate
 from lawful.pruning.channels import ChannelPruning, prune_channels
 from lawful.pruning.channels.certificate import certificate
-from lawful.pruning.files.onnx_channels import prune_onnx
+from lawful.pruning.channels.onnx_file import prune_onnx
 
 IMAGE = [(2, 3, 8, 8)]
 

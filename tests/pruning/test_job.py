@@ -19,12 +19,10 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.pruning.job.case import JobSamples, PruningCase, read_case
 from lawful.pruning.job.evidence import agree, clopper_pearson, largest_rank
 from lawful.pruning.job.job import PruningJob, prune_to_target
-from lawful.pruning.job.network import RunnableProgram
-from lawful.pruning.job.repair import repair
+from lawful.pruning.job.least_squares import LayerStatistics, gather, repair, unfold
+from lawful.pruning.job.network import ModuleSubject, RunnableProgram
 from lawful.pruning.job.score import _Replaced
 from lawful.pruning.job.sizes import read_target
-from lawful.pruning.job.statistics import LayerStatistics, gather, unfold
-from lawful.pruning.job.subject import ModuleSubject
 from lawful.pruning.job.units import Costs, count_macs
 from lawful.report.structure.pruning_job import job_text
 from tests.command_line import in_process

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from torch import Tensor, nn
 
 from lawful.errors import Unsupported
-from lawful.pruning.files.onnx_channels import prune_onnx
+from lawful.pruning.channels.onnx_file import prune_onnx
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

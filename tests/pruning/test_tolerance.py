@@ -13,7 +13,7 @@ import pytest
 from lawful.errors import CertificateError, LawfulError, NotACertificate, Unsupported
 from lawful.network import Architecture, Mlp
 from lawful.pruning import size_curve
-from lawful.pruning.neurons.evidence import prune_with_certificate
+from lawful.pruning.neurons.certificate import prune_with_certificate
 from lawful.pruning.neurons.prune import prune
 from lawful.pruning.neurons.surrogates import samples
 from lawful.sources.files import read, write

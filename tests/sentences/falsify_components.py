@@ -14,7 +14,7 @@ from torch import nn
 
 from lawful.errors import InvalidNetwork
 from lawful.invariant_set import Components, components
-from lawful.invariant_set.locks.locked_outputs import OutputMeaning, locked_outputs
+from lawful.invariant_set.locks.components import OutputMeaning, locked_outputs
 from lawful.network import Dag, Role
 from lawful.report.page.charts import locks as locks_figure
 from lawful.report.structure.components import found_text

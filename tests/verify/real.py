@@ -52,7 +52,7 @@ from lawful.papers.truncation.separation import separate_aligned, separate_all
 from lawful.pruning.channels import prune_channels
 from lawful.pruning.channels.certificate import certificate as channels_certificate
 from lawful.pruning.neurons.certificate import certificate as of_pruning
-from lawful.pruning.neurons.evidence import prune_with_certificate
+from lawful.pruning.neurons.certificate import prune_with_certificate
 from lawful.pruning.neurons.prune import prune
 from lawful.pruning.removable.certificate import certificate as of_removable
 from lawful.pruning.removable.decide import decide_neurons

@@ -17,8 +17,7 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.fibers.deep.identifiability import Identifiability, identifiable
 from lawful.fibers.summary import describe_fiber
 from lawful.formats.queries.data import Data
-from lawful.invariant_set.locks.components import Components, components
-from lawful.invariant_set.locks.locked_outputs import OutputMeaning, locked_outputs
+from lawful.invariant_set.locks.components import Components, OutputMeaning, components, locked_outputs
 from lawful.invariant_set.locks.unlock import unlock
 from lawful.invariant_set.rebalance import Rebalanced, rebalance
 from lawful.invariant_set.singular.spectrum import Singularity, singularity

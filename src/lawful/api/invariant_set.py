@@ -178,8 +178,7 @@ def singular(
     from lawful.invariant_set.certificate import singular_certificate
     from lawful.invariant_set.module_graph import EntryGraph, as_dag, told
     from lawful.invariant_set.singular.existence import exact_balance, singular_points
-    from lawful.invariant_set.singular.scores import product_score
-    from lawful.invariant_set.singular.spectrum import LARGEST_SPECTRUM, singularity, spectrum
+    from lawful.invariant_set.singular.spectrum import LARGEST_SPECTRUM, product_score, singularity, spectrum
 
     graph = balanced_graph(network, reading)
     balanced = graph if isinstance(graph, EntryGraph) else graph.to_dag()

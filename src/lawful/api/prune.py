@@ -28,7 +28,7 @@ from lawful.types import Floats
 
 if TYPE_CHECKING:
     from lawful.pruning.channels import ChannelPruning
-    from lawful.pruning.files.onnx_channels import OnnxPruning
+    from lawful.pruning.channels.onnx_file import OnnxPruning
     from lawful.pruning.job.bounded import BoundedPruning
     from lawful.pruning.job.job import PruningJob
     from lawful.pruning.job.score import Criterion

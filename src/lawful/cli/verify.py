@@ -177,7 +177,7 @@ def _channels(path: Path) -> Iterator[Any]:
     from lawful.api.pruning.by_channels import channel_file, convolutional_file
 
     if (model := convolutional_file(path) or channel_file(path)) is not None:
-        from lawful.pruning.files.onnx_channels import weights_of
+        from lawful.pruning.channels.onnx_file import weights_of
         from lawful.verify.core.tensors import GivenTensors
 
         yield GivenTensors(weights_of(model))

@@ -1,14 +1,18 @@
 """Where training can go: balances, locked weights, components, paths and rebalancing (P0)."""
 
-from lawful.invariant_set.balance import Balance, flow_residual
+from lawful.invariant_set.balance import Balance, flow_residual, generic_point, sparse_point
 from lawful.invariant_set.certificate import path_certificate, rebalance_certificate
-from lawful.invariant_set.feasible import generic_point, sparse_point
-from lawful.invariant_set.locks.components import Components, Lock, components
-from lawful.invariant_set.locks.locked_outputs import LockedNeuron, OutputMeaning, locked_outputs
+from lawful.invariant_set.locks.components import (
+    Components,
+    Lock,
+    LockedNeuron,
+    OutputMeaning,
+    components,
+    locked_outputs,
+)
 from lawful.invariant_set.locks.unlock import draw, nearest_unlocked, unlock
 from lawful.invariant_set.module_graph import EntryGraph, balanced_graph, entry_graph
-from lawful.invariant_set.paths import Apart, Unsettled, WeightPath, find_path
-from lawful.invariant_set.points_with_zeros import Flow, flow_without, free_flows
+from lawful.invariant_set.paths import Apart, Flow, Unsettled, WeightPath, find_path, flow_without, free_flows
 from lawful.invariant_set.rebalance import Rebalanced
 
 __all__ = [

@@ -16,8 +16,7 @@ from lawful.errors import Unsupported
 from lawful.invariant_set.balance import Balance
 from lawful.invariant_set.locks.components import Components, Lock, components
 from lawful.invariant_set.module_graph import Balanced, EntryGraph, as_dag
-from lawful.invariant_set.paths import Apart, WeightPath
-from lawful.invariant_set.points_with_zeros import free_flows
+from lawful.invariant_set.paths import Apart, WeightPath, free_flows
 from lawful.invariant_set.rebalance import Rebalanced
 from lawful.invariant_set.singular.existence import SingularPoints
 from lawful.network import Dag, Mlp

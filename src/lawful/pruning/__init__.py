@@ -1,8 +1,8 @@
 """What can be removed from a network, with a bound on what that changes (P0 and beyond).
 
 In comes a graph of scalar neurons (`neurons/`) or the program of a module or ONNX file (`channels/`). Out comes the
-smaller network with a certificate for every step; `removable/` decides single neurons, `files/` writes what is left,
-and `trainer` trains towards networks that can be pruned.
+smaller network with a certificate for every step; `removable/` decides single neurons, `job/` prunes to a size or
+within a tolerance, and `trainer` trains towards networks that can be pruned.
 """
 
 from importlib import import_module

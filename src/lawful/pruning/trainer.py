@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lawful.errors import LawfulError
-from lawful.invariant_set.singular.proximal import loose_entries
-from lawful.invariant_set.singular.regulariser import NuclearPenalty
+from lawful.invariant_set.singular.regulariser import NuclearPenalty, loose_entries
 from lawful.invariant_set.singular.spectrum import NULL, Singularity, singularity
 from lawful.pruning.neurons.prune import Pruning, prune
 from lawful.sources.modules.convert import from_module

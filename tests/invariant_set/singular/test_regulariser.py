@@ -11,7 +11,6 @@ from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.invariant_set.singular.laplacian import dag_edge_weights, inverse_root, layered_edge_weights
-from lawful.invariant_set.singular.proximal import nuclear_prox
 from lawful.invariant_set.singular.regulariser import (
     Layers,
     Mapped,
@@ -20,6 +19,7 @@ from lawful.invariant_set.singular.regulariser import (
     group_penalty,
     l1_penalty,
     l2_penalty,
+    nuclear_prox,
 )
 from lawful.network import Architecture, Mlp
 from lawful.pruning.trainer import SingularTrainer

@@ -9,8 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawful.errors import LawfulError
-from lawful.invariant_set.singular.scores import largest_score, product_score, pruning_curve
-from lawful.invariant_set.singular.spectrum import singularity, spectrum, subnetwork
+from lawful.invariant_set.singular.spectrum import (
+    largest_score,
+    product_score,
+    pruning_curve,
+    singularity,
+    spectrum,
+    subnetwork,
+)
 from lawful.network import Architecture, Dag, Mlp, Role
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from lawful.pruning.channels import ChannelPruning
-    from lawful.pruning.files.onnx_channels import OnnxPruning
+    from lawful.pruning.channels.onnx_file import OnnxPruning
     from lawful.symmetry.inputs import Input
 
 TRANSFORMERS = {"LayerNormalization", "RMSNormalization", "Gelu", "Erf"}  # their files are read as modules
@@ -41,7 +41,7 @@ class ByChannels:
     def prune(self, *, fold: bool = False, certified: bool = False) -> ChannelPruning | OnnxPruning:
         """Remove its redundant channels; what is to be `certified` and too large for that is refused at once."""
         if self.module is None:
-            from lawful.pruning.files.onnx_channels import prune_onnx
+            from lawful.pruning.channels.onnx_file import prune_onnx
 
             return prune_onnx(self.file, fold=fold, seed=self.seed, size=self.size, certified=certified)
         from lawful.pruning.channels import prune_channels
@@ -121,7 +121,7 @@ def channel_file(source: Any) -> Any:
     if not isinstance(source, (str, Path)) or Path(source).suffix.lower() != ".onnx" or not Path(source).is_file():
         return None
     from lawful.formats.graphs.onnx_file import parse
-    from lawful.pruning.files.onnx_channels import has_channels
+    from lawful.pruning.channels.onnx_file import has_channels
 
     model = parse(Path(source))
     stored = not any(tensor.data_location for tensor in model.graph.initializer)

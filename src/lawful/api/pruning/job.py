@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lawful.pruning.job.bounded import BoundedPruning
     from lawful.pruning.job.case import JobSamples
     from lawful.pruning.job.job import PruningJob
-    from lawful.pruning.job.subject import Subject
+    from lawful.pruning.job.network import Subject
     from lawful.pruning.job.tuning import Tune
 
 UNUSED = "y is not used, and no accuracy is measured: labels are one whole number for each sample"
@@ -79,7 +79,7 @@ def prune_bounded(
     """Remove channels within a tolerance: on a box, `around` samples, or by statistics of samples."""
     from lawful.formats.queries.box import box_of
     from lawful.pruning.job.bounded import prune_within
-    from lawful.pruning.job.subject import ModuleSubject
+    from lawful.pruning.job.network import ModuleSubject
 
     subject, size, _ = _subject(network, opened, given)
     if not isinstance(subject, ModuleSubject):
@@ -93,7 +93,7 @@ def prune_bounded(
 
 def _subject(network: Source, opened: Callable[[], Opened], given: Any) -> tuple[Subject, tuple[int, ...] | None, bool]:
     """What is pruned, the size of its samples if that is stated, and whether it is a network of layers."""
-    from lawful.pruning.job.subject import ModuleSubject, OnnxSubject
+    from lawful.pruning.job.network import ModuleSubject, OnnxSubject
 
     file = convolutional_file(network)
     if file is None:

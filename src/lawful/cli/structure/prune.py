@@ -185,7 +185,7 @@ def _pruned(found: Any, options: dict[str, Any], certificate: Path | None, certi
         from lawful.pruning.neurons.prune import prune as run
 
         return run(found, **options)
-    from lawful.pruning.neurons.evidence import prune_with_certificate
+    from lawful.pruning.neurons.certificate import prune_with_certificate
     from lawful.verify import verify
 
     pruning, proof = prune_with_certificate(found, dtype=dtype, **options)

@@ -18,7 +18,7 @@ from lawful.errors import LawfulError
 if TYPE_CHECKING:
     from lawful.api.pruning.by_channels import ByChannels
     from lawful.pruning.channels import ChannelPruning
-    from lawful.pruning.files.onnx_channels import OnnxPruning
+    from lawful.pruning.channels.onnx_file import OnnxPruning
 
 
 def prune_by_channels(
@@ -155,8 +155,8 @@ def _write(found: Any, source: Path, out: Path, examples: Sequence[Any]) -> Any:
     Returns the pruning (by channels, to a target or within a tolerance) with notes on the files that were written.
     """
     from lawful.formats.io.writing import write_bytes
-    from lawful.pruning.files.exported_module import graph_bytes, same_nodes
-    from lawful.pruning.files.onnx_channels import OnnxPruning
+    from lawful.pruning.channels.model_files import graph_bytes, same_nodes
+    from lawful.pruning.channels.onnx_file import OnnxPruning
     from lawful.sources.checkpoints.save import write_weights
     from lawful.sources.files import write
 
@@ -189,7 +189,7 @@ def _changed_config(
 ) -> tuple[dict[str, bytes | None], tuple[str, ...]]:
     """The `config.json` of a new folder, and in words: with the smaller module's sizes, or none where none fits."""
     from lawful.formats.io.reading import read_json
-    from lawful.pruning.files.hugging_face_config import updated_settings
+    from lawful.pruning.channels.model_files import updated_settings
     from lawful.sources.checkpoints.save import PICKLED
 
     old = (source if source.is_dir() else source.parent) / "config.json"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lawful.invariant_set.feasible import maximum_closure
+from lawful.invariant_set.balance import maximum_closure
 from lawful.invariant_set.locks.bottlenecks import SeenGraph
 from lawful.invariant_set.module_graph import Edges, EntryGraph
 from lawful.types import Indices, Mask

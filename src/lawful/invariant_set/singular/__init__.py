@@ -4,8 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from lawful.invariant_set.singular.existence import SingularPoints, exact_balance, singular_points
-from lawful.invariant_set.singular.scores import largest_score, product_score, pruning_curve
-from lawful.invariant_set.singular.spectrum import Singularity, Spectrum, singularity, subnetwork
+from lawful.invariant_set.singular.spectrum import (
+    Singularity,
+    Spectrum,
+    largest_score,
+    product_score,
+    pruning_curve,
+    singularity,
+    subnetwork,
+)
 
 if TYPE_CHECKING:
     from lawful.invariant_set.singular.regulariser import (

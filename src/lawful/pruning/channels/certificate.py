@@ -18,7 +18,7 @@ from lawful.pruning.channels.program import ChannelProgram, Heads
 from lawful.pruning.channels.weights import Move, refuse_large
 
 if TYPE_CHECKING:
-    from lawful.pruning.files.onnx_channels import OnnxPruning
+    from lawful.pruning.channels.onnx_file import OnnxPruning
 
 MOST_NUMBERS = 4_000_000  # that a certificate writes down: 21 MB of float32 as text
 MOST_INLINE = 4_096  # of a tensor in a certificate of more: biases and statistics

@@ -1,19 +1,30 @@
-"""Tensors at their new sizes: rows and columns of the channels that are left.
+"""What is left of a network without some channels: tensors at their new sizes, and the program that they belong to.
 
-Rows of a grouped convolution read the channels of their group only. While channels leave, its weight is written out as
-whole rows, with zeros between the groups; what is left of each group is put together again at the end. Groups leave
-whole, and those that stay keep equally many channels.
+Idea: weights lose rows and columns, and which entries of all other values are left follows from that, movement by
+movement. Invariant: what is left of a value stands in its old order, with sizes that count it; heads may keep different
+channels, but equally many. So a smaller module is right if it reads as this program, node by node; where its class
+cannot be, the program itself is. Cost: one pass over the program, and index arrays as large as its activations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lawful.errors import Unsupported
+from lawful.program.builder import Builder
+from lawful.program.domains.interpret import AbstractDomain, interpret
+from lawful.program.index_map import IndexMap, Shape
+from lawful.program.program import Node, Program
+from lawful.program.table import OperatorFamily, Refused
+from lawful.pruning.channels.fold_and_drop import Tidying
 from lawful.pruning.channels.program import ChannelProgram, Operation
+from lawful.pruning.channels.reading.domain import ChannelReading
+from lawful.pruning.channels.reading.values import Centred, Channels, Held, unwrap
 from lawful.types import Floats, Indices
 
 
@@ -125,3 +136,243 @@ def repeated_cells(program: ChannelProgram) -> set[int]:
                 if (count > 1).any():
                     found |= set(map(int, cells))
     return found
+
+
+Marks = NDArray[np.bool_]  # which entries are left; size 1 along axes along which that does not vary
+
+
+class RemainingEntries(AbstractDomain[Marks]):
+    """Which entries of a value are left: those of which something that is left is made."""
+
+    def __init__(self, weights: Mapping[str, Marks]) -> None:
+        self.weights = weights
+
+    def leaf(self, node: Node) -> Marks:
+        """Weights are cut; inputs and constants are whole."""
+        return _thin(self.weights.get(node.attributes.get("name", ""), _whole(node)))
+
+    def movement(self, node: Node, *sources: Marks) -> Marks:
+        """Entries keep their marks; numbers beside them (padding, masked scores) are left where what they lie in is."""
+        if all(bool(each.all()) for each in sources):
+            return _whole(node)
+        at = node["map"].positions
+        flat = [np.broadcast_to(marks, each.shape).ravel() for marks, each in zip(sources, node.inputs, strict=True)]
+        known = np.concatenate([np.full(each.size, each.op != "constant") for each in node.inputs])[at]
+        marks = np.concatenate(flat)[at]
+        left, gone = known & marks, known & ~marks
+        for axis in range(node.rank):
+            some = left.any(axis=axis, keepdims=True), gone.any(axis=axis, keepdims=True)
+            if not bool((some[0] & some[1]).any()):
+                left, gone = some
+        return np.asarray(~gone)
+
+    def contraction(self, node: Node, x: Marks, y: Marks) -> Marks:
+        """Where both operands have something left; an output of a convolution is left with its row of the weight."""
+        if "spec" not in node.attributes:
+            rows = 1 if node["transposed"] else 0
+            left = y.any(axis=tuple(axis for axis in range(y.ndim) if axis != rows))
+            return _thin(left.reshape(1, -1, *(1,) * (node.rank - 2)))
+        given, out = node["spec"].split("->")
+        letters = list(dict.fromkeys(given.replace(",", "")))
+        spread = [_along(marks, own, letters) for marks, own in zip((x, y), given.split(","), strict=True)]
+        both = np.logical_and(*spread).any(axis=tuple(k for k, c in enumerate(letters) if c not in out), keepdims=True)
+        return np.asarray(np.einsum("".join(letters) + "->" + out, both.astype(np.int64)) > 0)
+
+    def reduction(self, node: Node, x: Marks) -> Marks:
+        """Where something is left to reduce."""
+        return np.asarray(x.any(axis=tuple(node.attributes.get("axes") or (node["axis"],)), keepdims=True))
+
+    def lookup(self, node: Node, *operands: Marks) -> Marks:
+        """Rows of a table have what the table has in any row."""
+        if all(bool(each.all()) for each in operands):
+            return _whole(node)
+        place = node["axis"]
+        table = operands[0].any(axis=place)
+        wide = table.reshape(*table.shape[:place], *(1,) * (node.rank - table.ndim), *table.shape[place:])
+        return np.asarray(wide)
+
+    def other(self, node: Node, *operands: Marks) -> Marks:
+        """Entry by entry, where all operands have something left."""
+        if all(bool(each.all()) for each in operands):
+            return _whole(node)
+        return np.asarray(np.logical_and.reduce(np.broadcast_arrays(*operands)))
+
+
+def _whole(node: Node) -> Marks:
+    return np.ones((1,) * node.rank, dtype=bool)
+
+
+def _thin(marks: Marks) -> Marks:
+    """Without axes along which marks do not vary."""
+    for axis, size in enumerate(marks.shape):
+        if size > 1 and bool((marks == marks.take([0], axis)).all()):
+            marks = marks.take([0], axis)
+    return marks
+
+
+def _along(marks: Marks, own: str, letters: Sequence[str]) -> Marks:
+    """Marks with an axis for every letter."""
+    order = sorted(range(len(own)), key=lambda k: letters.index(own[k]))
+    sizes = iter(marks.shape[k] for k in order)
+    return marks.transpose(order).reshape([next(sizes) if c in own else 1 for c in letters])
+
+
+def count_entries(marks: Marks, shape: Shape) -> Shape:
+    """Sizes of what is left of a value; every line that is left must keep equally much.
+
+    >>> count_entries(np.array([[True, False, True], [False, False, False], [True, True, False]]), (3, 3))
+    (2, 2)
+    """
+    left, sizes = marks, []
+    while left.ndim:
+        sizes.append(int(left.sum(axis=-1).max(initial=0)))
+        left = np.asarray(left.any(axis=-1))
+    sizes.reverse()
+    if math.prod(sizes) != marks.sum():
+        raise Unsupported("lines of a value keep different numbers of channels")
+    return tuple(n * whole if have == 1 else n for n, have, whole in zip(sizes, marks.shape, shape, strict=True))
+
+
+def mark_weights(state: KeptChannels) -> dict[str, Marks]:
+    """For every entry of a weight whether it is left."""
+    found: dict[str, Marks] = {}
+    for operation in state.program.operations:
+        for role, name in operation.tensors.items():
+            if name is None:
+                continue
+            marks = np.ones(state.arrays[name].shape, dtype=bool)
+            marks[~state.alive_at(operation.name)] = False
+            if operation.kind == "layer" and role == "weight":
+                marks[:, ~state.alive_at(operation.sources[0])] = False
+            if operation.groups > 1 and role == "weight":  # written out as whole rows while channels leave
+                every = np.ones(len(marks), dtype=bool), np.ones(len(marks[0]), dtype=bool)
+                marks = cut_rows(marks, operation.groups, *every)
+            found[name] = np.swapaxes(marks, 0, 1) if name in state.program.transposed else marks
+    return found
+
+
+def cut_program(reading: ChannelReading, state: KeptChannels, tidied: Tidying | None = None) -> Program:
+    """The program of what is left, with weights at their new sizes and the biases that layers gained.
+
+    With a `tidied` module in view, normalisations are in the layers before them, and unseen biases are gone; numbers
+    of weights are then not those that they have in it.
+    """
+    try:
+        return _Cutting(reading, state, tidied or Tidying()).program()
+    except Refused as refusal:
+        raise Unsupported(f"what is left of the graph does not fit together: {refusal}") from None
+
+
+class _Cutting:
+    def __init__(self, reading: ChannelReading, state: KeptChannels, tidied: Tidying) -> None:
+        self.reading, self.source = reading, reading.source
+        self.tensors: dict[str, Floats] = cut_tensors(state)
+        self.marks = interpret(self.source, RemainingEntries(mark_weights(state)), self.source.nodes)
+        self.groups = {
+            str(each.tensors["weight"]): _groups(state, each)
+            for each in state.program.operations
+            if each.kind == "depthwise" or each.groups > 1
+        }
+        self.norms = tidied.norms
+        self.dropped = {str(each.tensors["bias"]) for each in tidied.dropped}
+        folded = {str(layer.tensors["weight"]) for layer, _ in tidied.folded if layer.tensors["bias"] is None}
+        self.gaining = {*state.added, *folded}
+        self.b = Builder(self.source.source, {**self.source.tensors, **self.tensors})
+        self.new: dict[Node, Node] = {}
+
+    def program(self) -> Program:
+        """What is left."""
+        for node in self.source.as_run():
+            self.b.step = node.step
+            passed = self._passed(node)
+            made = self._made(node, tuple(self.new[each] for each in node.inputs)) if passed is None else passed
+            if made.shape != count_entries(self.marks[node], node.shape):
+                raise Refused(f"{node.op} of other sizes than are left")
+            self.new[node] = self._with_bias(node, made)
+        self.b.inputs = [self.new[each] for each in self.source.inputs]
+        return self.b.finish(self.new[each] for each in self.source.outputs)
+
+    def _passed(self, node: Node) -> Node | None:
+        """What a normalisation that is folded into its layer reads, or what a bias that went was added to."""
+        values = self.reading.values
+        if node.family is OperatorFamily.ADDITION and len(self.dropped) and self._adds(node):
+            return self.new[self._inside(node)]
+        end = values[node]
+        if not isinstance(end, Channels) or end.name not in self.norms or node.family is OperatorFamily.MOVEMENT:
+            return None
+        inside = node
+        while isinstance(at := values[inside], Centred) or (isinstance(at, Channels) and at.name == end.name):
+            inside = self._inside(inside)
+        return self.new[inside]
+
+    def _adds(self, node: Node) -> bool:
+        held = [unwrap(each).attributes.get("name") for each in node.inputs]
+        return any(name in self.dropped for name in held)
+
+    def _inside(self, node: Node) -> Node:
+        """The operand that depends on inputs."""
+        return next(each for each in node.inputs if not isinstance(self.reading.values[each], Held))
+
+    def _made(self, node: Node, operands: tuple[Node, ...]) -> Node:
+        name = node.attributes.get("name")
+        if node.family is OperatorFamily.LEAF and name in self.tensors:
+            leaf = self.b.parameter if node.op == "parameter" else self.b.buffer
+            return leaf(name, self.tensors[name], node.kind)
+        if node.family is OperatorFamily.MOVEMENT:
+            return self.b.take(operands, self._map(node))
+        if node.family is OperatorFamily.CONTRACTION and "groups" in node.attributes:
+            groups = self.groups.get(node.inputs[1].attributes.get("name", ""), node["groups"])
+            return self.b.apply(node.op, operands, node.kind, **{**node.attributes, "groups": groups})
+        return self.b.remake(node, operands)
+
+    def _map(self, node: Node) -> IndexMap:
+        """Where entries that are left come from, among those that are left."""
+        index: IndexMap = node["map"]
+        if all(bool(self.marks[each].all()) for each in node.inputs):
+            return index
+        left = np.concatenate([np.broadcast_to(self.marks[each], each.shape).ravel() for each in node.inputs])
+        place = np.cumsum(left) - 1
+        kept = np.broadcast_to(self.marks[node], node.shape)
+        shape = count_entries(self.marks[node], node.shape)
+        return IndexMap.of(place[index.positions[kept]].reshape(shape))
+
+    def _with_bias(self, node: Node, made: Node) -> Node:
+        """A layer that gains a bias: its sum has rows last, or second in a convolution, and is permuted after that."""
+        if node.family is not OperatorFamily.CONTRACTION:
+            return made
+        for axis, weight in _rows(node):
+            if weight in self.gaining:
+                name = bias_beside(weight)
+                bias = self.b.parameter(name, self.tensors.get(name, np.zeros(made.shape[axis])))
+                last = made.rank - 1 if "spec" in node.attributes else axis
+                order = [*(k for k in range(made.rank) if k != axis)]
+                order.insert(last, axis)
+                layer = self.b.permute(made, order)  # which belongs to the contraction again
+                sizes = [size if k == last else 1 for k, size in enumerate(layer.shape)]
+                back = [order.index(k) for k in range(made.rank)]
+                return self.b.permute(self.b.add(layer, self.b.reshape(bias, sizes)), back)
+        return made
+
+
+def _groups(state: KeptChannels, operation: Operation) -> int:
+    rows = state.alive_at(operation.name)
+    return int(rows.sum()) if operation.kind == "depthwise" else groups_left(operation, rows)
+
+
+def _rows(node: Node) -> list[tuple[int, str]]:
+    """The weights of a contraction, with the axis of the result along which their rows lie."""
+    named = [(k, each["name"]) for k, each in enumerate(node.inputs) if each.op == "parameter"]
+    if "spec" not in node.attributes:
+        return [(1, name) for k, name in named if k == 1]
+    given, out = node["spec"].split("->")
+    letters = given.split(",")
+    return [
+        (out.index(own[0]), name)
+        for k, name in named
+        if len(own := [c for c in letters[k] if c in out and c not in letters[1 - k]]) == 1
+    ]
+
+
+def same_program(one: Program, other: Program) -> bool:
+    """Whether two programs are one, node by node; numbers in weights aside."""
+    return [each.identity for each in one.outputs] == [each.identity for each in other.outputs]

@@ -14,9 +14,15 @@ from lawful.program.domains.evaluate import evaluate
 from lawful.program.domains.interpret import interpret
 from lawful.program.frontends.onnx import SizeStatement
 from lawful.program.frontends.torch_export import read_module as read_program
-from lawful.pruning.channels.cut import KeptChannels, cut_tensors, groups_left
+from lawful.pruning.channels.cut import (
+    KeptChannels,
+    RemainingEntries,
+    count_entries,
+    cut_tensors,
+    groups_left,
+    mark_weights,
+)
 from lawful.pruning.channels.program import Heads, Operation
-from lawful.pruning.channels.remainder import RemainingEntries, count_entries, mark_weights
 from lawful.sources.onnx.module import OnnxModule
 from lawful.types import Floats
 

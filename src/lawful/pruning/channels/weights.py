@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.exact.proportional_rows import ordinary, power_of_two
 from lawful.program.program import Program
-from lawful.pruning.channels.constant_values import Value, combined, is_double, is_rational, nearest
-from lawful.pruning.channels.constants_and_multiples import Facts
+from lawful.pruning.channels.constants_and_multiples import Facts, Value, combined, is_double, is_rational, nearest
 from lawful.pruning.channels.cut import repeated_cells, with_whole_rows
 from lawful.pruning.channels.heads import HeadGrids
 from lawful.pruning.channels.linear_dependence import dependent_sweeps

@@ -25,9 +25,8 @@ from lawful.program.table import OperatorFamily
 from lawful.pruning.channels.reading.domain import read_channels
 from lawful.pruning.channels.weights import ChannelWeights, read_arrays
 from lawful.pruning.job.case import JobSamples, PruningCase
-from lawful.pruning.job.network import RunnableProgram
-from lawful.pruning.job.repair import repair_shortened
-from lawful.pruning.job.subject import ModuleSubject
+from lawful.pruning.job.least_squares import repair_shortened
+from lawful.pruning.job.network import ModuleSubject, RunnableProgram
 from lawful.pruning.job.units import find_readers, layer_macs
 
 PROPOSED = 3  # blocks that are repaired and compared: the order before repair is seldom off by more places

@@ -25,10 +25,10 @@ from lawful.network import Dag, Mlp
 from lawful.pruning.channels.prune import ChannelPruning
 from lawful.pruning.job.case import JobSamples, PruningCase, SiteSize, Tick, read_case, split_samples
 from lawful.pruning.job.evidence import HeldOutAgreement, agree
+from lawful.pruning.job.network import ModuleSubject
 from lawful.pruning.job.score import Removal
-from lawful.pruning.job.subject import ModuleSubject
 from lawful.pruning.neurons.bounds import boxes_near
-from lawful.pruning.neurons.evidence import near_certificate
+from lawful.pruning.neurons.certificate import near_certificate
 from lawful.result import Shown
 from lawful.sources.modules.convert import from_module
 from lawful.types import Floats

@@ -12,15 +12,13 @@ import torch
 
 from lawful.errors import LawfulError
 from lawful.program.backends.torch_calls import ProgramModule
+from lawful.pruning.channels.onnx_file import OnnxPruning
 from lawful.pruning.channels.prune import ChannelPruning
 from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
 from lawful.pruning.channels.weights import ChannelWeights, read_arrays
-from lawful.pruning.files.onnx_channels import OnnxPruning
-from lawful.pruning.job.network import RunnableProgram
-from lawful.pruning.job.repair import repair, silence, stored
+from lawful.pruning.job.least_squares import Labels, gather, repair, silence, stored, taylor_scores
+from lawful.pruning.job.network import ModuleSubject, RunnableProgram, Subject
 from lawful.pruning.job.score import Criterion, Removal, RemovalPlan, order_removals, read_plan, write_plan
-from lawful.pruning.job.statistics import Labels, gather, taylor_scores
-from lawful.pruning.job.subject import ModuleSubject, Subject
 from lawful.pruning.job.units import Costs, Sites, find_sites
 from lawful.types import Floats
 

@@ -16,15 +16,14 @@ from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
+from lawful.pruning.channels.onnx_file import OnnxPruning
 from lawful.pruning.channels.prune import ChannelPruning
-from lawful.pruning.files.onnx_channels import OnnxPruning
 from lawful.pruning.job.blocks import close_gaps, find_blocks, output_change, without_block
 from lawful.pruning.job.case import BATCH, JobSamples, PruningCase, SiteSize, Tick, read_case, split_samples
 from lawful.pruning.job.evidence import HeldOutAgreement, agree, is_classifier
-from lawful.pruning.job.network import RunnableProgram
+from lawful.pruning.job.network import ModuleSubject, RunnableProgram, Subject
 from lawful.pruning.job.score import Criterion
 from lawful.pruning.job.sizes import OutOfReach, Target, accuracy, choose_units, share_left
-from lawful.pruning.job.subject import ModuleSubject, Subject
 from lawful.pruning.job.tuning import Tune, tune_small
 from lawful.pruning.job.units import count_macs
 from lawful.result import Shown

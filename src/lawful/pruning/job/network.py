@@ -1,16 +1,30 @@
-"""A program that PyTorch runs batch by batch, with weights that change and values that are watched."""
+"""The network of a job: the module or ONNX file that is given new weights, cut and timed, and its program as it runs.
+
+A `Subject` is what is pruned; a `RunnableProgram` is run batch by batch, with weights that change and watched values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
+import onnx
 import torch
+from onnx import numpy_helper
+from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.program.backends.torch_calls import TorchProgram
+from lawful.program.frontends.onnx import read_onnx
 from lawful.program.program import Node, Program
+from lawful.pruning.channels.model_files import graph_bytes, without_caches
+from lawful.pruning.channels.onnx_file import OnnxPruning, prune_onnx
+from lawful.pruning.channels.prune import ChannelPruning, permanent, prune_channels, read_program_of
 from lawful.types import Floats
 
 REAL = torch.float32  # what networks are trained and run in; sums of products are kept in float64
@@ -75,3 +89,160 @@ class RunnableProgram:
 def _tensor(held: Any) -> torch.Tensor:
     tensor = held.detach().cpu() if isinstance(held, torch.Tensor) else torch.as_tensor(np.array(held))
     return tensor.to(REAL) if tensor.is_floating_point() else tensor
+
+
+# Time is the least of so many runs, or of those in so many seconds, on one thread.
+RUNS, SECONDS = 60, 0.5
+
+
+class Subject(Protocol):
+    """A network before or after."""
+
+    def read(self, size: tuple[int, ...], batch: int) -> Program:
+        """Its program for a batch of samples of a size."""
+
+    def cut(
+        self, tensors: Mapping[str, torch.Tensor], size: tuple[int, ...]
+    ) -> tuple[ChannelPruning | OnnxPruning, Subject]:
+        """Put new numbers in, and remove what is silent then: the pruning, and the smaller network."""
+
+    def latency(self, given: torch.Tensor) -> dict[str, float | None]:
+        """Milliseconds for some samples, by runtime."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleSubject:
+    """A PyTorch module in evaluation mode; `whole` samples are numbers of tokens."""
+
+    module: nn.Module
+    whole: bool = False
+
+    @classmethod
+    def of(cls, module: nn.Module, whole: bool = False) -> ModuleSubject:
+        """A copy with plain weights: no masks, norms or parametrisations in between."""
+        plain, _ = permanent(module)
+        plain = copy.deepcopy(plain).eval()
+        without_caches(plain)
+        return cls(plain, whole)
+
+    def example(self, size: tuple[int, ...], batch: int) -> torch.Tensor:
+        """Zeros that it takes."""
+        if self.whole:
+            return torch.zeros((batch, *size), dtype=torch.int64)
+        kind = next((each.dtype for each in self.module.parameters() if each.is_floating_point()), torch.float32)
+        return torch.zeros((batch, *size), dtype=kind)
+
+    def batch(self, x: Floats) -> torch.Tensor:
+        """Samples as it takes them."""
+        return torch.as_tensor(x).to(self.example((1,), 1).dtype)
+
+    def read(self, size: tuple[int, ...], batch: int) -> Program:
+        """As exact pruning reads it, so that both know the same channels."""
+        return read_program_of(self.module, [self.example(size, batch)])
+
+    @torch.no_grad()
+    def with_numbers(self, tensors: Mapping[str, torch.Tensor]) -> nn.Module:
+        """A copy of the module in which some tensors are others, each rounded to the type that it is stored in."""
+        changed = copy.deepcopy(self.module)
+        held = {**dict(changed.named_parameters()), **dict(changed.named_buffers())}
+        for name, tensor in tensors.items():
+            held[name].copy_(tensor.reshape(held[name].shape))
+        return changed
+
+    def cut(self, tensors: Mapping[str, torch.Tensor], size: tuple[int, ...]) -> tuple[ChannelPruning, ModuleSubject]:
+        """A copy with new weights, without what is silent in it."""
+        example = self.example(size, 2)
+        found = prune_channels(self.with_numbers(tensors), [example if self.whole else tuple(example.shape)])
+        return found, ModuleSubject(found.module.eval(), self.whole)
+
+    def latency(self, given: torch.Tensor) -> dict[str, float | None]:
+        """PyTorch, and ONNX Runtime where the module can be exported."""
+        example = given if self.whole else given.to(self.example((1,), 1).dtype)
+        found: dict[str, float | None] = {"PyTorch": torch_latency(self.module, [example])}
+        try:
+            found["ONNX Runtime"] = runtime_latency(graph_bytes(self.module, [example], ".onnx"), [example])
+        except (LawfulError, ImportError):
+            found["ONNX Runtime"] = None
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxSubject:
+    """The model of an ONNX file."""
+
+    model: onnx.ModelProto
+
+    def read(self, size: tuple[int, ...], batch: int) -> Program:
+        """For the batch that the file states, or for this one where it states none."""
+        held = {tensor.name for tensor in self.model.graph.initializer}
+        inputs = [entry for entry in self.model.graph.input if entry.name not in held]
+        if len(inputs) != 1:
+            raise Unsupported(f"a network with one input is pruned to a size, and this one has {len(inputs)}")
+        stated = [dim.dim_value for dim in inputs[0].type.tensor_type.shape.dim]
+        if stated and len(stated) == len(size) and math.prod(stated) == math.prod(size):
+            raise Unsupported("its input has no axis of samples")
+        return read_onnx(self.model, {inputs[0].name: ((stated[0] if stated and stated[0] > 0 else batch), *size)})
+
+    def cut(self, tensors: Mapping[str, torch.Tensor], size: tuple[int, ...]) -> tuple[OnnxPruning, OnnxSubject]:
+        """The file with new numbers, without what is silent in it."""
+        changed = onnx.ModelProto()
+        changed.CopyFrom(self.model)
+        left = dict(tensors)
+        values = [(tensor.name, tensor) for tensor in changed.graph.initializer]
+        for node in changed.graph.node:
+            values += [(node.output[0], each.t) for each in node.attribute if not node.input and each.name == "value"]
+        for name, tensor in values:
+            if name in left:
+                old = numpy_helper.to_array(tensor)
+                new = np.ascontiguousarray(left.pop(name).numpy().astype(old.dtype).reshape(old.shape))
+                tensor.CopyFrom(numpy_helper.from_array(new, tensor.name))
+        if left:
+            raise Unsupported(f"the file computes {next(iter(left))[:60]} instead of holding it")
+        found = prune_onnx(changed, size=size)
+        return found, OnnxSubject(found.model)
+
+    def latency(self, given: torch.Tensor) -> dict[str, float | None]:
+        """ONNX Runtime."""
+        return {"ONNX Runtime": runtime_latency(self.model.SerializeToString(), [given])}
+
+
+def least(run: Callable[[], Any]) -> float:
+    """Milliseconds of the quickest of some runs: whatever else the machine does only makes them longer."""
+    run()
+    best, started = float("inf"), time.perf_counter()
+    for _ in range(RUNS):
+        begin = time.perf_counter()
+        run()
+        now = time.perf_counter()
+        best = min(best, now - begin)
+        if now - started > SECONDS:
+            break
+    return 1e3 * best
+
+
+@torch.no_grad()
+def torch_latency(module: nn.Module, examples: Sequence[torch.Tensor]) -> float:
+    """Milliseconds of one call, on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return least(lambda: module(*examples))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def runtime_latency(content: bytes, examples: Sequence[torch.Tensor]) -> float | None:
+    """The same in ONNX Runtime; None where that is not installed or refuses the file."""
+    try:
+        import onnxruntime  # type: ignore[import-untyped]
+    except ImportError:
+        return None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        given = {entry.name: value.numpy() for entry, value in zip(session.get_inputs(), examples, strict=True)}
+        return least(lambda: session.run(None, given))
+    except Exception:  # whatever the runtime raises: its kinds of errors have no common base
+        return None

@@ -28,8 +28,8 @@ from lawful.errors import LawfulError
 from lawful.formats.io.reading import naming, read_json
 from lawful.formats.io.writing import write_bytes
 from lawful.pruning.channels.weights import ChannelWeights
+from lawful.pruning.job.least_squares import LayerStatistics
 from lawful.pruning.job.network import RunnableProgram
-from lawful.pruning.job.statistics import LayerStatistics
 from lawful.pruning.job.units import Costs, Sites
 from lawful.types import Floats
 

@@ -12,9 +12,8 @@ import torch
 from lawful.errors import LawfulError, Unsupported
 from lawful.pruning.job.case import JobSamples, PruningCase
 from lawful.pruning.job.evidence import is_classifier
-from lawful.pruning.job.network import RunnableProgram
+from lawful.pruning.job.network import RunnableProgram, Subject
 from lawful.pruning.job.score import Removal
-from lawful.pruning.job.subject import Subject
 
 STEPS = 7  # of a bisection: sizes within 1% of the order
 TIMED = 64  # samples that repair sizes whose time is tried: the time does not depend on the numbers

@@ -27,7 +27,7 @@ from torch import nn
 from lawful.errors import LawfulError
 from lawful.formats.io.writing import write_bytes
 from lawful.pruning.job.case import JobSamples
-from lawful.pruning.job.subject import ModuleSubject
+from lawful.pruning.job.network import ModuleSubject
 
 # (small, original, samples, labels) trains in place or returns a module; one with a parameter `checkpoint` gets a path.
 Tune = Callable[..., nn.Module | None]

@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
 from lawful.network.reading import carrying
-from lawful.pruning.neurons import approximate_rules, linear
-from lawful.pruning.neurons import rules as rules
+from lawful.pruning.neurons import rules
 from lawful.pruning.neurons.bounds import Box, PruningRegion, box_of_samples, defect_bound, make_box
 from lawful.pruning.neurons.rules import rebuilt, rounding_defects
 from lawful.pruning.neurons.surrogates import Clock, Search, near_samples, samples
@@ -271,7 +270,7 @@ def _replaced(
     return Pruning(network, small, (*stages, stage), region, tuple(bounds.tolist()), around, near)
 
 
-RULES = (rules.silent, rules.constant, rules.dead, rules.duplicate, linear.opposite, linear.linear)
+RULES = (rules.silent, rules.constant, rules.dead, rules.duplicate, rules.opposite, rules.linear)
 
 
 def _exact(dag: Dag, region: PruningRegion, for_rounding: Box, layered: bool) -> list[Stage]:
@@ -315,10 +314,10 @@ def _decide(
 
 def _near(dag: Dag, region: Box, tolerance: float) -> Stage | None:
     """As many neurons as the tolerance pays for, cheapest first, each replaced by a constant or by a near twin."""
-    options = approximate_rules.replacements(dag, region)
+    options = rules.replacements(dag, region)
     count = int((np.cumsum([option.cost for option in options]) <= tolerance).sum())
     while count:
-        change, defects = approximate_rules.combined(dag, options[:count])
+        change, defects = rules.combined(dag, options[:count])
         after, errors = rebuilt(dag, change)
         placed = np.zeros(len(after.names))
         for name, defect in defects.items():

@@ -20,7 +20,7 @@ from lawful.sentences import pruning as says
 
 if TYPE_CHECKING:
     from lawful.pruning.channels import ChannelPruning
-    from lawful.pruning.files.onnx_channels import OnnxPruning
+    from lawful.pruning.channels.onnx_file import OnnxPruning
 
 WHY = {
     "silent": "all outgoing weights lead nowhere",

@@ -8,7 +8,8 @@ tensors in two roles stay, and what leads to no result is forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,9 +17,24 @@ import numpy as np
 from lawful.program.domains.interpret import AbstractDomain, interpret
 from lawful.program.program import Node, Program
 from lawful.pruning.channels.program import ChannelProgram, Operation
-from lawful.pruning.channels.reading import arithmetic, functions, layers, movement, reductions
-from lawful.pruning.channels.reading.record import ChannelRecord
-from lawful.pruning.channels.reading.values import Centred, Held, Value
+from lawful.pruning.channels.reading import arithmetic, attention, reductions
+from lawful.pruning.channels.reading.arithmetic import bend, choose, compare
+from lawful.pruning.channels.reading.record import ChannelRecord, channels_along
+from lawful.pruning.channels.reading.values import (
+    Attended,
+    Centred,
+    Channels,
+    HeadScores,
+    Held,
+    Mixture,
+    Padded,
+    Total,
+    Value,
+    collapse,
+    follow,
+    move_mixtures,
+    tensor_name,
+)
 
 
 def read_channels(program: Program, *, fixed: bool = False, still: bool = False) -> ChannelReading:
@@ -45,19 +61,19 @@ class ChannelReading(ChannelRecord, AbstractDomain[Value]):
 
     def movement(self, node: Node, *sources: Value) -> Value:
         """Labels move."""
-        return movement.move(self, node, sources)
+        return move_entries(self, node, sources)
 
     def elementwise(self, node: Node, *operands: Value) -> Value:
         """A function of each channel."""
-        return functions.bend(self, node, operands)
+        return bend(self, node, operands)
 
     def choice(self, node: Node, *operands: Value) -> Value:
         """A bound by a number, or any function of one channel."""
-        return functions.choose(self, node, operands)
+        return choose(self, node, operands)
 
     def comparison(self, node: Node, *operands: Value) -> Value:
         """A function of each channel."""
-        return functions.compare(self, node, operands)
+        return compare(self, node, operands)
 
     def addition(self, node: Node, x: Value, y: Value) -> Value:
         """A shift by channel, or a sum of two activations."""
@@ -69,11 +85,11 @@ class ChannelReading(ChannelRecord, AbstractDomain[Value]):
 
     def contraction(self, node: Node, x: Value, y: Value) -> Value:
         """A layer, or a part of an attention."""
-        return layers.contract(self, node, x, y)
+        return contract_operands(self, node, x, y)
 
     def lookup(self, node: Node, *operands: Value) -> Value:
         """A table of embeddings."""
-        return layers.look_up(self, node, operands)
+        return look_up(self, node, operands)
 
     def reduction(self, node: Node, x: Value) -> Value:
         """A pool over positions."""
@@ -170,3 +186,182 @@ def _forget_unread(record: ChannelRecord) -> None:
         if each.name in needed:
             needed |= set(each.sources)
     record.keep_operations(needed)
+
+
+def contract_operands(record: ChannelRecord, node: Node, x: Value, y: Value) -> Value:
+    """A layer, a fixed map of positions, or a part of an attention."""
+    if isinstance(x, Held) and isinstance(y, Held):
+        return Held(node)
+    if "spec" not in node.attributes:
+        return _convolve(record, node, x, y)
+    letters, out = node["spec"].split("->")
+    operands = zip((x, y), letters.split(","), strict=True)
+    (term, lx), (factor, ly) = sorted(operands, key=lambda pair: isinstance(pair[0], Held))
+    if not isinstance(factor, Held):
+        return attention.contract(record, node, (term, lx), (factor, ly), out)
+    settled = record.settle(term)
+    if settled is None:
+        return record.other(node, x, y)
+    inner, outer = [c for c in lx if c not in out], [c for c in ly if c not in lx]
+    weight = tensor_name(factor)
+    if weight is not None and len(inner) == len(outer) == 1 and len(ly) == 2:
+        source = record.along(settled, lx.index(inner[0]))
+        return add_layer(record, node, source, weight, out.index(outer[0]), turned=ly[0] == inner[0])
+    if factor.node.op == "constant" and not {lx[axis] for axis in settled.axes} & set(ly):
+        shares = np.asarray(factor.node["value"], dtype=np.float64)
+        summed = tuple(k for k, c in enumerate(ly) if c in inner)
+        terms = math.prod(shares.shape[k] for k in summed)
+        # Shares of interpolations add up to 1 but for the rounding of each when they were read.
+        steady = bool((np.abs(shares.sum(axis=summed) - 1) <= 2.0**-52 * terms).all())
+        name = record.add_by_channel("pool", record.name(node), [settled.name], padded=not steady)
+        return _contract_positions(node, settled, lx, out, name)
+    return record.other(node, x, y)
+
+
+def _contract_positions(node: Node, x: Channels, letters: str, out: str, name: str) -> Channels:
+    """Labels after a contraction of positions: their axes in the order of the result, and size 1 along its new ones."""
+    before, after = [c for c in letters if c in out], [c for c in out if c in letters]
+    lines = x.labels[tuple(slice(None) if c in out else 0 for c in letters)]
+    turned = lines.transpose([before.index(c) for c in after])
+    sizes = [turned.shape[after.index(c)] if c in after else 1 for c in out]
+    return replace(x, name=name, labels=turned.reshape(sizes), shape=node.shape, root="", mixture=None)
+
+
+def _convolve(record: ChannelRecord, node: Node, x: Value, weight: Value) -> Value:
+    settled, name = record.settle(x), tensor_name(weight)
+    if settled is None or name is None:
+        return record.other(node, x, weight)
+    groups, padded = node["groups"], any(node["padding"])
+    if node["transposed"] and groups != 1:
+        return record.other(node, settled, weight)
+    source = record.along(settled, 1)
+    if node["transposed"]:  # beside the border there is less to add, as beside zeros
+        return add_layer(record, node, source, name, 1, turned=True, padded=True)
+    if 1 < groups == settled.shape[1] == node.shape[1]:
+        tensors = {"weight": name, "bias": None}
+        made = record.add_by_channel("depthwise", record.name(node), [source], tensors=tensors, padded=padded)
+        return channels_along(made, node, 1, groups)
+    return add_layer(record, node, source, name, 1, padded=padded, groups=groups)
+
+
+def look_up(record: ChannelRecord, node: Node, operands: Sequence[Value]) -> Value:
+    """A table is a layer without a bias that reads one row: its columns are the channels."""
+    if all(isinstance(each, Held) for each in operands):
+        return Held(node)
+    name, rows = tensor_name(operands[0]), node.inputs[0]
+    whole_rows = rows.rank == 2 and node.attributes.get("axis") == 0 and len(operands) == 2
+    if name is None or not whole_rows or node.shape != (*node.inputs[1].shape, rows.shape[1]):
+        return record.other(node, *operands)
+    sources = record.sources_of(operands[1])
+    for source in sources:
+        record.program.pin(source)
+    row = record.name(node, " row")
+    record.add_source(Operation("other", row, tuple(sources)), rows.shape[0], pinned=True)
+    return add_layer(record, node, row, name, node.rank - 1, turned=True, function="embedding")
+
+
+def add_layer(
+    record: ChannelRecord,
+    node: Node,
+    source: str,
+    weight: str,
+    axis: int,
+    *,
+    turned: bool = False,
+    padded: bool = False,
+    groups: int = 1,
+    function: str = "",
+) -> Channels:
+    """A layer without a bias so far, whose channels lie along an axis; `turned`: its weight has inputs first."""
+    if turned:
+        record.program.transposed.add(weight)
+    tensors = {"weight": weight, "bias": None}
+    layer = Operation("layer", record.name(node), (source,), tensors, padded, function=function, groups=groups)
+    record.add_source(layer, node.shape[axis])
+    return channels_along(layer.name, node, axis, node.shape[axis])
+
+
+def move_entries(record: ChannelRecord, node: Node, sources: Sequence[Value]) -> Value:
+    """Entries of the sources in other places."""
+    if all(isinstance(each, Held) for each in sources):
+        return Held(node)
+    if any(isinstance(each, (HeadScores, Attended)) for each in sources):
+        return attention.move(record, node, sources)
+    if len(sources) == 1 and isinstance(sources[0], Total):
+        total = _move_total(record, node, sources[0])
+        if total is not None:
+            return total
+    labelled: list[Channels | Mixture | None] = []
+    for each in sources:
+        if isinstance(each, Held) and each.node.op == "constant":
+            labelled.append(None)
+            continue
+        known = each if isinstance(each, Mixture) else record.settle(each)  # a tensor among sources is not settled
+        if known is None:
+            return record.other(node, *sources)
+        labelled.append(known)
+    channels = [each for each in labelled if not isinstance(each, Mixture)]
+    if len(channels) < len(labelled):
+        return move_mixtures(node, labelled) or record.other(node, *sources)
+    return _move_channels(record, node, channels) or record.other(node, *sources)
+
+
+def _move_total(record: ChannelRecord, node: Node, total: Total) -> Total | None:
+    """A sum over positions that stays one, for it may become a mean later."""
+    moved = move_entries(record, node, [total.value])
+    if not isinstance(moved, Channels) or moved.name != total.value.name:
+        return None
+    if total.count.size > 1:
+        count = np.broadcast_to(total.count, node.inputs[0].shape).ravel()[node["map"].positions]
+    else:
+        count = total.count.reshape((1,) * node.rank)
+    return Total(total.node, moved, count, total.padded)
+
+
+def _move_channels(record: ChannelRecord, node: Node, sources: Sequence[Channels | None]) -> Value | None:
+    """Channels of one activation, or of several that become one: labels of each start where the last one's end."""
+    known = [each for each in sources if each is not None]
+    one = len({(each.name, each.width) for each in known}) == 1
+    if not one and any(each.width != 1 for each in known):
+        return None
+    starts, total = {}, 0
+    for each in known:
+        if each.name not in starts:
+            starts[each.name] = 0 if one else total
+            total += record.count(each.name) * each.width
+    labelled = [
+        (operand.shape, None if each is None else each.labels + starts[each.name])
+        for operand, each in zip(node.inputs, sources, strict=True)
+    ]
+    moved = follow(node["map"], labelled)
+    if moved is None:
+        return None
+    number = _number_beside(node, sources)
+    if number is None and moved.outside is not None:
+        return None
+    width, labels = known[0].width * moved.width, moved.labels
+    if width > 1 and (collapsed := collapse(labels, width)) is not None:
+        width, labels = 1, collapsed
+    if record.still and not (one and width == 1 and np.array_equal(labels, known[0].labels)):
+        return None
+    mixture = None
+    if one:
+        name, root = known[0].name, known[0].root
+        if known[0].mixture is not None and len(sources) == 1:
+            mixture = move_mixtures(node, [known[0].mixture])
+    else:
+        name, root = record.name(node), ""
+        cells = np.concatenate([record.spots[source].cells for source in starts])
+        record.add(Operation("cat", name, tuple(starts)), cells)
+        if len({each.mixture.root if each.mixture else each.origin for each in known}) == 1:
+            mixture = move_mixtures(node, sources)
+    value = Channels(name, labels, node.shape, width, root, mixture)
+    return value if number is None or moved.outside is None else Padded(value, number, moved.outside)
+
+
+def _number_beside(node: Node, sources: Sequence[Channels | None]) -> float | None:
+    """The one number that lies beside the channels."""
+    # A constant among the sources of a movement holds each number once, and all of them are used.
+    numbers = [operand["value"].ravel() for operand, each in zip(node.inputs, sources, strict=True) if each is None]
+    flat = np.concatenate(numbers) if numbers else np.zeros(0)
+    return float(flat[0]) if len(flat) == 1 else None

@@ -12,8 +12,8 @@ import numpy as np
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
 from lawful.pruning.channels.program import Arguments, ChannelProgram, Heads, Operation, Spot
-from lawful.pruning.channels.reading.mixtures import BLENDING, blend
 from lawful.pruning.channels.reading.values import (
+    BLENDING,
     Attended,
     Centred,
     Channels,
@@ -24,6 +24,7 @@ from lawful.pruning.channels.reading.values import (
     Padded,
     Total,
     Value,
+    blend,
 )
 from lawful.types import Indices
 

@@ -1,18 +1,26 @@
-"""How a pruned model of Hugging Face is loaded again: by a config with its new sizes, if its class has one for them.
+"""Pruned modules as files that their own runtime loads: the config of a smaller Hugging Face model, exported graphs.
 
-The smaller module itself gets that config, before it is compared with the original. A folder's `config.json` is then
-the old one with the entries in which the two configs differ, and only if the class made of it computes what the smaller
-module does; otherwise there is none. Cost: the class is made once without numbers, and run once for a folder.
+The smaller module itself gets the config with its new sizes, before it is compared with the original. A folder's
+`config.json` is then the old one with the entries in which the two configs differ, and only if the class made of it
+computes what the smaller module does; otherwise there is none. Cost: the class is made once without numbers, and run
+once for a folder. A graph (`.pt2`, `.onnx`) needs no class.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+import io
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+
+from lawful.errors import Unsupported
+from lawful.sources.onnx.network import resize_file
 
 HEADS = {"num_attention_heads": 0, "n_head": 0, "num_heads": 0, "num_key_value_heads": 1, "head_dim": 2}
 WIDTHS = ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "encoder_ffn_dim")
@@ -150,3 +158,60 @@ def with_caches(module: nn.Module, names: Collection[str]) -> None:
     for name, part in module.named_modules():
         if name in names and hasattr(part, "config"):
             part.config.use_cache = True
+
+
+def same_nodes(source: Path, module: nn.Module, examples: Sequence[torch.Tensor | tuple[int, ...]]) -> bytes | None:
+    """An ONNX file with smaller initializers, where a module came from one whose nodes still fit."""
+    if not source.is_file():
+        return None
+    generator = torch.Generator().manual_seed(0)
+    sizes = [tuple(each.shape) if isinstance(each, torch.Tensor) else each for each in examples]
+    whole = [isinstance(each, torch.Tensor) and not each.is_floating_point() for each in examples]
+    given = [
+        each if isinstance(each, torch.Tensor) and ids else torch.randn(size, generator=generator)
+        for each, size, ids in zip(examples, sizes, whole, strict=True)
+    ]
+    return resize_file(source, module, given)
+
+
+def graph_bytes(
+    module: nn.Module, examples: Sequence[torch.Tensor | tuple[int, ...]], suffix: str, *, any_batch: bool = False
+) -> bytes:
+    """`.pt2` (an exported program) or `.onnx`, for inputs like the examples; for `any_batch` where that can be said."""
+    kind = next((tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()), torch.float32)
+    given = tuple(each if isinstance(each, torch.Tensor) else torch.zeros(each, dtype=kind) for each in examples)
+    whole = copy.deepcopy(module).eval()
+    without_caches(whole)
+    buffer = io.BytesIO()
+    try:
+        with _quiet(), torch.no_grad():
+            program = _exported(whole, given, any_batch=any_batch)
+            if suffix == ".onnx":
+                return _onnx(program)
+            torch.export.save(program, buffer)
+    except Exception as error:  # whatever an exporter does not know
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise Unsupported(f"PyTorch cannot write this module as {suffix}: {lines[0][:160]}") from None
+    return buffer.getvalue()
+
+
+def _exported(module: nn.Module, given: tuple[torch.Tensor, ...], *, any_batch: bool) -> Any:
+    if any_batch:
+        batch = torch.export.Dim("batch", min=1)
+        with suppress(Exception):  # code that looks at the number of samples: a graph for this one is left
+            return torch.export.export(module, given, dynamic_shapes=tuple({0: batch} for _ in given), strict=False)
+    return torch.export.export(module, given, strict=False)
+
+
+def _onnx(program: Any) -> bytes:
+    found = torch.onnx.export(program, dynamo=True, verbose=False)
+    if found is None:
+        raise Unsupported("the exporter gave no file")
+    return bytes(found.model_proto.SerializeToString())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield

@@ -20,7 +20,7 @@ from onnx import numpy_helper
 from lawful.errors import LawfulError, Unsupported
 from lawful.program.frontends.onnx import read_onnx
 from lawful.program.program import Program
-from lawful.pruning.channels.constant_values import BITS
+from lawful.pruning.channels.constants_and_multiples import BITS
 from lawful.pruning.channels.cut import bias_beside, cut_tensors, groups_left
 from lawful.pruning.channels.fold_and_drop import Tidying, foldable, tidy_notes, with_norm
 from lawful.pruning.channels.program import ChannelProgram, Operation, notes_of

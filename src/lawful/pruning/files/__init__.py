@@ -1,1 +1,0 @@
-"""Pruned models as files that their own runtime loads: ONNX files, exported modules, Hugging Face folders."""
