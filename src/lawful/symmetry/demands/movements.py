@@ -43,8 +43,7 @@ class MovementFollower(Follower):
         """A value of which an index map picks entries."""
         found = self.regrouped(source, node.shape, lambda labels: move_labels(labels, index))
         self._note_read(source, found.gauges)
-        single = index.first_along(index.repeated_axes())
-        if single.keeps_order and single.size == node.inputs[0].size:  # repeated at most
+        if source.absorber is not None and _keeps_line(source, found):
             found = replace(found, absorber=source.absorber)
         if source.scores is not None and node.size == node.inputs[0].size:
             found = replace(found, scores=source.scores.moved(lambda labels: move_labels(labels, index)))
@@ -196,6 +195,15 @@ def _find_mask(node: Node, pieces: Sequence[Motion], at: torch.Tensor) -> EntryM
             return None
         return EntryMask(number, compact(kept), float(constant.flat[0]) <= IGNORED)
     return None
+
+
+def _keeps_line(before: Motion, after: Motion) -> bool:
+    """Whether a movement leaves the one line of labels of a value whole and in its order, so that what is added to it
+    then can be added to the parameter behind it as well."""
+    lines = [narrow(value.gauges[0]) for value in (before, after) if len(value.gauges) == 1]
+    if len(lines) != 2 or any(len(varying(line)) > 1 for line in lines):
+        return False
+    return torch.equal(lines[0].reshape(-1), lines[1].reshape(-1))
 
 
 def _masks(node: Node, source: Node, start: int) -> bool:
