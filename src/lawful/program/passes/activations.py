@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from lawful.program.builder import Builder
+from lawful.program.operators.reduction import logsumexp
 from lawful.program.program import Node
 
 FINITE = "values are taken to be finite where activations are written out"
@@ -120,6 +121,9 @@ class WrittenActivations:
     def _masked(self, b: Builder, value: Node, mask: Node) -> Ray | None:
         """h times a truth value of its sign, or times its sign, or times 1 plus its sign."""
         shift = Fraction(0)
+        if mask.op == "where" and mask.inputs[0].op == "eq":  # a value at 0 alone, where h is 0 whatever it is times
+            at = [each for each in mask.inputs[0].inputs if b.number(each) == 0]
+            mask = mask.inputs[2] if at and value in mask.inputs[0].inputs else mask
         if mask.op == "add":
             number, rest = _number_and_rest(b, mask)
             if number is None or rest is None:
@@ -131,13 +135,10 @@ class WrittenActivations:
             if inner is None:
                 return None
             mask = inner
-        tested = _sign_test(b, mask.inputs[0]) if mask.op == "cast" else None
-        if tested is not None:
-            source, values = tested[0], (Fraction(tested[1]), Fraction(not tested[1]))
-        elif mask.op == "sign":
-            source, values = mask.inputs[0], (Fraction(1), Fraction(-1))
-        else:
+        step = _step(b, mask)
+        if step is None:
             return None
+        source, values = step
         ray, h = self._ray(b, value), self._ray(b, source)
         if ray.h is not h.h or h.right != h.left or not h.right or value.shape != mask.shape:
             return None
@@ -182,11 +183,31 @@ def _factor(b: Builder, node: Node) -> tuple[Fraction, Node | None]:
     return (Fraction(0), None) if number is None else (number, rest)
 
 
+def _step(b: Builder, mask: Node) -> tuple[Node, tuple[Fraction, Fraction]] | None:
+    """(h, the numbers where h > 0 and where h < 0) of a value that the sign of h decides; at 0 it may be anything."""
+    if mask.op == "sign":
+        return mask.inputs[0], (Fraction(1), Fraction(-1))
+    if mask.op != "cast":
+        return None
+    condition, numbers = mask.inputs[0], (Fraction(1), Fraction(0))
+    if condition.op == "where":
+        condition, *branches = condition.inputs
+        chosen = [b.number(branch) for branch in branches]
+        if None in chosen:
+            return None
+        numbers = Fraction(chosen[0] or 0), Fraction(chosen[1] or 0)
+    tested = _sign_test(b, condition)
+    return None if tested is None else (tested[0], numbers if tested[1] else numbers[::-1])
+
+
 def _sign_test(b: Builder, condition: Node) -> tuple[Node, bool] | None:
     """(h, whether it holds for h > 0) of a comparison with 0; what it says of 0 itself makes no difference here."""
     if condition.op == "not":
         inner = _sign_test(b, condition.inputs[0])
         return None if inner is None else (inner[0], not inner[1])
+    if condition.op == "or":  # `x < 0 or x is NaN`
+        rest = [each for each in condition.inputs if each.op != "isnan"]
+        return _sign_test(b, rest[0]) if len(rest) == 1 else None
     if condition.op not in _BY_SIGN:
         return None
     x, y = condition.inputs
@@ -211,7 +232,30 @@ def _exponential(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | N
     if node.op == "log" and operands[0].op == "add":
         z = _one_plus_exponential(b, operands[0])
         return None if z is None else b.function("softplus", z)
-    return _softmax(b, node, operands) if node.op == "mul" else None
+    if node.op == "exp":
+        return _softmax_of_logarithm(b, operands[0])
+    return (_softmax(b, node, operands) or _tanh(b, operands)) if node.op == "mul" else None
+
+
+def _tanh(b: Builder, operands: tuple[Node, ...]) -> Node | None:
+    """sinh(z) / cosh(z)."""
+    for sinh, inverse in (operands, operands[::-1]):
+        if sinh.op == "sinh" and inverse.op == "power" and inverse["exponent"] == -1:
+            cosh = inverse.inputs[0]
+            if cosh.op == "cosh" and cosh.inputs[0] is sinh.inputs[0]:
+                return b.function("tanh", cosh.inputs[0])
+    return None
+
+
+def _softmax_of_logarithm(b: Builder, logarithm: Node) -> Node | None:
+    """exp(z - log Σ exp(z)), as the table writes the logarithm."""
+    for z, shift in (logarithm.inputs, logarithm.inputs[::-1]) if logarithm.op == "add" else ():
+        number, total = _number_and_rest(b, shift) if shift.op == "mul" else (None, None)
+        for axis in range(z.rank) if number == -1 and total is not None else ():
+            expected = b.as_kind(z, "f")
+            if total is not None and logsumexp(b, expected, [axis], True).identity == total.identity:
+                return b.apply("softmax", (expected,), axis=axis)
+    return None
 
 
 def _one_plus_exponential(b: Builder, node: Node) -> Node | None:

@@ -11,6 +11,7 @@ import math
 
 from lawful.program.builder import Builder
 from lawful.program.passes.activations import WrittenActivations
+from lawful.program.passes.parts import cut_product, join_parts, join_sums, split_sums
 from lawful.program.passes.rebuild import rebuild
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
@@ -26,7 +27,7 @@ def recognise(program: Program, exact: bool = False) -> Program:
     written = WrittenActivations()
 
     def rule(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
-        made = _function_of_parts(b, node, operands)
+        made = next(filter(None, (join(b, node, operands) for join in _PARTS)), None)
         if made is None and not exact:
             made = _normalisation(b, node, operands)
         return written(b, node, operands) if made is None else made
@@ -47,6 +48,47 @@ def _function_of_parts(b: Builder, node: Node, operands: tuple[Node, ...]) -> No
     if not simpler or moved.kind != "f" or moved.size > sum(each.size for each in sources):
         return None
     return b.elementwise(first.op, moved, **first.attributes)
+
+
+def _factor_gain(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
+    """`x s + (β - m s)` with held numbers m as `(x - m) s + β`: a batch norm as a scale and a shift."""
+    if node.op != "add" or node.kind != "f" or b.exact:
+        return None
+    for product, rest in (operands, operands[::-1]):
+        bare = _without_reshape(rest)
+        if product.op != "mul" or bare.op != "add":
+            continue
+        for shift, moved in (bare.inputs, bare.inputs[::-1]):
+            negative, gained = _number_and_rest(b, moved) if moved.op == "mul" else (None, None)
+            for x, gain in (product.inputs, product.inputs[::-1]):
+                mean = None if gained is None else _held_factor(gained, gain)
+                if mean is not None and negative is not None:
+                    start, offset = (_laid_out(b, each, bare, rest) for each in (b.mul(mean, negative), shift))
+                    return b.add(b.mul(b.add(x, start), gain), offset)
+    return None
+
+
+def _held_factor(product: Node, gain: Node) -> Node | None:
+    """The held m of m s, where s is `gain`, perhaps with axes of size 1 more or less."""
+    if product.op != "mul":
+        return None
+    for mean, other in (product.inputs, product.inputs[::-1]):
+        if _without_reshape(other) is _without_reshape(gain) and _without_reshape(mean).op in ("buffer", "constant"):
+            return mean
+    return None
+
+
+def _laid_out(b: Builder, x: Node, before: Node, after: Node) -> Node:
+    """A summand of `before` as one of `after`, which is the same value in another shape."""
+    return b.reshape(b.expand(x, before.shape), after.shape)
+
+
+def _without_reshape(node: Node) -> Node:
+    alone = node.op == "take" and len(node.inputs) == 1 and node.size == node.inputs[0].size
+    return node.inputs[0] if alone and node["map"].keeps_order else node
+
+
+_PARTS = (_function_of_parts, join_parts, cut_product, join_sums, split_sums, _factor_gain)
 
 
 def _normalisation(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
