@@ -23,7 +23,7 @@ from lawful.checkpoints.group.random_members import draw
 from lawful.checkpoints.identity.orbit_hash import orbit_hash
 from lawful.checkpoints.opening import open_checkpoint
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.rewrite.folds import State, fold
+from lawful.checkpoints.rewrite.folds import State, apply_folds
 
 CHECKPOINTS = 1000
 
@@ -60,7 +60,7 @@ def resnet18() -> nn.Module:
 def disguised(found: CheckpointArchitecture, seed: int) -> State:
     """A random member of the orbit, in float32."""
     wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in found.state().items()}
-    state = fold(wide, found.folds)
+    state = apply_folds(wide, found.folds)
     state |= move_tensors(
         state, frames(found.group, draw(found.group, np.random.default_rng(seed))), list(found.group.shapes)
     )

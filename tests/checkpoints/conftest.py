@@ -20,7 +20,7 @@ from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.random_members import draw
 from lawful.checkpoints.read_architecture import in_evaluation, read_architecture
-from lawful.checkpoints.rewrite.folds import State, fold
+from lawful.checkpoints.rewrite.folds import State, apply_folds
 
 READERS = (
     "checkpoints.opening",
@@ -69,7 +69,7 @@ def narrow(state: State, kind: torch.dtype) -> State:
 def disguise(found: CheckpointArchitecture, state: State, seed: int) -> State:
     """A random member of the orbit in float64: permutations, signs, scales, rotations, phases, folds and shifts."""
     rng = np.random.default_rng(seed)
-    hidden = fold(wide(state), found.folds)
+    hidden = apply_folds(wide(state), found.folds)
     hidden |= move_tensors(hidden, frames(found.group, draw(found.group, rng)), list(found.group.shapes))
     for laws in found.group.shifts:
         for name, piece in laws.pull(hidden, rng.normal(scale=0.3, size=len(laws.values(hidden)))):

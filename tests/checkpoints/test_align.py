@@ -14,7 +14,7 @@ from lawful.checkpoints.compare.decide import same_checkpoints
 from lawful.checkpoints.compare.entries import compare
 from lawful.checkpoints.group.spaces import HeadSpace, MatrixBlock, UnitSpace
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.rewrite.folds import fold, unfold
+from lawful.checkpoints.rewrite.folds import apply_folds, undo_folds
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.symmetry import symmetries
 from lawful.symmetry.orbit import disguise as orbit_disguise
@@ -79,7 +79,7 @@ def test_the_aligned_checkpoint_computes_what_b_computed(family: str) -> None:
     other = make(family, seed=5)
     hidden = disguise(found, {name: t.detach() for name, t in (*other.named_parameters(), *other.named_buffers())}, 3)
     result = compare(found, found.state(), hidden)
-    state = unfold(result.aligned, found.folds, wide(found.state()))
+    state = undo_folds(result.aligned, found.folds, wide(found.state()))
     for one, two in zip(found.outputs(hidden, inputs), found.outputs(state, inputs), strict=True):
         assert torch.allclose(one, two, rtol=1e-7, atol=1e-9)
 
@@ -88,8 +88,8 @@ def test_folds_and_their_undoing_keep_the_function() -> None:
     for family in ("resnet", "gpt", "llama", "vit"):
         found = architecture(family)
         state, inputs = wide(found.state()), found.draw_inputs(0)
-        folded = fold(state, found.folds)
-        back = unfold(folded, found.folds, state)
+        folded = apply_folds(state, found.folds)
+        back = undo_folds(folded, found.folds, state)
         before = found.outputs(state, inputs)[0]
         assert torch.allclose(found.outputs(folded, inputs)[0], before, atol=1e-12)
         assert all(torch.allclose(back[name], state[name], atol=1e-12) for name in found.group.shapes)

@@ -29,7 +29,7 @@ from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_chec
 from lawful.checkpoints.pair import align_pair
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.relations.merge import merge_pair
-from lawful.checkpoints.rewrite.folds import State, fold
+from lawful.checkpoints.rewrite.folds import State, apply_folds
 from lawful.cli.checkpoints.align import FloatTensors
 from lawful.errors import CertificateError, LawfulError
 from lawful.formats.tensors.safetensors import write_tensors
@@ -50,7 +50,7 @@ def test_the_graph_computes_what_the_module_computes(family: str) -> None:
 def test_clusters_fold_like_the_whole(family: str) -> None:
     found = architecture(family)
     state = {name: t.double() if t.is_floating_point() else t for name, t in found.state().items()}
-    whole, parts = fold(state, found.folds), folded_tensors(state, found.folds)
+    whole, parts = apply_folds(state, found.folds), folded_tensors(state, found.folds)
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
@@ -293,7 +293,7 @@ def test_certificates_list_the_matrix_that_is_given_never_its_rounded_inverse() 
     for _ in range(500):  # nine are what the inverse of their inverse is rounded to
         matrix = turning(block, rng.normal(size=2) + 1j * rng.normal(size=2))
         dual = np.asarray(np.linalg.inv(matrix).T)
-        matrices = _Matrices(ExactElement({}, {}, given=frozenset([matrix.tobytes()])), narrow=False)
+        matrices = _Matrices(ExactElement({}, {}, primary=frozenset([matrix.tobytes()])), narrow=False)
         numbers = matrices.place(dual, matrix), matrices.place(matrix, dual)
         assert ["dual" in each for each in matrices.json()] == [True, False]
         assert numbers == (0, 1)

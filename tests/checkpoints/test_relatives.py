@@ -22,7 +22,7 @@ from lawful.checkpoints.identity.sketch import sketch
 from lawful.checkpoints.opening import open_checkpoints
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.relations.merge import barrier, merge_pair
-from lawful.checkpoints.rewrite.folds import fold
+from lawful.checkpoints.rewrite.folds import apply_folds
 from lawful.errors import LawfulError
 from lawful.symmetry import symmetries
 from lawful.symmetry.orbit import disguise
@@ -87,7 +87,7 @@ def test_a_sketch_does_not_change_in_disguise(make):
     assert len(one) >= 3 or make == "transformer"
     assert np.abs(one - two).max() < 1e-5
     assert np.linalg.norm(one, axis=1) == pytest.approx(1.0, abs=1e-5)
-    folded = fold({name: tensor.double() for name, tensor in found.state().items()}, found.folds)
+    folded = apply_folds({name: tensor.double() for name, tensor in found.state().items()}, found.folds)
     turned = folded | move_tensors(
         folded, frames(found.group, draw(found.group, np.random.default_rng(1))), list(found.group.shapes)
     )

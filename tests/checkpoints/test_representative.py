@@ -70,9 +70,9 @@ def test_the_smallest_pair_of_factors_is_twice_the_nuclear_norm() -> None:
     """min ‖V‖² + ‖O‖² over GL(d) is 2 ‖OV‖_* (and the same for queries and keys)."""
     found = architecture("gpt")
     state = {name: tensor.double() for name, tensor in found.state().items()}
-    from lawful.checkpoints.rewrite.folds import fold
+    from lawful.checkpoints.rewrite.folds import apply_folds
 
-    folded = fold(state, found.folds)
+    folded = apply_folds(state, found.folds)
     after = balance(found.group, folded, "norm").state
     for head in range(2):
         rows = slice(16 + 4 * head, 20 + 4 * head)

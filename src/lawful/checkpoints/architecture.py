@@ -12,7 +12,7 @@ from torch import nn
 
 from lawful.checkpoints.align.lazy_tensors import folded_tensors
 from lawful.checkpoints.group.spaces import OrbitGroup
-from lawful.checkpoints.rewrite.folds import Fold, State, fold
+from lawful.checkpoints.rewrite.folds import Fold, State, apply_folds
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.program.domains.streamed import StreamedRun, evaluate_beside
 from lawful.program.frontends.export import ExportedModule
@@ -44,8 +44,8 @@ def replay_beside(
     `kind`: in what it is carried out; float64 unless rounding does not matter.
     """
     with torch.no_grad(), _nothing_random():
-        outputs = evaluate_beside(program, [StreamedRun(*each) for each in runs], kind)
-    return [[tensor.double() for tensor in each] for each in outputs]
+        outputs = evaluate_beside(program, [StreamedRun(*run) for run in runs], kind)
+    return [[tensor.double() for tensor in tensors] for tensors in outputs]
 
 
 @contextmanager
@@ -77,18 +77,21 @@ class CheckpointArchitecture:
     unsettled: tuple[str, ...] = ()  # settings in which two modules differ that may matter at other sizes of inputs
     unread: tuple[str, ...] = ()  # what the source computes besides, so that neither verdict would be about it
 
-    def state(self, given: Mapping[str, torch.Tensor] | None = None) -> State:
+    def state(self, stored: Mapping[str, torch.Tensor] | None = None) -> State:
         """The tensors of the module (or of a state dict that fits it), each under the first of its names."""
-        own = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+        named = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
         names = self.module.state_dict(keep_vars=True)
-        found = {}
-        for name, tensor in own.items():
+        tensors = {}
+        for name, tensor in named.items():
             source: torch.Tensor = tensor
-            if given is not None:
-                alias = next((each for each, other in names.items() if other is tensor and each in given), None)
-                source = given[name] if name in given else tensor if alias is None else given[alias]
-            found[name] = source.detach()
-        return found
+            if stored is not None:
+                alias = next(
+                    (other_name for other_name, other in names.items() if other is tensor and other_name in stored),
+                    None,
+                )
+                source = stored[name] if name in stored else tensor if alias is None else stored[alias]
+            tensors[name] = source.detach()
+        return tensors
 
     @property
     def large(self) -> bool:
@@ -124,18 +127,18 @@ class CheckpointArchitecture:
     def outputs(self, state: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the module computes with these tensors, in float64; by its graph, where only that can."""
         wide = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
-        wide = fold(wide, self.virtual) if self.virtual else wide
+        wide = apply_folds(wide, self.virtual) if self.virtual else wide
         with torch.no_grad(), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.default_generator.manual_seed(0)
             try:
-                found = call_with(self.module, wide, tuple(inputs))
+                result = call_with(self.module, wide, tuple(inputs))
             except RuntimeError as error:  # an operation without float64
                 fits = [tensor.shape for tensor in inputs] == [tensor.shape for tensor in self.inputs]
                 if self.program is None or not fits:
                     raise Unsupported(f"the module does not compute in float64: {error}") from None
                 return replay_beside(self.program, [(wide, inputs)])[0]
-        return [tensor.double() for tensor in tensors_in(found)]
+        return [tensor.double() for tensor in tensors_in(result)]
 
     def draw_inputs(self, seed: int) -> list[torch.Tensor]:
         """Random inputs of the right sizes and kinds."""

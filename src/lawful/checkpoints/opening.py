@@ -42,12 +42,12 @@ NOT_READ = {"_name_or_path", "transformers_version"}  # in config.json: no modul
 @dataclass(frozen=True, eq=False)
 class OpenCheckpoint:
     """The tensors of a checkpoint under the names of the common form; `keys` are the names of those that are in the
-    file as they stand. What is made of several is in `made`, and then `stored` is what the file holds."""
+    file as they stand. What is made of several is in `sources`, and then `stored` is what the file holds."""
 
     state: State
     keys: Mapping[str, str]
     source: str
-    made: Mapping[str, TensorSource] = field(default_factory=dict)
+    sources: Mapping[str, TensorSource] = field(default_factory=dict)
     stored: Mapping[str, torch.Tensor] | None = None
 
     @property
@@ -88,10 +88,10 @@ def open_checkpoints(
 ) -> CheckpointPair:
     """Open two checkpoints: files with `model` (a module, its factory, or `"module:factory"`), modules, state dicts, or
     folders of Hugging Face; `model_b` if the second belongs to a module that is written in another way."""
-    found = open_both(first, second, model=model, model_b=model_b, input=input)
-    if isinstance(found, ApartPair):
-        raise InvalidNetwork(f"the checkpoints are of different architectures: {found.reason}")
-    return found
+    pair = open_both(first, second, model=model, model_b=model_b, input=input)
+    if isinstance(pair, ApartPair):
+        raise InvalidNetwork(f"the checkpoints are of different architectures: {pair.reason}")
+    return pair
 
 
 def open_both(
@@ -103,39 +103,39 @@ def open_both(
     input: Input | Sequence[Input] | None = None,
 ) -> CheckpointPair | ApartPair:
     """Two checkpoints in one form if there is one."""
-    own, size = _own_module(first, model)
+    mine, size = _own_module(first, model)
     shares = model is None and _same_settings(first, second)
     theirs, their_size = (None, None) if shares else _own_module(second, model)
     if model_b is not None:
         theirs = make_module(model_b)
-    shared = None if model is None or (own is not None and theirs is not None) else make_module(model)
+    shared = None if model is None or (mine is not None and theirs is not None) else make_module(model)
     # Weights alone belong to the module that is given, or else to that of the other side, whichever comes first.
-    one = next((each for each in (own, shared, theirs) if each is not None), None)
-    two = next((each for each in (theirs, shared, own) if each is not None), None)
+    one = next((module for module in (mine, shared, theirs) if module is not None), None)
+    two = next((module for module in (theirs, shared, mine) if module is not None), None)
     if one is None or two is None:
         raise LawfulError("weights alone do not say what is computed with them: give --model module:factory")
-    input = next((each for each in (input, size, their_size) if each is not None), None)
+    input = next((sizes for sizes in (input, size, their_size) if sizes is not None), None)
     opened = open_checkpoint(first, one), open_checkpoint(second, two)
-    for each, which in zip(opened, ("the first checkpoint", "the second checkpoint"), strict=True):
+    for checkpoint, which in zip(opened, ("the first checkpoint", "the second checkpoint"), strict=True):
         check_numbers(
-            each.state, f"{which} ({each.source})"
+            checkpoint.state, f"{which} ({checkpoint.source})"
         )  # what is wrong with the files is said before anything that takes time
     if two is not one:
         one, two = _in_one_type(one, two)
-    found = replace(read_architecture(one, input), unread=_unread(one, two))
+    architecture = replace(read_architecture(one, input), unread=_unread(one, two))
     if two is one:
-        return CheckpointPair(found, *opened)
-    found = replace(found, unsettled=_unsettled(one, two, *opened))
-    if (alike := written_alike(found, two)) is not None:
-        apart = ApartPair((found, replace(found, module=in_evaluation(two))), *opened, "")
-        settled = alike == "call by call" and not found.unsettled
-        return CheckpointPair(found, *opened, as_written=None if settled else apart)
-    other = replace(read_architecture(two, input), unread=found.unread, unsettled=found.unsettled)
-    difference = first_difference(found.program, other.program, calls_alike=True)
+        return CheckpointPair(architecture, *opened)
+    architecture = replace(architecture, unsettled=differing_settings(one, two, *opened))
+    if (alike := written_alike(architecture, two)) is not None:
+        apart = ApartPair((architecture, replace(architecture, module=in_evaluation(two))), *opened, "")
+        settled = alike == "call by call" and not architecture.unsettled
+        return CheckpointPair(architecture, *opened, as_written=None if settled else apart)
+    other = replace(read_architecture(two, input), unread=architecture.unread, unsettled=architecture.unsettled)
+    difference = first_difference(architecture.program, other.program, calls_alike=True)
     if difference is not None:  # the same calls with another constant: never one form, however small
-        return ApartPair((found, other), *opened, difference)
+        return ApartPair((architecture, other), *opened, difference)
     reasons = []
-    for host, guest, turned in ((found, other, False), (other, found, True)):
+    for host, guest, turned in ((architecture, other, False), (other, architecture, True)):
         try:
             bridges = find_bridges(host, guest)
         except Unsupported as error:
@@ -144,12 +144,12 @@ def open_both(
         pairs = []
         for bridge in bridges:
             sources = (bridge.guest, bridge.host) if turned else (bridge.host, bridge.guest)
-            a, b = (_in_form(each, how) for each, how in zip(opened, sources, strict=True))
-            apart = ApartPair((found, other), *opened, "")
+            a, b = (_in_form(checkpoint, how) for checkpoint, how in zip(opened, sources, strict=True))
+            apart = ApartPair((architecture, other), *opened, "")
             pairs.append(CheckpointPair(bridge.architecture, a, b, bridge.words, as_written=apart))
         return replace(pairs[0], others=tuple(pairs[1:]))
-    words = first_difference(found.program, other.program, calls_alike=False)
-    return ApartPair((found, other), *opened, words or "; ".join(dict.fromkeys(reasons)))
+    words = first_difference(architecture.program, other.program, calls_alike=False)
+    return ApartPair((architecture, other), *opened, words or "; ".join(dict.fromkeys(reasons)))
 
 
 def _in_one_type(one: nn.Module, two: nn.Module) -> tuple[nn.Module, nn.Module]:
@@ -166,22 +166,24 @@ def _in_one_type(one: nn.Module, two: nn.Module) -> tuple[nn.Module, nn.Module]:
 
 def _unread(one: nn.Module, two: nn.Module) -> tuple[str, ...]:
     """What the folders of two modules say that is not carried out."""
-    return tuple(dict.fromkeys(words for each in (one, two) for words in getattr(each, "lawful_unread", ())))
+    return tuple(dict.fromkeys(words for module in (one, two) for words in getattr(module, "lawful_unread", ())))
 
 
-def _unsettled(one: nn.Module, two: nn.Module, first: OpenCheckpoint, second: OpenCheckpoint) -> tuple[str, ...]:
+def differing_settings(
+    one: nn.Module, two: nn.Module, first: OpenCheckpoint, second: OpenCheckpoint
+) -> tuple[str, ...]:
     """Settings in which two modules of `transformers` differ, and that may matter where the inputs have other sizes."""
     settings = settings_of(one), settings_of(two)
     if settings[0] is None or settings[1] is None:  # then it is known that the sizes tried are all that is compared
         return ()
-    kinds = [getattr(type(each), "family", type(each)).__name__ for each in (one, two)]
-    found = describe({"architectures": (kinds[0], kinds[1])} if kinds[0] != kinds[1] else {})
-    found += describe(differing(settings[0], settings[1]) | tokens_computed_with(one, two))
+    kinds = [getattr(type(module), "family", type(module)).__name__ for module in (one, two)]
+    words_of_settings = describe({"architectures": (kinds[0], kinds[1])} if kinds[0] != kinds[1] else {})
+    words_of_settings += describe(differing(settings[0], settings[1]) | tokens_computed_with(one, two))
     rounded = rounded_by_dtype(settings[0], first.state), rounded_by_dtype(settings[1], second.state)
     if rounded[0] != rounded[1]:
-        words = [f"as {each}, which rounds its weights" if each else "as it is stored" for each in rounded]
-        found += (f"A is loaded {words[0]}, and B {words[1]} (dtype)",)
-    return found
+        words = [f"as {kind}, which rounds its weights" if kind else "as it is stored" for kind in rounded]
+        words_of_settings += (f"A is loaded {words[0]}, and B {words[1]} (dtype)",)
+    return words_of_settings
 
 
 def _own_module(source: Source, model: Model | None = None) -> tuple[nn.Module | None, Any]:
@@ -194,8 +196,8 @@ def _own_module(source: Source, model: Model | None = None) -> tuple[nn.Module |
         if is_factory(text):
             return make_module(text), None
         if Path(text).suffix.lower() == ".onnx" and Path(text).is_file():
-            found = open_module(text)
-            return found.module, found.input_shape
+            network = open_module(text)
+            return network.module, network.input_shape
         if model is None and is_described(Path(text)):
             module, size, _ = hugging_face.module_of(Path(text), MANY_NUMBERS)
             return module, size or list(module.input_sizes) or TOKENS
@@ -207,14 +209,14 @@ def _same_settings(first: Source, second: Source) -> bool:
 
     A setting that is not stated takes the default of its class, which `null` need not be: the texts are compared.
     """
-    paths = [Path(each) for each in (first, second) if isinstance(each, (str, os.PathLike))]
+    paths = [Path(source) for source in (first, second) if isinstance(source, (str, os.PathLike))]
     if len(paths) < 2 or not all(is_described(path) for path in paths):
         return False
-    one, two = (_stated(path) for path in paths)
+    one, two = (read_statement(path) for path in paths)
     return one == two
 
 
-def _stated(folder: Path) -> tuple[str, tuple[str, ...]]:
+def read_statement(folder: Path) -> tuple[str, tuple[str, ...]]:
     """What a folder states of its module as text, in which `true` is not 1; and what is not carried out of it."""
     settings, unread = hugging_face.read_settings(folder)
     read = {key: value for key, value in settings.items() if key not in NOT_READ}
@@ -240,22 +242,22 @@ def open_one(
     order: str | Sequence[str] | None = None,
 ) -> tuple[OpenCheckpoint, nn.Module, Any]:
     """One checkpoint, its module, and the size of its input if that is known; weights alone are layers in a row."""
-    own, size = _own_module(source)
-    if own is not None or model is not None:
-        module = own if own is not None else make_module(model)  # type: ignore[arg-type]
+    named_module, size = _own_module(source)
+    if named_module is not None or model is not None:
+        module = named_module if named_module is not None else make_module(model)  # type: ignore[arg-type]
         return open_checkpoint(source, module), module, size
-    found = open_network(source, activation=activation, order=order)
-    if isinstance(found, ModuleNetwork):
-        module, size = found.module, found.input_shape
-    elif isinstance(found, Mlp):
-        module, size = to_module(found), (found.widths[0],)
+    network = open_network(source, activation=activation, order=order)
+    if isinstance(network, ModuleNetwork):
+        module, size = network.module, network.input_shape
+    elif isinstance(network, Mlp):
+        module, size = to_module(network), (network.widths[0],)
     else:
         raise LawfulError("a graph of scalar weights is no module: give layers, or --model module:factory")
-    state = _own(module)
-    layers = [] if found.reading is None else list(found.reading.layers)
-    fits = [each.shape for each in layers] == [tuple(tensor.shape) for tensor in state.values()]
+    state = _tensors_of(module)
+    layers = [] if network.reading is None else list(network.reading.layers)
+    fits = [layer.shape for layer in layers] == [tuple(tensor.shape) for tensor in state.values()]
     named = dict(zip(state, layers, strict=True)) if fits else {}
-    kinds = {name: getattr(torch, each.dtype, None) for name, each in named.items()}
+    kinds = {name: getattr(torch, layer.dtype, None) for name, layer in named.items()}
     stored = {name: tensor.to(kinds[name]) if isinstance(kinds.get(name), torch.dtype) else tensor
               for name, tensor in state.items()}  # fmt: skip
     keys = {name: named[name].name if named else name for name in state}
@@ -266,18 +268,18 @@ def open_checkpoint(source: Source, module: nn.Module) -> OpenCheckpoint:
     """The tensors of one checkpoint, which have to fit the module."""
     if isinstance(source, nn.Module):
         if source is module:
-            state, stored = _own(module), module.state_dict()
+            state, stored = _tensors_of(module), module.state_dict()
             return OpenCheckpoint(state, {name: name for name in state if name in stored}, type(source).__name__)
-        return _fitted(dict(source.state_dict()), module, type(source).__name__)
+        return _fit_tensors(dict(source.state_dict()), module, type(source).__name__)
     if isinstance(source, Mapping):
-        return _fitted(dict(source), module, "state dict")
+        return _fit_tensors(dict(source), module, "state dict")
     text = os.fspath(source)
     if is_factory(text):
         return open_checkpoint(make_module(text), module)
-    return _fitted(state_for(module, Path(text)), module, text)
+    return _fit_tensors(state_for(module, Path(text)), module, text)
 
 
-def _own(module: nn.Module) -> State:
+def _tensors_of(module: nn.Module) -> State:
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     return {name: tensor.detach() for name, tensor in tensors.items()}
 
@@ -289,14 +291,16 @@ def _is_counting(name: str, tensor: torch.Tensor) -> bool:
     return torch.equal(tensor.reshape(-1), torch.arange(tensor.numel(), dtype=tensor.dtype))
 
 
-def _fitted(given: Mapping[str, torch.Tensor], module: nn.Module, source: str) -> OpenCheckpoint:
+def _fit_tensors(tensors_in_file: Mapping[str, torch.Tensor], module: nn.Module, source: str) -> OpenCheckpoint:
     wanted = module.state_dict(keep_vars=True)
-    names, _ = fitting(list(given), set(wanted))
-    back = dict(zip(names, given, strict=True))
+    names, _ = fitting(list(tensors_in_file), set(wanted))
+    back = dict(zip(names, tensors_in_file, strict=True))
     aliases: dict[int, list[str]] = {}
     for name, tensor in wanted.items():
         aliases.setdefault(id(tensor), []).append(name)
-    unknown = [name for name, key in back.items() if name not in wanted and not _is_counting(name, given[key])]
+    unknown = [
+        name for name, key in back.items() if name not in wanted and not _is_counting(name, tensors_in_file[key])
+    ]
     state: State = {}
     keys: dict[str, str] = {}
     missing: list[str] = []
@@ -305,15 +309,16 @@ def _fitted(given: Mapping[str, torch.Tensor], module: nn.Module, source: str) -
         if name not in wanted:  # a buffer that is not stored
             state[name] = tensor.detach()
             continue
-        held = [each for each in aliases[id(tensor)] if each in back]
-        if not held:
+        stored_names = [alias for alias in aliases[id(tensor)] if alias in back]
+        if not stored_names:
             missing.append(name)
             continue
-        values = [given[back[each]] for each in held]
-        for other, alias in zip(values[1:], held[1:], strict=True):
+        values = [tensors_in_file[back[alias]] for alias in stored_names]
+        for other, alias in zip(values[1:], stored_names[1:], strict=True):
             if not torch.equal(values[0], other):
                 raise InvalidNetwork(
-                    f"{source}: {held[0]} and {alias} are one tensor in {type(module).__name__}, but differ in the file"
+                    f"{source}: {stored_names[0]} and {alias} are one tensor in {type(module).__name__}, "
+                    "but differ in the file"
                 )
         if values[0].shape != tensor.shape:
             raise InvalidNetwork(
@@ -323,7 +328,7 @@ def _fitted(given: Mapping[str, torch.Tensor], module: nn.Module, source: str) -
         if not values[0].is_floating_point() and tensor.is_floating_point():
             raise Unsupported(f"{source}: {name} holds {str(values[0].dtype).removeprefix('torch.')} numbers: weights "
                               "that are stored as integers have to be made into floating point first")  # fmt: skip
-        state[name], keys[name] = values[0].detach(), back[held[0]]
+        state[name], keys[name] = values[0].detach(), back[stored_names[0]]
     if unknown or missing:
         parts = [f"the module has no {list_names(unknown, 4)}"] * bool(unknown)
         parts += [f"the checkpoint has no {list_names(missing, 4)}"] * bool(missing)

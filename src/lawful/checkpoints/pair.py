@@ -12,7 +12,7 @@ from lawful.checkpoints.compare.decide import CheckpointVerdict, OutputReplay, W
 from lawful.checkpoints.compare.entries import WeightComparison, compare
 from lawful.checkpoints.compare.uniqueness import decide_by_uniqueness, smooth_shape
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, Model, Source, open_both, open_checkpoints
-from lawful.checkpoints.rewrite.folds import PART, unfold
+from lawful.checkpoints.rewrite.folds import PART, undo_folds
 from lawful.checkpoints.rewrite.unrelated_programs import ApartVerdict, apart, try_longer
 from lawful.errors import Unsupported
 from lawful.result import Shown
@@ -53,10 +53,10 @@ def align(
 def align_pair(pair: CheckpointPair) -> Aligned:
     """Align two checkpoints that are open already; the weights of a large module are made when they are asked for."""
     one, two = pair.first.state, pair.second.state
-    found = compare(pair.architecture, one, two)
+    comparison = compare(pair.architecture, one, two)
     parameters = set(dict(pair.architecture.module.named_parameters()))
     keys = written_names(pair)
-    near = bring_into_place(pair, found)
+    near = bring_into_place(pair, comparison)
     before = after = size = 0.0
     for cluster in dict.fromkeys(fold_clusters(one, pair.architecture.folds).values()):
         for name in cluster.names:
@@ -66,11 +66,11 @@ def align_pair(pair: CheckpointPair) -> Aligned:
                 size += _square_apart(one[name])
     names = {key: name for name, key in keys.items()}
     weights = MadeTensors(names, lambda key: {key: near[names[key]].to(two[names[key]].dtype)})
-    given = weights if pair.architecture.large else dict(weights)
-    return Aligned(given, found, *((off / size) ** 0.5 if size else 0.0 for off in (before, after)))
+    shown = weights if pair.architecture.large else dict(weights)
+    return Aligned(shown, comparison, *((off / size) ** 0.5 if size else 0.0 for off in (before, after)))
 
 
-def bring_into_place(pair: CheckpointPair, found: WeightComparison) -> MadeTensors:
+def bring_into_place(pair: CheckpointPair, comparison: WeightComparison) -> MadeTensors:
     """B's tensors in A's place by the names of the module, with folds undone as A has them; made when asked for."""
     one, two = pair.first.state, pair.second.state
     clusters, kinds = fold_clusters(one, pair.architecture.folds), working_types(one, two)
@@ -78,11 +78,13 @@ def bring_into_place(pair: CheckpointPair, found: WeightComparison) -> MadeTenso
     def make(name: str) -> dict[str, torch.Tensor]:
         cluster = clusters[name]
         if not cluster.folds:
-            return {name: found.aligned[name]}
-        single = any(kinds.get(each) == torch.float32 for each in cluster.names)
+            return {name: comparison.aligned[name]}
+        single = any(kinds.get(member) == torch.float32 for member in cluster.names)
         kind = torch.float32 if single else torch.float64
-        like = {each: one[each].to(kind) for each in cluster.names}
-        return unfold({each: found.aligned[each].to(kind) for each in cluster.names}, cluster.folds, like)
+        like = {member: one[member].to(kind) for member in cluster.names}
+        return undo_folds(
+            {member: comparison.aligned[member].to(kind) for member in cluster.names}, cluster.folds, like
+        )
 
     return MadeTensors(one, make)
 
@@ -134,13 +136,15 @@ def same(
 
 def decide_apart(pair: ApartPair, *, seed: int = 0) -> tuple[ApartPair, ApartVerdict]:
     """The verdict on two modules without a common form, and the pair at the size of inputs that tells."""
-    found = apart(pair, seed=seed)
-    if found.verdict != "undecided" or any(each.unread for each in pair.architectures):
-        return pair, found
+    verdict = apart(pair, seed=seed)
+    if verdict.verdict != "undecided" or any(architecture.unread for architecture in pair.architectures):
+        return pair, verdict
     trials = try_longer(pair, seed=seed)
-    if trials.told is not None:
-        return trials.told[0], ApartVerdict("different", _longer_words(pair, trials.told[1]), trials.told[1])
-    return pair, replace(found, reason=f"{found.reason}; {trials.words}") if trials.words else found
+    if trials.difference is not None:
+        return trials.difference[0], ApartVerdict(
+            "different", _longer_words(pair, trials.difference[1]), trials.difference[1]
+        )
+    return pair, replace(verdict, reason=f"{verdict.reason}; {trials.words}") if trials.words else verdict
 
 
 def _longer_words(pair: ApartPair, replay: OutputReplay) -> str:
@@ -151,46 +155,46 @@ def _longer_words(pair: ApartPair, replay: OutputReplay) -> str:
 
 def decide(pair: CheckpointPair, *, seed: int = 0) -> tuple[CheckpointPair, CheckpointVerdict]:
     """The verdict, and the form in which it was found."""
-    found = same_checkpoints(pair.architecture, pair.first.state, pair.second.state, seed=seed)
-    if not found.comparison.fits:
+    verdict = same_checkpoints(pair.architecture, pair.first.state, pair.second.state, seed=seed)
+    if not verdict.comparison.fits:
         for other in pair.others:
             again = same_checkpoints(other.architecture, other.first.state, other.second.state, seed=seed)
             if again.comparison.fits:
                 return _at_any_length(other, again, seed)
-    pair, found = _at_any_length(pair, found, seed)
-    return pair, by_theorem(pair, found)
+    pair, verdict = _at_any_length(pair, verdict, seed)
+    return pair, by_theorem(pair, verdict)
 
 
 def _at_any_length(
-    pair: CheckpointPair, found: CheckpointVerdict, seed: int
+    pair: CheckpointPair, verdict: CheckpointVerdict, seed: int
 ) -> tuple[CheckpointPair, CheckpointVerdict]:
     """Two modules were tried at one size of inputs: a longer one may tell them apart."""
-    if pair.as_written is None or not found.comparison.fits or pair.architecture.unread:
-        return pair, found
+    if pair.as_written is None or not verdict.comparison.fits or pair.architecture.unread:
+        return pair, verdict
     trials = try_longer(pair.as_written, seed=seed)
-    if trials.told is not None:
-        there, replay = trials.told
+    if trials.difference is not None:
+        there, replay = trials.difference
         reason = _longer_words(there, replay)
-        found = replace(found, verdict="different", within=None, epsilon=None, reason=reason, replay=replay)
-        return replace(pair, as_written=there), found
-    if found.verdict != "equal":
-        return pair, replace(found, reason=f"{found.reason}; {trials.words}") if trials.words else found
+        verdict = replace(verdict, verdict="different", within=None, epsilon=None, reason=reason, replay=replay)
+        return replace(pair, as_written=there), verdict
+    if verdict.verdict != "equal":
+        return pair, replace(verdict, reason=f"{verdict.reason}; {trials.words}") if trials.words else verdict
     sizes = ", ".join("x".join(map(str, tensor.shape[1:])) for tensor in pair.as_written.architectures[0].inputs)
     more = "".join(f", {size}" for size in trials.tried)
-    return pair, replace(found, reason=f"{found.reason} (the modules were tried with inputs of size {sizes}{more})")
+    return pair, replace(verdict, reason=f"{verdict.reason} (the modules were tried with inputs of size {sizes}{more})")
 
 
-def by_theorem(pair: CheckpointPair, found: CheckpointVerdict) -> CheckpointVerdict:
+def by_theorem(pair: CheckpointPair, verdict: CheckpointVerdict) -> CheckpointVerdict:
     """The verdict of a uniqueness theorem where there is one, unless weights are equal up to their rounding."""
-    if found.comparison.fits or pair.rewritten or pair.architecture.unread or pair.architecture.unsettled:
-        return found
+    if verdict.comparison.fits or pair.rewritten or pair.architecture.unread or pair.architecture.unsettled:
+        return verdict
     program = pair.architecture.program
     shape = None if program is None else smooth_shape(program)
     decided = None if shape is None else decide_by_uniqueness(shape, pair.first.state, pair.second.state)
     if decided is None:
-        return found
+        return verdict
     word: Word = "equal" if decided.equal else "different"
     within, epsilon = ("exactly", 0.0) if decided.equal else (None, None)
-    replay = None if decided.equal else found.replay
-    return replace(found, verdict=word, within=within, epsilon=epsilon, reason=decided.words, replay=replay,
+    replay = None if decided.equal else verdict.replay
+    return replace(verdict, verdict=word, within=within, epsilon=epsilon, reason=decided.words, replay=replay,
                    theorem=decided)  # fmt: skip

@@ -54,8 +54,8 @@ def read_architecture(
     folds += _value_folds(group, readers) if folding == "all" else ()
     folds += _never_read(module, program) if folding == "all" else ()
     tolerance = AGREE
-    found = CheckpointArchitecture(module, exported, program, inputs, folds, group, tolerance, ())
-    return keep_true_symmetries(found, seed)
+    architecture = CheckpointArchitecture(module, exported, program, inputs, folds, group, tolerance, ())
+    return keep_true_symmetries(architecture, seed)
 
 
 def _never_read(module: nn.Module, program: Program) -> tuple[Fold, ...]:
@@ -73,29 +73,31 @@ def in_evaluation(module: nn.Module) -> nn.Module:
 
 def _readers(program: Program) -> dict[str, LinearReader]:
     """The linear layers with a bias by the name of their weight, where nothing else reads weight or bias."""
-    reader, found = LayerReader(program), {}
+    reader, readers = LayerReader(program), {}
     for node in program.nodes:
         layer = reader.layer(node)
         if layer is None or layer.is_convolution or layer.bias is None:
             continue
         if reader.is_read_once(layer.weight) and reader.is_read_once(layer.bias):
             name = str(layer.weight["name"])
-            found[name] = LinearReader(name, layer.axis, str(layer.bias["name"]))
-    return found
+            readers[name] = LinearReader(name, layer.axis, str(layer.bias["name"]))
+    return readers
 
 
 def _value_folds(group: OrbitGroup, readers: dict[str, LinearReader]) -> tuple[Fold, ...]:
-    found: list[Fold] = []
+    value_folds: list[Fold] = []
     for space in group.spaces:
         for block in (block for head in space.heads for block in head) if isinstance(space, HeadSpace) else ():
             biases = [rows for rows in block.members if len(group.shapes[rows.tensor]) == 1]
             for rows in biases:
-                others = [each for each in block.members if each.powers[0] == -rows.powers[0]]
+                others = [member for member in block.members if member.powers[0] == -rows.powers[0]]
                 if len(others) != 1 or rows.places.shape[1] != 1 or block.kind != "GL":
                     continue
                 reader = readers.get(others[0].tensor)
                 if reader is None or others[0].dims != (reader.axis,) or others[0].tensor == rows.tensor:
                     continue
                 columns = tuple(tuple(int(row) for row in copy) for copy in others[0].places.T)
-                found.append(ValueFold(rows.tensor, tuple(int(row) for row in rows.places[:, 0]), columns, reader))
-    return tuple(found)
+                value_folds.append(
+                    ValueFold(rows.tensor, tuple(int(row) for row in rows.places[:, 0]), columns, reader)
+                )
+    return tuple(value_folds)

@@ -34,16 +34,16 @@ def module_laws(module: nn.Module, x: Any) -> Quantities:
     (('0.0',), array([21.]))
     """
     inputs = torch.as_tensor(x)
-    own = next((tensor.dtype for tensor in module.parameters()), torch.float32)
-    example = inputs[:SHOWN].to(own) if inputs.is_floating_point() else inputs[:SHOWN]
+    dtype = next((tensor.dtype for tensor in module.parameters()), torch.float32)
+    example = inputs[:SHOWN].to(dtype) if inputs.is_floating_point() else inputs[:SHOWN]
     try:
-        found, program, _ = read_symmetries(module, examples(module, example), None, "train")
+        symmetries, program, _ = read_symmetries(module, examples(module, example), None, "train")
     except LawfulError:
         return Quantities((), lambda theta: np.zeros(0))
     slopes = list(slopes_in_training(module, (inputs,)))
-    layers = {id(joint.space): joint.name for joint in find_joints(module, found.spaces, program)}
+    layers = {id(joint.space): joint.name for joint in find_joints(module, symmetries.spaces, program)}
     names, families = list[str](), list[MatrixLaws | ScaleLaws]()
-    for space in found.spaces:
+    for space in symmetries.spaces:
         laws = space.laws
         if not isinstance(laws, MatrixLaws | ScaleLaws) or len(names) + laws.count > MOST:
             continue

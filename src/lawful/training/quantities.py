@@ -60,8 +60,8 @@ def linear_laws(network: Mlp) -> Quantities:
 
     def values(theta: Floats) -> Floats:
         at = network.with_theta(theta)
-        found = [layer_matrix(at, layer)[upper] for layer, upper in pairs]
-        return np.concatenate(found) if found else np.zeros(0)
+        matrices = [layer_matrix(at, layer)[upper] for layer, upper in pairs]
+        return np.concatenate(matrices) if matrices else np.zeros(0)
 
     return Quantities(tuple(names), values)
 
@@ -82,14 +82,16 @@ def known_laws(network: Source) -> Quantities:
     """Balances of every hidden neuron, and the rest of the matrices of linear layers."""
     graph = open_free(network)
     mlp = graph if isinstance(graph, Mlp) else as_mlp(graph)
-    found = balances(graph)
-    return found + linear_laws(mlp) if mlp is not None and 1.0 in mlp.slopes else found
+    laws = balances(graph)
+    return laws + linear_laws(mlp) if mlp is not None and 1.0 in mlp.slopes else laws
 
 
 def quantities_of(functions: Mapping[str, Callable[[Floats], float]]) -> Quantities:
     """Any functions of θ by name, for instance laws found elsewhere."""
     return Quantities(
-        tuple(functions), lambda theta: np.array([float(each(theta)) for each in functions.values()]), quadratic=False
+        tuple(functions),
+        lambda theta: np.array([float(measure(theta)) for measure in functions.values()]),
+        quadratic=False,
     )
 
 

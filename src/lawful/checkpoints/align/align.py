@@ -55,8 +55,8 @@ def search(
 
     current = MadeTensors(group.shapes, make)
 
-    def usable(rows: AxisRows, own: int | None = None) -> bool:
-        return not any(touching[place] & waiting - {own} for place in axes[rows.tensor] if place != rows.place)
+    def usable(rows: AxisRows, solving: int | None = None) -> bool:
+        return not any(touching[place] & waiting - {solving} for place in axes[rows.tensor] if place != rows.place)
 
     def step(number: int) -> SpaceMove:
         space = group.spaces[number]
@@ -98,12 +98,14 @@ def _rearranges(move: SpaceMove, still: float) -> bool:
 
 def shiftless(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> Mapping[str, torch.Tensor]:
     """Tensors without what they have along directions that no operation sees, which is found where it is asked for."""
-    joined = {name: together for together in _joined(shifts) for laws in together for name in laws.parameters}
+    joined = {
+        name: together for together in _sets_sharing_tensors(shifts) for laws in together for name in laws.parameters
+    }
     parts: dict[str, list[torch.Tensor]] = {}
 
     def make(name: str) -> dict[str, torch.Tensor]:
         if name in joined and name not in parts:
-            parts.update(_projected(tensors, joined[name]))
+            parts.update(_project(tensors, joined[name]))
         return {name: _sum(tensors[name], [-piece for piece in parts.get(name, ())])}
 
     return MadeTensors(tensors, make) if joined else tensors
@@ -111,19 +113,23 @@ def shiftless(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]
 
 def shiftless_alone(tensor: torch.Tensor, name: str, shifts: tuple[SpaceLaws, ...]) -> torch.Tensor:
     """One tensor without all that shifts may do to it, whatever they do to others meanwhile."""
-    found = [
+    parts_of_laws = [
         _only(laws, name) for laws in shifts if name in laws.parameters and isinstance(laws, (SumLaws, ColumnLaws))
     ]
-    own = {(type(laws), laws.weights.indices.tobytes(), laws.weights.data.tobytes(),
+    distinct = {(type(laws), laws.weights.indices.tobytes(), laws.weights.data.tobytes(),
             *((axis.dims, picked.tobytes()) for axis, picked in zip(laws.axes, laws.picked, strict=True))): laws
-           for laws in found}  # fmt: skip
-    return _sum(tensor, [-piece for piece in _projected({name: tensor}, tuple(own.values()))[name]]) if own else tensor
+           for laws in parts_of_laws}  # fmt: skip
+    return (
+        _sum(tensor, [-piece for piece in _project({name: tensor}, tuple(distinct.values()))[name]])
+        if distinct
+        else tensor
+    )
 
 
 def _only(laws: SumLaws | ColumnLaws, name: str) -> SumLaws | ColumnLaws:
     """What laws say of one tensor."""
     chosen = [number for number, axis in enumerate(laws.axes) if axis.parameter == name]
-    columns = np.split(np.arange(laws.weights.shape[1]), np.cumsum([len(each) for each in laws.picked])[:-1])
+    columns = np.split(np.arange(laws.weights.shape[1]), np.cumsum([len(axis_rows) for axis_rows in laws.picked])[:-1])
     return replace(laws, axes=tuple(laws.axes[number] for number in chosen),
                    picked=tuple(laws.picked[number] for number in chosen),
                    weights=laws.weights[:, np.concatenate([columns[number] for number in chosen])])  # fmt: skip
@@ -148,13 +154,13 @@ def shift_parts(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ..
 
     A tensor may have several parts, each of size 1 along the dimensions where it does not change.
     """
-    found: dict[str, list[torch.Tensor]] = {}
-    for together in _joined(shifts):
-        found |= _projected(tensors, together)
-    return found
+    projection: dict[str, list[torch.Tensor]] = {}
+    for together in _sets_sharing_tensors(shifts):
+        projection |= _project(tensors, together)
+    return projection
 
 
-def _joined(shifts: tuple[SpaceLaws, ...]) -> Iterator[tuple[SpaceLaws, ...]]:
+def _sets_sharing_tensors(shifts: tuple[SpaceLaws, ...]) -> Iterator[tuple[SpaceLaws, ...]]:
     """Shifts that share tensors, which are solved together."""
     waiting = list(shifts)
     while waiting:
@@ -166,7 +172,7 @@ def _joined(shifts: tuple[SpaceLaws, ...]) -> Iterator[tuple[SpaceLaws, ...]]:
         yield tuple(together)
 
 
-def _projected(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> dict[str, list[torch.Tensor]]:
+def _project(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...]) -> dict[str, list[torch.Tensor]]:
     """Conjugate gradients for `D Dᵀ t = D θ`, with the rows of D the directions."""
     shapes = {name: tensors[name].shape for laws in shifts for name in laws.parameters}
     target = np.concatenate([laws.values(tensors) for laws in shifts])
@@ -174,11 +180,11 @@ def _projected(tensors: Mapping[str, torch.Tensor], shifts: tuple[SpaceLaws, ...
               for laws in shifts]  # fmt: skip
 
     def pieces(weights: Floats) -> dict[str, list[torch.Tensor]]:
-        found: dict[str, list[torch.Tensor]] = defaultdict(list)
+        summands: dict[str, list[torch.Tensor]] = defaultdict(list)
         for laws, part in zip(shifts, np.split(weights, np.cumsum(counts)[:-1]), strict=True):
             for name, piece in sum_directions(laws, part, shapes):
-                found[name].append(piece)
-        return found
+                summands[name].append(piece)
+        return summands
 
     def values(weights: Floats) -> Floats:
         steps = {name: sum(parts[1:], parts[0]).expand(shapes[name]) for name, parts in pieces(weights).items()}
@@ -243,11 +249,11 @@ def _lines(piece: torch.Tensor) -> list[torch.Tensor]:
             small = small.narrow(d, 0, 1)
     if len(dims) <= 1:
         return [small.contiguous()]
-    found, rest = [], small
+    lines, rest = [], small
     for d in dims:
         others = [other for other in dims if other != d]
         line = rest.mean(others, keepdim=True)
-        found.append(line.contiguous())
+        lines.append(line.contiguous())
         rest = rest - line
     exact = float(rest.abs().max()) <= 1e-13 * float(small.abs().max())
-    return found if exact else [small.contiguous()]
+    return lines if exact else [small.contiguous()]

@@ -58,11 +58,11 @@ Classes = dict[tuple[tuple[float, ...], bool], list[AxisRows]]  # rows by what s
 
 
 def _classes(space: UnitSpace, usable: Usable) -> Classes:
-    found: Classes = defaultdict(list)
+    classes: Classes = defaultdict(list)
     for rows in space.members:
         if usable(rows):
-            found[rows.powers, rows.odd].append(rows)
-    return found
+            classes[rows.powers, rows.odd].append(rows)
+    return classes
 
 
 def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Usable) -> UnitsMove:
@@ -72,7 +72,7 @@ def _units(space: UnitSpace, a: Tensors, b: Tensors, usable: Usable) -> UnitsMov
     rest = free = np.arange(space.size)
     if space.permutes and space.size >= MANY_UNITS:
         few = [_feature(powers, odd, members, a, b, most=FEW) for (powers, odd), members in classes.items()]
-        order, signs = _told_apart(space, few)
+        order, signs = _match_clear_units(space, few)
         rest, free = np.flatnonzero(order < 0), np.setdiff1d(np.arange(space.size), order[order >= 0])
     if len(rest) and (space.permutes or space.signed):
         every = [_feature(powers, odd, members, a, b, rest, free) for (powers, odd), members in classes.items()]
@@ -92,14 +92,14 @@ def _groups(space: GroupedUnits, a: Tensors, b: Tensors, usable: Usable, inside:
         groups = linear_sum_assignment(total)[1].astype(np.intp)
     sizes = [slot.size // space.count for slot in space.slots]
     orders = [(groups[:, None] * size + np.arange(size)).reshape(-1) for size in sizes]
-    found = [UnitsMove(order, np.ones((slot.size, slot.scales)), np.ones(slot.size))
+    moves = [UnitsMove(order, np.ones((slot.size, slot.scales)), np.ones(slot.size))
              for slot, order in zip(space.slots, orders, strict=True)]  # fmt: skip
     alone = OrbitGroup((space,), (), {rows.tensor: tuple(b[rows.tensor].shape) for rows in members_of(space)}, 0)
     solved: set[int] = set()
 
     def usable_now(rows: AxisRows) -> bool:
-        open_rows = (each for number, slot in enumerate(space.slots) if number not in solved for each in slot.members)
-        shared = any(each.tensor == rows.tensor and each.place != rows.place for each in open_rows)
+        open_rows = (other for number, slot in enumerate(space.slots) if number not in solved for other in slot.members)
+        shared = any(other.tensor == rows.tensor and other.place != rows.place for other in open_rows)
         return usable(rows) or (not shared and inside(rows))
 
     def share(number: int) -> float:
@@ -108,15 +108,15 @@ def _groups(space: GroupedUnits, a: Tensors, b: Tensors, usable: Usable, inside:
         return sum(size for size, rows in zip(sizes, members, strict=True) if usable_now(rows)) / sum(sizes)
 
     while len(solved) < len(space.slots):
-        number = max((each for each in range(len(space.slots)) if each not in solved), key=share)
-        acting = frames(alone, {0: GroupsMove(tuple(found))})
+        number = max((candidate for candidate in range(len(space.slots)) if candidate not in solved), key=share)
+        acting = frames(alone, {0: GroupsMove(tuple(moves))})
         ordered = MadeTensors(alone.shapes, lambda name, by=acting: move_tensors(b, by, [name]))  # type: ignore[misc]
         parts = [_units(part, a, ordered, usable_now) for part in space.slots[number].split(space.count)]
         places = np.concatenate([group * sizes[number] + part.order for group, part in enumerate(parts)])
-        scales, signs = (np.concatenate(each) for each in zip(*((p.scales, p.signs) for p in parts), strict=True))
-        found[number] = UnitsMove(orders[number][places], scales, signs)
+        scales, signs = (np.concatenate(pieces) for pieces in zip(*((p.scales, p.signs) for p in parts), strict=True))
+        moves[number] = UnitsMove(orders[number][places], scales, signs)
         solved.add(number)
-    return GroupsMove(tuple(found))
+    return GroupsMove(tuple(moves))
 
 
 def _between(count: int, slot: UnitSpace, a: Tensors, b: Tensors, usable: Usable) -> Floats:
@@ -135,7 +135,7 @@ def _kinds(classes: Classes, a: Tensors, b: Tensors, order: Indices) -> list[tup
     return [(powers, _lengths(members, a, b, order)) for (powers, _), members in classes.items() if any(powers)]
 
 
-def _told_apart(space: UnitSpace, features: list[RowProducts]) -> tuple[Indices, Floats]:
+def _match_clear_units(space: UnitSpace, features: list[RowProducts]) -> tuple[Indices, Floats]:
     """For each unit of A the one of B (−1 if in doubt) and its sign: the nearest, seen from both, at most half as far
     as any other."""
     odd_part, cost = _costs(space, features)
@@ -179,14 +179,18 @@ def _feature(
     Rows are divided by their largest entry first: scales may be of any size.
     """
     total = len(members[0].places)
-    picked = [None if each is None or len(each) == total else torch.as_tensor(each) for each in (first, second)]
-    counts = [total if each is None else len(each) for each in picked]
+    picked = [
+        None if indices is None or len(indices) == total else torch.as_tensor(indices) for indices in (first, second)
+    ]
+    counts = [total if indices is None else len(indices) for indices in picked]
     product = torch.zeros(*counts, dtype=torch.float32 if most is not None else torch.float64)
     lengths = np.zeros(counts[0]), np.zeros(counts[1])
     for left, right in columns_of(members, a, b):
         if most is not None and (step := left.shape[1] // most) > 1:
             left, right = left[:, ::step].contiguous(), right[:, ::step].contiguous()
-        left, right = (rows if each is None else rows[each] for rows, each in zip((left, right), picked, strict=True))
+        left, right = (
+            rows if indices is None else rows[indices] for rows, indices in zip((left, right), picked, strict=True)
+        )
         sizes = [row.double() for row in (left.abs().amax(1), right.abs().amax(1))]
         safe = [torch.where(size > 0, size, 1.0) for size in sizes]
         scaled = not all(_of_one_size(size, left.dtype) for size in safe)
@@ -198,9 +202,9 @@ def _feature(
         if scaled or product.dtype == torch.float64:
             piece = piece.double().mul_(safe[0][:, None]).mul_(safe[1][None])
         product = piece + product if scaled else product.add_(piece)
-        for each, part, size in zip(lengths, (left, right), safe, strict=True):
+        for length, part, size in zip(lengths, (left, right), safe, strict=True):
             squares = part.square().sum(1, dtype=torch.float64)
-            each[:] = np.hypot(each, (size * squares.sqrt()).numpy())
+            length[:] = np.hypot(length, (size * squares.sqrt()).numpy())
     return RowProducts(powers, odd, product, lengths)
 
 
@@ -240,25 +244,25 @@ def _costs(space: UnitSpace, features: list[RowProducts]) -> tuple[torch.Tensor,
 
     Where a scale acts, rows count by their direction alone. The products are used up.
     """
-    single = features and all(each.product.dtype == torch.float32 for each in features)
+    single = features and all(kind_products.product.dtype == torch.float32 for kind_products in features)
     kind = torch.float32 if single else torch.float64
     odd = torch.zeros(features[0].product.shape if features else (space.size, space.size), dtype=kind)
     even = None
     squares = torch.zeros(odd.shape[0], 1, dtype=kind), torch.zeros(1, odd.shape[1], dtype=kind)
-    whole = sum(float(np.square(each.lengths[0]).sum()) for each in features) or 1.0
+    whole = sum(float(np.square(kind_products.lengths[0]).sum()) for kind_products in features) or 1.0
     while features:
-        each = features.pop(0)
-        one, two = (torch.as_tensor(length, dtype=kind) for length in each.lengths)
-        product = each.product.to(kind)
-        if any(each.powers):
+        feature = features.pop(0)
+        one, two = (torch.as_tensor(length, dtype=kind) for length in feature.lengths)
+        product = feature.product.to(kind)
+        if any(feature.powers):
             product.div_(torch.where(one > 0, one, 1.0)[:, None]).div_(torch.where(two > 0, two, 1.0)[None])
             one, two = (one > 0).to(kind), (two > 0).to(kind)
         else:
-            own = float(np.square(each.lengths[0]).sum()) or 1.0
-            weight = space.size / own if space.scales else 1.0 / whole
+            size_of_a = float(np.square(feature.lengths[0]).sum()) or 1.0
+            weight = space.size / size_of_a if space.scales else 1.0 / whole
             product.mul_(weight)
             one, two = one * weight**0.5, two * weight**0.5
-        if each.odd:
+        if feature.odd:
             odd += product
         else:
             even = product if even is None else even.add_(product)
@@ -270,10 +274,10 @@ def _costs(space: UnitSpace, features: list[RowProducts]) -> tuple[torch.Tensor,
     return odd, likeness.mul_(-2.0).add_(squares[0]).add_(squares[1])
 
 
-def assign(given: torch.Tensor) -> Indices:
+def assign(costs: torch.Tensor) -> Indices:
     """For each unit of A the one of B, at these costs: mutual nearest neighbours first, linear assignment for the
     others."""
-    cost = given.numpy()
+    cost = costs.numpy()
     count = len(cost)
     forth, back = cost.argmin(1), cost.argmin(0)
     every = np.arange(count)

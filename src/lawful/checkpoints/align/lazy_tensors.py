@@ -23,7 +23,7 @@ from lawful.checkpoints.rewrite.folds import (
     State,
     StatisticsFold,
     ValueFold,
-    fold,
+    apply_folds,
 )
 from lawful.types import Indices
 
@@ -38,29 +38,29 @@ class _Shelf:
     one step looks at several of A's and of B's again and again."""
 
     def __init__(self) -> None:
-        self.held: OrderedDict[tuple[int, str], torch.Tensor] = OrderedDict()
+        self.tensors: OrderedDict[tuple[int, str], torch.Tensor] = OrderedDict()
         self.bytes = 0
 
     def put(self, key: tuple[int, str], tensor: torch.Tensor) -> None:
         self.drop(key)
-        self.held[key] = tensor
+        self.tensors[key] = tensor
         self.bytes += tensor.nbytes
-        room = max(KEPT, FEW * max(each.nbytes for each in self.held.values()))
-        while self.bytes > room and self.held:
-            self.bytes -= self.held.popitem(last=False)[1].nbytes
+        room = max(KEPT, FEW * max(tensor.nbytes for tensor in self.tensors.values()))
+        while self.bytes > room and self.tensors:
+            self.bytes -= self.tensors.popitem(last=False)[1].nbytes
 
     def get(self, key: tuple[int, str]) -> torch.Tensor | None:
-        found = self.held.get(key)
-        if found is not None:
-            self.held.move_to_end(key)
-        return found
+        tensor = self.tensors.get(key)
+        if tensor is not None:
+            self.tensors.move_to_end(key)
+        return tensor
 
     def drop(self, key: tuple[int, str]) -> None:
-        if key in self.held:
-            self.bytes -= self.held.pop(key).nbytes
+        if key in self.tensors:
+            self.bytes -= self.tensors.pop(key).nbytes
 
-    def leave(self, owner: int) -> None:
-        for key in [key for key in self.held if key[0] == owner]:
+    def drop_owner(self, owner: int) -> None:
+        for key in [key for key in self.tensors if key[0] == owner]:
             self.drop(key)
 
 
@@ -74,18 +74,18 @@ class MadeTensors(Mapping[str, torch.Tensor]):
     def __init__(self, names: Iterable[str], make: Callable[[str], Mapping[str, torch.Tensor]]) -> None:
         self._names, self._make = dict.fromkeys(names), make
         self._number = next(_OWNERS)
-        weakref.finalize(self, _SHELF.leave, self._number)
+        weakref.finalize(self, _SHELF.drop_owner, self._number)
 
     def __getitem__(self, name: str) -> torch.Tensor:
         if name not in self._names:
             raise KeyError(name)
-        kept = _SHELF.get((self._number, name))
-        if kept is not None:
-            return kept
-        made = self._make(name)
-        for each, tensor in made.items():
-            _SHELF.put((self._number, each), tensor)
-        return made[name]
+        cached = _SHELF.get((self._number, name))
+        if cached is not None:
+            return cached
+        tensors = self._make(name)
+        for other, tensor in tensors.items():
+            _SHELF.put((self._number, other), tensor)
+        return tensors[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._names  # without making it
@@ -110,25 +110,25 @@ class FoldCluster:
     folds: tuple[Fold, ...]
 
 
-def names_in(each: Fold) -> tuple[str, ...]:
+def names_in(step: Fold) -> tuple[str, ...]:
     """All tensors of a fold."""
     readers: tuple[LinearReader, ...]
-    held: tuple[str | None, ...]
-    if isinstance(each, GainFold):
-        readers, held = each.readers, (each.gain, each.offset)
-    elif isinstance(each, StatisticsFold):
-        readers = () if each.writer is None else (each.writer,)
-        held = each.gain, each.offset, each.mean, each.variance
-    elif isinstance(each, ValueFold):
-        readers, held = (each.reader,), (each.bias,)
-    elif isinstance(each, CentreFold):
-        readers, held = (), (each.tensor, each.amount)
-    elif isinstance(each, MoveFold):
-        readers, held = (), (each.source, each.target)
+    others: tuple[str | None, ...]
+    if isinstance(step, GainFold):
+        readers, others = step.readers, (step.gain, step.offset)
+    elif isinstance(step, StatisticsFold):
+        readers = () if step.writer is None else (step.writer,)
+        others = step.gain, step.offset, step.mean, step.variance
+    elif isinstance(step, ValueFold):
+        readers, others = (step.reader,), (step.bias,)
+    elif isinstance(step, CentreFold):
+        readers, others = (), (step.tensor, step.amount)
+    elif isinstance(step, MoveFold):
+        readers, others = (), (step.source, step.target)
     else:
-        readers, held = (), (each.tensor,)
-    found = [*held, *(name for reader in readers for name in (reader.weight, reader.bias))]
-    return tuple(dict.fromkeys(name for name in found if name is not None))
+        readers, others = (), (step.tensor,)
+    names = [*others, *(name for reader in readers for name in (reader.weight, reader.bias))]
+    return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 def fold_clusters(names: Iterable[str], folds: Iterable[Fold]) -> dict[str, FoldCluster]:
@@ -142,17 +142,17 @@ def fold_clusters(names: Iterable[str], folds: Iterable[Fold]) -> dict[str, Fold
     """
     folds = tuple(folds)
     of = {name: {name} for name in names}
-    for each in folds:
-        joined = set[str]().union(*(of[name] for name in names_in(each)))
+    for step in folds:
+        joined = set[str]().union(*(of[name] for name in names_in(step)))
         for name in joined:
             of[name] = joined
-    made: dict[int, FoldCluster] = {}
-    firsts = [names_in(each)[0] for each in folds]
+    clusters: dict[int, FoldCluster] = {}
+    firsts = [names_in(step)[0] for step in folds]
     for group in of.values():
-        if id(group) not in made:
-            own = tuple(each for each, first in zip(folds, firsts, strict=True) if first in group)
-            made[id(group)] = FoldCluster(tuple(name for name in of if name in group), own)
-    return {name: made[id(group)] for name, group in of.items()}
+        if id(group) not in clusters:
+            inside = tuple(step for step, first in zip(folds, firsts, strict=True) if first in group)
+            clusters[id(group)] = FoldCluster(tuple(name for name in of if name in group), inside)
+    return {name: clusters[id(group)] for name, group in of.items()}
 
 
 def rounding_unit(kind: torch.dtype) -> float:
@@ -162,13 +162,13 @@ def rounding_unit(kind: torch.dtype) -> float:
 
 def working_types(first: State, second: State) -> dict[str, torch.dtype]:
     """In what every tensor is worked with: float32 where it is large and stored coarsely, otherwise float64."""
-    found = {}
+    types = {}
     for name, tensor in first.items():
         if tensor.is_floating_point():
             unit = max(rounding_unit(state[name].dtype) for state in (first, second))
             large = tensor.numel() >= MANY and unit >= COARSE
-            found[name] = torch.float32 if large else torch.float64
-    return found
+            types[name] = torch.float32 if large else torch.float64
+    return types
 
 
 def stored_size(stored: torch.Tensor, wide: torch.Tensor) -> torch.Tensor:
@@ -193,13 +193,13 @@ def folded_tensors(
 
     def make(name: str) -> State:
         cluster = clusters[name]
-        given = {each: typed(each, state[each]) for each in cluster.names}
+        tensors = {member: cast(member, state[member]) for member in cluster.names}
         if absolute:
-            given = {each: stored_size(state[each], tensor) for each, tensor in given.items()}
-        found = fold(given, cluster.folds, absolute=absolute)
-        return {each: typed(each, tensor) for each, tensor in found.items()}
+            tensors = {member: stored_size(state[member], tensor) for member, tensor in tensors.items()}
+        folded = apply_folds(tensors, cluster.folds, absolute=absolute)
+        return {member: cast(member, tensor) for member, tensor in folded.items()}
 
-    def typed(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def cast(name: str, tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_floating_point():
             return tensor
         return tensor.to(torch.float64 if kinds is None else kinds[name])
@@ -225,16 +225,18 @@ def folded_rows(
     >>> folded_rows({"gain": gain, "w": weight}, (one,), "w", 0, np.array([2]), kinds).tolist()
     [[1.0, 2.0]]
     """
-    acting = [each for each in folds if name in names_in(each)]
-    own: tuple[Fold, ...] = ()
+    acting = [step for step in folds if name in names_in(step)]
+    row_folds: tuple[Fold, ...] = ()
     if acting:
         only = acting[0]
         if len(acting) > 1 or not isinstance(only, GainFold):
             return None
-        readers = tuple(replace(each, bias=None) for each in only.readers if each.weight == name and each.axis != axis)
-        if len(readers) != 1 or any(only.gain in names_in(each) for each in folds if each is not only):
+        readers = tuple(
+            replace(reader, bias=None) for reader in only.readers if reader.weight == name and reader.axis != axis
+        )
+        if len(readers) != 1 or any(only.gain in names_in(step) for step in folds if step is not only):
             return None
-        own = (replace(only, offset=None, readers=readers),)
-    needed = [each for each in names_in(own[0]) if each != name] if own else []
+        row_folds = (replace(only, offset=None, readers=readers),)
+    needed = [other for other in names_in(row_folds[0]) if other != name] if row_folds else []
     rows = state[name].index_select(axis, torch.as_tensor(places)).to(kinds[name])
-    return fold({name: rows} | {each: state[each].to(kinds[each]) for each in needed}, own)[name]
+    return apply_folds({name: rows} | {other: state[other].to(kinds[other]) for other in needed}, row_folds)[name]

@@ -60,7 +60,7 @@ TINY = 1e-300
 SURE = 1e-6  # relative distance from which on nearer rows weigh no more
 
 
-def _stacked(members: Sequence[AxisRows], tensors: Tensors) -> torch.Tensor:
+def _stack_rows(members: Sequence[AxisRows], tensors: Tensors) -> torch.Tensor:
     """The rows of a block, in float64: size × all columns of all copies."""
     return torch.cat([unit_rows(rows, tensors) for rows in members], 1).double()
 
@@ -72,7 +72,7 @@ def nearest_matrix(
     if block.kind in ("O", "O fixing 1"):
         return _orthogonal(block, a, b, members, near)
     sides = [[rows for rows in members if rows.powers[0] * sign > 0] for sign in (1, -1)]
-    pairs = [(_stacked(side, a), _stacked(side, b)) if side else None for side in sides]
+    pairs = [(_stack_rows(side, a), _stack_rows(side, b)) if side else None for side in sides]
     if block.kind == "rotary":
         return _rotary(block, pairs)
     return _general(block, pairs)
@@ -123,15 +123,15 @@ def _general(block: MatrixBlock, pairs: Sequence[Pair]) -> Floats:
             best, least = matrix, off
     if None in pairs or not np.isfinite(least):
         return best
-    polished = _polished(best, pairs)
+    polished = _polish(best, pairs)
     return polished if _residual(polished, pairs) < least else best
 
 
-def _polished(matrix: Floats, pairs: Sequence[Pair]) -> Floats:
+def _polish(matrix: Floats, pairs: Sequence[Pair]) -> Floats:
     """One Gauss-Newton step `M → (1 + X) M` on both sides at once: a Sylvester equation for X."""
     (one, two), (other, another) = ((pair[0], pair[1]) for pair in pairs if pair is not None)
     moved, turned = torch.as_tensor(matrix) @ two, torch.as_tensor(np.linalg.inv(matrix).T) @ another
-    weights = [trust(*each) / (float(each[0].square().sum()) or 1.0) for each in ((one, moved), (other, turned))]
+    weights = [trust(*sides) / (float(sides[0].square().sum()) or 1.0) for sides in ((one, moved), (other, turned))]
     left = weights[1] * turned @ turned.T
     right = weights[0] * moved @ moved.T
     rest = weights[0] * (one - moved) @ moved.T - weights[1] * turned @ (other - turned).T
@@ -139,8 +139,8 @@ def _polished(matrix: Floats, pairs: Sequence[Pair]) -> Floats:
         step = solve_sylvester(left.numpy(), right.numpy(), rest.numpy())
     except np.linalg.LinAlgError:
         return matrix
-    found = matrix + step @ matrix
-    return found if np.isfinite(found).all() and np.linalg.matrix_rank(found) == len(found) else matrix
+    improved = matrix + step @ matrix
+    return improved if np.isfinite(improved).all() and np.linalg.matrix_rank(improved) == len(improved) else matrix
 
 
 def _residual(matrix: Floats, pairs: Sequence[Pair]) -> float:
@@ -160,9 +160,9 @@ def _rotary(block: MatrixBlock, pairs: Sequence[Pair]) -> Floats:
     for pair, sign in zip(pairs, (1, -1), strict=True):
         if pair is None:
             continue
-        one, two = (torch.complex(each[first], each[second]) for each in pair)
+        one, two = (torch.complex(table[first], table[second]) for table in pair)
         product = (one * two.conj()).sum(1).numpy()
-        lengths = [row_lengths(torch.view_as_real(each).flatten(1)) for each in (one, two)]
+        lengths = [row_lengths(torch.view_as_real(table).flatten(1)) for table in (one, two)]
         good = (lengths[0] > 0) & (lengths[1] > 0) & (np.abs(product) > 0)
         cosine = product[good] / (lengths[0] * lengths[1])[good]
         weight = 1.0 / (np.maximum(1 - np.abs(cosine) ** 2, 0.0) + SURE**2)
@@ -195,22 +195,24 @@ def nearest_heads(space: HeadSpace, a: Tensors, b: Tensors) -> HeadsMove:
     chosen = np.stack([inner[i, j] if space.permutes else np.arange(copies) for i, j in enumerate(order)])
     matrices = []
     for i, j in enumerate(order.tolist()):
-        own = []
+        head_matrices = []
         for block, twin in zip(space.heads[i], space.heads[j], strict=True):
             if block.kind == "still":
-                own.append(np.eye(block.size))
+                head_matrices.append(np.eye(block.size))
                 continue
             pairs: list[Pair] = []
             for sign in (1, -1):
                 mine = [rows for rows in block.members if rows.powers[0] * sign > 0]
-                others = [_recopied(rows, chosen[i], copies) for rows in twin.members if rows.powers[0] * sign > 0]
-                pairs.append((_stacked(mine, a), _stacked(others, b)) if mine else None)
-            own.append(_rotary(block, pairs) if block.kind == "rotary" else _general(block, pairs))
-        matrices.append(tuple(own))
+                others = [
+                    _reorder_copies(rows, chosen[i], copies) for rows in twin.members if rows.powers[0] * sign > 0
+                ]
+                pairs.append((_stack_rows(mine, a), _stack_rows(others, b)) if mine else None)
+            head_matrices.append(_rotary(block, pairs) if block.kind == "rotary" else _general(block, pairs))
+        matrices.append(tuple(head_matrices))
     return HeadsMove(np.asarray(order, dtype=np.intp), chosen, tuple(matrices))
 
 
-def _recopied(rows: AxisRows, copies: Indices, count: int) -> AxisRows:
+def _reorder_copies(rows: AxisRows, copies: Indices, count: int) -> AxisRows:
     if rows.places.shape[1] != count:
         return rows
     return AxisRows(rows.tensor, rows.dims, rows.places[:, copies], rows.powers)
@@ -224,20 +226,20 @@ def _slot_likeness(space: HeadSpace, slot: int, a: Tensors, b: Tensors) -> Float
     sides = []
     for tensors in (a, b):
         one = [_sides(head[slot], tensors, space.copies) for head in space.heads]
-        sides.append(([copy for own, _ in one for copy in own], [shared for _, shared in one]))
+        sides.append(([copy for copies_of_head, _ in one for copy in copies_of_head], [shared for _, shared in one]))
     (left, left_shared), (right, right_shared) = sides
     count, copies, block = len(space.heads), space.copies, space.heads[0][slot]
     size = block.size
-    own = torch.cat(left) @ torch.cat(right).T
+    own_products = torch.cat(left) @ torch.cat(right).T
     shared = torch.cat(left_shared) @ torch.cat(right_shared).T
-    own = own.reshape(count, copies, size, count, copies, size)
+    own_products = own_products.reshape(count, copies, size, count, copies, size)
     shared = shared.reshape(count, 1, size, count, 1, size)
     norms = [
         np.array([_product_norm(block, x, ys[n // copies]) for n, x in enumerate(xs)]).reshape(count, copies)
         for xs, ys in sides
     ]
     turned = block.kind == "rotary"
-    value = _complex_products(block, own, shared) if turned else (own * shared).sum((2, 5)).numpy()
+    value = _complex_products(block, own_products, shared) if turned else (own_products * shared).sum((2, 5)).numpy()
     scale = norms[0][:, :, None, None] * norms[1][None, None]
     return np.asarray(np.divide(value, scale, out=np.zeros_like(value), where=scale > 0))
 
@@ -247,13 +249,13 @@ def _still_likeness(space: HeadSpace, slot: int, a: Tensors, b: Tensors) -> Floa
     count, copies = len(space.heads), space.copies
     lines = []
     for tensors in (a, b):
-        own = []
+        vectors = []
         for head in space.heads:
             for copy in range(copies):
                 picked = [replace(rows, places=rows.places[:, [copy if rows.places.shape[1] == copies else 0]])
                           for rows in head[slot].members]  # fmt: skip
-                own.append(_stacked(picked, tensors).reshape(-1))
-        line = torch.stack(own)
+                vectors.append(_stack_rows(picked, tensors).reshape(-1))
+        line = torch.stack(vectors)
         lines.append(line / torch.as_tensor(np.maximum(row_lengths(line), TINY))[:, None])
     return np.asarray((lines[0] @ lines[1].T).numpy().reshape(count, copies, count, copies))
 
@@ -271,7 +273,7 @@ def _sides(block: MatrixBlock, tensors: Tensors, copies: int) -> tuple[list[torc
     )
     mine = [rows for rows in block.members if rows.powers[0] == copied]
     others = [rows for rows in block.members if rows.powers[0] != copied]
-    own = []
+    own_rows = []
     for copy in range(copies):
         picked = [
             AxisRows(rows.tensor, rows.dims, rows.places[:, copy : copy + 1], rows.powers)
@@ -279,19 +281,19 @@ def _sides(block: MatrixBlock, tensors: Tensors, copies: int) -> tuple[list[torc
             else rows
             for rows in mine
         ]
-        own.append(_stacked(picked, tensors))
-    return own, _stacked(others, tensors)
+        own_rows.append(_stack_rows(picked, tensors))
+    return own_rows, _stack_rows(others, tensors)
 
 
 def _product_norm(block: MatrixBlock, x: torch.Tensor, y: torch.Tensor) -> float:
     if block.kind == "rotary":
         first, second = (torch.tensor([pair[k] for pair in block.pairs]) for k in (0, 1))
-        lengths = [each[first].square().sum(1) + each[second].square().sum(1) for each in (x, y)]
+        lengths = [table[first].square().sum(1) + table[second].square().sum(1) for table in (x, y)]
         return float((lengths[0] * lengths[1]).sum().sqrt())
     return float(((x @ x.T) * (y @ y.T)).sum().clamp_min(0).sqrt())
 
 
-def _complex_products(block: MatrixBlock, own: torch.Tensor, shared: torch.Tensor) -> Floats:
+def _complex_products(block: MatrixBlock, own_products: torch.Tensor, shared: torch.Tensor) -> Floats:
     """`Re Σ ⟨q_A, q_B⟩ conj⟨k_A, k_B⟩`, pair by pair."""
     first, second = (torch.tensor([pair[k] for pair in block.pairs]) for k in (0, 1))
 
@@ -301,5 +303,5 @@ def _complex_products(block: MatrixBlock, own: torch.Tensor, shared: torch.Tenso
         imaginary = turned[..., second, first] - turned[..., first, second]
         return real, imaginary
 
-    (real, imaginary), (other, turned) = inner(own), inner(shared)
+    (real, imaginary), (other, turned) = inner(own_products), inner(shared)
     return np.asarray((real * other + imaginary * turned).sum(-1).numpy())

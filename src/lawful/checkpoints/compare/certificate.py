@@ -36,7 +36,7 @@ MOST_CONSTANTS = 4_000_000  # numbers of constants and index maps that a certifi
 
 
 def list_program(
-    program: Program, named: Collection[str], still: Collection[str], held: Mapping[str, torch.Tensor]
+    program: Program, named: Collection[str], still: Collection[str], shared: Mapping[str, torch.Tensor]
 ) -> dict[str, Any] | None:
     """Parameters and buffers among `named` are leaves, other buffers are constants; None where one cannot be listed.
 
@@ -57,7 +57,7 @@ def list_program(
         if node not in places:
             values = constants[node]
             room -= values.size
-            attributes = {"kind": node.kind, "values": _packed(values, "<f8" if node.kind == "f" else "<i8")}
+            attributes = {"kind": node.kind, "values": _pack(values, "<f8" if node.kind == "f" else "<i8")}
             places[node] = add("constant", [], attributes, node.shape)
         return places[node]
 
@@ -68,9 +68,9 @@ def list_program(
         if leaf and "value" in node.attributes:
             constants[node] = arrays.cast(np.asarray(node["value"]), node.kind)
         elif leaf and node not in program.inputs and node["name"] not in named:
-            if node["name"] not in held:
+            if node["name"] not in shared:
                 return None
-            tensor = held[node["name"]].detach()
+            tensor = shared[node["name"]].detach()
             constants[node] = arrays.cast(
                 np.asarray(tensor.double() if tensor.is_floating_point() else tensor), node.kind
             )
@@ -79,26 +79,28 @@ def list_program(
             places[node] = add(op, [], {"name": node["name"]}, node.shape)
         elif node.family is OperatorFamily.OPAQUE:
             return None
-        elif all(each in constants for each in node.inputs):
+        elif all(operand in constants for operand in node.inputs):
             with np.errstate(all="ignore"):
-                made = node.operator.meaning(arrays, node.attributes, *(constants[each] for each in node.inputs))
-            constants[node] = arrays.cast(made, node.kind)
+                values = node.operator.meaning(
+                    arrays, node.attributes, *(constants[operand] for operand in node.inputs)
+                )
+            constants[node] = arrays.cast(values, node.kind)
         else:
             attributes = {key: _attribute(value) for key, value in node.attributes.items()}
             index = node.attributes.get("map")
             if isinstance(index, IndexMap):
                 attributes = _map(index)
                 room -= index.size if index.strides is None else 0
-            places[node] = add(node.op, [place(each) for each in node.inputs], attributes, node.shape)
+            places[node] = add(node.op, [place(operand) for operand in node.inputs], attributes, node.shape)
         if room < 0:
             return None
-    return {"nodes": nodes, "outputs": [place(each) for each in program.outputs]}
+    return {"nodes": nodes, "outputs": [place(output) for output in program.outputs]}
 
 
 def _map(index: IndexMap) -> dict[str, Any]:
     if index.strides is not None:
         return {"offset": index.offset, "strides": list(index.strides)}
-    return {"positions": _packed(index.positions, "<i8")}
+    return {"positions": _pack(index.positions, "<i8")}
 
 
 def _attribute(value: Any) -> Any:
@@ -116,18 +118,18 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
         return _smooth_certificate(pair, verdict.theorem)
     if not verdict.is_copy:
         raise Unsupported("only a copy has a certificate of its weights")
-    found = verdict.comparison
+    comparison = verdict.comparison
     shapes = {name: tuple(tensor.shape) for name, tensor in pair.first.state.items()}
     named = [
         name
         for name, tensor in pair.first.state.items()
-        if all(name in each.keys or name in each.made for each in (pair.first, pair.second))
+        if all(name in checkpoint.keys or name in checkpoint.sources for checkpoint in (pair.first, pair.second))
         and tensor.is_floating_point()
     ]
     program, element = _claim(pair, verdict, named)
-    narrow = _coarse(pair, {place[0] for place, frame in found.frames.items() if frame.blocks})
+    narrow = _coarse(pair, {place[0] for place, frame in comparison.frames.items() if frame.blocks})
     matrices = _Matrices(element, narrow=narrow)
-    acting = disjoint(element.frames if element else found.frames, shapes)
+    acting = disjoint(element.frames if element else comparison.frames, shapes)
     axes = [
         _frame_json(place, frame, matrices, element.divisors.get(place) if element else None)
         for place, frame in acting.items()
@@ -136,17 +138,22 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
         "kind": KIND,
         "version": VERSION,
         "about": [digest(pair.first), digest(pair.second)],
-        "settings": [settings_digest(each) for each in (pair.first, pair.second)],
-        "tensors": [[name, *(_source_json(each, name) for each in (pair.first, pair.second))] for name in named],
-        "folds": [_fold_json(each) for each in found.architecture.folds],
+        "settings": [settings_digest(checkpoint) for checkpoint in (pair.first, pair.second)],
+        "tensors": [
+            [name, *(_source_json(checkpoint, name) for checkpoint in (pair.first, pair.second))] for name in named
+        ],
+        "folds": [_fold_json(step) for step in comparison.architecture.folds],
         "matrices": matrices.json(),
         "frames": axes,
         "shifts": [
-            {"tensor": name, "shape": list(piece.shape), "values": _packed(piece.numpy())}
-            for name, pieces in found.shifts.items()
+            {"tensor": name, "shape": list(piece.shape), "values": _pack(piece.numpy())}
+            for name, pieces in comparison.shifts.items()
             for piece in pieces
         ],
-        "moved": sorted({each.tensor for each in found.distances if each.moved_only and each.exact} & set(named)),
+        "moved": sorted(
+            {distance.tensor for distance in comparison.distances if distance.moved_only and distance.exact}
+            & set(named)
+        ),
     } | ({} if program is None else {"program": program})
 
 
@@ -154,24 +161,24 @@ def _claim(
     pair: CheckpointPair, verdict: CheckpointVerdict, named: list[str]
 ) -> tuple[dict[str, Any] | None, ExactElement | None]:
     """The program, and an element in exact numbers that leaves its function alone; None where that is not known."""
-    found = verdict.comparison
-    architecture = found.architecture
+    comparison = verdict.comparison
+    architecture = comparison.architecture
     if architecture.program is None or architecture.virtual or architecture.unread:
         return None, None
-    places = [(name, d) for name, dims in found.frames for d in dims]
+    places = [(name, d) for name, dims in comparison.frames for d in dims]
     if len(set(places)) < len(places):  # frames that share dimensions are joined, and their factors multiplied
         return None, None
-    element = make_exact(architecture.group, found.alignment.moves, found.frames)
+    element = make_exact(architecture.group, comparison.alignment.moves, comparison.frames)
     if element is None:
         return None, None
     moved = (
-        {name for name, _ in found.frames}
-        | set(found.shifts)
-        | {name for each in architecture.folds for name in names_in(each)}
+        {name for name, _ in comparison.frames}
+        | set(comparison.shifts)
+        | {name for step in architecture.folds for name in names_in(step)}
     )
-    held = _shared_tensors(pair)
-    still = {name for name in architecture.program.buffers if name in held and name not in moved}
-    program = list_program(architecture.program, named, still, held)
+    shared = _shared_tensors(pair)
+    still = {name for name in architecture.program.buffers if name in shared and name not in moved}
+    program = list_program(architecture.program, named, still, shared)
     return (program, element) if program is not None else (None, None)
 
 
@@ -200,13 +207,13 @@ def _smooth_certificate(pair: CheckpointPair, theorem: UniquenessVerdict) -> dic
     layers = [
         [
             {
-                "weight": each.keys[layer.weight],
+                "weight": checkpoint.keys[layer.weight],
                 "axis": layer.axis,
-                "bias": None if layer.bias is None else each.keys[layer.bias],
+                "bias": None if layer.bias is None else checkpoint.keys[layer.bias],
             }
             for layer in theorem.shape.layers
         ]
-        for each in (pair.first, pair.second)
+        for checkpoint in (pair.first, pair.second)
     ]
     return {
         "kind": SMOOTH,
@@ -236,11 +243,11 @@ def _source_json(checkpoint: OpenCheckpoint, name: str) -> object:
     """The name of a tensor in its file, or how it is made of what is there."""
     if name in checkpoint.keys:
         return checkpoint.keys[name]
-    made = checkpoint.made[name]
-    if made.constant is not None:
-        return {"constant": made.constant, "shape": list(made.shape)}
-    return {"parts": list(made.parts), "axis": made.axis, "transposed": made.transposed,
-            "rows": None if made.rows is None else list(made.rows)}  # fmt: skip
+    source = checkpoint.sources[name]
+    if source.constant is not None:
+        return {"constant": source.constant, "shape": list(source.shape)}
+    return {"parts": list(source.parts), "axis": source.axis, "transposed": source.transposed,
+            "rows": None if source.rows is None else list(source.rows)}  # fmt: skip
 
 
 def tensors_digest(tensors: Mapping[str, torch.Tensor]) -> str:
@@ -261,7 +268,7 @@ def _coarse(pair: CheckpointPair, names: set[str]) -> bool:
     return all(max(rounding_unit(state[name].dtype) for state in states) >= COARSE for name in names)
 
 
-def _packed(values: np.ndarray[Any, Any], kind: str = "<f8") -> str:
+def _pack(values: np.ndarray[Any, Any], kind: str = "<f8") -> str:
     """Numbers as bytes, without those that zlib can do without, as text."""
     raw = np.ascontiguousarray(values, dtype=kind).tobytes()
     return "z:" + base64.b64encode(zlib.compress(raw, 1)).decode()
@@ -272,8 +279,8 @@ class _Matrices:
 
     def __init__(self, element: ExactElement | None, *, narrow: bool) -> None:
         self.rotations: Mapping[bytes, Cayley] = element.rotations if element else {}
-        self.given: Collection[bytes] = element.given if element else ()
-        self.found: list[Floats] = []
+        self.primary: Collection[bytes] = element.primary if element else ()
+        self.matrices: list[Floats] = []
         self.partners: list[int] = []
         self.narrow = narrow
         self._places: dict[bytes, int] = {}
@@ -288,8 +295,8 @@ class _Matrices:
     def _number(self, matrix: Floats) -> int:
         key = hashlib.sha256(np.ascontiguousarray(matrix).tobytes()).digest()
         if key not in self._places:
-            self._places[key] = len(self.found)
-            self.found.append(matrix)
+            self._places[key] = len(self.matrices)
+            self.matrices.append(matrix)
             self.partners.append(-1)
         return self._places[key]
 
@@ -298,18 +305,18 @@ class _Matrices:
 
         A rotation of an exact element is listed by its skew matrix, and the inverse of another matrix by its number.
         """
-        return [self._listed(number) for number in range(len(self.found))]
+        return [self._list_matrix(number) for number in range(len(self.matrices))]
 
-    def _listed(self, number: int) -> dict[str, Any]:
-        matrix, partner = self.found[number], self.partners[number]
+    def _list_matrix(self, number: int) -> dict[str, Any]:
+        matrix, partner = self.matrices[number], self.partners[number]
         rotation = self.rotations.get(matrix.tobytes())
-        found: dict[str, Any] = {"size": len(matrix), "partner": partner}
+        record: dict[str, Any] = {"size": len(matrix), "partner": partner}
         if rotation is not None:
-            return found | {"skew": _packed(rotation.skew[np.triu_indices(len(matrix), 1)]),
+            return record | {"skew": _pack(rotation.skew[np.triu_indices(len(matrix), 1)]),
                             "order": rotation.order.tolist(), "signs": rotation.signs.astype(int).tolist()}  # fmt: skip
         if partner != number and self._is_primary(partner, number):
-            return found | {"dual": partner}
-        return found | {"values": _packed(matrix, self._kind(matrix, self.found[partner]))}
+            return record | {"dual": partner}
+        return record | {"values": _pack(matrix, self._kind(matrix, self.matrices[partner]))}
 
     def _is_primary(self, one: int, other: int) -> bool:
         """Whether the second is listed as the inverse of the first.
@@ -317,7 +324,7 @@ class _Matrices:
         Which of them is given has to be remembered: the numbers do not tell, for rounding an inverse twice may lead
         back to the matrix although its inverse is, say, no rotation of pairs any more, and the proof needs that it is.
         """
-        first, second = (self.found[number].tobytes() in self.given for number in (one, other))
+        first, second = (self.matrices[number].tobytes() in self.primary for number in (one, other))
         return first if first != second else one < other
 
     def _kind(self, matrix: Floats, partner: Floats) -> str:
@@ -327,12 +334,12 @@ class _Matrices:
 
 def _frame_json(place: AxisPlace, frame: AxisFrame, matrices: _Matrices, divisor: Floats | None) -> dict[str, Any]:
     blocks = zip(frame.blocks, frame.inverses, strict=True)
-    extra = {} if divisor is None or bool((divisor == 1).all()) else {"divisor": _packed(divisor)}
+    extra = {} if divisor is None or bool((divisor == 1).all()) else {"divisor": _pack(divisor)}
     return extra | {
         "tensor": place[0],
         "dims": list(place[1]),
         "source": frame.source.tolist(),
-        "factor": _packed(frame.factor),
+        "factor": _pack(frame.factor),
         "blocks": [
             {"rows": [_line(line) for line in rows], "matrix": matrices.place(matrix, inverse.T)}
             for (rows, matrix), inverse in blocks
@@ -346,16 +353,16 @@ def _line(rows: Indices) -> int | list[int]:
     return start if np.array_equal(rows, np.arange(start, start + len(rows))) else rows.tolist()
 
 
-def _fold_json(each: Fold) -> dict[str, Any]:
-    if isinstance(each, GainFold):
-        return {"fold": "gain", **asdict(each)}
-    if isinstance(each, StatisticsFold):
-        return {"fold": "statistics", **asdict(each)}
-    if isinstance(each, MoveFold):
-        return {"fold": "move", **asdict(each)}
-    if isinstance(each, DropFold):
-        return {"fold": "drop", **asdict(each)}
-    if isinstance(each, CentreFold):
-        return {"fold": "centre", **asdict(each)}
-    return {"fold": "value", "bias": each.bias, "rows": list(each.rows),
-            "columns": [list(copy) for copy in each.columns], "reader": asdict(each.reader)}  # fmt: skip
+def _fold_json(step: Fold) -> dict[str, Any]:
+    if isinstance(step, GainFold):
+        return {"fold": "gain", **asdict(step)}
+    if isinstance(step, StatisticsFold):
+        return {"fold": "statistics", **asdict(step)}
+    if isinstance(step, MoveFold):
+        return {"fold": "move", **asdict(step)}
+    if isinstance(step, DropFold):
+        return {"fold": "drop", **asdict(step)}
+    if isinstance(step, CentreFold):
+        return {"fold": "centre", **asdict(step)}
+    return {"fold": "value", "bias": step.bias, "rows": list(step.rows),
+            "columns": [list(copy) for copy in step.columns], "reader": asdict(step.reader)}  # fmt: skip

@@ -96,23 +96,23 @@ def same_checkpoints(
     architecture: CheckpointArchitecture, first: State, second: State, *, seed: int = 0
 ) -> CheckpointVerdict:
     """Decide whether two states of one architecture are the same function."""
-    found = compare(architecture, first, second)
-    off = [each for each in found.distances if not each.fits]
+    comparison = compare(architecture, first, second)
+    off = [distance for distance in comparison.distances if not distance.fits]
     if architecture.unread:
-        return CheckpointVerdict("undecided", None, None, unread_words(architecture.unread), found, None)
+        return CheckpointVerdict("undecided", None, None, unread_words(architecture.unread), comparison, None)
     if not off:
-        return _settled(architecture, copy_verdict(found, first, second, seed=seed))
-    worst = max(off, key=lambda each: (not np.isfinite(each.relative), each.relative))
-    share = sum(not each.fits for each in found.distances)
+        return _leave_open(architecture, copy_verdict(comparison, first, second, seed=seed))
+    worst = max(off, key=lambda distance: (not np.isfinite(distance.relative), distance.relative))
+    share = sum(not distance.fits for distance in comparison.distances)
     of = "its size" if worst.beside is None else f"the size of {worst.beside}"
     where = f"{worst.tensor} is off by {worst.relative:.1e} of {of} after alignment"
     where += f", and {share - 1} other tensors" if share > 1 else ""
-    replay = _replayed(architecture, first, second, found, seed)
-    far = FAR_ALIGNED if _pinned_down(found) else FAR
+    replay = _replay_hardest(architecture, first, second, comparison, seed)
+    far = FAR_ALIGNED if _pinned_down(comparison) else FAR
     if replay.gap > far * replay.rounding and replay.gap > REPLAY * replay.error:
-        return CheckpointVerdict("different", None, None, where, found, replay)
+        return CheckpointVerdict("different", None, None, where, comparison, replay)
     reason = f"{where}; at {TRIALS} random inputs outputs differ by {replay.gap:.1e}, which rounding may explain"
-    return CheckpointVerdict("undecided", None, None, reason, found, replay)
+    return CheckpointVerdict("undecided", None, None, reason, comparison, replay)
 
 
 def unread_words(unread: Sequence[str]) -> str:
@@ -120,7 +120,7 @@ def unread_words(unread: Sequence[str]) -> str:
     return f"{'; '.join(unread)}: what the weights compute is not known (give --model module:factory)"
 
 
-def _settled(architecture: CheckpointArchitecture, equal: CheckpointVerdict) -> CheckpointVerdict:
+def _leave_open(architecture: CheckpointArchitecture, equal: CheckpointVerdict) -> CheckpointVerdict:
     """Equal weights are equal functions only in modules that compute the same at every size of inputs."""
     if not architecture.unsettled:
         return equal
@@ -128,24 +128,28 @@ def _settled(architecture: CheckpointArchitecture, equal: CheckpointVerdict) -> 
     return replace(equal, verdict="undecided", within=None, epsilon=None, reason=reason)
 
 
-def _pinned_down(found: WeightComparison) -> bool:
+def _pinned_down(comparison: WeightComparison) -> bool:
     """Whether most tensors were found again up to rounding, and some entry of the others is plainly another one."""
-    near = sum(each.exact or each.relative <= NOISES * each.noise for each in found.distances)
+    near = sum(distance.exact or distance.relative <= NOISES * distance.noise for distance in comparison.distances)
     plainly = any(
-        each.entry > PLAIN * each.unit if each.moved_only else each.excess > PLAIN
-        for each in found.distances
-        if not each.fits
+        distance.entry > PLAIN * distance.unit if distance.moved_only else distance.excess > PLAIN
+        for distance in comparison.distances
+        if not distance.fits
     )
-    return plainly and 2 * near > len(found.distances)
+    return plainly and 2 * near > len(comparison.distances)
 
 
-def copy_verdict(found: WeightComparison, first: State, second: State, *, seed: int = 0) -> CheckpointVerdict:
+def copy_verdict(comparison: WeightComparison, first: State, second: State, *, seed: int = 0) -> CheckpointVerdict:
     """The verdict on weights that fit: the same function, or a rounded copy, which an input has to show."""
-    equal = _equal(found)
-    coarse = (each.moved_only or each.unit > SINGLE < each.entry for each in found.distances if each.entry > 0)
+    equal = _equal(comparison)
+    coarse = (
+        distance.moved_only or distance.unit > SINGLE < distance.entry
+        for distance in comparison.distances
+        if distance.entry > 0
+    )
     if not any(coarse):
         return equal
-    replay = _replay_once(found.architecture, first, second, found, seed)
+    replay = _replay_once(comparison.architecture, first, second, comparison, seed)
     if replay.gap > REPLAY * replay.error:
         return replace(equal, verdict="rounded", replay=replay)
     reason = f"a rounded copy ({equal.reason}), and at a random input outputs differ by {replay.gap:.1e}: no more than "
@@ -154,52 +158,54 @@ def copy_verdict(found: WeightComparison, first: State, second: State, *, seed: 
 
 
 def _replay_once(
-    architecture: CheckpointArchitecture, first: State, second: State, found: WeightComparison, seed: int
+    architecture: CheckpointArchitecture, first: State, second: State, comparison: WeightComparison, seed: int
 ) -> OutputReplay:
     """Both at one random input, beside A in B's own order and axes, whose outputs differ by arithmetic alone."""
     inputs = architecture.draw_inputs(seed + 100)
-    runs = [(state, inputs) for state in (first, second, _as_placed(architecture, first, found))]
-    one, two, own = architecture.beside(runs)
+    runs = [(state, inputs) for state in (first, second, _as_placed(architecture, first, comparison))]
+    one, two, disguised = architecture.beside(runs)
     size = max((float(tensor.abs().max()) for tensor in one), default=0.0) or 1.0
     gap, outputs, place = gap_of(one, two)
-    error = max(1e-16, gap_of(one, own)[0] / size)
+    error = max(1e-16, gap_of(one, disguised)[0] / size)
     return OutputReplay(tuple(inputs), gap / size, error, gap / size, outputs, place)
 
 
 def _as_placed(
-    architecture: CheckpointArchitecture, first: State, found: WeightComparison
+    architecture: CheckpointArchitecture, first: State, comparison: WeightComparison
 ) -> Mapping[str, torch.Tensor]:
     """A in the disguise of B, as alignment found it; not rounded."""
     folded = folded_tensors(first, architecture.folds)
-    acting = frames(architecture.group, found.alignment.moves)
-    unshifted = plus(folded, {name: [-piece for piece in pieces] for name, pieces in found.shifts.items()})
+    acting = frames(architecture.group, comparison.alignment.moves)
+    unshifted = plus(folded, {name: [-piece for piece in pieces] for name, pieces in comparison.shifts.items()})
     return MadeTensors(folded, lambda name: move_tensors(unshifted, acting, [name], back=True))
 
 
-def _equal(found: WeightComparison) -> CheckpointVerdict:
-    worked = [each for each in found.distances if each.entry > 0]
-    if not any(not each.moved_only for each in found.distances):
+def _equal(comparison: WeightComparison) -> CheckpointVerdict:
+    worked = [distance for distance in comparison.distances if distance.entry > 0]
+    if not any(not distance.moved_only for distance in comparison.distances):
         if not worked:
             words = "every number of B is one of A, moved, or multiplied by a power of two"
-            return CheckpointVerdict("equal", "exactly", 0.0, words, found, None)
-        epsilon = max(each.entry for each in worked)
+            return CheckpointVerdict("equal", "exactly", 0.0, words, comparison, None)
+        epsilon = max(distance.entry for distance in worked)
         words = f"both hold the same numbers, moved, one in fewer bits: each within {at_most(epsilon)} of itself"
-        return CheckpointVerdict("equal", "weight by weight", epsilon, words, found, None)
-    worked = [each for each in found.distances if not each.moved_only or each.entry > 0]
-    epsilon = max(each.entry for each in worked)
-    sums = any(frame.blocks for frame in found.frames.values()) or found.shifts or found.architecture.folds
+        return CheckpointVerdict("equal", "weight by weight", epsilon, words, comparison, None)
+    worked = [distance for distance in comparison.distances if not distance.moved_only or distance.entry > 0]
+    epsilon = max(distance.entry for distance in worked)
+    sums = (
+        any(frame.blocks for frame in comparison.frames.values()) or comparison.shifts or comparison.architecture.folds
+    )
     within = "copy by weights" if sums else "weight by weight"
-    unit = max(each.unit for each in worked)
+    unit = max(distance.unit for distance in worked)
     words = f"each entry within {at_most(epsilon)} of {'the sum of its terms' if sums else 'itself'}"
     words += f"; stored numbers are rounded at {unit:.1e}"
-    dropped = {each.tensor for each in found.architecture.folds if isinstance(each, DropFold)}
-    if unseen := [each.tensor for each in worked if each.tensor in dropped]:
+    dropped = {step.tensor for step in comparison.architecture.folds if isinstance(step, DropFold)}
+    if unseen := [distance.tensor for distance in worked if distance.tensor in dropped]:
         words += f"; left out, since no output sees them: {list_names(unseen, 4)}"
-    return CheckpointVerdict("equal", within, epsilon, words, found, None)
+    return CheckpointVerdict("equal", within, epsilon, words, comparison, None)
 
 
-def _replayed(
-    architecture: CheckpointArchitecture, first: State, second: State, found: WeightComparison, seed: int
+def _replay_hardest(
+    architecture: CheckpointArchitecture, first: State, second: State, comparison: WeightComparison, seed: int
 ) -> OutputReplay:
     """The input with the largest gap relative to what rounding does there.
 
@@ -208,7 +214,7 @@ def _replayed(
     """
     group = architecture.group
     folded = folded_tensors(first, architecture.folds)
-    own = _as_placed(architecture, first, found)
+    disguised = _as_placed(architecture, first, comparison)
     many = [
         [
             tensor * size if tensor.is_floating_point() else tensor
@@ -216,12 +222,15 @@ def _replayed(
         ]
         for trial, size in zip(range(TRIALS), SIZES, strict=True)
     ]
-    many += _told_apart(architecture, folded, found, many[0])
+    many += _inputs_of_far_tokens(architecture, folded, comparison, many[0])
     one, two = (architecture.replays(state, many) for state in (first, second))
-    sizes = [max((float(tensor.abs().max()) for tensor in each), default=0.0) or 1.0 for each in one]
+    sizes = [max((float(tensor.abs().max()) for tensor in outputs), default=0.0) or 1.0 for outputs in one]
     error, rounding = ([1e-16] * len(many) for _ in range(2))
-    harder = max(1.0, found.conditioning / 10.0)
-    twins = [(own, 1.0), *((random_member(group, folded, seed + number, mirrored=True), harder) for number in range(2))]
+    harder = max(1.0, comparison.conditioning / 10.0)
+    twins = [
+        (disguised, 1.0),
+        *((random_member(group, folded, seed + number, mirrored=True), harder) for number in range(2)),
+    ]
     for twin, factor in twins:
         exact, rounded = (architecture.replays(state, many) for state in (twin, _stored_like(twin, first, second)))
         for trial, size in enumerate(sizes):
@@ -231,30 +240,30 @@ def _replayed(
     for trial, size in enumerate(sizes):
         gap, outputs, place = gap_of(one[trial], two[trial])
         trials.append(OutputReplay(tuple(many[trial]), gap / size, error[trial], rounding[trial], outputs, place))
-    return max(trials, key=lambda each: each.gap / each.rounding)
+    return max(trials, key=lambda trial_replay: trial_replay.gap / trial_replay.rounding)
 
 
-def _told_apart(
+def _inputs_of_far_tokens(
     architecture: CheckpointArchitecture,
     folded: Mapping[str, torch.Tensor],
-    found: WeightComparison,
+    comparison: WeightComparison,
     like: Sequence[torch.Tensor],
 ) -> list[list[torch.Tensor]]:
     """Inputs made of the numbers (tokens) whose rows in a table of embeddings are furthest apart."""
-    program, apart = architecture.program, {each.tensor for each in found.distances if not each.fits}
-    made = []
+    program, apart = architecture.program, {distance.tensor for distance in comparison.distances if not distance.fits}
+    inputs = []
     for node in () if program is None else program.nodes:
         if node.family is not OperatorFamily.LOOKUP or node.inputs[0].op != "parameter" or program is None:
             continue
         table, index = node.inputs[:2]
         name = table["name"]
         if name in apart and index in program.inputs and table.rank == 2 and node.attributes.get("axis") == 0:
-            off = (found.aligned[name] - folded[name]).square().sum(1)
+            off = (comparison.aligned[name] - folded[name]).square().sum(1)
             worst = off.topk(min(ROWS, len(off))).indices
             place = program.inputs.index(index)
             tokens = worst[torch.arange(like[place].numel()) % len(worst)].reshape(like[place].shape)
-            made.append([tokens.to(each.dtype) if n == place else each for n, each in enumerate(like)])
-    return made
+            inputs.append([tokens.to(tensor.dtype) if n == place else tensor for n, tensor in enumerate(like)])
+    return inputs
 
 
 def _stored_like(twin: Mapping[str, torch.Tensor], first: State, second: State) -> Mapping[str, torch.Tensor]:
@@ -271,7 +280,7 @@ def _stored_like(twin: Mapping[str, torch.Tensor], first: State, second: State) 
 
 def gap_of(one: Sequence[torch.Tensor], two: Sequence[torch.Tensor]) -> tuple[float, tuple[float, float], int]:
     """By how much outputs differ at most, what both are there, and where that is among all of them, flattened."""
-    a, b = (torch.cat([tensor.reshape(-1) for tensor in (*each, torch.zeros(1))]) for each in (one, two))
+    a, b = (torch.cat([tensor.reshape(-1) for tensor in (*outputs, torch.zeros(1))]) for outputs in (one, two))
     apart = (a - b).abs()
     place = int(apart.argmax())
     return float(apart[place]), (float(a[place]), float(b[place])), place

@@ -22,7 +22,7 @@ from lawful.checkpoints.rewrite.folds import (
     State,
     StatisticsFold,
     ValueFold,
-    fold,
+    apply_folds,
 )
 
 # Which tensors are compared up to rounding, because something was computed, and which have to be the same numbers.
@@ -30,7 +30,7 @@ from lawful.checkpoints.rewrite.folds import (
 MEANT_EQUAL = 4.0  # units of rounding within which gains are meant to be equal
 
 
-def computed(
+def find_computed(
     architecture: CheckpointArchitecture,
     first: State,
     second: State,
@@ -41,18 +41,18 @@ def computed(
     whose gains, offsets or statistics are not simply those of the other checkpoint, moved. Then those that simply are,
     and how they are moved.
     """
-    found = set(shifts) | {name for (name, _), frame in acting.items() if not plain(frame)}
+    worked = set(shifts) | {name for (name, _), frame in acting.items() if not plain(frame)}
     carried: dict[str, AxisFrame] = {}
-    for each in architecture.folds:
-        held, touched, place = _parts(each)
-        if _carried_over(each, held, place, first, second, acting):
+    for step in architecture.folds:
+        removed, touched, place = _parts(step)
+        if _carried_over(step, removed, place, first, second, acting):
             frame = acting.get(place)
-            for name, odd in held:
+            for name, odd in removed:
                 count = len(first[name])
                 carried[name] = AxisFrame(np.arange(count), np.ones(count)) if frame is None else _lines(frame, odd)
         else:
-            found |= {*(name for name, _ in held), *touched}
-    return found, {name: frame for name, frame in carried.items() if name not in found}
+            worked |= {*(name for name, _ in removed), *touched}
+    return worked, {name: frame for name, frame in carried.items() if name not in worked}
 
 
 def _lines(frame: AxisFrame, odd: bool) -> AxisFrame:
@@ -62,29 +62,29 @@ def _lines(frame: AxisFrame, odd: bool) -> AxisFrame:
     return AxisFrame((np.abs(after) - 1).astype(np.intp), np.sign(after) if odd else np.ones(len(after)))
 
 
-def _parts(each: Fold) -> tuple[list[tuple[str, bool]], list[str], AxisPlace]:
+def _parts(step: Fold) -> tuple[list[tuple[str, bool]], list[str], AxisPlace]:
     """What a fold takes away (with a sign that follows that of the value, or not), what it changes, and its axis."""
-    if isinstance(each, GainFold):
-        held = [(name, odd) for name, odd in ((each.gain, False), (each.offset, True)) if name is not None]
-        touched = [name for reader in each.readers for name in (reader.weight, reader.bias) if name is not None]
-        return held, touched, (each.readers[0].weight, (each.readers[0].axis,))
-    if isinstance(each, StatisticsFold):
-        writer = each.writer
+    if isinstance(step, GainFold):
+        removed = [(name, odd) for name, odd in ((step.gain, False), (step.offset, True)) if name is not None]
+        touched = [name for reader in step.readers for name in (reader.weight, reader.bias) if name is not None]
+        return removed, touched, (step.readers[0].weight, (step.readers[0].axis,))
+    if isinstance(step, StatisticsFold):
+        writer = step.writer
         touched = [] if writer is None else [name for name in (writer.weight, writer.bias) if name is not None]
-        held = [(name, False) for name in (each.gain, each.offset, each.mean, each.variance)]
-        return held, touched, (each.offset, (0,))
-    if isinstance(each, ValueFold):
-        return [(each.bias, True)], [str(each.reader.bias)], (each.bias, (0,))
-    if isinstance(each, CentreFold):
-        return [(each.amount, False)], [each.tensor], (each.amount, (0,))
-    if isinstance(each, MoveFold):
-        return [(each.source, True)], [each.target], (each.target, (0,))
-    return [(each.tensor, True)], [], (each.tensor, (0,))
+        removed = [(name, False) for name in (step.gain, step.offset, step.mean, step.variance)]
+        return removed, touched, (step.offset, (0,))
+    if isinstance(step, ValueFold):
+        return [(step.bias, True)], [str(step.reader.bias)], (step.bias, (0,))
+    if isinstance(step, CentreFold):
+        return [(step.amount, False)], [step.tensor], (step.amount, (0,))
+    if isinstance(step, MoveFold):
+        return [(step.source, True)], [step.target], (step.target, (0,))
+    return [(step.tensor, True)], [], (step.tensor, (0,))
 
 
 def _carried_over(
-    each: Fold,
-    held: list[tuple[str, bool]],
+    step: Fold,
+    removed: list[tuple[str, bool]],
     place: AxisPlace,
     first: State,
     second: State,
@@ -95,15 +95,15 @@ def _carried_over(
     frame = acting.get(place)
     if frame is not None and not (plain(frame) and is_unscaled(frame)):
         return False
-    for name, odd in held:
+    for name, odd in removed:
         one, two = first[name].double(), second[name].double()[:, None]
         if frame is not None:
-            two = frame.acts(two, seen=(lambda each: each) if odd else torch.abs)
+            two = frame.acts(two, seen=(lambda factors: factors) if odd else torch.abs)
         unit = max(rounding_unit(state[name].dtype) for state in (first, second))
         if float((one - two[:, 0]).abs().max()) > MEANT_EQUAL * unit * float(one.abs().max()):
             return False
-    if isinstance(each, GainFold) and each.centred:
-        return all(_same_means(reader, first, second, acting) for reader in each.readers)
+    if isinstance(step, GainFold) and step.centred:
+        return all(_same_means(reader, first, second, acting) for reader in step.readers)
     return True
 
 
@@ -184,13 +184,13 @@ class AlignedDifference:
 
     def distance(self, name: str, noise: float) -> TensorDistance:
         """All that is known of it."""
-        measured = [_measured(name, slab, self.by, self.units) for slab in self._slabs()]
-        off, own, whole = (sum(each[k] ** 2 for each in measured) ** 0.5 for k in range(3))
-        entry, excess = (max(each[k] for each in measured) for k in (3, 4))
-        length = own or whole
+        measured = [_measure_slab(name, slab, self.by, self.units) for slab in self._slabs()]
+        off, length_of_a, whole = (sum(slab[k] ** 2 for slab in measured) ** 0.5 for k in range(3))
+        entry, excess = (max(slab[k] for slab in measured) for k in (3, 4))
+        length = length_of_a or whole
         relative = off / length if length else inf if off else 0.0
         shares = noise / length if length else 0.0
-        size = own if own > 4 * max(self.units) * whole else 0.0
+        size = length_of_a if length_of_a > 4 * max(self.units) * whole else 0.0
         unit = max(self.units)
         return TensorDistance(name, relative, shares, entry, unit, not off, False, excess, off=off, size=size)
 
@@ -202,7 +202,7 @@ class AlignedDifference:
             yield _Slab(self.one, self.two - self.one, self.sizes, self.added)
             return
         dim = max(still, key=lambda d: self.one.shape[d])
-        parts = (each.tensor_split(count, dim) for each in (self.one, self.two, *self.sizes))
+        parts = (tensor.tensor_split(count, dim) for tensor in (self.one, self.two, *self.sizes))
         for one, two, first, second in zip(*parts, strict=True):
             yield _Slab(one, two - one, (first, second), [])
 
@@ -218,7 +218,7 @@ class _Slab:
     added: list[torch.Tensor]
 
 
-def _measured(
+def _measure_slab(
     name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame], units: tuple[float, float]
 ) -> tuple[float, float, float, float, float]:
     """Lengths of difference, A and terms; the largest entry beside its terms, and beside what rounding may do."""
@@ -241,10 +241,10 @@ def _length(tensor: torch.Tensor) -> float:
 
 def _terms(name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame]) -> torch.Tensor:
     """The sums of the absolute values of all terms."""
-    found = torch.maximum(move_tensors({name: slab.sizes[1]}, by, seen=torch.abs)[name], slab.sizes[0])
+    sums = torch.maximum(move_tensors({name: slab.sizes[1]}, by, seen=torch.abs)[name], slab.sizes[0])
     for piece in slab.added:
-        found = found + piece.abs().to(found.dtype)
-    return found
+        sums = sums + piece.abs().to(sums.dtype)
+    return sums
 
 
 def _excess_in_a(name: str, slab: _Slab, by: Mapping[AxisPlace, AxisFrame], units: tuple[float, float]) -> float:
@@ -297,14 +297,14 @@ def rounding_noise(
             unit = max(rounding_unit(state[name].dtype), WORKED)
             jiggled[name] = shares.mul_(stored_size(state[name], wide[name])).mul_(unit).add_(wide[name])
     if cluster.folds:
-        jiggled, wide = fold(jiggled, cluster.folds), fold(wide, cluster.folds)
+        jiggled, wide = apply_folds(jiggled, cluster.folds), apply_folds(wide, cluster.folds)
     scaling = {place: frame.scaling for place, frame in by.items() if place[0] in jiggled}
-    found = {}
+    noise = {}
     for name in list(jiggled):
         if name in kinds:
             apart = {name: jiggled.pop(name).sub_(wide.pop(name))}
-            found[name] = float(move_tensors(apart, scaling, [name])[name].norm())
-    return found
+            noise[name] = float(move_tensors(apart, scaling, [name])[name].norm())
+    return noise
 
 
 def beside_others(distances: list[TensorDistance], sizes: Mapping[str, float]) -> list[TensorDistance]:
@@ -312,19 +312,19 @@ def beside_others(distances: list[TensorDistance], sizes: Mapping[str, float]) -
 
     `sizes` are the lengths of all tensors of A.
     """
-    found = []
-    for each in distances:
-        where, around = each.tensor, 0.0
-        while not each.size and each.off and where and not around:
+    relative_distances = []
+    for distance in distances:
+        where, around = distance.tensor, 0.0
+        while not distance.size and distance.off and where and not around:
             where = where.rpartition(".")[0]
             within = f"{where}." if where else ""
             around = sum(size**2 for name, size in sizes.items() if name.startswith(within)) ** 0.5
         if around:
-            relative = each.off / around
-            noise = each.noise * relative / each.relative if each.relative < inf else each.noise
-            each = replace(each, relative=relative, noise=noise, beside=where or "all tensors")
-        found.append(each)
-    return found
+            relative = distance.off / around
+            noise = distance.noise * relative / distance.relative if distance.relative < inf else distance.noise
+            distance = replace(distance, relative=relative, noise=noise, beside=where or "all tensors")
+        relative_distances.append(distance)
+    return relative_distances
 
 
 def moved_distance(
@@ -341,9 +341,9 @@ def moved_distance(
     length, off = float(one.norm()), float(gap.norm())
     entry = _largest(gap, torch.maximum(one.abs(), two.abs()))
     exact = not bool(gap.any())
-    found = TensorDistance(name, off / length if length else inf if off else 0.0, 0.0, entry, unit, exact, True,
+    distance = TensorDistance(name, off / length if length else inf if off else 0.0, 0.0, entry, unit, exact, True,
                            off=off, size=length)  # fmt: skip
     if first.dtype != second.dtype:
         kind = max((first.dtype, second.dtype), key=rounding_unit)
-        return replace(found, exact=torch.equal(one.to(kind), two.to(kind)))
-    return found
+        return replace(distance, exact=torch.equal(one.to(kind), two.to(kind)))
+    return distance

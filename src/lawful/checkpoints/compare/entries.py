@@ -28,7 +28,7 @@ from lawful.checkpoints.compare.distances import (
     AlignedDifference,
     TensorDistance,
     beside_others,
-    computed,
+    find_computed,
     moved_distance,
     rounding_noise,
 )
@@ -59,7 +59,9 @@ def snap(move: SpaceMove, unit: float) -> SpaceMove:
     cleaned = [[_permutation(matrix, near) for matrix in head] for head in move.matrices]
     if any(matrix is None for head in cleaned for matrix in head):
         return HeadsMove(
-            move.order, move.copies, tuple(tuple(_unturned(matrix, near) for matrix in head) for head in move.matrices)
+            move.order,
+            move.copies,
+            tuple(tuple(_without_phases(matrix, near) for matrix in head) for head in move.matrices),
         )
     return HeadsMove(move.order, move.copies, tuple(tuple(m for m in head if m is not None) for head in cleaned))
 
@@ -70,7 +72,7 @@ def _snapped_units(move: UnitsMove, near: float) -> UnitsMove:
     return UnitsMove(move.order, powers, move.signs) if meant else move
 
 
-def _unturned(matrix: Floats, near: float) -> Floats:
+def _without_phases(matrix: Floats, near: float) -> Floats:
     """A matrix of rotary pairs without phases, if all of them are so small that they are rounding."""
     if (matrix != 0).sum(1).max() > 2:
         return matrix
@@ -110,7 +112,7 @@ class WeightComparison:
     @property
     def fits(self) -> bool:
         """Whether B is A up to the rounding of stored numbers."""
-        return all(each.fits for each in self.distances)
+        return all(distance.fits for distance in self.distances)
 
 
 def compare(architecture: CheckpointArchitecture, first: State, second: State) -> WeightComparison:
@@ -119,22 +121,22 @@ def compare(architecture: CheckpointArchitecture, first: State, second: State) -
     kinds = working_types(first, second)
     if all(_stored_alike(first[name], second[name]) for name in first):
         unmoved = Alignment({number: identity(space) for number, space in enumerate(group.spaces)}, 0)
-        return _judged(architecture, unmoved, first, second, kinds)
+        return _measure(architecture, unmoved, first, second, kinds)
     unit = max((rounding_unit(state[name].dtype) for state in (first, second) for name in group.shapes), default=0.0)
     one, two = (folded_tensors(state, folds, kinds) for state in (first, second))
-    found = search(group, one, two, unit=unit)
-    moves = {number: snap(move, unit) for number, move in found.moves.items()}
-    return _judged(architecture, Alignment(moves, found.passes), first, second, kinds)
+    alignment = search(group, one, two, unit=unit)
+    moves = {number: snap(move, unit) for number, move in alignment.moves.items()}
+    return _measure(architecture, Alignment(moves, alignment.passes), first, second, kinds)
 
 
 def compare_moved(
     architecture: CheckpointArchitecture, moves: Mapping[int, SpaceMove], first: State, second: State
 ) -> WeightComparison:
     """Compare after moves that are known."""
-    return _judged(architecture, Alignment(dict(moves), 0), first, second, working_types(first, second))
+    return _measure(architecture, Alignment(dict(moves), 0), first, second, working_types(first, second))
 
 
-def _judged(
+def _measure(
     architecture: CheckpointArchitecture,
     alignment: Alignment,
     first: State,
@@ -153,7 +155,7 @@ def _judged(
     }
     shifts = _shifts(group.shifts, one, turned, units)
     aligned = plus(turned, shifts)
-    worked, carried = computed(architecture, first, second, acting, shifts)
+    worked, carried = find_computed(architecture, first, second, acting, shifts)
     clusters = fold_clusters(first, folds)
     sizes = [folded_tensors(state, folds, kinds, absolute=True) for state in (first, second)]
     distances = []
@@ -173,18 +175,18 @@ def _judged(
             else:
                 if noise is None:
                     noise = rounding_noise(cluster, first, kinds, {}, 1)
-                    for each, more in rounding_noise(cluster, second, kinds, acting, 2).items():
-                        noise[each] += more
+                    for other, more in rounding_noise(cluster, second, kinds, acting, 2).items():
+                        noise[other] += more
                 by = {place: frame for place, frame in acting.items() if place[0] == name}
-                held = sizes[0][name], sizes[1][name]
-                off = AlignedDifference(one[name], aligned[name], held, by, shifts.get(name, []), units[name])
+                terms = sizes[0][name], sizes[1][name]
+                off = AlignedDifference(one[name], aligned[name], terms, by, shifts.get(name, []), units[name])
                 distances.append(off.distance(name, noise[name]))
-        for made in (one, two, turned, aligned, *sizes):
-            if isinstance(made, MadeTensors):  # no other cluster needs them
-                made.forget(cluster.names)
+        for tensors in (one, two, turned, aligned, *sizes):
+            if isinstance(tensors, MadeTensors):  # no other cluster needs them
+                tensors.forget(cluster.names)
     order = {name: place for place, name in enumerate(first)}
-    distances.sort(key=lambda each: order[each.tensor])
-    if any(each.off and not each.size for each in distances):
+    distances.sort(key=lambda distance: order[distance.tensor])
+    if any(distance.off and not distance.size for distance in distances):
         distances = beside_others(distances, {name: float(first[name].norm()) for name in units})
     acting |= {(name, (0,)): frame for name, frame in carried.items()}
     return WeightComparison(
@@ -199,7 +201,7 @@ def _shifts(
     units: Mapping[str, tuple[float, float]],
 ) -> dict[str, list[torch.Tensor]]:
     """What has to be added to B along directions that no operation sees."""
-    touched = list(dict.fromkeys(name for each in laws for name in each.parameters))
+    touched = list(dict.fromkeys(name for law in laws for name in law.parameters))
     apart = MadeTensors(touched, lambda name: {name: one[name] - turned[name]})
     shifts = {}
     parts = shift_parts(apart, laws)
@@ -210,8 +212,8 @@ def _shifts(
         whole = float(sum(pieces[1:], pieces[0]).abs().max())
         if whole <= SOLVED * most and not bool(apart[name].any()):  # such as biases that are zero in both
             continue
-        if kept := [piece for piece in pieces if float(piece.abs().max()) > least]:  # the others are rounding
-            shifts[name] = kept
+        if larger := [piece for piece in pieces if float(piece.abs().max()) > least]:  # the others are rounding
+            shifts[name] = larger
     return shifts
 
 
@@ -229,8 +231,8 @@ def _conditioning(group: OrbitGroup, moves: Mapping[int, SpaceMove]) -> float:
         space = group.spaces[number]
         if isinstance(move, (UnitsMove, GroupsMove)):
             units = move.slots if isinstance(move, GroupsMove) else (move,)
-            worst = max(worst, *(float(max(s.max(), 1 / s.min())) for each in units for s in each.scales.T), 1.0)
+            worst = max(worst, *(float(max(s.max(), 1 / s.min())) for slot in units for s in slot.scales.T), 1.0)
         elif not (isinstance(space, MatrixBlock) and space.kind in ("O", "O fixing 1")):
-            given = [move.matrix] if isinstance(move, BlockMove) else [m for head in move.matrices for m in head]
-            worst = max(worst, *(float(np.linalg.cond(matrix)) for matrix in given))
+            matrices = [move.matrix] if isinstance(move, BlockMove) else [m for head in move.matrices for m in head]
+            worst = max(worst, *(float(np.linalg.cond(matrix)) for matrix in matrices))
     return worst

@@ -50,11 +50,11 @@ class ExactElement:
     frames: dict[AxisPlace, AxisFrame]
     divisors: dict[AxisPlace, Floats]
     rotations: dict[bytes, Cayley] = field(default_factory=dict)
-    given: frozenset[bytes] = frozenset()
+    primary: frozenset[bytes] = frozenset()
 
 
 def make_exact(
-    group: OrbitGroup, moves: Mapping[int, SpaceMove], found: Mapping[AxisPlace, AxisFrame]
+    group: OrbitGroup, moves: Mapping[int, SpaceMove], acting: Mapping[AxisPlace, AxisFrame]
 ) -> ExactElement | None:
     """The element beside one that was found; None where a factor is a product that floats do not hold."""
     rotations: dict[bytes, Cayley] = {}
@@ -62,21 +62,21 @@ def make_exact(
     for number, move in moves.items():
         space = group.spaces[number]
         exact[number] = _exact_move(space, move, rotations)
-    made, before = frames(group, exact), frames(group, moves)
+    exact_frames, before = frames(group, exact), frames(group, moves)
     factors = _factors(group, moves)
     if factors is None:
         return None
     divisors: dict[AxisPlace, Floats] = {}
     result: dict[AxisPlace, AxisFrame] = {}
-    for place, frame in found.items():
-        if place in made and _alike(frame, before[place]):
-            top, below = factors.get(place, (made[place].factor, np.ones(len(frame.factor))))
-            result[place] = replace(made[place], factor=top)
+    for place, frame in acting.items():
+        if place in exact_frames and _alike(frame, before[place]):
+            top, below = factors.get(place, (exact_frames[place].factor, np.ones(len(frame.factor))))
+            result[place] = replace(exact_frames[place], factor=top)
             divisors[place] = below
         else:
             result[place], divisors[place] = frame, np.ones(len(frame.factor))
-    matrices = [each for move in (*exact.values(), *moves.values()) for each in _matrices_of(move)]
-    return ExactElement(result, divisors, rotations, frozenset(each.tobytes() for each in matrices))
+    matrices = [matrix for move in (*exact.values(), *moves.values()) for matrix in _matrices_of(move)]
+    return ExactElement(result, divisors, rotations, frozenset(matrix.tobytes() for matrix in matrices))
 
 
 def _alike(one: AxisFrame, two: AxisFrame) -> bool:
@@ -88,8 +88,8 @@ def _exact_move(space: object, move: SpaceMove, rotations: dict[bytes, Cayley]) 
         return BlockMove(_exact_matrix(space, move.matrix, rotations))
     if isinstance(space, HeadSpace) and isinstance(move, HeadsMove):
         matrices = tuple(
-            tuple(_exact_matrix(block, matrix, rotations) for block, matrix in zip(head, own, strict=True))
-            for head, own in zip(space.heads, move.matrices, strict=True)
+            tuple(_exact_matrix(block, matrix, rotations) for block, matrix in zip(head, matrices_of_head, strict=True))
+            for head, matrices_of_head in zip(space.heads, move.matrices, strict=True)
         )
         return replace(move, matrices=matrices)
     return move
@@ -107,9 +107,9 @@ def _exact_matrix(block: MatrixBlock, matrix: Floats, rotations: dict[bytes, Cay
     if block.kind == "rotary":
         return turning(block, np.array([matrix[a, a] + 1j * matrix[b, a] for a, b in block.pairs]))
     if block.kind in ("O", "O fixing 1"):
-        found = fit_rotation(matrix, fixes_one=block.kind == "O fixing 1")
-        rotations[found.matrix.tobytes()] = found
-        return found.matrix
+        rotation = fit_rotation(matrix, fixes_one=block.kind == "O fixing 1")
+        rotations[rotation.matrix.tobytes()] = rotation
+        return rotation.matrix
     return matrix
 
 
@@ -148,7 +148,7 @@ def fit_rotation(matrix: Floats, *, fixes_one: bool) -> Cayley:
 
 def _factors(group: OrbitGroup, moves: Mapping[int, SpaceMove]) -> dict[AxisPlace, tuple[Floats, Floats]] | None:
     """Factors of rows as quotients; None where one is a product that is rounded."""
-    found: dict[AxisPlace, tuple[Floats, Floats]] = {}
+    quotients: dict[AxisPlace, tuple[Floats, Floats]] = {}
     for number, move in moves.items():
         space = group.spaces[number]
         pairs: list[tuple[UnitSpace, UnitsMove]] = []
@@ -156,19 +156,19 @@ def _factors(group: OrbitGroup, moves: Mapping[int, SpaceMove]) -> dict[AxisPlac
             pairs = [(space, move)]
         elif isinstance(space, GroupedUnits) and isinstance(move, GroupsMove):
             pairs = list(zip(space.slots, move.slots, strict=True))
-        for units, own in pairs:
+        for units, units_move in pairs:
             for rows in units.members:
-                made = _quotient(rows, own)
-                if made is None:
+                quotient = _factor_as_quotient(rows, units_move)
+                if quotient is None:
                     return None
                 shape = group.shapes[rows.tensor]
                 count = int(np.prod([shape[d] for d in rows.dims], dtype=int))
-                top, below = found.setdefault(rows.place, (np.ones(count), np.ones(count)))
-                top[rows.places], below[rows.places] = made[0][:, None], made[1][:, None]
-    return found
+                top, below = quotients.setdefault(rows.place, (np.ones(count), np.ones(count)))
+                top[rows.places], below[rows.places] = quotient[0][:, None], quotient[1][:, None]
+    return quotients
 
 
-def _quotient(rows: AxisRows, move: UnitsMove) -> tuple[Floats, Floats] | None:
+def _factor_as_quotient(rows: AxisRows, move: UnitsMove) -> tuple[Floats, Floats] | None:
     top = move.signs.copy() if rows.odd else np.ones(len(move.signs))
     below = np.ones(len(move.signs))
     acting = [(scale, power) for scale, power in zip(move.scales.T, rows.powers, strict=True) if power]

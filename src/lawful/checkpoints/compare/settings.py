@@ -71,25 +71,27 @@ OF_LENGTH = ("window", "position", "length", "seq", "context", "chunk", "block",
 
 def settings_of(module: nn.Module) -> Settings | None:
     """All settings of a module of `transformers`, or of those inside of it; None if there are none."""
-    configs = {id(own): own for part in module.modules() if hasattr(own := getattr(part, "config", None), "to_dict")}
+    configs = {
+        id(config): config for part in module.modules() if hasattr(config := getattr(part, "config", None), "to_dict")
+    }
     if not configs:
         return None
-    found: Settings = {}
-    for number, own in enumerate(_outer(list(configs.values()))):
-        found |= dict(flatten(own.to_dict(), f"#{number}." if number else ""))
+    settings: Settings = {}
+    for number, config in enumerate(_outer(list(configs.values()))):
+        settings |= dict(flatten(config.to_dict(), f"#{number}." if number else ""))
     written = getattr(module, "lawful_settings", {})  # of config.json: the library may keep some of them elsewhere
-    return dict(flatten({key: value for key, value in written.items() if key not in RENAMED})) | found
+    return dict(flatten({key: value for key, value in written.items() if key not in RENAMED})) | settings
 
 
 def _outer(configs: list[Any]) -> list[Any]:
     """Those that are no part of another."""
-    inner = {id(value) for own in configs for value in vars(own).values()}
-    return [own for own in configs if id(own) not in inner]
+    inner = {id(value) for config in configs for value in vars(config).values()}
+    return [config for config in configs if id(config) not in inner]
 
 
-def flatten(given: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Settings by their path, of which each has its own: a name that has dots in it is put in quotes."""
-    for key, value in given.items():
+    for key, value in settings.items():
         name = str(key) if re.fullmatch(r"\w[\w-]*", str(key)) else json.dumps(str(key))
         if isinstance(value, Mapping) and value and key not in INERT:
             yield from flatten(value, f"{prefix}{name}.")
@@ -103,13 +105,13 @@ def differing(one: Settings, two: Settings) -> dict[str, tuple[Any, Any]]:
     >>> differing({"sliding_window": 8, "use_cache": True}, {"sliding_window": 9, "eos_token_id": 2})
     {'sliding_window': (8, 9)}
     """
-    found = {}
+    unequal = {}
     for key, values in _unlike(one, two).items():
         name = key.rpartition(".")[2]
         if name in INERT or name in NUMBERS or name.endswith(TOKEN):
             continue
-        found[key] = values
-    return found
+        unequal[key] = values
+    return unequal
 
 
 def _unlike(one: Settings, two: Settings) -> dict[str, tuple[Any, Any]]:
@@ -125,7 +127,15 @@ def differing_tokens(one: Settings, two: Settings) -> list[int]:
     [0, 3]
     """
     apart = [key for key in _unlike(one, two) if key.endswith(TOKEN)]
-    return sorted({number for each in (one, two) for key in apart for number in _whole(each.get(key)) if number >= 0})
+    return sorted(
+        {
+            number
+            for settings_of_one in (one, two)
+            for key in apart
+            for number in _whole(settings_of_one.get(key))
+            if number >= 0
+        }
+    )
 
 
 def tokens_computed_with(one: nn.Module, two: nn.Module) -> dict[str, tuple[Any, Any]]:
@@ -141,14 +151,14 @@ def _forward_names(module: nn.Module) -> set[str]:
     """The attributes that are named in `forward` of a module or its parts, and in the methods that it calls."""
     names: set[str] = set()
     for kind in {getattr(type(part), "family", type(part)) for part in module.modules()}:
-        own, ahead = set[str](), ["forward"]
+        read_names, ahead = set[str](), ["forward"]
         while ahead:
             method = getattr(kind, ahead.pop(), None)
             code = getattr(inspect.unwrap(method), "__code__", None) if callable(method) else None
-            new = set() if code is None else {*code.co_names} - own
-            own |= new
+            new = set() if code is None else {*code.co_names} - read_names
+            read_names |= new
             ahead += (name for name in new if not name.startswith("warn"))  # these print what they see
-        names |= own
+        names |= read_names
     return names
 
 
@@ -206,18 +216,18 @@ def telling_lengths(one: Settings, two: Settings, tokens: int) -> list[int]:
     >>> telling_lengths({"sliding_window": 16, "layer_types": ["a"]}, {"sliding_window": 16, "layer_types": ["b"]}, 8)
     [17]
     """
-    found = set()
+    numbers = set()
     open_ones = differing(one, two)
     for settings in (one, two):
         for key, value in settings.items():
             if key in open_ones or any(word in key for word in OF_LENGTH):
-                found |= {number + 1 for number in _whole(value) if number >= tokens}
-    return sorted(found)
+                numbers |= {number + 1 for number in _whole(value) if number >= tokens}
+    return sorted(numbers)
 
 
 def _whole(value: Any) -> Iterator[int]:
     if isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _whole(each)
+        for item in value:
+            yield from _whole(item)
     elif isinstance(value, int) and not isinstance(value, bool):
         yield value

@@ -41,7 +41,7 @@ def deep_form(layers: Sequence[Layer], activation: str) -> tuple[tuple[tuple[Vec
     ([1, 2], [-1, -2], [6, -5])
     """
     plain = irreducible(layers if activation == "tanh" else as_tanh(layers))
-    found: list[tuple[tuple[Vector, ...], Vector]] = []
+    standard: list[tuple[tuple[Vector, ...], Vector]] = []
     if not all(rows for rows, _ in plain):
         return None
     order, signs = list(range(len(plain[0][0][0]))), [1] * len(plain[0][0][0])
@@ -50,13 +50,13 @@ def deep_form(layers: Sequence[Layer], activation: str) -> tuple[tuple[tuple[Vec
         if not all(all(row) for row in moved):
             return None
         if place == len(plain) - 1:
-            return (*found, (tuple(moved), tuple(biases)))
+            return (*standard, (tuple(moved), tuple(biases)))
         if not all(biases) or len({abs(bias) for bias in biases}) < len(biases):
             return None
         order = sorted(range(len(biases)), key=lambda unit: abs(biases[unit]))
         signs = [1 if biases[unit] > 0 else -1 for unit in order]
         turned = tuple(tuple(sign * w for w in moved[unit]) for unit, sign in zip(order, signs, strict=True))
-        found.append((turned, tuple(abs(biases[unit]) for unit in order)))
+        standard.append((turned, tuple(abs(biases[unit]) for unit in order)))
     return None
 
 
@@ -69,8 +69,8 @@ def irreducible(layers: Sequence[Layer]) -> list[Layer]:
     >>> [int(w) for w, in rows], [int(b) for b in biases], [int(v) for v in out[0]]
     ([1], [2], [3])
     """
-    found = [(list(rows), list(biases)) for rows, biases in layers]
-    for (rows, biases), (after, _) in pairwise(found):  # a unit that repeats another is added to it
+    reduced = [(list(rows), list(biases)) for rows, biases in layers]
+    for (rows, biases), (after, _) in pairwise(reduced):  # a unit that repeats another is added to it
         first: dict[Vector, int] = {}
         for unit, (row, bias) in enumerate(zip(rows, biases, strict=True)):
             sign = next((1 if value > 0 else -1 for value in (*row, bias) if value), 0)
@@ -83,24 +83,24 @@ def irreducible(layers: Sequence[Layer]) -> list[Layer]:
                     summed = list(r)
                     summed[known], summed[unit] = r[known] + turn * r[unit], Fraction(0)
                     after[place] = tuple(summed)
-    for (rows, biases), (after, _) in reversed(list(pairwise(found))):
+    for (rows, biases), (after, _) in reversed(list(pairwise(reduced))):
         heard = [unit for unit in range(len(rows)) if any(r[unit] for r in after)]
         rows[:], biases[:] = [rows[unit] for unit in heard], [biases[unit] for unit in heard]
         after[:] = [tuple(r[unit] for unit in heard) for r in after]
-    return list(found)
+    return list(reduced)
 
 
 def as_tanh(layers: Sequence[Layer]) -> list[Layer]:
     """The network of tanh that computes what this one of sigmoids does."""
-    half, found = Fraction(1, 2), list[Layer]()
+    half, rewritten = Fraction(1, 2), list[Layer]()
     for place, (rows, biases) in enumerate(layers):
         if place:  # what arrives is ½ + ½ tanh
             biases = [bias + half * sum(row, Fraction(0)) for row, bias in zip(rows, biases, strict=True)]
             rows = [tuple(half * w for w in row) for row in rows]
         if place < len(layers) - 1:
             rows, biases = [tuple(half * w for w in row) for row in rows], [half * bias for bias in biases]
-        found.append((rows, biases))
-    return found
+        rewritten.append((rows, biases))
+    return rewritten
 
 
 LARGEST = 200_000  # weights
@@ -155,7 +155,14 @@ def smooth_shape(program: Program) -> SmoothShape | None:
     reader, layers, names = LayerReader(program), list[SmoothLayer](), set[str]()
     node: Node = program.outputs[0]
     while True:
-        layer = next((each for each in map(reader.layer, (node, *node.inputs)) if each and each.result is node), None)
+        layer = next(
+            (
+                candidate
+                for candidate in map(reader.layer, (node, *node.inputs))
+                if candidate and candidate.result is node
+            ),
+            None,
+        )
         if layer is None or layer.is_convolution or not _along_last(layer):
             return None
         layers.append(SmoothLayer(layer.weight["name"], layer.axis, None if layer.bias is None else layer.bias["name"]))
@@ -166,7 +173,7 @@ def smooth_shape(program: Program) -> SmoothShape | None:
             return None
         names.add(activation[0])
         node = activation[1]
-    tensors = [each for layer in layers for each in (layer.weight, layer.bias) if each]
+    tensors = [tensor for layer in layers for tensor in (layer.weight, layer.bias) if tensor]
     if len(names) != 1 or len(set(tensors)) != len(tensors):
         return None
     return SmoothShape(names.pop(), tuple(reversed(layers)))  # type: ignore[arg-type]

@@ -54,7 +54,7 @@ class AxisFrame:
         if (self.factor != 1).any():
             factor = seen(_laid(self.factor, d, tensor))
             tensor, copied = tensor.mul_(factor) if copied else tensor * factor, True
-        return _mixed(tensor, d, self.blocks, seen, copied)
+        return _mix_rows(tensor, d, self.blocks, seen, copied)
 
     def undoes(self, tensor: torch.Tensor, dims: tuple[int, ...] = (0,), *, seen: Seen = _as_it_is) -> torch.Tensor:
         """The tensor before it."""
@@ -62,7 +62,7 @@ class AxisFrame:
             return in_shape(self.undoes(as_rows(tensor, dims), seen=seen), dims, tensor.shape)
         (d,) = dims
         undoing = [(places, matrix) for (places, _), matrix in zip(self.blocks, self.inverses, strict=True)]
-        tensor = _mixed(tensor, d, undoing[::-1], seen, False)
+        tensor = _mix_rows(tensor, d, undoing[::-1], seen, False)
         if (self.factor != 1).any():
             tensor = tensor / seen(_laid(self.factor, d, tensor))
         return tensor if _in_order(self.source) else _taken(tensor, d, np.argsort(self.source))
@@ -70,12 +70,12 @@ class AxisFrame:
     @property
     def scaling(self) -> AxisFrame:
         """The same without rotations, which keep lengths."""
-        kept = [
+        scaling = [
             (block, inverse)
             for block, inverse in zip(self.blocks, self.inverses, strict=True)
             if not np.array_equal(inverse, block[1].T)
         ]
-        return AxisFrame(self.source, self.factor, [block for block, _ in kept], [inverse for _, inverse in kept])
+        return AxisFrame(self.source, self.factor, [block for block, _ in scaling], [inverse for _, inverse in scaling])
 
 
 def _in_order(places: Indices) -> bool:
@@ -93,7 +93,7 @@ def _laid(vector: Floats, d: int, like: torch.Tensor) -> torch.Tensor:
     return torch.as_tensor(vector, dtype=like.dtype).reshape([-1 if e == d else 1 for e in range(like.ndim)])
 
 
-def _mixed(
+def _mix_rows(
     tensor: torch.Tensor, d: int, blocks: list[tuple[Indices, Floats]], seen: Seen, copied: bool
 ) -> torch.Tensor:
     """The rows of each block along a dimension, mixed by its matrix."""
@@ -123,8 +123,8 @@ def _times(matrix: torch.Tensor, tensor: torch.Tensor, d: int) -> torch.Tensor:
         return tensor @ matrix.T
     if d == 0:
         return (matrix @ tensor.reshape(len(tensor), -1)).reshape(tensor.shape)
-    found: torch.Tensor = torch.tensordot(matrix, tensor, dims=([1], [d]))
-    return found.movedim(0, d)
+    product: torch.Tensor = torch.tensordot(matrix, tensor, dims=([1], [d]))
+    return product.movedim(0, d)
 
 
 Frames = Mapping[AxisPlace, AxisFrame]
@@ -135,29 +135,29 @@ def frames(
 ) -> dict[AxisPlace, AxisFrame]:
     """What moves of some spaces (by their number) do to every axis of every tensor (or of some), in order: rows that
     follow others (whole groups, which those exchange) come after them."""
-    found: dict[AxisPlace, AxisFrame] = {}
+    frames_by_axis: dict[AxisPlace, AxisFrame] = {}
     last: set[AxisPlace] = set()
 
-    def wanted(rows: AxisRows) -> bool:
+    def is_wanted(rows: AxisRows) -> bool:
         return names is None or rows.tensor in names
 
     def at(rows: AxisRows) -> AxisFrame:
         shape = group.shapes[rows.tensor]
         count = int(np.prod([shape[d] for d in rows.dims], dtype=int))
-        if rows.place not in found:
-            found[rows.place] = AxisFrame(np.arange(count), np.ones(count))
-        return found[rows.place]
+        if rows.place not in frames_by_axis:
+            frames_by_axis[rows.place] = AxisFrame(np.arange(count), np.ones(count))
+        return frames_by_axis[rows.place]
 
     for number, move in moves.items():
         space = group.spaces[number]
         if isinstance(space, UnitSpace) and isinstance(move, UnitsMove):
-            for rows in filter(wanted, space.members):
+            for rows in filter(is_wanted, space.members):
                 frame = at(rows)
                 frame.source[rows.places] = rows.places[move.order]
                 frame.factor[rows.places] = _factor(space, rows, move)[:, None]
         elif isinstance(space, GroupedUnits) and isinstance(move, GroupsMove):
             for slot, units in zip(space.slots, move.slots, strict=True):
-                for rows in filter(wanted, slot.members):
+                for rows in filter(is_wanted, slot.members):
                     order = units.order
                     if space.follows(rows):
                         size = slot.size // space.count
@@ -167,18 +167,22 @@ def frames(
                     frame.source[rows.places] = rows.places[order]
                     frame.factor[rows.places] = _factor(slot, rows, units)[:, None]
         elif isinstance(space, MatrixBlock) and isinstance(move, BlockMove):
-            _mix(filter(wanted, space.members), space.kind, move.matrix, at)
+            _mix(filter(is_wanted, space.members), space.kind, move.matrix, at)
         elif isinstance(space, HeadSpace) and isinstance(move, HeadsMove):
             for h, head in enumerate(space.heads):
                 other = space.heads[int(move.order[h])]
                 for block, twin, matrix in zip(head, other, move.matrices[h], strict=True):
                     for rows, before in zip(block.members, twin.members, strict=True):
-                        if not wanted(rows):
+                        if not is_wanted(rows):
                             continue
                         copies = move.copies[h] if rows.places.shape[1] == space.copies else slice(None)
                         at(rows).source[rows.places] = before.places[:, copies]
-                    _mix(filter(wanted, block.members), block.kind, matrix, at)
-    return {place: found[place] for place in sorted(found, key=last.__contains__)} if last else found
+                    _mix(filter(is_wanted, block.members), block.kind, matrix, at)
+    return (
+        {place: frames_by_axis[place] for place in sorted(frames_by_axis, key=last.__contains__)}
+        if last
+        else frames_by_axis
+    )
 
 
 def _mix(members: Iterable[AxisRows], kind: str, matrix: Floats, at: Callable[[AxisRows], AxisFrame]) -> None:
@@ -193,11 +197,11 @@ def _mix(members: Iterable[AxisRows], kind: str, matrix: Floats, at: Callable[[A
 
 def _factor(space: UnitSpace, rows: AxisRows, move: UnitsMove) -> Floats:
     """By what the rows of each unit are multiplied; a negative scale acts where an odd power of it does."""
-    found = move.signs.copy() if rows.odd else np.ones(space.size)
+    factor = move.signs.copy() if rows.odd else np.ones(space.size)
     for scale, power in zip(move.scales.T, rows.powers, strict=True):
         if power:
-            found = found * (scale if power == 1 else 1.0 / scale if power == -1 else scale**power)
-    return found
+            factor = factor * (scale if power == 1 else 1.0 / scale if power == -1 else scale**power)
+    return factor
 
 
 def move_tensors(
@@ -215,14 +219,16 @@ def move_tensors(
     places: dict[str, list[tuple[tuple[int, ...], AxisFrame]]] = defaultdict(list)
     for (owner, dims), frame in by.items():
         places[owner].append((dims, frame))
-    found = {}
+    moved = {}
     for name in names if names is not None else list(tensors):
-        tensor, own = tensors[name], False
+        tensor, is_copy = tensors[name], False
         for dims, frame in reversed(places[name]) if back else places[name]:
-            after = frame.undoes(tensor, dims, seen=seen) if back else frame.acts(tensor, dims, seen=seen, copied=own)
-            own, tensor = own or after is not tensor, after
-        found[name] = tensor
-    return found
+            after = (
+                frame.undoes(tensor, dims, seen=seen) if back else frame.acts(tensor, dims, seen=seen, copied=is_copy)
+            )
+            is_copy, tensor = is_copy or after is not tensor, after
+        moved[name] = tensor
+    return moved
 
 
 def disjoint(by: Frames, shapes: Mapping[str, tuple[int, ...]]) -> dict[AxisPlace, AxisFrame]:
@@ -236,19 +242,21 @@ def disjoint(by: Frames, shapes: Mapping[str, tuple[int, ...]]) -> dict[AxisPlac
     >>> [(place[1], frame.source.tolist(), frame.factor.tolist()) for place, frame in found.items()]
     [((0, 1), [3, 2, 0, 1], [2.0, 2.0, 3.0, 3.0])]
     """
-    found: dict[AxisPlace, AxisFrame] = {}
+    joined: dict[AxisPlace, AxisFrame] = {}
     for (name, dims), frame in by.items():
-        own, place = frame, (name, dims)
-        for other in [each for each in found if each[0] == name and set(each[1]) & set(dims)]:
-            before, union = found.pop(other), tuple(sorted({*other[1], *place[1]}))
+        combined, place = frame, (name, dims)
+        for other in [
+            other_place for other_place in joined if other_place[0] == name and set(other_place[1]) & set(dims)
+        ]:
+            before, union = joined.pop(other), tuple(sorted({*other[1], *place[1]}))
             first, second = (
-                _spread(each, each_dims, union, shapes[name])
-                for each, each_dims in ((before, other[1]), (own, place[1]))
+                _spread(part, each_dims, union, shapes[name])
+                for part, each_dims in ((before, other[1]), (combined, place[1]))
             )
-            own = AxisFrame(first.source[second.source], second.factor * first.factor[second.source])
+            combined = AxisFrame(first.source[second.source], second.factor * first.factor[second.source])
             place = name, union
-        found[place] = own
-    return found
+        joined[place] = combined
+    return joined
 
 
 def _spread(frame: AxisFrame, dims: tuple[int, ...], union: tuple[int, ...], shape: tuple[int, ...]) -> AxisFrame:

@@ -48,9 +48,9 @@ SpaceMove = UnitsMove | GroupsMove | HeadsMove | BlockMove
 def identity(space: HiddenSpace) -> SpaceMove:
     """The move that changes nothing."""
     if isinstance(space, UnitSpace):
-        return _unmoved(space)
+        return _identity_units(space)
     if isinstance(space, GroupedUnits):
-        return GroupsMove(tuple(_unmoved(slot) for slot in space.slots))
+        return GroupsMove(tuple(_identity_units(slot) for slot in space.slots))
     if isinstance(space, MatrixBlock):
         return BlockMove(np.eye(space.size))
     count = len(space.heads)
@@ -58,7 +58,7 @@ def identity(space: HiddenSpace) -> SpaceMove:
     return HeadsMove(np.arange(count), np.tile(np.arange(space.copies), (count, 1)), matrices)
 
 
-def _unmoved(space: UnitSpace) -> UnitsMove:
+def _identity_units(space: UnitSpace) -> UnitsMove:
     return UnitsMove(np.arange(space.size), np.ones((space.size, space.scales)), np.ones(space.size))
 
 
@@ -72,8 +72,8 @@ def then(first: SpaceMove, second: SpaceMove) -> SpaceMove:
         order = second.order
         copies = np.stack([first.copies[order[h]][second.copies[h]] for h in range(len(order))])
         matrices = tuple(
-            tuple(after @ before for after, before in zip(own, first.matrices[order[h]], strict=True))
-            for h, own in enumerate(second.matrices)
+            tuple(after @ before for after, before in zip(head_matrices, first.matrices[order[h]], strict=True))
+            for h, head_matrices in enumerate(second.matrices)
         )
         return HeadsMove(first.order[order], copies, matrices)
     if isinstance(first, BlockMove) and isinstance(second, BlockMove):
@@ -93,7 +93,7 @@ def inverse(move: SpaceMove) -> SpaceMove:
     if isinstance(move, UnitsMove):
         return _units_back(move)
     if isinstance(move, GroupsMove):
-        return GroupsMove(tuple(_units_back(each) for each in move.slots))
+        return GroupsMove(tuple(_units_back(slot) for slot in move.slots))
     back = np.argsort(move.order)
     copies = np.argsort(move.copies[back], axis=1)
     matrices = tuple(tuple(np.linalg.inv(matrix) for matrix in move.matrices[h]) for h in back)
@@ -107,8 +107,8 @@ def _units_back(move: UnitsMove) -> UnitsMove:
 
 def turning(block: MatrixBlock, numbers: Floats) -> Floats:
     """The matrix that multiplies each rotary pair by a complex number."""
-    found = np.zeros((block.size, block.size))
+    matrix = np.zeros((block.size, block.size))
     for (a, b), number in zip(block.pairs, numbers, strict=True):
-        found[a, a] = found[b, b] = number.real
-        found[b, a], found[a, b] = number.imag, -number.imag
-    return found
+        matrix[a, a] = matrix[b, b] = number.real
+        matrix[b, a], matrix[a, b] = number.imag, -number.imag
+    return matrix

@@ -40,23 +40,23 @@ class HeadReader:
 
     def read(self, blocks: Mapping[int, MatrixBlock]) -> tuple[list[HeadSpace], set[int]]:
         """For each attention its heads, one space for all that share a table; and the numbers that are in them."""
-        found, used = [], set[int]()
+        spaces, used = [], set[int]()
         for together in _sharing_tables(self.demands.gauges.attentions):
             groups = _groups(together[0])
             rows: list[Slots] = [[] for _ in groups]
             parts = [self._slots(blocks, attention, groups) for attention in together]
             for part in (*parts, self._tables(together, groups)):
-                for own, slots in zip(rows, part, strict=True):
-                    own += slots
+                for slots_of_group, slots in zip(rows, part, strict=True):
+                    slots_of_group += slots
             taken = {number for row in rows for _, numbers in row for number in numbers}
             kinds = {tuple(_signature(block) for block, _ in row) for row in rows}
             if not rows or not rows[0] or len(kinds) != 1 or taken & used:
                 continue
             used |= taken
             blocked = tuple(tuple(block for block, _ in row) for row in rows)
-            copies = {len(each) for each in groups}.pop()
-            found.append(HeadSpace(blocked[0][0].name, blocked, copies, len(rows) * copies > 1))
-        return found, used
+            copies = {len(group) for group in groups}.pop()
+            spaces.append(HeadSpace(blocked[0][0].name, blocked, copies, len(rows) * copies > 1))
+        return spaces, used
 
     def _slots(
         self, blocks: Mapping[int, MatrixBlock], attention: AttentionLabels, groups: list[list[int]]
@@ -64,14 +64,14 @@ class HeadReader:
         """The blocks of each group of heads: queries with keys, values with outputs."""
         rows: list[Slots] = []
         still = False
-        for each in groups:
-            matched, turning = self._pairs(blocks, attention.query[each], attention.key[each[0]])
-            number = int(self.solution.block[attention.value[each[0], 0]])
+        for group in groups:
+            matched, turning = self._pairs(blocks, attention.query[group], attention.key[group[0]])
+            number = int(self.solution.block[attention.value[group[0], 0]])
             rows.append(matched + ([(blocks[number], {number})] if number in blocks else []))
             still = still or turning
         if still:
-            for own, slots in zip(rows, self._still(attention, groups), strict=True):
-                own += slots
+            for slots_of_group, slots in zip(rows, self._still(attention, groups), strict=True):
+                slots_of_group += slots
         return rows
 
     def _pairs(self, blocks: Mapping[int, MatrixBlock], query: Residues, key: Residues) -> tuple[Slots, bool]:
@@ -79,31 +79,31 @@ class HeadReader:
 
         Where only some coordinates turn with positions, these and the others are two blocks.
         """
-        found: Slots = []
+        pairs: Slots = []
         numbers = self.solution.block[key]
         turning = np.ones(len(key), dtype=bool)
         for number in dict.fromkeys(numbers.tolist()):
             here = numbers == number
             if number in blocks and len(blocks[number].members[0].places) == here.sum():
-                found.append((blocks[number], {number}))
+                pairs.append((blocks[number], {number}))
                 turning &= ~here
         if not turning.any():
-            return found, False
+            return pairs, False
         turned = self._rotary(query[:, turning], key[turning])
         if turned is None:
-            return found, True
-        found.append((turned, {-1 - int(unit) for unit in np.unique(self.unit[key[turning]])}))
-        return found, False
+            return pairs, True
+        pairs.append((turned, {-1 - int(unit) for unit in np.unique(self.unit[key[turning]])}))
+        return pairs, False
 
     def _rotary(self, query: Residues, key: Residues) -> MatrixBlock | None:
         """Queries and keys of a head whose coordinates turn in pairs: pairs are units with two labels in the head."""
         units = self.unit[key]
-        if not all((self.unit[each] == units).all() for each in query) or not self.alone[key].all():
+        if not all((self.unit[labels] == units).all() for labels in query) or not self.alone[key].all():
             return None
         where: dict[int, list[int]] = defaultdict(list)
         for coordinate, unit in enumerate(units.tolist()):
             where[unit].append(coordinate)
-        if any(len(each) != 2 for each in where.values()):
+        if any(len(coordinates) != 2 for coordinates in where.values()):
             return None
         members = []
         for labels, power in ((key[None], -1.0), (query, 1.0)):
@@ -115,7 +115,7 @@ class HeadReader:
         members += self._with_biases(members)
         if not any(rows.powers[0] > 0 for rows in members) or not any(rows.powers[0] < 0 for rows in members):
             return None
-        pairs = tuple((each[0], each[1]) for each in where.values())
+        pairs = tuple((coordinates[0], coordinates[1]) for coordinates in where.values())
         return MatrixBlock(f"{members[0].tensor}", len(key), "rotary", tuple(members), pairs)
 
     def _with_biases(self, members: Sequence[AxisRows]) -> list[AxisRows]:
@@ -126,25 +126,27 @@ class HeadReader:
 
     def _still(self, attention: AttentionLabels, groups: list[list[int]]) -> list[Slots]:
         """The rows of which queries and keys are made (under norms, times gains), where each belongs to one head."""
-        found: list[Slots] = [[] for _ in groups]
-        firsts = [each[:1] for each in groups]
+        still: list[Slots] = [[] for _ in groups]
+        firsts = [group[:1] for group in groups]
         for labels, heads in ((attention.query, groups), (attention.key, firsts)):
-            reached = [[self._reached(labels[head]) for head in each] for each in heads]
+            reached = [[self._factors_of(labels[head]) for head in group] for group in heads]
             for side, order, sorted_labels in self.distinct:
-                rows = [[_places(order, sorted_labels, each) for each in own] for own in reached]
-                every = [each for own in rows for each in own]
-                if not len(every[0]) or len({len(each) for each in every}) != 1:
+                rows = [
+                    [_places(order, sorted_labels, labels) for labels in labels_of_group] for labels_of_group in reached
+                ]
+                every = [places for rows_of_group in rows for places in rows_of_group]
+                if not len(every[0]) or len({len(places) for places in every}) != 1:
                     continue
                 if len(np.unique(np.concatenate(every))) < len(every) * len(every[0]):
                     continue
-                for own, slots in zip(rows, found, strict=True):
-                    members = [AxisRows(side.axis.parameter, side.axis.dims, np.stack(own, 1), (0.0,))]
+                for rows_of_group, slots in zip(rows, still, strict=True):
+                    members = [AxisRows(side.axis.parameter, side.axis.dims, np.stack(rows_of_group, 1), (0.0,))]
                     units = {-1 - int(unit) for unit in np.unique(self.unit[side.labels[members[0].places]])}
-                    for each in (*members, *self._with_biases(members)):
-                        slots.append((MatrixBlock(each.tensor, len(each.places), "still", (each,)), units))
-        return found
+                    for member in (*members, *self._with_biases(members)):
+                        slots.append((MatrixBlock(member.tensor, len(member.places), "still", (member,)), units))
+        return still
 
-    def _reached(self, labels: Residues) -> Residues:
+    def _factors_of(self, labels: Residues) -> Residues:
         """The labels of which some are products, and these labels themselves."""
         if self._factors is None:
             self._factors = defaultdict(set)
@@ -152,26 +154,26 @@ class HeadReader:
                 for result, *parts in zip(relation.result.tolist(), relation.first.tolist(), relation.second.tolist(),
                                           strict=True):  # fmt: skip
                     self._factors[result].update(parts)
-        waiting, found = labels.tolist(), set(labels.tolist())
+        waiting, reached = labels.tolist(), set(labels.tolist())
         while waiting:
-            fresh = self._factors.get(waiting.pop(), set()) - found - {PINNED}
-            found |= fresh
+            fresh = self._factors.get(waiting.pop(), set()) - reached - {PINNED}
+            reached |= fresh
             waiting += fresh
-        return np.array(sorted(found))
+        return np.array(sorted(reached))
 
     def _tables(self, attentions: Sequence[AttentionLabels], groups: list[list[int]]) -> list[Slots]:
         """Tables that are added to scores and have one axis for the heads."""
-        found: list[Slots] = [[] for _ in groups]
-        count = sum(len(each) for each in groups)
-        for name in dict.fromkeys(name for each in attentions for name in each.tables):
+        tables: list[Slots] = [[] for _ in groups]
+        count = sum(len(group) for group in groups)
+        for name in dict.fromkeys(name for attention in attentions for name in attention.tables):
             shape = self.demands.shapes.get(name, ())
             axes = [d for d, size in enumerate(shape) if size == count]
             if len(axes) != 1:
                 continue
-            for heads, slots in zip(groups, found, strict=True):
+            for heads, slots in zip(groups, tables, strict=True):
                 rows = AxisRows(name, (axes[0],), np.array([heads], dtype=np.intp), (0.0,))
                 slots.append((MatrixBlock(name, 1, "still", (rows,)), set()))
-        return found
+        return tables
 
 
 def _places(order: Indices, sorted_labels: Residues, labels: Residues) -> Indices:
@@ -196,14 +198,14 @@ def _sharing_tables(attentions: Sequence[AttentionLabels]) -> Iterator[list[Atte
     waiting = list(attentions)
     while waiting:
         together, names = [waiting.pop(0)], set[str]()
-        while not names >= {name for each in together for name in each.tables}:
-            names |= {name for each in together for name in each.tables}
-            together += [each for each in waiting if names & set(each.tables)]
-            waiting = [each for each in waiting if not names & set(each.tables)]
-        if all(_groups(each) == _groups(together[0]) for each in together):
+        while not names >= {name for attention in together for name in attention.tables}:
+            names |= {name for attention in together for name in attention.tables}
+            together += [attention for attention in waiting if names & set(attention.tables)]
+            waiting = [attention for attention in waiting if not names & set(attention.tables)]
+        if all(_groups(attention) == _groups(together[0]) for attention in together):
             yield together
         else:
-            yield from ([each] for each in together)
+            yield from ([attention] for attention in together)
 
 
 def _signature(block: MatrixBlock) -> tuple[object, ...]:

@@ -37,14 +37,14 @@ def random_member(
 
 def random_shifts(group: OrbitGroup, rng: np.random.Generator) -> dict[str, list[torch.Tensor]]:
     """Random steps along directions that no operation sees."""
-    found: dict[str, list[torch.Tensor]] = {}
+    steps_by_name: dict[str, list[torch.Tensor]] = {}
     shapes = {name: torch.Size(shape) for name, shape in group.shapes.items()}
     for laws in group.shifts:
         zeros = {name: torch.zeros((), dtype=torch.float64).expand(shapes[name]) for name in laws.parameters}
         steps = rng.normal(scale=0.3, size=len(laws.values(zeros)))
         for name, piece in sum_directions(laws, steps, shapes):
-            found.setdefault(name, []).append(piece)
-    return found
+            steps_by_name.setdefault(name, []).append(piece)
+    return steps_by_name
 
 
 def draw(
@@ -59,15 +59,15 @@ def draw(
     `mirrored`: of large rotations only a reflection, which acts in no time. Reflections generate all of O(m), so what
     a reflection in a random direction leaves alone is left alone by every rotation.
     """
-    return {number: _drawn(space, rng, trial, mirrored) for number, space in enumerate(group.spaces)}
+    return {number: _draw_move(space, rng, trial, mirrored) for number, space in enumerate(group.spaces)}
 
 
-def _drawn(space: HiddenSpace, rng: np.random.Generator, trial: int | None, mirrored: bool) -> SpaceMove:
+def _draw_move(space: HiddenSpace, rng: np.random.Generator, trial: int | None, mirrored: bool) -> SpaceMove:
     if isinstance(space, UnitSpace):
-        return _drawn_units(space, _order(space.size, rng, trial) if space.permutes else None, rng, trial)
+        return _draw_units(space, _order(space.size, rng, trial) if space.permutes else None, rng, trial)
     if isinstance(space, GroupedUnits):
         groups = _order(space.count, rng, trial) if space.permutes else np.arange(space.count)
-        return GroupsMove(tuple(_drawn_units(s, _in_groups(s, groups, rng, trial), rng, trial) for s in space.slots))
+        return GroupsMove(tuple(_draw_units(s, _in_groups(s, groups, rng, trial), rng, trial) for s in space.slots))
     if isinstance(space, MatrixBlock):
         if mirrored and space.size >= MIRRORED and space.kind in ("O", "O fixing 1"):
             return BlockMove(_mirror(space, rng))
@@ -81,7 +81,7 @@ def _drawn(space: HiddenSpace, rng: np.random.Generator, trial: int | None, mirr
     return HeadsMove(order, copies, matrices)
 
 
-def _drawn_units(space: UnitSpace, order: Indices | None, rng: np.random.Generator, trial: int | None) -> UnitsMove:
+def _draw_units(space: UnitSpace, order: Indices | None, rng: np.random.Generator, trial: int | None) -> UnitsMove:
     signs = _signs(space.size, rng, trial) if space.signed else np.ones(space.size)
     scales = np.exp(rng.normal(scale=SPREAD, size=(space.size, space.scales)))
     return UnitsMove(np.arange(space.size) if order is None else order, scales, signs)
@@ -91,7 +91,7 @@ def _in_groups(slot: UnitSpace, groups: Indices, rng: np.random.Generator, trial
     """An order of units whose groups are in a given order."""
     size = slot.size // len(groups)
     inner = [_order(size, rng, trial) if slot.permutes else np.arange(size) for _ in groups]
-    return np.concatenate([group * size + own for group, own in zip(groups, inner, strict=True)])
+    return np.concatenate([group * size + order for group, order in zip(groups, inner, strict=True)])
 
 
 def _order(count: int, rng: np.random.Generator, trial: int | None) -> Indices:
@@ -136,7 +136,7 @@ def _matrix(block: MatrixBlock, rng: np.random.Generator) -> Floats:
 
 def _mirror(block: MatrixBlock, rng: np.random.Generator) -> Floats:
     """A random unit vector, orthogonal to 1 if that is to stay."""
-    found = rng.normal(size=block.size)
+    vector = rng.normal(size=block.size)
     if block.kind == "O fixing 1":
-        found -= found.mean()
-    return np.asarray(found / np.linalg.norm(found))
+        vector -= vector.mean()
+    return np.asarray(vector / np.linalg.norm(vector))

@@ -57,26 +57,28 @@ def join_groups(spaces: Sequence[UnitSpace], shapes: Shapes) -> list[UnitSpace |
         kinds[_kind(space)].append(space)
     several = [slot for slot in kinds.values() if len(slot) > 1 and slot[0].permutes]
     single = [[space] for slot in kinds.values() if slot not in several for space in slot]
-    found: list[UnitSpace | GroupedUnits] = []
+    joined: list[UnitSpace | GroupedUnits] = []
     while several:
         taken, count, fits = [several.pop(0)], 0, True
         slots, count = [_join_slot(taken[0])], len(taken[0])
-        for own in slots:  # which grows
+        for slot in slots:  # which grows
             for other in [*several, *single]:
                 try:
-                    groups = _groups_of(own, count, other, shapes)
+                    groups = _groups_of(slot, count, other, shapes)
                 except _Apart:
                     fits, groups = False, np.zeros(0, dtype=np.intp)
                 if groups is None:
                     continue
                 taken.append(other)
-                slots += [_picked(_join_slot(other), np.argsort(groups, kind="stable"))] if fits else []
-                several, single = ([each for each in some if each is not other] for some in (several, single))
+                slots += [_pick_units(_join_slot(other), np.argsort(groups, kind="stable"))] if fits else []
+                several, single = (
+                    [remaining for remaining in some if remaining is not other] for some in (several, single)
+                )
         if fits:
-            found.append(GroupedUnits(slots[0].name, tuple(slots), count, permutes=True))
+            joined.append(GroupedUnits(slots[0].name, tuple(slots), count, permutes=True))
         else:
-            found += [space for slot in taken for space in slot]
-    return [*(slot[0] for slot in single), *found]
+            joined += [space for slot in taken for space in slot]
+    return [*(slot[0] for slot in single), *joined]
 
 
 def join_routers(spaces: Sequence[HiddenSpace], shapes: Shapes) -> list[HiddenSpace]:
@@ -84,7 +86,7 @@ def join_routers(spaces: Sequence[HiddenSpace], shapes: Shapes) -> list[HiddenSp
     long as the stack that nothing else moves, of the tensors that stand nearest to it in the module."""
     order = {name: place for place, name in enumerate(shapes)}
     moving = {(rows.tensor, d) for space in spaces for rows in members_of(space) for d in rows.dims}
-    stacks = [space for space in spaces if isinstance(space, GroupedUnits) and _stacked(space, shapes)]
+    stacks = [space for space in spaces if isinstance(space, GroupedUnits) and _is_stack(space, shapes)]
     free = [(name, d) for name, shape in shapes.items() for d, size in enumerate(shape)
             if len(shape) < 3 and (name, d) not in moving and any(size == stack.count for stack in stacks)]  # fmt: skip
     beside: dict[int, list[AxisRows]] = defaultdict(list)
@@ -93,16 +95,16 @@ def join_routers(spaces: Sequence[HiddenSpace], shapes: Shapes) -> list[HiddenSp
         near = min(fitting, key=lambda stack: min(abs(order[rows.tensor] - order[name]) for rows in members_of(stack)))
         places = np.arange(near.count, dtype=np.intp)[:, None]
         beside[id(near)].append(AxisRows(name, (d,), places, (), odd=False))
-    found: list[HiddenSpace] = []
+    joined: list[HiddenSpace] = []
     for space in spaces:
         if isinstance(space, GroupedUnits) and (rows := beside.get(id(space))):
             router = UnitSpace(rows[0].tensor, space.count, tuple(rows), 0, permutes=False, signed=False)
             space = replace(space, slots=(*space.slots, router))
-        found.append(space)
-    return found
+        joined.append(space)
+    return joined
 
 
-def _stacked(space: GroupedUnits, shapes: Shapes) -> bool:
+def _is_stack(space: GroupedUnits, shapes: Shapes) -> bool:
     """Whether groups are the matrices of stacks, along the first dimension."""
     for slot in space.slots:
         group = np.repeat(np.arange(space.count), slot.size // space.count)[:, None]
@@ -118,44 +120,48 @@ def _apart(spaces: Sequence[UnitSpace], shapes: Shapes) -> list[UnitSpace]:
     """Those that share no rows with one before: where a convolution makes several channels of each, what it reads and
     what it writes would move the same rows twice."""
     taken: dict[AxisPlace, set[int]] = defaultdict(set)
-    found = []
+    disjoint = []
     for space in spaces:
         if not any(taken[rows.place].intersection(rows.places.ravel().tolist()) for rows in space.members):
-            found.append(space)
+            disjoint.append(space)
             for rows in space.members:
                 taken[rows.place].update(rows.places.ravel().tolist())
-    return found
+    return disjoint
 
 
 def _kind(space: UnitSpace) -> object:
     """What the groups of one kind have in common."""
-    rows = tuple((each.tensor, each.dims, each.places.shape, each.powers, each.odd) for each in space.members)
+    rows = tuple(
+        (member.tensor, member.dims, member.places.shape, member.powers, member.odd) for member in space.members
+    )
     return space.size, space.scales, space.permutes, space.signed, rows
 
 
 def _join_slot(slot: Slot) -> UnitSpace:
     """The units of all groups, group after group."""
     members = zip(*(space.members for space in slot), strict=True)
-    rows = tuple(replace(own[0], places=np.concatenate([each.places for each in own])) for own in members)
+    rows = tuple(
+        replace(same_axis[0], places=np.concatenate([member.places for member in same_axis])) for same_axis in members
+    )
     return replace(slot[0], size=sum(space.size for space in slot), members=rows)
 
 
-def _picked(space: UnitSpace, order: Indices) -> UnitSpace:
+def _pick_units(space: UnitSpace, order: Indices) -> UnitSpace:
     return replace(space, members=tuple(replace(rows, places=rows.places[order]) for rows in space.members))
 
 
-def _groups_of(own: UnitSpace, count: int, other: Slot, shapes: Shapes) -> Indices | None:
+def _groups_of(slot: UnitSpace, count: int, other: Slot, shapes: Shapes) -> Indices | None:
     """The group to which each unit of another slot belongs, by the entries of tensors that they share; None if it moves
     freely."""
-    group = np.repeat(np.arange(count), own.size // count)[:, None]
-    found: Indices | None = None
+    group = np.repeat(np.arange(count), slot.size // count)[:, None]
+    group_of_unit: Indices | None = None
     whole = _join_slot(other)
-    for rows in own.members:
+    for rows in slot.members:
         for others in whole.members:
             shared = sorted(set(rows.dims) & set(others.dims))
             if rows.tensor != others.tensor or rows.dims == others.dims or not shared:
                 continue
-            mine, theirs = (_along(each, shared, shapes[rows.tensor]) for each in (rows, others))
+            mine, theirs = (_along(places, shared, shapes[rows.tensor]) for places in (rows, others))
             owner = np.full(max(int(mine.max()), int(theirs.max())) + 1, -1)
             owner[mine] = group
             if not (owner[mine] == group).all():  # all groups lie there together
@@ -163,18 +169,22 @@ def _groups_of(own: UnitSpace, count: int, other: Slot, shapes: Shapes) -> Indic
             met = owner[theirs]
             if all(len(np.unique(line)) == count for line in met) and (met >= 0).all():
                 continue
-            if not (met == met[:, :1]).all() or (found is not None and not np.array_equal(found, met[:, 0])):
+            if not (met == met[:, :1]).all() or (
+                group_of_unit is not None and not np.array_equal(group_of_unit, met[:, 0])
+            ):
                 raise _Apart
-            found = np.asarray(met[:, 0], dtype=np.intp)
-    if found is None:
+            group_of_unit = np.asarray(met[:, 0], dtype=np.intp)
+    if group_of_unit is None:
         return None
-    even = np.array_equal(np.bincount(found[found >= 0], minlength=count), np.full(count, whole.size // count))
-    by_space = np.split(found, len(other))
-    if not even or (whole.permutes and not all((each == each[0]).all() for each in by_space)):
+    even = np.array_equal(
+        np.bincount(group_of_unit[group_of_unit >= 0], minlength=count), np.full(count, whole.size // count)
+    )
+    by_space = np.split(group_of_unit, len(other))
+    if not even or (whole.permutes and not all((groups == groups[0]).all() for groups in by_space)):
         raise _Apart
     if whole.permutes and len(other) != count:
         raise _Apart
-    return found
+    return group_of_unit
 
 
 def _along(rows: AxisRows, dims: Sequence[int], shape: tuple[int, ...]) -> Indices:
@@ -220,23 +230,23 @@ class _GroupReader:
     def blocks(self) -> dict[int, MatrixBlock]:
         """Matrix spaces by the number of their block of labels."""
         ones = np.concatenate([np.zeros(0, np.int64), *self.demands.gauges.ones])
-        found: dict[int, MatrixBlock] = {}
+        blocks: dict[int, MatrixBlock] = {}
         for space in matrix_spaces(self.sides, self.solution, ones):
             laws = space.laws
             if not isinstance(laws, MatrixLaws):
                 continue
             kind: Kind = "GL" if space.group.startswith("GL") else "O fixing 1" if "fixing" in space.group else "O"
             tables: dict[tuple[AxisPlace, float], list[Indices]] = defaultdict(list)
-            for each in laws.members:
-                tables[(each.axis.parameter, each.axis.dims), float(each.sign)].append(each.places.T)
+            for member in laws.members:
+                tables[(member.axis.parameter, member.axis.dims), float(member.sign)].append(member.places.T)
             members = tuple(
                 AxisRows(where[0], where[1], _in_order(np.concatenate(parts, 1)), (sign,))
                 for (where, sign), parts in tables.items()
             )
             first = members[0]
             label = self.labels[first.place][first.places[0, 0]]
-            found[int(self.solution.block[label])] = MatrixBlock(space.name, laws.size, kind, members)
-        return found
+            blocks[int(self.solution.block[label])] = MatrixBlock(space.name, laws.size, kind, members)
+        return blocks
 
     # Units
 
@@ -244,21 +254,23 @@ class _GroupReader:
         """UnitSpace that change places, then units that only have scales; how many scales fit neither."""
         generators, left_out = self._generators()
         taken = {-1 - number for number in used if number < 0}
-        found = []
+        spaces = []
         for family in self._families(taken):
-            found.append(self._units(family, generators, permutes=True))
+            spaces.append(self._units(family, generators, permutes=True))
             taken.update(family.tolist())
         rest: dict[tuple[AxisPlace, ...], list[int]] = defaultdict(list)
         for unit in generators:
             if unit not in taken:
-                rest[tuple(dict.fromkeys(place for each in generators[unit] for place, _ in each))].append(unit)
+                rest[tuple(dict.fromkeys(place for generator in generators[unit] for place, _ in generator))].append(
+                    unit
+                )
         for units in rest.values():
-            found.append(self._units(np.array(units), generators, permutes=False))
-        return [each for each in found if each is not None], left_out
+            spaces.append(self._units(np.array(units), generators, permutes=False))
+        return [space for space in spaces if space is not None], left_out
 
     def _generators(self) -> tuple[dict[int, list[dict[tuple[AxisPlace, int], float]]], int]:
         """The scales of each unit: by how much they multiply which rows."""
-        found: dict[int, list[dict[tuple[AxisPlace, int], float]]] = defaultdict(list)
+        generators: dict[int, list[dict[tuple[AxisPlace, int], float]]] = defaultdict(list)
         left_out = 0
         for space in scale_spaces(self.sides, self.solution):
             laws = space.laws
@@ -280,8 +292,8 @@ class _GroupReader:
                 action: dict[tuple[AxisPlace, int], float] = defaultdict(float)
                 for column, entry in zip(columns, entries, strict=True):
                     action[places[column]] += float(entry)  # what is read and written may be rows of one axis
-                found[int(units[columns[0]])].append(action)
-        return found, left_out
+                generators[int(units[columns[0]])].append(action)
+        return generators, left_out
 
     def _families(self, taken: set[int]) -> list[Residues]:
         """Sets of units that may change places, as far as the graph says."""
@@ -289,22 +301,22 @@ class _GroupReader:
         sizes = np.bincount(cells.of)
         tails, heads = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         for link in links:
-            kept = (link.left != PINNED) & (link.right != PINNED)
-            tails.append(cells.of[link.left[kept]])
-            heads.append(cells.of[link.right[kept]])
+            unpinned = (link.left != PINNED) & (link.right != PINNED)
+            tails.append(cells.of[link.left[unpinned]])
+            heads.append(cells.of[link.right[unpinned]])
         tail, head = np.concatenate(tails), np.concatenate(heads)
         graph = sparse.coo_array((np.ones(len(tail), np.int8), (tail, head)), shape=(len(sizes), len(sizes)))
         family = connected_components(graph, directed=False)[1]
         on_rows = np.unique(np.concatenate([np.zeros(0, np.int64), *(side.labels for side in self.sides)]))
         on_rows = on_rows[(sizes[cells.of[on_rows]] > 1) & self.alone[on_rows]]
-        found = []
+        families = []
         for number in np.unique(family[cells.of[on_rows]]).tolist():
             labels = on_rows[family[cells.of[on_rows]] == number]
             units = np.unique(self.unit[labels])
             if taken & set(units.tolist()) or not self._fits(labels, units, cells.of):
                 continue
-            found.append(units)
-        return found
+            families.append(units)
+        return families
 
     def _fits(self, labels: Residues, units: Residues, cell: Residues) -> bool:
         """Whether every cell of the family holds each of its units exactly once."""
@@ -343,9 +355,13 @@ class _GroupReader:
         members = []
         centred = {(side.axis.parameter, side.axis.dims) for side in self.centred}
         for number, (where, table) in enumerate(tables):
-            own = tuple(each[number] for each in powers)
-            odd = any(power % 2 for power in own) if scales else where[0] not in self.gains and where not in centred
-            members.append(AxisRows(where[0], where[1], table, own, odd))
+            unit_powers = tuple(pattern[number] for pattern in powers)
+            odd = (
+                any(power % 2 for power in unit_powers)
+                if scales
+                else where[0] not in self.gains and where not in centred
+            )
+            members.append(AxisRows(where[0], where[1], table, unit_powers, odd))
         return UnitSpace(tables[0][0][0], len(units), tuple(members), scales, permutes, signed=True)
 
     def _pattern(
@@ -356,16 +372,16 @@ class _GroupReader:
         generators: dict[int, list[dict[tuple[AxisPlace, int], float]]],
     ) -> tuple[tuple[float, ...], ...]:
         """For each scale of a unit, the power with which it acts on every table."""
-        found = []
+        pattern = []
         for generator in generators.get(unit, []):
             powers = []
             for where, table in tables:
-                each = {generator.get((where, int(row)), 0.0) for row in table[index]}
-                if len(each) != 1:
+                exponents = {generator.get((where, int(row)), 0.0) for row in table[index]}
+                if len(exponents) != 1:
                     return ()
-                powers.append(each.pop())
-            found.append(tuple(powers))
-        return tuple(sorted(found))
+                powers.append(exponents.pop())
+            pattern.append(tuple(powers))
+        return tuple(sorted(pattern))
 
 
 def _depthwise(gauges: Gauges) -> list[Link]:
@@ -373,12 +389,12 @@ def _depthwise(gauges: Gauges) -> list[Link]:
 
     Either may have a scale of its own, but they change places together.
     """
-    found = []
+    links = []
     for count, fields in gauges.heads:
         if len(fields) == 2 and all(len(np.unique(labels)) == count for labels, _ in fields):
             one, two = (labels[np.unique(place, return_index=True)[1]] for labels, place in fields)
-            found.append(Link(one, two, 1, np.zeros(count, dtype=np.int64)))
-    return found
+            links.append(Link(one, two, 1, np.zeros(count, dtype=np.int64)))
+    return links
 
 
 def _join_links(number: Residues, links: list[Link]) -> Residues:

@@ -84,8 +84,8 @@ class GroupedUnits:
 
         A weight (o, i/g) of a grouped convolution has its groups along o; they are not to be exchanged twice.
         """
-        others = [each for each in members_of(self) if each.tensor == rows.tensor and each.dims != rows.dims]
-        leading = min([rows, *others], key=lambda each: (len(each.dims), each.dims))
+        others = [member for member in members_of(self) if member.tensor == rows.tensor and member.dims != rows.dims]
+        leading = min([rows, *others], key=lambda member: (len(member.dims), member.dims))
         return leading.dims != rows.dims and bool(set(leading.dims) & set(rows.dims))
 
 
@@ -127,13 +127,13 @@ class OrbitGroup:
 
     def with_groups_in_place(self) -> OrbitGroup:
         """The subgroup that leaves groups of units where they are: each of them is a space by itself."""
-        found: list[HiddenSpace] = []
+        spaces: list[HiddenSpace] = []
         for space in self.spaces:
             if isinstance(space, GroupedUnits):
-                found += [each for slot in space.slots for each in slot.split(space.count)]
+                spaces += [group for slot in space.slots for group in slot.split(space.count)]
             else:
-                found.append(space)
-        return replace(self, spaces=tuple(found))
+                spaces.append(space)
+        return replace(self, spaces=tuple(spaces))
 
 
 def members_of(space: HiddenSpace) -> tuple[AxisRows, ...]:
@@ -147,5 +147,5 @@ def members_of(space: HiddenSpace) -> tuple[AxisRows, ...]:
 
 def unit_spaces(spaces: Iterable[HiddenSpace]) -> list[UnitSpace]:
     """The units of some spaces, those of groups too, as if nothing held the groups together."""
-    found = [space.slots if isinstance(space, GroupedUnits) else (space,) for space in spaces]
-    return [space for several in found for space in several if isinstance(space, UnitSpace)]
+    slots_of_spaces = [space.slots if isinstance(space, GroupedUnits) else (space,) for space in spaces]
+    return [space for several in slots_of_spaces for space in several if isinstance(space, UnitSpace)]

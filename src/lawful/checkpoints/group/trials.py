@@ -32,10 +32,10 @@ MOST_INPUTS = 24  # after which what was never chosen is let go
 Masks = Mapping[str, torch.Tensor]  # of each tensor the entries on which outputs depend
 
 
-def chooses(given: CheckpointArchitecture) -> bool:
+def chooses(architecture: CheckpointArchitecture) -> bool:
     """Whether whole numbers (places, yes or no) are made of numbers that depend on weights, or pick whole matrices; if
     what it computes is not known, it may."""
-    return given.program is None or chooses_by_weights(given.program)
+    return architecture.program is None or chooses_by_weights(architecture.program)
 
 
 def chooses_by_weights(program: Program) -> bool:
@@ -52,7 +52,7 @@ def chooses_by_weights(program: Program) -> bool:
     trained = set(program.parameters)
     depends = interpret(program, Dependence(), keep=program.nodes)
     for node in program.nodes:
-        if node.family is OperatorFamily.LEAF or not any(depends[each] & trained for each in node.inputs):
+        if node.family is OperatorFamily.LEAF or not any(depends[operand] & trained for operand in node.inputs):
             continue
         sorts = node.family is OperatorFamily.CHOICE and "axis" in node.attributes
         if sorts or (node.kind != "f" and not _compares_with_infinity(node)):
@@ -64,8 +64,8 @@ def chooses_by_weights(program: Program) -> bool:
 
 def _compares_with_infinity(node: Node) -> bool:
     """Attention asks whether a mask has left nothing of a row: of finite numbers that is never so."""
-    held = [each["value"] for each in node.inputs if each.op == "constant"]
-    return node.family is OperatorFamily.COMPARISON and any(bool(np.isinf(value).all()) for value in held)
+    constants = [operand["value"] for operand in node.inputs if operand.op == "constant"]
+    return node.family is OperatorFamily.COMPARISON and any(bool(np.isinf(value).all()) for value in constants)
 
 
 def reached_entries(program: Program, tensors: Mapping[str, torch.Tensor], inputs: Sequence[torch.Tensor]) -> Masks:
@@ -84,7 +84,9 @@ def reached_entries(program: Program, tensors: Mapping[str, torch.Tensor], input
     try:
         with torch.enable_grad():
             outputs = evaluate(program, *inputs, tensors={**others, **leaves})
-            sums = [each.sin().sum() for each in outputs if each.requires_grad]  # a plain sum misses what is centred
+            sums = [
+                output.sin().sum() for output in outputs if output.requires_grad
+            ]  # a plain sum misses what is centred
             slopes: Sequence[torch.Tensor | None] = [None] * len(leaves)
             if sums:
                 slopes = torch.autograd.grad(sums, list(leaves.values()), allow_unused=True)
@@ -100,25 +102,31 @@ def is_seen(space: HiddenSpace, masks: Masks) -> bool:
     """Whether outputs depend on some numbers of a space in each of its tensors; its units all go the same way."""
     met = (as_rows(masks[rows.tensor], rows.dims)[torch.as_tensor(np.unique(rows.places))]
            for rows in members_of(space) if rows.tensor in masks)  # fmt: skip
-    return all(bool(each.any()) for each in met)
+    return all(bool(entries.any()) for entries in met)
 
 
 def reaching(
-    given: CheckpointArchitecture, tensors: Mapping[str, torch.Tensor], seed: int, enough: Callable[[Masks], bool]
+    architecture: CheckpointArchitecture,
+    tensors: Mapping[str, torch.Tensor],
+    seed: int,
+    enough: Callable[[Masks], bool],
 ) -> tuple[list[list[torch.Tensor]], Masks]:
     """Random inputs, more and more of them until what they reach together is enough (or for long enough)."""
-    if given.program is None:
+    if architecture.program is None:
         raise Unsupported("what the module computes is not known call by call")
-    many = [given.draw_inputs(seed)]
-    masks = reached_entries(given.program, tensors, many[0])
+    many = [architecture.draw_inputs(seed)]
+    masks = reached_entries(architecture.program, tensors, many[0])
     for more in range(1, MOST_INPUTS):
         if enough(masks):
             break
-        inputs = given.draw_inputs(seed + more)
-        own = reached_entries(given.program, tensors, inputs)
-        if any(name not in masks or bool((own[name] & ~masks[name]).any()) for name in own):
+        inputs = architecture.draw_inputs(seed + more)
+        more_masks = reached_entries(architecture.program, tensors, inputs)
+        if any(name not in masks or bool((more_masks[name] & ~masks[name]).any()) for name in more_masks):
             many.append(inputs)
-            masks = {**masks, **{name: masks[name] | mask if name in masks else mask for name, mask in own.items()}}
+            masks = {
+                **masks,
+                **{name: masks[name] | mask if name in masks else mask for name, mask in more_masks.items()},
+            }
     return many, masks
 
 
@@ -127,25 +135,25 @@ BESIDE = 4  # sets of spaces that are tried at a time
 FAR_OUT = 1e-5  # of the outputs' size, with large gains and biases
 
 
-def keep_true_symmetries(given: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
+def keep_true_symmetries(architecture: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
     """Drop what changes the outputs: if all together do, signs are tried on top of the rest, that space by space."""
-    probe = _Probe(given, seed)
+    probe = _Probe(architecture, seed)
     notes: list[str] = []
-    if chooses(given):
-        given, notes = _reached(given, probe)
-    spaces = given.group.spaces
-    plain = [_unsigned(space) for space in spaces]
-    whole = probe.first(given.group)
+    if chooses(architecture):
+        architecture, notes = _drop_unreached(architecture, probe)
+    spaces = architecture.group.spaces
+    plain = [_without_signs(space) for space in spaces]
+    whole = probe.first(architecture.group)
     settled: dict[int, HiddenSpace]
     signed: dict[int, HiddenSpace] = {}
     if whole:
         settled = dict(enumerate(spaces))
-    elif probe.stays(given.folds, replace(given.group, spaces=tuple(plain))):
+    elif probe.stays(architecture.folds, replace(architecture.group, spaces=tuple(plain))):
         settled = dict(enumerate(plain))
         turned = [number for number, space in enumerate(spaces) if plain[number] is not space]
         signed = probe.settle({number: _signs(spaces[number]) for number in turned})
     else:
-        if not probe.stays(given.folds, replace(given.group, spaces=())):
+        if not probe.stays(architecture.folds, replace(architecture.group, spaces=())):
             raise LawfulError("a fold changed the outputs: the graph of this module is not understood")
         settled, signed = {}, probe.settle({number: _weaker(space) for number, space in enumerate(spaces)})
         notes += [
@@ -154,29 +162,29 @@ def keep_true_symmetries(given: CheckpointArchitecture, seed: int) -> Checkpoint
             if number not in signed
         ]
     settled |= signed
-    group = replace(given.group, spaces=tuple(settled[number] for number in sorted(settled)))
-    if signed and not probe.stays(given.folds, group):
+    group = replace(architecture.group, spaces=tuple(settled[number] for number in sorted(settled)))
+    if signed and not probe.stays(architecture.folds, group):
         raise LawfulError("members of the group change the outputs: the graph of this module is not understood")
-    if given.group.left_out:
-        notes.append(f"{given.group.left_out} scales that several spaces share are not used")
-    return replace(given, group=group, notes=tuple(notes))
+    if architecture.group.left_out:
+        notes.append(f"{architecture.group.left_out} scales that several spaces share are not used")
+    return replace(architecture, group=group, notes=tuple(notes))
 
 
-def _reached(given: CheckpointArchitecture, probe: _Probe) -> tuple[CheckpointArchitecture, list[str]]:
+def _drop_unreached(architecture: CheckpointArchitecture, probe: _Probe) -> tuple[CheckpointArchitecture, list[str]]:
     """Without what no trial of a module that chooses tries; if that is not known, without signs: trials decide them."""
-    unseen = probe.unseen(given.group.spaces)
+    unseen = probe.unseen(architecture.group.spaces)
     if unseen is None:
-        kept = [_unsigned(space) for space in given.group.spaces]
+        spaces = [_without_signs(space) for space in architecture.group.spaces]
         notes = ["it chooses between its parts, and which of them a trial reaches is not known: no signs are used"]
     else:
-        kept = [space for space in given.group.spaces if space not in unseen]
+        spaces = [space for space in architecture.group.spaces if space not in unseen]
         notes = [f"{space.name}: no trial has chosen all of it, and it is not used" for space in unseen]
-    return replace(given, group=replace(given.group, spaces=tuple(kept))), notes
+    return replace(architecture, group=replace(architecture.group, spaces=tuple(spaces))), notes
 
 
 def _signature(space: HiddenSpace) -> object:
     """What spaces of layers that look alike have in common."""
-    rows = [(each.dims, each.places.shape, each.powers, each.odd) for each in members_of(space)]
+    rows = [(member.dims, member.places.shape, member.powers, member.odd) for member in members_of(space)]
     if isinstance(space, UnitSpace):
         return space.size, space.scales, space.permutes, space.signed, *rows
     if isinstance(space, GroupedUnits):
@@ -186,7 +194,7 @@ def _signature(space: HiddenSpace) -> object:
     return space.kind, space.size, *rows
 
 
-def _unsigned(space: HiddenSpace) -> HiddenSpace:
+def _without_signs(space: HiddenSpace) -> HiddenSpace:
     if isinstance(space, UnitSpace) and space.signed:
         return replace(space, signed=False)
     if isinstance(space, GroupedUnits) and any(slot.signed for slot in space.slots):
@@ -206,9 +214,9 @@ def _signs(space: HiddenSpace) -> list[HiddenSpace]:
 def _weaker(space: HiddenSpace) -> list[HiddenSpace]:
     """A space, then less and less of it."""
     if isinstance(space, GroupedUnits):
-        bare = _unsigned(space)
+        bare = _without_signs(space)
         inner = replace(space, permutes=False)
-        return [*_signs(space), bare, *_signs(inner), _unsigned(inner)]
+        return [*_signs(space), bare, *_signs(inner), _without_signs(inner)]
     if isinstance(space, UnitSpace):
         return [space, *(replace(space, signed=s, permutes=p) for p, s in ((space.permutes, False), (False, False)))]
     if isinstance(space, HeadSpace):
@@ -225,7 +233,7 @@ class _Trial:
     outputs: list[torch.Tensor]
     near: float
 
-    def kept(self, after: list[torch.Tensor]) -> bool:
+    def keeps(self, after: list[torch.Tensor]) -> bool:
         gap = max(float((one - two).abs().max()) for one, two in zip(self.outputs, after, strict=True))
         return gap <= self.near
 
@@ -238,44 +246,49 @@ class _Probe:
     more inputs, those that reach what the others did not.
     """
 
-    def __init__(self, given: CheckpointArchitecture, seed: int) -> None:
-        self.given, self.seed = given, seed
-        self.many = [given.draw_inputs(seed)]
-        self.own = given.state()
-        self.numbers = {name: number for number, name in enumerate(self.own)}
-        self.noise = MadeTensors(self.own, self._noise)
+    def __init__(self, architecture: CheckpointArchitecture, seed: int) -> None:
+        self.architecture, self.seed = architecture, seed
+        self.many = [architecture.draw_inputs(seed)]
+        self.state = architecture.state()
+        self.numbers = {name: number for number, name in enumerate(self.state)}
+        self.noise = MadeTensors(self.state, self._noise)
         self.trials: list[_Trial] = []
 
     def first(self, group: OrbitGroup) -> bool:
         """Whether the outputs stay with a group: trials and members beside each other, so that the random numbers of
         each tensor are drawn once."""
-        given = self.given
+        architecture = self.architecture
         usual, far_out = (self._theta(vectors) for vectors in (0.25, 30.0))
-        plans = [(usual, self.many[0], given.tolerance), (far_out, self.many[0], max(FAR_OUT, given.tolerance))]
-        plans += [(usual, inputs, given.tolerance) for inputs in self.many[1:]]
+        plans = [
+            (usual, self.many[0], architecture.tolerance),
+            (far_out, self.many[0], max(FAR_OUT, architecture.tolerance)),
+        ]
+        plans += [(usual, inputs, architecture.tolerance) for inputs in self.many[1:]]
         runs = [(theta, inputs) for theta, inputs, _ in plans]
-        runs += [(self._member(given.folds, group, theta, n), inputs) for n, (theta, inputs, _) in enumerate(plans)]
-        outputs = given.beside(runs)
-        for (theta, inputs, near), found in zip(plans, outputs, strict=False):
-            if all(bool(torch.isfinite(tensor).all()) for tensor in found):
-                size = max((float(tensor.abs().max()) for tensor in found), default=0.0)
-                self.trials.append(_Trial(theta, inputs, found, near * size))
+        runs += [
+            (self._member(architecture.folds, group, theta, n), inputs) for n, (theta, inputs, _) in enumerate(plans)
+        ]
+        outputs = architecture.beside(runs)
+        for (theta, inputs, near), tensors in zip(plans, outputs, strict=False):
+            if all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+                size = max((float(tensor.abs().max()) for tensor in tensors), default=0.0)
+                self.trials.append(_Trial(theta, inputs, tensors, near * size))
         if not self.trials:
             raise LawfulError("the module computes no finite numbers with random weights")
         if len(self.trials) < len(plans):
-            return self.stays(given.folds, group)
-        return all(trial.kept(after) for trial, after in zip(self.trials, outputs[len(plans) :], strict=True))
+            return self.stays(architecture.folds, group)
+        return all(trial.keeps(after) for trial, after in zip(self.trials, outputs[len(plans) :], strict=True))
 
     def unseen(self, spaces: Sequence[HiddenSpace]) -> list[HiddenSpace] | None:
         """The spaces that no trial tries, if that is known; inputs are added for as long as they reach more."""
-        if self.given.program is None or self.given.large:
+        if self.architecture.program is None or self.architecture.large:
             return None
 
         def left(masks: Masks) -> list[HiddenSpace]:
             return [space for space in spaces if not is_seen(space, masks)]
 
         try:
-            self.many, masks = reaching(self.given, self._theta(0.25), self.seed, lambda masks: not left(masks))
+            self.many, masks = reaching(self.architecture, self._theta(0.25), self.seed, lambda masks: not left(masks))
         except Unsupported:
             return None
         return left(masks)
@@ -283,7 +296,7 @@ class _Probe:
     def _noise(self, name: str) -> State:
         """Random numbers for one tensor, uniform because these are drawn fastest; rows of matrices are about as long as
         1."""
-        tensor = self.own[name]
+        tensor = self.state[name]
         random = np.random.Generator(np.random.SFC64([self.seed, self.numbers[name]]))
         noise = torch.as_tensor(random.random(tuple(tensor.shape)))
         width = tensor[0].numel() if tensor.ndim > 1 else 1
@@ -291,24 +304,24 @@ class _Probe:
 
     def _theta(self, vectors: float) -> Mapping[str, torch.Tensor]:
         """Random weights; vectors (gains, biases) vary by so much around 1."""
-        parameters = dict(self.given.module.named_parameters())
-        folds = [each for each in self.given.folds if isinstance(each, StatisticsFold)]
-        statistics = {name for each in folds for name in (each.mean, each.variance)}
+        parameters = dict(self.architecture.module.named_parameters())
+        folds = [step for step in self.architecture.folds if isinstance(step, StatisticsFold)]
+        statistics = {name for step in folds for name in (step.mean, step.variance)}
 
         def make(name: str) -> State:
-            tensor = self.own[name]
+            tensor = self.state[name]
             if not tensor.is_floating_point() or not (name in parameters or name in statistics):
                 return {name: tensor.double() if tensor.is_floating_point() else tensor}
             if name in statistics:
                 return {name: self.noise[name].abs().mul_(0.5).add_(0.5)}
             return {name: self.noise[name] if tensor.ndim > 1 else self.noise[name].mul(vectors).add_(1)}
 
-        return MadeTensors(self.own, make)
+        return MadeTensors(self.state, make)
 
     def _member(
         self, folds: tuple[Fold, ...], group: OrbitGroup, theta: Mapping[str, torch.Tensor], number: int
     ) -> Mapping[str, torch.Tensor]:
-        shifted = bool(group.spaces) or not self.given.group.spaces
+        shifted = bool(group.spaces) or not self.architecture.group.spaces
         folded = folded_tensors(theta, folds)
         return random_member(group, folded, self.seed, shifted=shifted, trial=number % 2, mirrored=True)
 
@@ -316,7 +329,7 @@ class _Probe:
         """Whether the outputs stay after folds, members of the group that try all of it, and random shifts."""
         for number, trial in self._each():
             state = self._member(folds, group, trial.theta, number)
-            if not trial.kept(self.given.replays(state, [trial.inputs])[0]):
+            if not trial.keeps(self.architecture.replays(state, [trial.inputs])[0]):
                 return False
         return True
 
@@ -335,40 +348,40 @@ class _Probe:
         for number, weaker in proposals.items():
             alike[_signature(weaker[0])].append(number)
         wholes = [tuple(proposals[number][0] for number in numbers) for numbers in alike.values()]
-        for numbers, whole, all_kept in zip(alike.values(), wholes, self._kept(wholes), strict=True):
+        for numbers, whole, all_kept in zip(alike.values(), wholes, self._keep_outputs(wholes), strict=True):
             if all_kept:
                 settled.update(zip(numbers, whole, strict=True))
                 continue
             failed = 0
             for number in numbers:
                 left = proposals[number] if len(numbers) > 1 else proposals[number][1:]  # one alone has failed already
-                kept = self._first_kept([(space,) for space in left])
-                if kept is not None:
-                    settled[number] = kept[0]
+                weaker_spaces = self._first_kept([(space,) for space in left])
+                if weaker_spaces is not None:
+                    settled[number] = weaker_spaces[0]
                 failed += settled.get(number) is not proposals[number][0]
-                if failed == (1 if self.given.large else FAILURES) and failed == 1 + numbers.index(number):
+                if failed == (1 if self.architecture.large else FAILURES) and failed == 1 + numbers.index(number):
                     rest = numbers[failed:]
-                    again = self._first_kept(list(zip(*(proposals[each][1:] for each in rest), strict=True)))
+                    again = self._first_kept(list(zip(*(proposals[other][1:] for other in rest), strict=True)))
                     settled.update(zip(rest, again or (), strict=False))
                     break
         return settled
 
-    def _kept(self, sets: list[tuple[HiddenSpace, ...]]) -> list[bool]:
+    def _keep_outputs(self, sets: list[tuple[HiddenSpace, ...]]) -> list[bool]:
         """Which sets of spaces keep the outputs, a few of them tried beside each other."""
-        kept = list(range(len(sets)))
+        remaining = list(range(len(sets)))
         for number, trial in self._each():
-            found: list[int] = []
-            for few in (kept[start : start + BESIDE] for start in range(0, len(kept), BESIDE)):
-                groups = [replace(self.given.group, spaces=sets[place]) for place in few]
-                states = [self._member(self.given.folds, group, trial.theta, number) for group in groups]
-                outputs = self.given.beside([(state, trial.inputs) for state in states])
-                found += [place for place, after in zip(few, outputs, strict=True) if trial.kept(after)]
-            kept = found
-        return [place in kept for place in range(len(sets))]
+            stable: list[int] = []
+            for few in (remaining[start : start + BESIDE] for start in range(0, len(remaining), BESIDE)):
+                groups = [replace(self.architecture.group, spaces=sets[place]) for place in few]
+                states = [self._member(self.architecture.folds, group, trial.theta, number) for group in groups]
+                outputs = self.architecture.beside([(state, trial.inputs) for state in states])
+                stable += [place for place, after in zip(few, outputs, strict=True) if trial.keeps(after)]
+            remaining = stable
+        return [place in remaining for place in range(len(sets))]
 
     def _first_kept(self, proposals: list[tuple[HiddenSpace, ...]]) -> tuple[HiddenSpace, ...] | None:
         """The first of several sets of spaces that keeps the outputs."""
         for spaces in proposals:
-            if spaces and self.stays(self.given.folds, replace(self.given.group, spaces=spaces)):
+            if spaces and self.stays(self.architecture.folds, replace(self.architecture.group, spaces=spaces)):
                 return spaces
         return None

@@ -48,10 +48,10 @@ class NumberRelation(Protocol):
     axes: list[NodeAxis]
     signed: list[bool]
 
-    def prepared(self, *, blind: bool) -> Codes | bool:
+    def prepare(self, *, blind: bool) -> Codes | bool:
         """What does not depend on colours; `blind` does not see signs."""
 
-    def totals(self, rows: Sequence[Codes], prepared: Any) -> list[Codes]:
+    def totals(self, rows: Sequence[Codes], prepare: Any) -> list[Codes]:
         """For each row of every axis what its entries are, together with the colours at their other ends."""
 
     def towards(self, k: int, sign: float, rows: Sequence[Codes]) -> Codes:
@@ -87,15 +87,15 @@ class NumberTable:
 
     def _codes(self, sign: float) -> Codes:
         values = self._times(np.full([1] * len(self.axes), sign))
-        return mix_bits(np.ascontiguousarray(values).view(np.uint64)) if self.moduli is None else _joined(values)
+        return mix_bits(np.ascontiguousarray(values).view(np.uint64)) if self.moduli is None else mix_residues(values)
 
     def _laid(self, k: int, row: Codes) -> Codes:
         return (row * np.uint64(2 * k + 3)).reshape([-1 if d == k else 1 for d in range(len(self.axes))])
 
-    def prepared(self, *, blind: bool) -> Codes:
+    def prepare(self, *, blind: bool) -> Codes:
         """A code for each entry."""
-        found = self._codes(1.0)
-        return found + self._codes(-1.0) if blind and any(self.signed) else found
+        code = self._codes(1.0)
+        return code + self._codes(-1.0) if blind and any(self.signed) else code
 
     def totals(self, rows: Sequence[Codes], code: Codes) -> list[Codes]:
         """A few rows of the first axis at a time, as many as a processor keeps close."""
@@ -108,8 +108,8 @@ class NumberTable:
         for start in range(0, len(code), step):
             few = slice(start, start + step)
             entry = mix_bits(code[few] + laid[0][few])
-            for own in laid[1:]:
-                entry = mix_bits(entry + own)
+            for row in laid[1:]:
+                entry = mix_bits(entry + row)
             first[few] = entry.reshape(len(entry), -1).sum(axis=1, dtype=np.uint64)
             rest += entry.sum(axis=0, dtype=np.uint64)
         others = [
@@ -168,24 +168,24 @@ class ProductTable:
     signed: list[bool]
 
     def _sides(self, k: int, place: int) -> tuple[Nodes, Nodes]:
-        own, other = (self.left, self.right) if k == 1 else (self.right, self.left)
-        return own[place], other[place]
+        near, other = (self.left, self.right) if k == 1 else (self.right, self.left)
+        return near[place], other[place]
 
     def _along(self, k: int, weights: Codes, *, squared: bool = False) -> Codes:
         """For each head and row along axis k one code: of the sum of the entries there, each times a weight."""
-        found = []
+        codes = []
         for place, prime in enumerate(self.primes):
-            own, other = self._sides(k, place)
+            near, other = self._sides(k, place)
             weight = (weights % np.uint64(prime)).astype(np.int64)
             if squared:
                 gram = times_modulo(other * weight % prime, other.swapaxes(1, 2), prime)
-                found.append((times_modulo(gram, own, prime) * own % prime).sum(axis=1) % prime)
+                codes.append((times_modulo(gram, near, prime) * near % prime).sum(axis=1) % prime)
             else:
                 sums = times_modulo(other, weight[:, None], prime)
-                found.append((own * sums % prime).sum(axis=1) % prime)
-        return _joined(np.stack(found, -1))
+                codes.append((near * sums % prime).sum(axis=1) % prime)
+        return mix_residues(np.stack(codes, -1))
 
-    def prepared(self, *, blind: bool) -> bool:
+    def prepare(self, *, blind: bool) -> bool:
         """Whether squares are looked at."""
         return blind and any(self.signed)
 
@@ -201,7 +201,7 @@ class ProductTable:
 
     def towards(self, k: int, sign: float, rows: Sequence[Codes]) -> Codes:
         """One side, its rows with a sign: minus the sums."""
-        twin = self if sign > 0 else ProductTable(self.name, *self._turned(k, -np.ones(len(rows[k]))), self.primes,
+        twin = self if sign > 0 else ProductTable(self.name, *self._with_signs(k, -np.ones(len(rows[k]))), self.primes,
                                                   self.axes, self.signed)  # fmt: skip
         return np.asarray(mix_bits(twin._along(k, rows[3 - k]) + rows[0][:, None]).sum(axis=0, dtype=np.uint64))
 
@@ -209,16 +209,16 @@ class ProductTable:
         """Rows of a side that are not zero."""
         return np.asarray(self._sides(k, 0)[0].any(axis=(0, 1)))
 
-    def _turned(self, k: int, signs: NDArray[np.float64]) -> tuple[list[Nodes], list[Nodes]]:
+    def _with_signs(self, k: int, signs: NDArray[np.float64]) -> tuple[list[Nodes], list[Nodes]]:
         both = [list(self.left), list(self.right)]
         for place, prime in enumerate(self.primes):
-            own = both[k - 1][place]
-            both[k - 1][place] = np.where(signs < 0, -own % prime, own)
+            factor = both[k - 1][place]
+            both[k - 1][place] = np.where(signs < 0, -factor % prime, factor)
         return both[0], both[1]
 
     def turn(self, k: int, signs: NDArray[np.float64]) -> None:
         """Rows times signs."""
-        self.left, self.right = self._turned(k, signs)
+        self.left, self.right = self._with_signs(k, signs)
 
     def stays(self, orders: Mapping[int, Nodes]) -> bool:
         """As far as products with a random vector tell: otherwise an orbit had two hashes, but never two orbits one."""
@@ -240,7 +240,7 @@ class ProductTable:
         for place, prime in enumerate(self.primes):
             left, right = self.left[place][orders[0]][..., orders[1]], self.right[place][orders[0]][..., orders[2]]
             columns = times_modulo(left.swapaxes(1, 2), right[..., :size], prime)
-            if any(rank(each[:size], prime) < size for each in columns):
+            if any(rank(product[:size], prime) < size for product in columns):
                 raise Unsupported(
                     f"{self.name}: products of its heads are of deficient rank, and too large to write out"
                 )
@@ -254,15 +254,15 @@ def times_modulo(one: Nodes, two: Nodes, prime: int) -> Nodes:
     >>> times_modulo(np.array([[2, 3]]), np.array([[5], [7]]), 11)
     array([[9]])
     """
-    found: Any = 0
+    total: Any = 0
     for start in range(0, one.shape[-1], EXACT):
         few = slice(start, start + EXACT)
         part = one[..., few].astype(np.float64) @ two[..., few, :].astype(np.float64)
-        found = found + part.astype(np.int64) % prime
-    return np.asarray(found % prime, dtype=np.int64)
+        total = total + part.astype(np.int64) % prime
+    return np.asarray(total % prime, dtype=np.int64)
 
 
-def _joined(residues: NDArray[Any]) -> Codes:
+def mix_residues(residues: NDArray[Any]) -> Codes:
     """One code for the residues along the last axis."""
     total = np.zeros(residues.shape[:-1], dtype=np.uint64)
     for place in range(residues.shape[-1]):
@@ -272,14 +272,14 @@ def _joined(residues: NDArray[Any]) -> Codes:
 
 def mix_bits(values: Codes) -> Codes:
     """SplitMix64's finaliser."""
-    found = np.asarray(values, dtype=np.uint64) + _ODD
-    shifted = np.empty_like(found)
+    bits = np.asarray(values, dtype=np.uint64) + _ODD
+    shifted = np.empty_like(bits)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-        np.right_shift(found, np.uint64(shift), out=shifted)
-        found ^= shifted
+        np.right_shift(bits, np.uint64(shift), out=shifted)
+        bits ^= shifted
         if factor > 1:
-            found *= np.uint64(factor)
-    return found
+            bits *= np.uint64(factor)
+    return bits
 
 
 ROUNDS = 12
@@ -309,12 +309,12 @@ class ColouredNumbers:
     def nodes(self, name: str, size: int, permutes: bool, signed: bool) -> Nodes:
         """New nodes, all of one colour if they may change places."""
         first = len(self.colours)
-        found = np.arange(first, first + size)
+        fresh = np.arange(first, first + size)
         start = np.uint64(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little"))
-        own = mix_bits(np.full(size, start) + (np.uint64(0) if permutes else np.arange(size, dtype=np.uint64)))
-        self.colours = np.concatenate([self.colours, own])
-        self.spaces.append(NodeSpace(name, found, permutes, signed))
-        return found
+        colours = mix_bits(np.full(size, start) + (np.uint64(0) if permutes else np.arange(size, dtype=np.uint64)))
+        self.colours = np.concatenate([self.colours, colours])
+        self.spaces.append(NodeSpace(name, fresh, permutes, signed))
+        return fresh
 
     def axis(self, name: str, size: int) -> NodeAxis:
         """An axis whose rows stand still."""
@@ -325,18 +325,18 @@ class ColouredNumbers:
     def _rows(self, axis: NodeAxis, colours: Codes) -> Codes:
         return mix_bits(colours[axis.nodes] + _ODD * (axis.copies.astype(np.uint64) + np.uint64(1)))
 
-    def refined(self, colours: Codes, blind: bool = False) -> Codes:
+    def refine(self, colours: Codes, blind: bool = False) -> Codes:
         """Colours that know their neighbours."""
-        known = [relation.prepared(blind=blind) for relation in self.relations]
+        known = [relation.prepare(blind=blind) for relation in self.relations]
         count = len(np.unique(colours))
         for _ in range(ROUNDS):
-            found = mix_bits(colours)
-            for number, (relation, prepared) in enumerate(zip(self.relations, known, strict=True)):
-                totals = relation.totals([self._rows(axis, colours) for axis in relation.axes], prepared)
+            refine = mix_bits(colours)
+            for number, (relation, prepare) in enumerate(zip(self.relations, known, strict=True)):
+                totals = relation.totals([self._rows(axis, colours) for axis in relation.axes], prepare)
                 for k, (axis, total) in enumerate(zip(relation.axes, totals, strict=True)):
                     part = mix_bits(total + np.uint64(1000 * number + k) + _ODD * axis.copies.astype(np.uint64))
-                    np.add.at(found, axis.nodes, part)
-            colours = found
+                    np.add.at(refine, axis.nodes, part)
+            colours = refine
             now = len(np.unique(colours))
             if now == count:
                 break
@@ -350,12 +350,12 @@ class ColouredNumbers:
         waiting = [space for space in self.spaces if space.signed]
         if not waiting:
             return
-        colours = self.refined(self.colours, blind=True)
+        colours = self.refine(self.colours, blind=True)
         open_nodes = np.zeros(len(self.colours), dtype=bool)
         for space in waiting:
             open_nodes[space.nodes] = True
         while waiting:
-            space = max(waiting, key=lambda each: self._shown(each, open_nodes))
+            space = max(waiting, key=lambda candidate: self._count_usable(candidate, open_nodes))
             self._turn(space, open_nodes, colours)
             open_nodes[space.nodes] = False
             waiting.remove(space)
@@ -375,7 +375,7 @@ class ColouredNumbers:
             if sign and np.isin(axis.nodes, space.nodes).any()
         ]
 
-    def _shown(self, space: NodeSpace, open_nodes: NDArray[np.bool_]) -> int:
+    def _count_usable(self, space: NodeSpace, open_nodes: NDArray[np.bool_]) -> int:
         return sum(self._usable(relation, k, open_nodes) for relation, k in self._members(space))
 
     def _turn(self, space: NodeSpace, open_nodes: NDArray[np.bool_], colours: Codes) -> None:
@@ -404,8 +404,8 @@ class ColouredNumbers:
 
     def tied_spaces(self) -> list[str]:
         """Spaces whose nodes are not all told apart."""
-        colours = self.refined(self.colours)
-        tied = [each.name for each in self.spaces if len(np.unique(colours[each.nodes])) < len(each.nodes)]
+        colours = self.refine(self.colours)
+        tied = [space.name for space in self.spaces if len(np.unique(colours[space.nodes])) < len(space.nodes)]
         return [*sorted(self.sign_ties), *tied]
 
     def canonical(self) -> bytes | None:
@@ -413,7 +413,7 @@ class ColouredNumbers:
         if self.sign_ties:
             return None
         self.left = LEAVES
-        return self._best(self.refined(self.colours))
+        return self._best(self.refine(self.colours))
 
     def _best(self, colours: Codes) -> bytes | None:
         tied = self._tie(colours)
@@ -421,25 +421,25 @@ class ColouredNumbers:
             self.left -= 1
             return self._digest(colours)
         chosen = tied[:1] if all(self._twins(int(tied[0]), int(other)) for other in tied[1:]) else tied
-        found: list[bytes] = []
+        digests: list[bytes] = []
         for node in chosen.tolist():
             if self.left <= 0:
                 return None
             marked = colours.copy()
             marked[node] = mix_bits(marked[node : node + 1] + np.uint64(7))[0]
-            one = self._best(self.refined(marked))
+            one = self._best(self.refine(marked))
             if one is None:
                 return None
-            found.append(one)
-        return min(found)
+            digests.append(one)
+        return min(digests)
 
     def _tie(self, colours: Codes) -> Nodes | None:
         """The first nodes of one space that share a colour."""
         for space in self.spaces:
-            own = colours[space.nodes]
-            values, counts = np.unique(own, return_counts=True)
+            space_colours = colours[space.nodes]
+            values, counts = np.unique(space_colours, return_counts=True)
             if space.permutes and (counts > 1).any():
-                return np.asarray(space.nodes[own == values[counts > 1][0]])
+                return np.asarray(space.nodes[space_colours == values[counts > 1][0]])
         return None
 
     def _twins(self, one: int, two: int) -> bool:
@@ -449,7 +449,7 @@ class ColouredNumbers:
             for k, axis in enumerate(relation.axes):
                 first, second = (np.flatnonzero(axis.nodes == node) for node in (one, two))
                 if len(first):
-                    first, second = (each[np.argsort(axis.copies[each])] for each in (first, second))
+                    first, second = (rows[np.argsort(axis.copies[rows])] for rows in (first, second))
                     orders[k] = np.arange(len(axis.nodes))
                     orders[k][first], orders[k][second] = second, first
             if orders and not relation.stays(orders):

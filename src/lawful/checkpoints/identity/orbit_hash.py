@@ -140,7 +140,7 @@ def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
     check_numbers(state, "the checkpoint")
     if architecture.program is None:
         return OrbitHash(None, "what the module computes is not known call by call")
-    loose, groups = _loosened(architecture.group)
+    loose, groups = _free_groups(architecture.group)
     group = _raw_group(replace(architecture, group=loose))
     turning = [space for space in group.spaces if isinstance(space, MatrixBlock) and space.kind.startswith("O")]
     if turning:
@@ -197,7 +197,7 @@ def _leave_out_dead(
 Groups = list[tuple[GroupedUnits, int]]  # and the number of its first slot among all spaces
 
 
-def _loosened(group: OrbitGroup) -> tuple[OrbitGroup, Groups]:
+def _free_groups(group: OrbitGroup) -> tuple[OrbitGroup, Groups]:
     """Units in groups as units that may go anywhere; which group they belong to is a relation of its own."""
     spaces: list[HiddenSpace] = []
     groups: Groups = []
@@ -213,26 +213,26 @@ def _loosened(group: OrbitGroup) -> tuple[OrbitGroup, Groups]:
 def _raw_group(architecture: CheckpointArchitecture) -> OrbitGroup:
     """The group on tensors as they are stored: BatchNorm's vectors move with their channels, and take the scales."""
     group = architecture.group
-    for each in architecture.folds:
-        if not isinstance(each, StatisticsFold):
+    for step in architecture.folds:
+        if not isinstance(step, StatisticsFold):
             continue
         spaces = []
         for space in group.spaces:
-            own = None
+            offsets = None
             if isinstance(space, UnitSpace):
-                own = next((rows for rows in space.members if rows.place == (each.offset, (0,))), None)
-            if own is not None and isinstance(space, UnitSpace):
-                still = replace(own, powers=tuple(0.0 for _ in own.powers), odd=False)
-                written = {} if each.writer is None else {
-                    (each.writer.weight, (each.writer.axis,)): True, (str(each.writer.bias), (0,)): True
+                offsets = next((rows for rows in space.members if rows.place == (step.offset, (0,))), None)
+            if offsets is not None and isinstance(space, UnitSpace):
+                still = replace(offsets, powers=tuple(0.0 for _ in offsets.powers), odd=False)
+                written = {} if step.writer is None else {
+                    (step.writer.weight, (step.writer.axis,)): True, (str(step.writer.bias), (0,)): True
                 }  # fmt: skip
                 members = [
                     replace(rows, powers=still.powers, odd=False) if rows.place in written else rows
                     for rows in space.members
                 ]
-                members += [replace(own, tensor=each.gain)]
-                members += [replace(still, tensor=name) for name in (each.mean, each.variance)]
-                bias = each.writer.bias if each.writer else None
+                members += [replace(offsets, tensor=step.gain)]
+                members += [replace(still, tensor=name) for name in (step.mean, step.variance)]
+                bias = step.writer.bias if step.writer else None
                 if bias is not None and all(rows.tensor != bias for rows in members):
                     members.append(replace(still, tensor=bias))
                 space = replace(space, members=tuple(members), signed=False)
@@ -264,18 +264,18 @@ class _Axes:
 
     def __init__(self, numbers: ColouredNumbers, wide: Mapping[str, Floats]) -> None:
         self.numbers, self.wide = numbers, wide
-        self.found: dict[str, dict[tuple[int, ...], NodeAxis]] = defaultdict(dict)
+        self.axes_of: dict[str, dict[tuple[int, ...], NodeAxis]] = defaultdict(dict)
         self.signed: set[AxisPlace] = set()
 
     def at(self, name: str, dims: tuple[int, ...]) -> NodeAxis:
         """One axis; `Unsupported` if its dimensions are grouped in another way too."""
-        own = self.found[name]
-        if dims not in own:
-            if any(set(dims) & set(other) for other in own):
+        axes = self.axes_of[name]
+        if dims not in axes:
+            if any(set(dims) & set(other) for other in axes):
                 raise Unsupported(f"{name}: its axes are regrouped in two ways")
             count = int(np.prod([self.wide[name].shape[d] for d in dims], dtype=int))
-            own[dims] = self.numbers.axis(f"{name} {dims}", count)
-        return own[dims]
+            axes[dims] = self.numbers.axis(f"{name} {dims}", count)
+        return axes[dims]
 
     def take(self, space: UnitSpace) -> NDArray[np.int64]:
         """The rows of a space belong to its units, the nodes that are returned."""
@@ -292,18 +292,18 @@ class _Axes:
         """A whole tensor."""
         array = self.wide[name]
         for d in range(array.ndim):
-            if not any(d in dims for dims in self.found[name]):
+            if not any(d in dims for dims in self.axes_of[name]):
                 self.at(name, (d,))
-        order = sorted(self.found[name])
-        axes = [self.found[name][dims] for dims in order]
+        order = sorted(self.axes_of[name])
+        axes = [self.axes_of[name][dims] for dims in order]
         flat = np.transpose(array, [d for dims in order for d in dims]).reshape([len(axis.nodes) for axis in axes])
         return NumberTable(name, flat, axes, [(name, dims) in self.signed for dims in order])
 
 
 def _relations(group: OrbitGroup, groups: Groups, wide: Mapping[str, Floats]) -> ColouredNumbers:
     """Every tensor as numbers between nodes: units, heads, and fixed places."""
-    found = ColouredNumbers()
-    axes = _Axes(found, wide)
+    numbers = ColouredNumbers()
+    axes = _Axes(numbers, wide)
     in_heads: dict[AxisPlace, NDArray[np.bool_]] = {}
     units: dict[int, NDArray[np.int64]] = {}
     for number, space in enumerate(group.spaces):
@@ -319,46 +319,49 @@ def _relations(group: OrbitGroup, groups: Groups, wide: Mapping[str, Floats]) ->
     covered = {name for name, _ in in_heads}
     if len(covered) < len(in_heads):
         raise Unsupported("a tensor has heads along two of its axes")
-    found.relations += [axes.relation(name) for name in wide if name not in covered]
+    numbers.relations += [axes.relation(name) for name in wide if name not in covered]
     for space in group.spaces:
         if isinstance(space, HeadSpace):
-            _head_relations(found, space.heads, space.copies, space.permutes, axes)
+            _head_relations(numbers, space.heads, space.copies, space.permutes, axes)
         elif isinstance(space, MatrixBlock):
-            _head_relations(found, ((space,),), 1, False, axes)
+            _head_relations(numbers, ((space,),), 1, False, axes)
     for whole, first in groups:
-        _group_relations(found, whole, [units[first + number] for number in range(len(whole.slots))])
-    return found
+        _group_relations(numbers, whole, [units[first + number] for number in range(len(whole.slots))])
+    return numbers
 
 
-def _group_relations(found: ColouredNumbers, space: GroupedUnits, units: Sequence[NDArray[np.int64]]) -> None:
+def _group_relations(numbers: ColouredNumbers, space: GroupedUnits, units: Sequence[NDArray[np.int64]]) -> None:
     """Which units belong to which group, in every slot; and to which place in it, if they have to stay there."""
-    groups = found.nodes(f"groups of {space.name}", space.count, space.permutes, False)
+    groups = numbers.nodes(f"groups of {space.name}", space.count, space.permutes, False)
     for number, (slot, nodes) in enumerate(zip(space.slots, units, strict=True)):
         size = slot.size // space.count
         tables = [("group", groups, np.repeat(np.eye(space.count), size, axis=1))]
         if not slot.permutes:
-            places = found.nodes(f"places in groups of {space.name} {number}", size, False, False)
+            places = numbers.nodes(f"places in groups of {space.name} {number}", size, False, False)
             tables.append(("place", places, np.tile(np.eye(size), space.count)))
         for word, others, table in tables:
-            both = [NodeAxis(each, np.zeros(len(each), dtype=np.int64)) for each in (others, nodes)]
-            found.relations.append(NumberTable(f"{number} {word} of {space.name}", table, both, [False, False]))
+            both = [NodeAxis(axis_nodes, np.zeros(len(axis_nodes), dtype=np.int64)) for axis_nodes in (others, nodes)]
+            numbers.relations.append(NumberTable(f"{number} {word} of {space.name}", table, both, [False, False]))
 
 
 def _head_relations(
-    found: ColouredNumbers, heads: Sequence[tuple[MatrixBlock, ...]], copies: int, permutes: bool, axes: _Axes
+    numbers: ColouredNumbers, heads: Sequence[tuple[MatrixBlock, ...]], copies: int, permutes: bool, axes: _Axes
 ) -> None:
     """For each query head the products of its pairs: its attention depends on nothing else."""
     count = len(heads) * copies
     nodes = NodeAxis(
-        found.nodes(f"heads of {heads[0][0].name}", count, permutes, False), np.zeros(count, dtype=np.int64)
+        numbers.nodes(f"heads of {heads[0][0].name}", count, permutes, False), np.zeros(count, dtype=np.int64)
     )
     for slot, first in enumerate(heads[0]):
         for rows in first.members if first.kind == "still" else ():
             parts = [_rows_of(head[slot], rows, copy, copies, axes.wide) for head in heads for copy in range(copies)]
-            inside, place = found.axis(f"{slot} {rows.tensor} rows", first.size), (rows.tensor, _rest(rows, axes.wide))
+            inside, place = (
+                numbers.axis(f"{slot} {rows.tensor} rows", first.size),
+                (rows.tensor, _rest(rows, axes.wide)),
+            )
             signed = [False, False, place in axes.signed]
             named = f"{slot} {rows.tensor}"
-            found.relations.append(NumberTable(named, np.stack(parts), [nodes, inside, axes.at(*place)], signed))
+            numbers.relations.append(NumberTable(named, np.stack(parts), [nodes, inside, axes.at(*place)], signed))
         for one in (rows for rows in first.members if rows.powers[0] > 0):
             for two in (rows for rows in first.members if rows.powers[0] < 0):
                 sides = [
@@ -372,14 +375,18 @@ def _head_relations(
                 widths = [part[0].shape[1] for part in sides]
                 if first.kind == "GL" and count * widths[0] * widths[1] > WRITTEN_OUT and min(widths) >= first.size:
                     left, right = ([to_residues(np.stack(part), prime) for prime in PRIMES] for part in sides)
-                    found.relations.append(ProductTable(name, left, right, PRIMES, between, signed))
+                    numbers.relations.append(ProductTable(name, left, right, PRIMES, between, signed))
                     continue
                 table = np.stack([_product(first, *pair) for pair in zip(*sides, strict=True)])
-                found.relations.append(NumberTable(name, table, between, signed, _moduli(first)))
+                numbers.relations.append(NumberTable(name, table, between, signed, _moduli(first)))
 
 
 def _rows_of(block: MatrixBlock, like: AxisRows, copy: int, copies: int, wide: Mapping[str, Floats]) -> Floats:
-    rows = next(each for each in block.members if each.place == like.place and each.powers == like.powers)
+    rows = next(
+        rows_of_block
+        for rows_of_block in block.members
+        if rows_of_block.place == like.place and rows_of_block.powers == like.powers
+    )
     flat = as_rows(torch.from_numpy(wide[rows.tensor]), rows.dims).numpy()
     return np.asarray(flat[rows.places[:, copy if rows.places.shape[1] == copies else 0]])
 
@@ -394,13 +401,13 @@ def _moduli(block: MatrixBlock) -> NDArray[np.int64]:
 
 def _product(block: MatrixBlock, one: Floats, two: Floats) -> NDArray[np.int64]:
     """`PᵀN` modulo the primes; of rotary pairs the real and the imaginary part of each pair."""
-    found = []
+    products = []
     for prime in PRIMES:
         left, right = (to_residues(part, prime).reshape(part.shape) for part in (one, two))
         if block.kind == "GL":
-            found.append(times_modulo(left.T, right, prime))
+            products.append(times_modulo(left.T, right, prime))
             continue
         for a, b in block.pairs:
-            found.append((np.outer(left[a], right[a]) + np.outer(left[b], right[b])) % prime)
-            found.append((np.outer(left[b], right[a]) - np.outer(left[a], right[b])) % prime)
-    return np.stack(found, -1)
+            products.append((np.outer(left[a], right[a]) + np.outer(left[b], right[b])) % prime)
+            products.append((np.outer(left[b], right[a]) - np.outer(left[a], right[b])) % prime)
+    return np.stack(products, -1)

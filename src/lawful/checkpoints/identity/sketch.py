@@ -51,7 +51,7 @@ def sketch(architecture: CheckpointArchitecture, state: Mapping[str, torch.Tenso
     group = architecture.group
     folded = folded_tensors(state, architecture.folds, kinds)
     shifted = {name for laws in group.shifts for name in laws.parameters}
-    for number, (name, (kind, rows)) in enumerate(sorted(_labelled(group).items())):
+    for number, (name, (kind, rows)) in enumerate(sorted(_labels_by_tensor(group).items())):
         some = None
         if len(group.shapes[name]) == 2 and name not in shifted:  # of a large table only the rows that are looked at
             axis = 1 - rows.dims[0]
@@ -70,9 +70,9 @@ def _kind(architecture: CheckpointArchitecture) -> torch.dtype:
 def _function(architecture: CheckpointArchitecture, state: Mapping[str, torch.Tensor]) -> Floats:
     def outputs(first: int, last: int) -> Floats:
         probes = [architecture.draw_inputs(SEED + number) for number in range(first, last)]
-        found = architecture.replays(state, probes, _kind(architecture))
+        runs = architecture.replays(state, probes, _kind(architecture))
         return np.concatenate(
-            [torch.cat([each.reshape(len(each), -1) for each in one], dim=1).numpy() for one in found]
+            [torch.cat([output.reshape(len(output), -1) for output in one], dim=1).numpy() for one in runs]
         )
 
     table = outputs(0, 1)
@@ -85,14 +85,14 @@ def _function(architecture: CheckpointArchitecture, state: Mapping[str, torch.Te
     return np.asarray(_directions(line.size, 0) @ line)
 
 
-def _labelled(group: OrbitGroup) -> dict[str, tuple[str, AxisRows]]:
+def _labels_by_tensor(group: OrbitGroup) -> dict[str, tuple[str, AxisRows]]:
     """The tensors of which one axis belongs to one space and all others have names, with the kind of that space."""
-    found: dict[str, list[tuple[str, AxisRows]]] = defaultdict(list)
+    entries: dict[str, list[tuple[str, AxisRows]]] = defaultdict(list)
     for space in group.spaces:
         kind = "heads" if isinstance(space, HeadSpace) else space.kind if isinstance(space, MatrixBlock) else "units"
         for rows in members_of(space):
-            found[rows.tensor].append((kind, rows))
-    alone = {name: entries[0] for name, entries in found.items() if len(entries) == 1}
+            entries[rows.tensor].append((kind, rows))
+    alone = {name: entries[0] for name, entries in entries.items() if len(entries) == 1}
     return {
         name: (kind, rows)
         for name, (kind, rows) in alone.items()
@@ -151,5 +151,5 @@ def likeness(one: Floats, many: Floats, mean: Floats) -> Floats:
     left, right = one - mean, many - mean
     sizes = np.linalg.norm(left, axis=-1) * np.linalg.norm(right, axis=-1)
     cosines = (left * right).sum(axis=-1) / np.where(sizes > 0, sizes, 1.0)
-    told = (np.linalg.norm(one, axis=-1) > 0) & (np.linalg.norm(many, axis=-1) > 0)
-    return np.asarray((cosines * told).sum(axis=-1) / np.maximum(told.sum(axis=-1), 1))
+    both_say = (np.linalg.norm(one, axis=-1) > 0) & (np.linalg.norm(many, axis=-1) > 0)
+    return np.asarray((cosines * both_say).sum(axis=-1) / np.maximum(both_say.sum(axis=-1), 1))

@@ -61,12 +61,12 @@ def layer_group(network: Mlp) -> OrbitGroup:
 
 def layer_tensors(network: Mlp) -> dict[str, torch.Tensor]:
     """Weights and biases under the names of the group."""
-    found = {}
+    tensors = {}
     for layer, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
-        found[f"{layer}.weight"] = torch.tensor(weight)
+        tensors[f"{layer}.weight"] = torch.tensor(weight)
         if bias is not None:
-            found[f"{layer}.bias"] = torch.tensor(bias)
-    return found
+            tensors[f"{layer}.bias"] = torch.tensor(bias)
+    return tensors
 
 
 def trace_layers(first: Mlp, second: Mlp) -> Lineage:
@@ -109,7 +109,7 @@ class Correspondence(Shown):
 def corresponding(pair: ApartPair) -> Correspondence:
     """Compare by names, without alignment."""
     one, two = pair.first.state, pair.second.state
-    sizes = [_sizes(each) for each in pair.architectures]
+    sizes = [_sizes(architecture) for architecture in pair.architectures]
     common = []
     for name in one:
         if name in two and one[name].shape == two[name].shape and one[name].is_floating_point():
@@ -157,12 +157,12 @@ class BlockSketches:
     def outer_moves(self, first: State, second: State) -> dict[int, SpaceMove]:
         """B's spaces outside of blocks, aligned to A's by the tensors outside of blocks."""
         group, folds = self.architecture.group, self.architecture.folds
-        outside = {number: kept for number, space in enumerate(group.spaces) if (kept := self._outside(space))}
+        outside = {number: part for number, space in enumerate(group.spaces) if (part := self._outside(space))}
         shapes = {name: shape for name, shape in group.shapes.items() if not self.within(name)}
         shifts = tuple(laws for laws in group.shifts if not any(map(self.within, laws.parameters)))
         alone = OrbitGroup(tuple(outside.values()), shifts, shapes, 0)
-        found = search(alone, *(folded_tensors(state, folds) for state in (first, second)))
-        return {number: found.moves[place] for place, number in enumerate(outside)}
+        alignment = search(alone, *(folded_tensors(state, folds) for state in (first, second)))
+        return {number: alignment.moves[place] for place, number in enumerate(outside)}
 
     def _outside(self, space: HiddenSpace) -> HiddenSpace | None:
         members = tuple(rows for rows in members_of(space) if not self.within(rows.tensor))
@@ -173,17 +173,18 @@ class BlockSketches:
 
     def inner(self, moves: Mapping[int, SpaceMove]) -> Inner:
         """Tensors of blocks with one axis in the spaces of that block, and nothing else that may move."""
-        found: dict[str, list[tuple[str, AxisRows]]] = {}
+        parts_by_tensor: dict[str, list[tuple[str, AxisRows]]] = {}
         places: dict[str, set[tuple[int, ...]]] = {}
         for number, space in enumerate(self.architecture.group.spaces):
             if number in moves:
                 continue
             for block in _blocks(space):
                 for rows in block.members:
-                    found.setdefault(rows.tensor, []).extend(_parts(block, rows))
+                    parts_by_tensor.setdefault(rows.tensor, []).extend(_parts(block, rows))
                     places.setdefault(rows.tensor, set()).add(rows.dims)
         shapes = self.architecture.group.shapes
-        return {name: tuple(parts) for name, parts in found.items() if self.within(name) and len(places[name]) == 1
+        return {name: tuple(parts) for name, parts in parts_by_tensor.items()
+                if self.within(name) and len(places[name]) == 1
                 and len(shapes[name]) > len(parts[0][1].dims)}  # fmt: skip
 
     def sketches(self, state: State, moves: Mapping[int, SpaceMove], inner: Inner, count: int) -> Floats:
@@ -192,7 +193,7 @@ class BlockSketches:
         folded = shiftless(folded_tensors(state, self.architecture.folds), group.shifts)
         acting = frames(group, dict(moves)) if moves else {}
         kinds = sorted({BLOCK.fullmatch(name)[3] for name in inner})  # type: ignore[index]
-        found = np.zeros((count, len(kinds), NUMBERS))
+        table = np.zeros((count, len(kinds), NUMBERS))
         for block in range(count):
             for number, kind in enumerate(kinds):
                 name = f"{self.container}.{block}.{kind}"
@@ -200,9 +201,9 @@ class BlockSketches:
                     tensor = move_tensors(
                         folded, {place: acting[place] for place in acting if place[0] == name}, [name]
                     )[name]
-                    found[block, number] = sum(named_numbers(tensor.double(), *part, number) for part in inner[name])
-        sizes = np.linalg.norm(found, axis=2, keepdims=True)
-        return np.asarray(found / np.where(sizes > 0, sizes, 1.0))
+                    table[block, number] = sum(named_numbers(tensor.double(), *part, number) for part in inner[name])
+        sizes = np.linalg.norm(table, axis=2, keepdims=True)
+        return np.asarray(table / np.where(sizes > 0, sizes, 1.0))
 
 
 def block_likeness(
@@ -219,7 +220,7 @@ def block_likeness(
     mine = blocks.sketches(second, moves, inner, count)
     theirs = np.concatenate([blocks.sketches(state, {}, inner, count) for state in firsts])
     mean = theirs.mean(0)
-    return np.array([likeness(each, theirs, mean) for each in mine])
+    return np.array([likeness(row, theirs, mean) for row in mine])
 
 
 def _blocks(space: HiddenSpace) -> Sequence[UnitSpace | MatrixBlock]:
@@ -240,11 +241,11 @@ def _parts(block: UnitSpace | MatrixBlock, rows: AxisRows) -> list[tuple[str, Ax
 
 def block_numbers(state: Mapping[str, torch.Tensor]) -> dict[str, set[int]]:
     """The containers of blocks, with the numbers that these have."""
-    found: dict[str, set[int]] = {}
+    numbers: dict[str, set[int]] = {}
     for name in state:
         if (parts := BLOCK.fullmatch(name)) is not None:
-            found.setdefault(parts[1], set()).add(int(parts[2]))
-    return found
+            numbers.setdefault(parts[1], set()).add(int(parts[2]))
+    return numbers
 
 
 STRANGE = 0.5  # share of units whose partners agree, below which blocks may be others
@@ -253,43 +254,43 @@ ALIKE, BEHIND = 0.5, 2.0  # likeness from which blocks are one, and how many tim
 
 def other_depth(pair: ApartPair, *, seed: int = 0) -> Kinship | None:
     """B's relation to A with the blocks that B has; None if they differ in anything else, or no block stands out."""
-    found = _container(pair.first.state, pair.second.state)
-    if found is None:
+    container_sizes = _container(pair.first.state, pair.second.state)
+    if container_sizes is None:
         return None
-    container, count, kept = found
-    rounds = -(-count // kept)
-    choices = [[(start * kept + place) % count for place in range(kept)] for start in range(rounds)]
+    container, count, count_in_b = container_sizes
+    rounds = -(-count // count_in_b)
+    choices = [[(start * count_in_b + place) % count for place in range(count_in_b)] for start in range(rounds)]
     states = [_chosen(pair.first, container, order).state for order in choices]
-    alike = block_likeness(pair.architectures[1], container, states, pair.second.state, kept)[:, :count]
-    blocks = _told(alike)
+    alike = block_likeness(pair.architectures[1], container, states, pair.second.state, count_in_b)[:, :count]
+    blocks = _match_blocks(alike)
     if blocks is None:
         return None
     near = CheckpointPair(
-        pair.architectures[1], _chosen(pair.first, container, [each.of for each in blocks]), pair.second
+        pair.architectures[1], _chosen(pair.first, container, [block.of for block in blocks]), pair.second
     )
     return replace(kinship(near, seed=seed), kept=KeptBlocks(container, count, blocks))
 
 
-def other_order(pair: CheckpointPair, found: Kinship, *, seed: int = 0) -> Kinship | None:
+def other_order(pair: CheckpointPair, known: Kinship, *, seed: int = 0) -> Kinship | None:
     """If B has A's blocks in another order (or some twice): the relation to A with its blocks like that."""
-    strange = [each.space for each in found.agreements if each.share < STRANGE]
+    strange = [agreement.space for agreement in known.agreements if agreement.share < STRANGE]
     first = pair.first.state
     for container, numbers in block_numbers(first).items():
         kinds = [_kinds(first, container, number) for number in sorted(numbers)]
-        alike = numbers == set(range(len(numbers))) and all(each == kinds[0] for each in kinds)
+        alike = numbers == set(range(len(numbers))) and all(shapes == kinds[0] for shapes in kinds)
         if not alike or len(numbers) < 2 or not any(name.startswith(f"{container}.") for name in strange):
             continue
-        blocks = _told(block_likeness(pair.architecture, container, [first], pair.second.state, len(numbers)))
-        if blocks is None or all(each.block == each.of for each in blocks):
+        blocks = _match_blocks(block_likeness(pair.architecture, container, [first], pair.second.state, len(numbers)))
+        if blocks is None or all(block.block == block.of for block in blocks):
             continue
-        near = replace(pair, first=_chosen(pair.first, container, [each.of for each in blocks]))
+        near = replace(pair, first=_chosen(pair.first, container, [block.of for block in blocks]))
         again = kinship(near, seed=seed)
         if again.relation == "copy" or (again.lineage is not None and again.lineage.found not in ("none", "undecided")):
             return replace(again, kept=KeptBlocks(container, len(numbers), blocks))
     return None
 
 
-def _told(alike: Floats) -> tuple[KeptBlock, ...] | None:
+def _match_blocks(alike: Floats) -> tuple[KeptBlock, ...] | None:
     """For each block of B the one of A, if it stands out; distances are 1 − likeness."""
     blocks = []
     for block, row in enumerate(alike):
@@ -314,15 +315,15 @@ def _container(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Ten
     if len(other) != 1:
         return None
     (container,) = other
-    sizes = [len(each[container]) for each in (one, two)]
-    if any(each[container] != set(range(size)) for each, size in zip((one, two), sizes, strict=True)):
+    sizes = [len(blocks[container]) for blocks in (one, two)]
+    if any(blocks[container] != set(range(size)) for blocks, size in zip((one, two), sizes, strict=True)):
         return None
     shorter, longer = sorted((first, second), key=len)
     gone = tuple(f"{container}.{number}." for number in range(min(sizes), max(sizes)))
     left = {name: tensor.shape for name, tensor in longer.items() if not name.startswith(gone)}
     alike = left == {name: tensor.shape for name, tensor in shorter.items()}
     kinds = [_kinds(longer, container, number) for number in range(max(sizes))]
-    return (container, sizes[0], sizes[1]) if alike and all(each == kinds[0] for each in kinds) else None
+    return (container, sizes[0], sizes[1]) if alike and all(shapes == kinds[0] for shapes in kinds) else None
 
 
 def _chosen(first: OpenCheckpoint, container: str, order: Sequence[int]) -> OpenCheckpoint:
@@ -335,4 +336,4 @@ def _chosen(first: OpenCheckpoint, container: str, order: Sequence[int]) -> Open
         elif not int(parts[2]):
             state |= {f"{container}.{place}.{parts[3]}": first.state[f"{container}.{number}.{parts[3]}"]
                       for place, number in enumerate(order)}  # fmt: skip
-    return replace(first, state=state, keys={name: name for name in state}, made={}, stored=None)
+    return replace(first, state=state, keys={name: name for name in state}, sources={}, stored=None)

@@ -69,28 +69,28 @@ class NearestTensors:
 
 
 def nearest_tensors(
-    each: TensorDistance, first: State, one: Tensors, second: State, aligned: Mapping[str, torch.Tensor]
+    distance: TensorDistance, first: State, one: Tensors, second: State, aligned: Mapping[str, torch.Tensor]
 ) -> NearestTensors:
     """Whichever of the stored and the aligned tensors lie nearer."""
-    name = each.tensor
-    if each.fits or not one[name].is_floating_point():
+    name = distance.tensor
+    if distance.fits or not one[name].is_floating_point():
         return NearestTensors(
-            name, each.relative, False, 0.0, (0.0, 0.0), True, 0.0, lambda: (first[name], second[name])
+            name, distance.relative, False, 0.0, (0.0, 0.0), True, 0.0, lambda: (first[name], second[name])
         )
     before, after = first[name].double(), second[name].double()
     size, off = float(before.norm()), float((after - before).norm())
     stored = off / size if size else float("inf") if off else 0.0
-    as_stored = stored <= 1.05 * each.relative
+    as_stored = stored <= 1.05 * distance.relative
     if not as_stored:
         before, after = one[name].double(), aligned[name].double()
     return NearestTensors(
         name,
-        min(stored, each.relative),
+        min(stored, distance.relative),
         not torch.equal(before, after),
         float((before * after).sum()),
         (float(before.square().sum()), float(after.square().sum())),
         as_stored,
-        0.0 if as_stored else each.noise * float(before.norm()),
+        0.0 if as_stored else distance.noise * float(before.norm()),
         lambda: (first[name].double(), second[name].double()) if as_stored else (one[name], aligned[name]),
     )
 
@@ -98,10 +98,10 @@ def nearest_tensors(
 def change_of(seen: NearestTensors, stored: tuple[torch.Tensor, torch.Tensor]) -> TensorChange:
     """What was done to a tensor that is not the same; `stored` is how A and B hold it."""
     before, after = seen.both()
-    unit = max(rounding_unit(each.dtype) for each in stored)
+    unit = max(rounding_unit(tensor.dtype) for tensor in stored)
     rank = _low_rank(before.double(), after.double(), unit, seen.noise)
-    zeroed, levels = _zeroed(before, after), _levels(stored[1])
-    return TensorChange(seen.tensor, seen.relative, rank, zeroed, levels, _rounded(*stored))
+    zeroed, levels = _share_of_new_zeros(before, after), _levels(stored[1])
+    return TensorChange(seen.tensor, seen.relative, rank, zeroed, levels, _narrower_type(*stored))
 
 
 def _low_rank(before: torch.Tensor, after: torch.Tensor, unit: float, noise: float) -> int | None:
@@ -121,7 +121,7 @@ def _low_rank(before: torch.Tensor, after: torch.Tensor, unit: float, noise: flo
     return rank if 0 < rank <= min(before.shape) // 4 else None
 
 
-def _zeroed(one: torch.Tensor, two: torch.Tensor) -> float:
+def _share_of_new_zeros(one: torch.Tensor, two: torch.Tensor) -> float:
     """The share of entries that became zero, if the others are close to what they were."""
     gone = (two == 0) & (one != 0)
     stays = ~gone
@@ -130,7 +130,7 @@ def _zeroed(one: torch.Tensor, two: torch.Tensor) -> float:
     return share if share and apart <= 0.05 * float(one[stays].norm()) else 0.0
 
 
-def _rounded(before: torch.Tensor, after: torch.Tensor) -> str | None:
+def _narrower_type(before: torch.Tensor, after: torch.Tensor) -> str | None:
     """The narrower type of numbers to which all entries were rounded."""
     for name, kind in (("bfloat16", torch.bfloat16), ("float16", torch.float16)):
         if torch.equal(before.to(kind).double(), after.double()):
@@ -232,71 +232,80 @@ class Kinship(Shown):
     @property
     def share(self) -> float | None:
         """The median share of units that agree."""
-        return median(each.share for each in self.agreements) if self.agreements else None
+        return median(agreement.share for agreement in self.agreements) if self.agreements else None
 
     @property
     def null(self) -> float | None:
         """The median of the same for mismatched layers."""
-        found = [each.null for each in self.agreements if each.null is not None]
-        return median(found) if found else None
+        nulls = [agreement.null for agreement in self.agreements if agreement.null is not None]
+        return median(nulls) if nulls else None
 
 
 def kinship(pair: CheckpointPair, *, seed: int = 0) -> Kinship:
     """Compare, align and tell apart."""
     first = pair.first.state
     verdict = same_checkpoints(pair.architecture, first, pair.second.state, seed=seed)
-    found = verdict.comparison
+    comparison = verdict.comparison
     one = folded_tensors(first, pair.architecture.folds)
-    agreements = _agreements(found, one)
+    agreements = _agreements(comparison, one)
     learnt = {name for name, tensor in pair.architecture.module.named_parameters() if tensor.ndim > 1}
-    seen = [nearest_tensors(each, first, one, pair.second.state, found.aligned) for each in found.distances]
-    matrices = [each for each in seen if each.tensor in learnt]
-    held = _held([each for each in matrices if each.relative])
-    apart = median(each.relative for each in matrices or seen) if seen else float("inf")
+    seen = [
+        nearest_tensors(distance, first, one, pair.second.state, comparison.aligned)
+        for distance in comparison.distances
+    ]
+    matrices = [tensors for tensors in seen if tensors.tensor in learnt]
+    shares = _shares_held([tensors for tensors in matrices if tensors.relative])
+    apart = median(tensors.relative for tensors in matrices or seen) if seen else float("inf")
     relation: Relation
     settings: tuple[str, ...] = ()
     if verdict.is_copy:
         relation, reason, lineage = "copy", verdict.reason, None
-    elif pair.architecture.unsettled and all(each.fits for each in found.distances):
+    elif pair.architecture.unsettled and all(distance.fits for distance in comparison.distances):
         # Weights say nothing about what settings do: the word is about the weights alone.
         settings = pair.architecture.unsettled
         relation, reason, lineage = "copy of weights", verdict.reason, None
     else:
         two = folded_tensors(pair.second.state, pair.architecture.folds)
-        fitting = {each.tensor for each in found.distances if each.fits}
+        fitting = {distance.tensor for distance in comparison.distances if distance.fits}
         lineage = trace_lineage(pair.architecture.group, one, two, apart=apart, fitting=fitting, seed=seed)
-        relation, reason = _relation(lineage, matrices or seen, held)
-        if relation == "stranger" and any((each.null or 0.0) >= ELSEWHERE for each in agreements):
+        relation, reason = _relation(lineage, matrices or seen, shares)
+        if relation == "stranger" and any((agreement.null or 0.0) >= ELSEWHERE for agreement in agreements):
             relation, reason = "undecided", f"{reason}; but layers agree with others that have another place"
         if relation == "stranger" and (cosine := _in_place(first, pair.second.state, learnt)) >= IN_PLACE:
             relation = "undecided"
             reason += (
                 f"; but as they are stored their matrices have a cosine of {cosine:.2f}: they may have begun alike"
             )
-    most = max((each.relative for each in seen), default=0.0)
-    blurred = any(each.changed and not each.as_stored and each.relative < BLURRED * most for each in matrices)
+    most = max((tensors.relative for tensors in seen), default=0.0)
+    blurred = any(
+        tensors.changed and not tensors.as_stored and tensors.relative < BLURRED * most for tensors in matrices
+    )
     changes = []
-    for each in seen:
-        if each.changed:
-            change = change_of(each, (first[each.tensor], pair.second.state[each.tensor]))
-            changes.append(replace(change, rank=None) if blurred and not each.as_stored else change)
+    for tensors in seen:
+        if tensors.changed:
+            change = change_of(tensors, (first[tensors.tensor], pair.second.state[tensors.tensor]))
+            changes.append(replace(change, rank=None) if blurred and not tensors.as_stored else change)
     ordered = tuple(sorted(changes, key=lambda change: -change.relative))
-    return Kinship(relation, reason, verdict, agreements, ordered, held, lineage=lineage, settings=settings)
+    return Kinship(relation, reason, verdict, agreements, ordered, shares, lineage=lineage, settings=settings)
 
 
-def _relation(lineage: Lineage, distances: Sequence[NearestTensors], held: SharesHeld | None) -> tuple[Relation, str]:
+def _relation(lineage: Lineage, distances: Sequence[NearestTensors], shares: SharesHeld | None) -> tuple[Relation, str]:
     """Which kind of relative B is, if it is one."""
     words = lineage.reason
     if not lineage.is_related:
         return lineage.relation, words
-    replaced = [each.tensor for each in distances if each.product < REPLACED * sqrt(each.squares[0] * each.squares[1])]
+    replaced = [
+        tensors.tensor
+        for tensors in distances
+        if tensors.product < REPLACED * sqrt(tensors.squares[0] * tensors.squares[1])
+    ]
     words += f"; the median weight matrix is {lineage.apart:.2g} of its size apart"
     if lineage.apart < NEAR:
         words += f"; of A, {list_names(replaced, 4)} were replaced" if replaced else ""
         return "child", f"{words} (which of the two came first, or a third before both, is not told)"
-    if held is None:
+    if shares is None:
         return "relative", words
-    (low, middle, high), (_, other, _) = held.of_first, held.of_second
+    (low, middle, high), (_, other, _) = shares.of_first, shares.of_second
     words += f"; B holds {middle:.0%} of A's median matrix, A {other:.0%} of that of B"
     if middle >= WHOLE and low >= MOST and other < WHOLE:
         return "relative", f"{words}, as after long training from A, or from a start that A is close to"
@@ -311,21 +320,21 @@ def _relation(lineage: Lineage, distances: Sequence[NearestTensors], held: Share
 def _in_place(first: State, second: State, names: Iterable[str]) -> float:
     """The median cosine of matrices of A and B as they are stored, without means of rows and columns: zero for
     strangers, whatever both have learnt, and not for those that had one start, however little of it is left."""
-    found = []
+    cosines = []
     for name in names:
         one, two = (state[name].double().flatten(1) for state in (first, second))
         if min(one.shape) > 1:
-            one, two = (each - each.mean(0) - each.mean(1, keepdim=True) + each.mean() for each in (one, two))
-            found.append(float(torch.nn.functional.cosine_similarity(one.flatten(), two.flatten(), 0)))
-    return median(found) if len(found) >= 3 else 0.0
+            one, two = (table - table.mean(0) - table.mean(1, keepdim=True) + table.mean() for table in (one, two))
+            cosines.append(float(torch.nn.functional.cosine_similarity(one.flatten(), two.flatten(), 0)))
+    return median(cosines) if len(cosines) >= 3 else 0.0
 
 
-def _held(matrices: Sequence[NearestTensors]) -> SharesHeld | None:
+def _shares_held(matrices: Sequence[NearestTensors]) -> SharesHeld | None:
     """What each holds of the other, over the matrices that differ."""
-    told = [[each.product / square for square in each.squares] for each in matrices if all(each.squares)]
-    if len(told) < 3:
+    shares = [[tensors.product / square for square in tensors.squares] for tensors in matrices if all(tensors.squares)]
+    if len(shares) < 3:
         return None
-    ends = np.quantile(np.array(told), (0.1, 0.5, 0.9), axis=0)
+    ends = np.quantile(np.array(shares), (0.1, 0.5, 0.9), axis=0)
     of_first, of_second = ((float(low), float(middle), float(high)) for low, middle, high in ends.T)
     return SharesHeld(of_first, of_second)
 
@@ -333,15 +342,15 @@ def _held(matrices: Sequence[NearestTensors]) -> SharesHeld | None:
 # Agreement
 
 
-def _agreements(found: WeightComparison, one: Tensors) -> tuple[Agreement, ...]:
-    spaces = [each for each in unit_spaces(found.architecture.group.spaces) if each.permutes]
+def _agreements(comparison: WeightComparison, one: Tensors) -> tuple[Agreement, ...]:
+    spaces = [space for space in unit_spaces(comparison.architecture.group.spaces) if space.permutes]
     split = [(space, parts) for space in spaces if space.size > 1 and (parts := _parts(space, one)) is not None]
     result = []
     for space, parts in split:
-        agree = _agreement(space, parts, one, found.aligned, space, parts)
+        agree = _count_agreeing(space, parts, one, comparison.aligned, space, parts)
         others = [(other, theirs) for other, theirs in split
                   if other is not space and _alike(space, parts, other, theirs, one)]  # fmt: skip
-        null = [_agreement(space, parts, one, found.aligned, *other) / space.size for other in others[:NULLS]]
+        null = [_count_agreeing(space, parts, one, comparison.aligned, *other) / space.size for other in others[:NULLS]]
         result.append(Agreement(space.name, space.size, agree, median(null) if null else None))
     return tuple(result)
 
@@ -371,7 +380,7 @@ def _alike(
     )
 
 
-def _agreement(space: UnitSpace, parts: Parts, one: Tensors, two: Tensors, other: UnitSpace, theirs: Parts) -> int:
+def _count_agreeing(space: UnitSpace, parts: Parts, one: Tensors, two: Tensors, other: UnitSpace, theirs: Parts) -> int:
     """On how many units two matchings agree, each from half of the weights; rows count by their direction."""
     orders = []
     for half, half_b in zip(parts, theirs, strict=True):

@@ -72,9 +72,9 @@ def merge_pair(
     """
     if not np.isfinite(weight) or not 0.0 <= weight <= 1.0:
         raise LawfulError(f"the weight of B is between 0 and 1, not {weight}")
-    found = align_pair(pair)
+    aligned = align_pair(pair)
     architecture, one, two = pair.architecture, pair.first.state, pair.second.state
-    near = bring_into_place(pair, found.comparison)
+    near = bring_into_place(pair, aligned.comparison)
     middle = between(one, near, weight)
     names = {key: name for name, key in written_names(pair).items()}
     mean = MadeTensors(names, lambda key: {key: middle[names[key]].to(two[names[key]].dtype)})
@@ -84,7 +84,7 @@ def merge_pair(
         steps = np.linspace(0.0, 1.0, POINTS)
         ways = [np.array([_loss(architecture, one, end, t, inputs, loss) for t in steps]) for end in (two, near)]
         line = LossLine(steps, *ways)
-    return Merged(weights, weight, found, line)
+    return Merged(weights, weight, aligned, line)
 
 
 def between(one: Mapping[str, torch.Tensor], two: Mapping[str, torch.Tensor], weight: float) -> MadeTensors:

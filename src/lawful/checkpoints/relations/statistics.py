@@ -50,7 +50,7 @@ def places_tail(in_place: int, spaces: int) -> float:
     >>> places_tail(0, 1), round(places_tail(3, 1), 6), places_tail(16, 2) < 1e-8, places_tail(256, 1) > 0
     (1.0, 0.166667, True, True)
     """
-    return _bounded(in_place, spaces)
+    return _factorial_tail(in_place, spaces)
 
 
 def paired_places_tail(in_place: int, spaces: int) -> float:
@@ -60,10 +60,10 @@ def paired_places_tail(in_place: int, spaces: int) -> float:
     >>> paired_places_tail(16, 1) < 1e-6 < paired_places_tail(8, 1)
     True
     """
-    return _bounded(ceil(in_place / 2), spaces / 2)
+    return _factorial_tail(ceil(in_place / 2), spaces / 2)
 
 
-def _bounded(count: int, mean: float) -> float:
+def _factorial_tail(count: int, mean: float) -> float:
     if not count or mean <= 0:
         return 1.0
     # 1/171! is below every normal float64: an upper bound may not be rounded down to 0
@@ -133,11 +133,11 @@ def compare_places(group: OrbitGroup, one: Tensors, two: Tensors, *, seed: int =
             move = UnitsMove(rng.permutation(space.size), move.scales, move.signs)
         shuffles[number] = move
     acting = frames(group, shuffles)
-    found = search(group, one, MadeTensors(two, lambda name: move_tensors(two, acting, [name])))
+    alignment = search(group, one, MadeTensors(two, lambda name: move_tensors(two, acting, [name])))
     in_place = units = spaces = 0
     left_out = []
     for number, space in enumerate(group.spaces):
-        back, shuffle = found.moves[number], shuffles[number]
+        back, shuffle = alignment.moves[number], shuffles[number]
         if not (isinstance(space, UnitSpace) and isinstance(back, UnitsMove) and isinstance(shuffle, UnitsMove)):
             continue
         if not space.permutes or space.size < 2:
@@ -148,7 +148,7 @@ def compare_places(group: OrbitGroup, one: Tensors, two: Tensors, *, seed: int =
         in_place += int((shuffle.order[back.order] == np.arange(space.size)).sum())
         units, spaces = units + space.size, spaces + 1
     tails = places_tail(in_place, spaces), paired_places_tail(in_place, spaces)
-    moves = {number: then(shuffles[number], move) for number, move in found.moves.items()}
+    moves = {number: then(shuffles[number], move) for number, move in alignment.moves.items()}
     return PlacesTest(in_place, units, spaces, tuple(left_out), *tails, moves)
 
 
@@ -214,21 +214,21 @@ def compare_held_out(group: OrbitGroup, one: Tensors, two: Tensors, *, seed: int
     one, two = (shiftless(tensors, group.shifts) for tensors in (one, two))
     group = replace(group, shifts=())
     if sum(int(np.prod(shape, dtype=int)) for shape in group.shapes.values()) <= MANY:
-        one, two = (_balanced(group, tensors) for tensors in (one, two))
+        one, two = (_balance(group, tensors) for tensors in (one, two))
     equal = {name for name in group.shapes if torch.equal(one[name], two[name])}
     group, (one, two) = _with_halves(group, (one, two), rng)
     candidates = [(name, rows) for name, rows in _candidates(group) if name.partition("|")[0] not in equal]
-    found = []
+    tensors = []
     for fold in _folds(group, candidates):
         part = replace(group, spaces=tuple(_without(space, set(fold)) for space in group.spaces))
         acting = frames(group, search(part, one, two).moves, set(fold))
         for name, rows in fold.items():
             after = move_tensors(two, acting, [name])
-            found.append(_compare(name, rows, one, after))
-    return tuple(found)
+            tensors.append(_compare(name, rows, one, after))
+    return tuple(tensors)
 
 
-def _balanced(group: OrbitGroup, tensors: Tensors) -> Tensors:
+def _balance(group: OrbitGroup, tensors: Tensors) -> Tensors:
     """Scales that make the norm least: a file may have any others, and large rows would count alone."""
     scaled = tuple(space for space in group.spaces if isinstance(space, UnitSpace) and space.scales)
     if not scaled:
@@ -243,11 +243,11 @@ def _balanced(group: OrbitGroup, tensors: Tensors) -> Tensors:
 
 def _places(group: OrbitGroup) -> dict[str, list[tuple[int, AxisRows]]]:
     """For each tensor its axes that belong to hidden spaces."""
-    found: dict[str, list[tuple[int, AxisRows]]] = {}
+    axes: dict[str, list[tuple[int, AxisRows]]] = {}
     for number, space in enumerate(group.spaces):
         for rows in members_of(space):
-            found.setdefault(rows.tensor, []).append((number, rows))
-    return found
+            axes.setdefault(rows.tensor, []).append((number, rows))
+    return axes
 
 
 def _with_halves(
@@ -299,7 +299,7 @@ def _parts(rows: AxisRows, halves: Mapping[str, object]) -> list[AxisRows]:
 def _candidates(group: OrbitGroup) -> list[tuple[str, AxisRows]]:
     """Tensors that may be left out, with the axis whose units are permuted: halves of first layers, and matrices
     between hidden spaces."""
-    found = []
+    candidates = []
     for name, axes in _places(group).items():
         spaces = [group.spaces[number] for number, _ in axes]
         units = [rows for space, (_, rows) in zip(spaces, axes, strict=True)
@@ -307,8 +307,8 @@ def _candidates(group: OrbitGroup) -> list[tuple[str, AxisRows]]:
         bound = any(isinstance(space, (HeadSpace, GroupedUnits)) for space in spaces)
         inner = len(axes) > 1 if "|" not in name else name.endswith("|1")
         if units and inner and not bound and int(np.prod(group.shapes[name], dtype=int)) >= FEWEST_NUMBERS:
-            found.append((name, max(units, key=lambda rows: len(rows.places))))
-    return found
+            candidates.append((name, max(units, key=lambda rows: len(rows.places))))
+    return candidates
 
 
 def _folds(group: OrbitGroup, candidates: Iterable[tuple[str, AxisRows]]) -> list[dict[str, AxisRows]]:
@@ -333,7 +333,9 @@ def _can_align(group: OrbitGroup, axes: Mapping[str, list[tuple[int, AxisRows]]]
                 if name not in gone and _has_columns(group.shapes[name], places[0][1])]  # fmt: skip
     known: set[int] = set()
     while True:
-        reached = {(set(each) - known).pop() for each in matrices if sum(number not in known for number in each) == 1}
+        reached = {
+            (set(numbers) - known).pop() for numbers in matrices if sum(number not in known for number in numbers) == 1
+        }
         if not reached:
             return known >= {number for places in axes.values() for number, _ in places}
         known |= reached
@@ -355,7 +357,7 @@ def _without(space: HiddenSpace, names: set[str]) -> HiddenSpace:
 
 def _compare(name: str, rows: AxisRows, one: Tensors, two: Tensors) -> HeldOutTensor:
     left, right = (unit_rows(rows, tensors).double().numpy() for tensors in (one, two))
-    left, right = (_thinned(table) for table in (left, right))
+    left, right = (_thin(table) for table in (left, right))
     whole = _cosine(left, right)
     bulks = remove_strongest(left, right)
     name = name.partition("|")[0]
@@ -365,7 +367,7 @@ def _compare(name: str, rows: AxisRows, one: Tensors, two: Tensors) -> HeldOutTe
     return HeldOutTensor(name, len(left), whole, _cosine(*bulks), deviation)
 
 
-def _thinned(table: Floats) -> Floats:
+def _thin(table: Floats) -> Floats:
     """Some rows and columns of a large table, the same ones of every table of its size."""
     rows, columns = (np.arange(0, size, -(-size // MOST)) for size in table.shape)
     return np.asarray(table[np.ix_(rows, columns)])

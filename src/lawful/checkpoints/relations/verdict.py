@@ -91,7 +91,7 @@ class Lineage:
     @property
     def deviation(self) -> float | None:
         """The largest deviation of a tensor that was left out, in its bulk."""
-        return max((each.deviation for each in self.held_out if each.deviation is not None), default=None)
+        return max((tensor.deviation for tensor in self.held_out if tensor.deviation is not None), default=None)
 
 
 def trace_lineage(
@@ -109,35 +109,35 @@ def trace_lineage(
     held_out = compare_held_out(group, one, two, seed=seed)
     if apart is None:
         apart = _distance(group, one, two, places)
-    shared, share = _shared(group, one, two, fitting)
-    found, reason = _judge(places, held_out, shared, share, apart)
-    return Lineage(found, reason, places, held_out, shared, apart)
+    shared, share = _shared_matrices(group, one, two, fitting)
+    outcome, reason = _judge(places, held_out, shared, share, apart)
+    return Lineage(outcome, reason, places, held_out, shared, apart)
 
 
 def _judge(
     places: PlacesTest, held_out: tuple[HeldOutTensor, ...], shared: tuple[str, ...], share: float, apart: float
 ) -> tuple[Found, str]:
     seen = places.in_place, places.units, places.p_value
-    deviations = [each.deviation for each in held_out if each.deviation is not None]
-    kept = min((each.p_value for each in held_out), default=1.0) * max(len(held_out), 1)
+    deviations = [tensor.deviation for tensor in held_out if tensor.deviation is not None]
+    p_value = min((tensor.p_value for tensor in held_out), default=1.0) * max(len(held_out), 1)
     # Rows of different tensors are permuted independently: deviations of all together count more than the largest.
     together = sum(deviations) / len(deviations) ** 0.5 if deviations else 0.0
-    units = min((each.units for each in held_out), default=1)
+    units = min((tensor.units for tensor in held_out), default=1)
     close = apart <= CLOSE
     if places.p_value <= LEVEL and places.paired_p_value <= PAIRED:
-        if close or min(kept, deviation_tail(together, units)) <= CONFIRMED:
+        if close or min(p_value, deviation_tail(together, units)) <= CONFIRMED:
             return "related", sentences.related(*seen)
         return "places", sentences.places(*seen)
     if shared and share >= 0.5:
         return "shared", sentences.shared(shared, share)
-    if close or kept <= LEVEL:
-        return "alike", sentences.alike(apart, max(deviations) if kept <= LEVEL else None)
+    if close or p_value <= LEVEL:
+        return "alike", sentences.alike(apart, max(deviations) if p_value <= LEVEL else None)
     words = f"{places.in_place} of {places.units} hidden units stand in place (p = {places.p_value:.2g})"
     if places.left_out:
         words += f", {', '.join(places.left_out[:4])} left out: places mean something there in both files"
     if places_tail(places.units, places.spaces) > LEVEL or paired_places_tail(places.units, places.spaces) > PAIRED:
         return "undecided", f"{words}: too few units to tell a relative from networks trained apart"
-    cosine = max((each.cosine for each in held_out), default=0.0)
+    cosine = max((tensor.cosine for tensor in held_out), default=0.0)
     if apart < FAR or cosine >= UNLIKE:
         return "undecided", (
             f"{words}; after alignment the median weight matrix is {apart:.2g} of its size apart and what was left out "
@@ -149,7 +149,9 @@ def _judge(
     return "none", sentences.no_relation(*seen, apart)
 
 
-def _shared(group: OrbitGroup, one: Tensors, two: Tensors, fitting: Collection[str]) -> tuple[tuple[str, ...], float]:
+def _shared_matrices(
+    group: OrbitGroup, one: Tensors, two: Tensors, fitting: Collection[str]
+) -> tuple[tuple[str, ...], float]:
     """The matrices that are the same in both, and their share of all numbers in matrices of hidden units.
 
     Tables of tokens may be given to both, and constants (zeros, an identity) are no evidence: most numbers have to be
@@ -180,6 +182,8 @@ def _distance(group: OrbitGroup, one: Tensors, two: Tensors, places: PlacesTest)
     distances = []
     for name in names:
         size = float(one[name].norm())
-        away = min(float((each - one[name]).norm()) for each in (two[name], move_tensors(two, acting, [name])[name]))
+        away = min(
+            float((candidate - one[name]).norm()) for candidate in (two[name], move_tensors(two, acting, [name])[name])
+        )
         distances.append(away / size if size else float("inf") if away else 0.0)
     return median(distances) if distances else float("inf")

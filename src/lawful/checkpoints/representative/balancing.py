@@ -48,23 +48,23 @@ def quantise(state: Mapping[str, torch.Tensor], bits: int) -> dict[str, torch.Te
     [[7.0, 3.0]]
     """
     levels = 2 ** (bits - 1) - 1
-    found = {}
+    rounded = {}
     for name, tensor in state.items():
         if tensor.is_floating_point() and tensor.ndim > 1 and bool(tensor.any()):
             step = tensor.abs().max() / levels
             tensor = (tensor / step).round() * step
-        found[name] = tensor
-    return found
+        rounded[name] = tensor
+    return rounded
 
 
 def rounding_error(state: Mapping[str, torch.Tensor], bits: int) -> float:
     """`‖Q(W) − W‖/‖W‖` over all matrices and kernels, each relative to itself (root mean square)."""
     shares = []
-    for name, given in state.items():
-        if given.is_floating_point() and given.ndim > 1 and bool(given.any()):
-            given = given.double()
-            rounded = quantise({name: given}, bits)[name]
-            shares.append(float((rounded - given).norm() / given.norm()) ** 2)
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and tensor.ndim > 1 and bool(tensor.any()):
+            tensor = tensor.double()
+            rounded = quantise({name: tensor}, bits)[name]
+            shares.append(float((rounded - tensor).norm() / tensor.norm()) ** 2)
     return float((sum(shares) / len(shares)) ** 0.5) if shares else 0.0
 
 
@@ -113,8 +113,8 @@ def balance(
     else:
         if objective == "norm":
             notes.append(f"weights still move by {change:.0e} of themselves after {sweep} rounds")
-    kept, taken = (current, moves) if best is None else best
-    return BalancedTensors(kept, taken, sweep, tuple(dict.fromkeys(notes)))
+    balanced, taken = (current, moves) if best is None else best
+    return BalancedTensors(balanced, taken, sweep, tuple(dict.fromkeys(notes)))
 
 
 def _error(state: Mapping[str, torch.Tensor]) -> float:
@@ -146,13 +146,16 @@ def _step(
     base = identity(space)
     if not isinstance(space, HeadSpace) or not isinstance(base, HeadsMove):
         return None
-    found = [[_block(block, state, objective, notes) for block in head] for head in space.heads]
+    solutions = [[_block(block, state, objective, notes) for block in head] for head in space.heads]
     matrices = [
-        [np.eye(block.size) if matrix is None else matrix for block, matrix in zip(head, own, strict=True)]
-        for head, own in zip(space.heads, found, strict=True)
+        [
+            np.eye(block.size) if matrix is None else matrix
+            for block, matrix in zip(head, solutions_of_head, strict=True)
+        ]
+        for head, solutions_of_head in zip(space.heads, solutions, strict=True)
     ]
     move = HeadsMove(base.order, base.copies, tuple(tuple(head) for head in matrices))
-    return move if objective == "norm" or seed is None else _turned(space, state, move, seed)
+    return move if objective == "norm" or seed is None else _turn_heads(space, state, move, seed)
 
 
 def _squares(rows: AxisRows, state: State) -> Floats:
@@ -168,11 +171,11 @@ def _largest(rows: AxisRows, state: State) -> Floats:
 
 def _least_norm(space: UnitSpace, state: State) -> Floats:
     """For each unit the scales that minimise the sum of squares, one after the other."""
-    found = np.ones((space.size, space.scales))
+    scales = np.ones((space.size, space.scales))
     for scale in range(space.scales):
         powers = np.array([rows.powers[scale] for rows in space.members])
         squares = np.array([
-            _squares(rows, state) * np.prod([found[:, other] ** (2 * rows.powers[other]) for other in range(scale)], 0)
+            _squares(rows, state) * np.prod([scales[:, other] ** (2 * rows.powers[other]) for other in range(scale)], 0)
             for rows in space.members
         ])  # fmt: skip
         live = (squares[powers > 0].sum(0) > 0) & (squares[powers < 0].sum(0) > 0)
@@ -185,19 +188,19 @@ def _least_norm(space: UnitSpace, state: State) -> Floats:
             log += np.clip(step, -1.0, 1.0)
             if np.abs(step).max(initial=0.0) < 1e-14:
                 break
-        found[:, scale] = np.exp(log)
-    return found
+        scales[:, scale] = np.exp(log)
+    return scales
 
 
 def _even_ranges(space: UnitSpace, state: State) -> Floats:
     """Cross-layer equalisation: the largest weights into and out of a unit become equal; where one side is a vector,
     which is not quantised, all units of the other side become equal."""
-    found = np.ones((space.size, space.scales))
+    scales = np.ones((space.size, space.scales))
     for scale in range(space.scales):
         sides = []
         for sign in (1, -1):
             ranges = [
-                _largest(rows, state) * np.prod([found[:, s] ** rows.powers[s] for s in range(scale)], 0)
+                _largest(rows, state) * np.prod([scales[:, s] ** rows.powers[s] for s in range(scale)], 0)
                 for rows in space.members
                 if rows.powers[scale] * sign > 0 and state[rows.tensor].ndim > 1
             ]
@@ -207,13 +210,13 @@ def _even_ranges(space: UnitSpace, state: State) -> Floats:
         if into is not None and out is not None:
             live = (into > 0) & (out > 0)
             ratio = np.where(live, out, 1.0) / np.where(live, into, 1.0)
-            found[:, scale] = ratio ** (0.5 / power)
+            scales[:, scale] = ratio ** (0.5 / power)
         elif (side := into if into is not None else out) is not None:
             live = side > 0
             middle = np.exp(np.log(side[live]).mean()) if live.any() else 1.0
             ratio = np.where(live, middle / np.where(live, side, 1.0), 1.0)
-            found[:, scale] = ratio ** ((1.0 if into is not None else -1.0) / power)
-    return found
+            scales[:, scale] = ratio ** ((1.0 if into is not None else -1.0) / power)
+    return scales
 
 
 def _block(block: MatrixBlock, state: State, objective: Objective, notes: list[str]) -> Floats | None:
@@ -246,8 +249,8 @@ def _least_pair(into: Floats, out: Floats, name: str, notes: list[str]) -> Float
         return None
     one, two = (np.asarray(np.linalg.qr(side.T)[1], dtype=np.float64) for side in (into, out))
     left, values, _ = np.linalg.svd(one @ two.T)
-    own = [np.linalg.svd(each, compute_uv=False) for each in (one, two)]
-    if any(each[-1] <= SINGULAR * each[0] for each in (*own, values)):
+    spectra = [np.linalg.svd(factor, compute_uv=False) for factor in (one, two)]
+    if any(spectrum[-1] <= SINGULAR * spectrum[0] for spectrum in (*spectra, values)):
         notes.append(f"{name}: a head of deficient rank is left as it is")
         return None
     turned = left.T
@@ -257,7 +260,7 @@ def _least_pair(into: Floats, out: Floats, name: str, notes: list[str]) -> Float
     return np.asarray(signs[:, None] * np.sqrt(values)[:, None] * turned @ np.linalg.inv(one.T))
 
 
-def _turned(space: HeadSpace, state: State, move: HeadsMove, seed: int) -> HeadsMove:
+def _turn_heads(space: HeadSpace, state: State, move: HeadsMove, seed: int) -> HeadsMove:
     """Balanced heads in the basis, of a few random ones and the one that they have, whose weights round best."""
     rng = np.random.default_rng(seed)
     kinds = [block.kind for block in space.heads[0]]
@@ -277,5 +280,5 @@ def _turned(space: HeadSpace, state: State, move: HeadsMove, seed: int) -> Heads
     def error(candidate: SpaceMove) -> float:
         return rounding_error(move_tensors(state, frames(alone, {0: candidate}), names), 4)
 
-    found = min(candidates, key=error)
-    return found if isinstance(found, HeadsMove) else move
+    best = min(candidates, key=error)
+    return best if isinstance(best, HeadsMove) else move

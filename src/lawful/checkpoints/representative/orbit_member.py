@@ -87,13 +87,13 @@ def represent(
     """
     check_numbers(opened.state, opened.source)
     whole = read_architecture(module, input)
-    given = list(inputs) if inputs is not None else whole.draw_inputs(seed)
-    tried = [_balanced(opened, module, purpose, input, each, seed) for each in FOLDING[purpose]]
-    ranked = [(_errors(whole, opened.state, each[0], given), each) for each in tried]
+    probes = list(inputs) if inputs is not None else whole.draw_inputs(seed)
+    tried = [_balance(opened, module, purpose, input, folding, seed) for folding in FOLDING[purpose]]
+    ranked = [(_errors(whole, opened.state, candidate[0], probes), candidate) for candidate in tried]
     errors, (stored, sweeps, notes, known) = min(ranked, key=lambda one: _loss(one[0]))
     if purpose == "range" and _loss(errors) >= 1.0:
         stored, notes = dict(opened.state), ["no member that was tried rounds better: the checkpoint stays as it is"]
-        errors = _errors(whole, opened.state, stored, given)
+        errors = _errors(whole, opened.state, stored, probes)
     weights = {key: stored[name].contiguous() for name, key in opened.keys.items()}
     second = OpenCheckpoint(stored, opened.keys, f"{opened.source} ({purpose})")
     verdict = same_checkpoints(whole, opened.state, stored, seed=seed)
@@ -102,14 +102,14 @@ def represent(
         if again.fits:
             whole, verdict = known[0], copy_verdict(again, opened.state, stored, seed=seed)
     parameters = list(dict(module.named_parameters()))
-    norms = tuple(float(sum(each[name].double().square().sum() for name in parameters)) ** 0.5
-                  for each in (opened.state, stored))  # fmt: skip
+    norms = tuple(float(sum(state[name].double().square().sum() for name in parameters)) ** 0.5
+                  for state in (opened.state, stored))  # fmt: skip
     return Representative(
         purpose,
         weights,
         (norms[0], norms[1]),
         errors,
-        "random inputs" if inputs is None else f"{len(given[0])} samples",
+        "random inputs" if inputs is None else f"{len(probes[0])} samples",
         sweeps,
         tuple(dict.fromkeys(notes)),
         verdict,
@@ -117,40 +117,43 @@ def represent(
     )
 
 
-def _balanced(
+def _balance(
     opened: OpenCheckpoint, module: nn.Module, purpose: Purpose, input: Any, folding: Folding, seed: int
 ) -> tuple[State, int, list[str], tuple[CheckpointArchitecture, dict[int, SpaceMove]]]:
     """A member of the orbit as it is stored, after how many sweeps, what was left alone, and the way back."""
-    found = read_architecture(module, input, folding=folding)
-    whole = [space for space in found.group.spaces if isinstance(space, GroupedUnits)]
-    found = replace(found, group=found.group.with_groups_in_place())
+    architecture = read_architecture(module, input, folding=folding)
+    whole = [space for space in architecture.group.spaces if isinstance(space, GroupedUnits)]
+    architecture = replace(architecture, group=architecture.group.with_groups_in_place())
     balanced = balance(
-        found.group, dict(folded_tensors(opened.state, found.folds)), "range" if purpose == "range" else "norm", seed
+        architecture.group,
+        dict(folded_tensors(opened.state, architecture.folds)),
+        "range" if purpose == "range" else "norm",
+        seed,
     )
-    state, notes = balanced.state, [*found.notes, *balanced.notes]
+    state, notes = balanced.state, [*architecture.notes, *balanced.notes]
     if purpose == "canonical":
-        _in_order(found.group, state, notes, balanced.moves)
+        _in_order(architecture.group, state, notes, balanced.moves)
         notes += [f"{space.name}: its {space.count} groups are left in their order" for space in whole]
     stored = {}
     for name, tensor in opened.state.items():
-        made = state.pop(name)  # so that not all are there twice
-        stored[name] = made.to(tensor.dtype) if made.is_floating_point() else made
-    return stored, balanced.sweeps, notes, (found, {n: inverse(move) for n, move in balanced.moves.items()})
+        tensor_made = state.pop(name)  # so that not all are there twice
+        stored[name] = tensor_made.to(tensor.dtype) if tensor_made.is_floating_point() else tensor_made
+    return stored, balanced.sweeps, notes, (architecture, {n: inverse(move) for n, move in balanced.moves.items()})
 
 
 def _loss(errors: Sequence[RoundingErrors]) -> float:
     """By what factor rounded outputs are worse than before, in the mean."""
-    ratios = [each.outputs[1] / each.outputs[0] if each.outputs[0] else 1.0 for each in errors]
+    ratios = [error.outputs[1] / error.outputs[0] if error.outputs[0] else 1.0 for error in errors]
     return float(np.prod(ratios) ** (1 / len(ratios)))
 
 
 def _errors(
     architecture: CheckpointArchitecture, before: State, after: State, inputs: Sequence[torch.Tensor]
 ) -> tuple[RoundingErrors, ...]:
-    return tuple(_rounded(architecture, before, after, inputs, bits) for bits in BITS)
+    return tuple(_measure_rounding(architecture, before, after, inputs, bits) for bits in BITS)
 
 
-def _rounded(
+def _measure_rounding(
     architecture: CheckpointArchitecture, before: State, after: State, inputs: Sequence[torch.Tensor], bits: int
 ) -> RoundingErrors:
     names = set(dict(architecture.module.named_parameters()))
@@ -158,8 +161,8 @@ def _rounded(
     size = float(sum(tensor.square().sum() for tensor in exact)) ** 0.5 or 1.0
     off, errors = [], []
     for state in (before, after):
-        found = _outputs(architecture, _on_a_grid(state, names, bits), inputs)
-        gap = float(sum((a - b).square().sum() for a, b in zip(exact, found, strict=True))) ** 0.5
+        rounded = _outputs(architecture, _on_a_grid(state, names, bits), inputs)
+        gap = float(sum((a - b).square().sum() for a, b in zip(exact, rounded, strict=True))) ** 0.5
         off.append(gap / size)
         errors.append(rounding_error({name: tensor for name, tensor in state.items() if name in names}, bits))
     return RoundingErrors(bits, (errors[0], errors[1]), (off[0], off[1]))
@@ -227,12 +230,12 @@ def _heads_in_order(space: HeadSpace, state: State, notes: list[str]) -> SpaceMo
     copies = base.copies.copy()
     for h, head in enumerate(order.tolist()):
         members = [rows for block in space.heads[head] for rows in block.members]
-        own = np.zeros(space.copies)
+        copy_sizes = np.zeros(space.copies)
         for rows in members:
             if space.copies > 1 and rows.places.shape[1] == space.copies:
                 flat = as_rows(state[rows.tensor], rows.dims).square().sum(1).numpy()
-                own += flat[rows.places].sum(0)
-        copies[h] = np.argsort(-own, kind="stable")
+                copy_sizes += flat[rows.places].sum(0)
+        copies[h] = np.argsort(-copy_sizes, kind="stable")
     return HeadsMove(order, copies, base.matrices)
 
 

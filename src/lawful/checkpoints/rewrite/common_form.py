@@ -35,9 +35,7 @@ def starts_of(sizes: Sequence[int]) -> list[int]:
     return [sum(sizes[:k]) for k in range(len(sizes))]
 
 
-def joined_places(
-    mine: Sequence[LinearLayer], theirs: Sequence[LinearLayer], order: Sequence[int], dealt: int
-) -> list[int]:
+def map_rows(mine: Sequence[LinearLayer], theirs: Sequence[LinearLayer], order: Sequence[int], dealt: int) -> list[int]:
     """For each row of my layers, joined, the row of theirs: the several ones stand in some order, and their rows may be
     dealt out to so many heads."""
     fusing, splitting = len(mine) < len(theirs), len(mine) > len(theirs)
@@ -110,8 +108,8 @@ class FormMatching:
     ) -> None:
         self.host, self.guest, self.layout, self.centred = host, guest, layout, centred
         self.slots = host_slots, guest_slots
-        self.sources: dict[str, TensorSource] = {}  # of the guest
-        self.own: dict[str, TensorSource] = {}  # of the host
+        self.guest_sources: dict[str, TensorSource] = {}  # of the guest
+        self.host_sources: dict[str, TensorSource] = {}  # of the host
         self.homes: dict[str, list[LinearLayer]] = {}  # which layers of the host hold rows of a weight of the guest
         self.homeless: dict[str, str] = {}  # biases of the guest beside the form, by the name they have there
         self.virtual: list[Fold] = []
@@ -120,9 +118,9 @@ class FormMatching:
     def bridge(self) -> Bridge:
         """The form that it proposes, or `NoPlace`."""
         for name, tensor in self.host.state().items():
-            self.own[name] = of(name)
+            self.host_sources[name] = of(name)
             if not tensor.is_floating_point():
-                self.sources[name] = TensorSource(constant=0.0, shape=tuple(tensor.shape))
+                self.guest_sources[name] = TensorSource(constant=0.0, shape=tuple(tensor.shape))
         needed = self.slots[0].needed, self.slots[1].needed
         if len(needed[0]) != len(needed[1]):
             raise NoPlace(f"{len(needed[0])} and {len(needed[1])} layers")
@@ -131,7 +129,7 @@ class FormMatching:
                 if ours != theirs:
                     raise NoPlace(f"a norm has epsilon {ours} in one and {theirs} in the other")
         for one, two in zip(*needed, strict=True):
-            self._needed(one, two)
+            self._match_needed(one, two)
         self._optional()
         self._homeless()
         if self.slots[1].centring and not self.slots[0].centring:
@@ -139,10 +137,10 @@ class FormMatching:
         elif self.slots[0].centring and not self.slots[1].centring:
             raise NoPlace("RMSNorm has no place in a module with LayerNorm")
         self._buffers()
-        missing = [name for name in self.own if name not in self.sources]
+        missing = [name for name in self.host_sources if name not in self.guest_sources]
         if missing:
             raise NoPlace(f"nothing is there for {missing[0]}")
-        used = {name for source in self.sources.values() for name in source.names}
+        used = {name for source in self.guest_sources.values() for name in source.names}
         left = [name for name in dict(self.guest.module.named_parameters()) if name not in used]
         if left:
             raise NoPlace(f"{left[0]} has no place")
@@ -152,16 +150,16 @@ class FormMatching:
             virtual=tuple(self.virtual),
             notes=tuple(dict.fromkeys((*self.host.notes, *self.guest.notes))),
         )
-        return Bridge(joined, self.own, self.sources, tuple(dict.fromkeys(self.words)))
+        return Bridge(joined, self.host_sources, self.guest_sources, tuple(dict.fromkeys(self.words)))
 
     # What has to be in both
 
-    def _needed(self, one: Slot, two: Slot) -> None:
+    def _match_needed(self, one: Slot, two: Slot) -> None:
         layers = {"linear", "convolution"}  # other tensors may be looked up or added: the trial decides
         if (one.kind != two.kind and {one.kind, two.kind} & layers) or len(one.tensors) != len(two.tensors):
-            raise NoPlace(f"{two.kind} with {', '.join(_named(two))} where the other has {one.kind}")
-        for own, other in zip(one.tensors, two.tensors, strict=True):
-            self._give(own, of(other), self._sizes(self.guest, other))
+            raise NoPlace(f"{two.kind} with {', '.join(_names_in(two))} where the other has {one.kind}")
+        for host_sources, other in zip(one.tensors, two.tensors, strict=True):
+            self._give(host_sources, of(other), self._sizes(self.guest, other))
         if one.kind == "linear":
             self._bundle(one.layers, two.layers)
         elif one.kind == "convolution":
@@ -176,7 +174,7 @@ class FormMatching:
         if rows != sum(layer.outputs for layer in theirs):
             raise NoPlace(f"{', '.join(layer.weight for layer in theirs)}: another number of outputs")
         count = max(len(mine), len(theirs))
-        places = joined_places(mine, theirs, *self.layout.get(count, (tuple(range(count)), 0)))
+        places = map_rows(mine, theirs, *self.layout.get(count, (tuple(range(count)), 0)))
         self._rows(mine, theirs, tuple(places))
         if len(mine) != len(theirs):
             words = [", ".join(layer.weight for layer in layers) for layers in (theirs, mine)]
@@ -207,7 +205,7 @@ class FormMatching:
                 self._give(layer.bias, source, None)
                 continue
             name = f"{layer.weight} (bias)"
-            self.sources[name], self.own[name] = source, constant(0.0, layer.outputs)
+            self.guest_sources[name], self.host_sources[name] = source, constant(0.0, layer.outputs)
             self.homeless[name] = layer.weight
 
     # What may be in one alone
@@ -229,13 +227,15 @@ class FormMatching:
                           f"with {mine.epsilon}")  # fmt: skip
         over: list[int] = []
         for number, name in enumerate(theirs.tensors):
-            own = None if mine is None else mine.tensors[number]
-            if name is not None and own is not None:
-                self._give(own, of(name), self._sizes(self.guest, name))
+            host_sources = None if mine is None else mine.tensors[number]
+            if name is not None and host_sources is not None:
+                self._give(host_sources, of(name), self._sizes(self.guest, name))
             elif name is not None:
                 over.append(number)
-            elif own is not None:
-                self._give(own, constant(self._resting(mine, number), *self._sizes(self.host, own)), None)
+            elif host_sources is not None:
+                self._give(
+                    host_sources, constant(self._resting(mine, number), *self._sizes(self.host, host_sources)), None
+                )
         if not over:
             return
         given = next((folds[str(name)] for name in theirs.tensors if name in folds), None)
@@ -245,9 +245,9 @@ class FormMatching:
         for number in over:
             name = str(theirs.tensors[number])
             beside[name] = f"{name} (folded)"
-            self.sources[beside[name]] = of(name)
+            self.guest_sources[beside[name]] = of(name)
             rest = self._resting(theirs, number)
-            self.own[beside[name]] = constant(rest, *self._sizes(self.guest, name))
+            self.host_sources[beside[name]] = constant(rest, *self._sizes(self.guest, name))
         if isinstance(given, StatisticsFold):
             self._statistics(given, beside)
         elif isinstance(given, GainFold):
@@ -293,24 +293,24 @@ class FormMatching:
                 waiting = self.slots[0].needed[mine.place - 1].layers[:1] if mine.place else []
                 beside = f"{waiting[0].weight} (bias)" if waiting else ""
                 if beside in self.homeless:
-                    del self.homeless[beside], self.own[beside]
-                    source = self.sources.pop(beside)
+                    del self.homeless[beside], self.host_sources[beside]
+                    source = self.guest_sources.pop(beside)
                     self.words.append(f"{', '.join(source.names)} as {name}")
             self._give(name, source, None)
 
     def _resting(self, slot: OptionalSlot | None, number: int) -> float:
         """The value with which a gain, an offset, a mean or a variance does nothing."""
         if slot is None or slot.kind == "gain":
-            own = (*self.host.folds, *self._guest_folds().values())
+            host_sources = (*self.host.folds, *self._guest_folds().values())
             named = None if slot is None else slot.tensors[number]
-            plus = next((each.plus for each in own if isinstance(each, GainFold) and each.gain == named), 0.0)
+            plus = next((each.plus for each in host_sources if isinstance(each, GainFold) and each.gain == named), 0.0)
             return 1.0 - plus if number == 0 else 0.0
         return (1.0, 0.0, 0.0, 1.0 - (slot.epsilon or 0.0))[number]
 
     def _homeless(self) -> None:
         """Biases without a place: those of values go through attention, others have to be dead."""
         for name, weight in self.homeless.items():
-            source = self.sources[name]
+            source = self.guest_sources[name]
             for each in self.guest.folds:
                 if not isinstance(each, ValueFold) or each.bias not in source.names:
                     continue
@@ -335,22 +335,22 @@ class FormMatching:
                     self.virtual.append(CentreFold(rows.tensor, rows.dims[0], name))
         if not any(isinstance(each, CentreFold) for each in self.virtual):
             raise NoPlace("LayerNorm has no place in a module without it")
-        self.sources[name], self.own[name] = constant(1.0, 1), constant(0.0, 1)
+        self.guest_sources[name], self.host_sources[name] = constant(1.0, 1), constant(0.0, 1)
         self.words.append("LayerNorm as RMSNorm of centred values")
 
     def _buffers(self) -> None:
         """Buffers are those of the same name; without one, the module's own, if no checkpoint has another."""
         theirs, stored = dict(self.guest.module.named_buffers()), self.host.module.state_dict()
         for name, tensor in self.host.module.named_buffers():
-            if name in self.sources and tensor.is_floating_point():
+            if name in self.guest_sources and tensor.is_floating_point():
                 continue
             if name in theirs and theirs[name].shape == tensor.shape:
-                self.sources[name] = of(name)
+                self.guest_sources[name] = of(name)
             elif name in stored and self._is_read(name):
                 raise NoPlace(f"nothing is there for {name}")
             else:
-                self.sources.pop(name, None)
-                self.own.pop(name, None)
+                self.guest_sources.pop(name, None)
+                self.host_sources.pop(name, None)
 
     # Helpers
 
@@ -375,15 +375,19 @@ class FormMatching:
         wanted = self._sizes(self.host, name)
         if sizes is not None and tuple(sizes) != wanted:
             raise NoPlace(f"{name} is {wanted}, and {', '.join(source.names)} is {tuple(sizes)}")
-        if self.sources.get(name, source) != source:
-            both = dict.fromkeys((*self.sources[name].names, *source.names))
+        if self.guest_sources.get(name, source) != source:
+            both = dict.fromkeys((*self.guest_sources[name].names, *source.names))
             raise NoPlace(f"{name} is used twice (tied), and stands for {' and '.join(both)}")
-        self.sources[name] = source
-        if source.parts and self.sources[name].plain != name and len(source.names) == 1 and source.rows is None:
-            tied = [own for own, other in self.sources.items() if other.plain == source.plain and own != name]
+        self.guest_sources[name] = source
+        if source.parts and self.guest_sources[name].plain != name and len(source.names) == 1 and source.rows is None:
+            tied = [
+                host_sources
+                for host_sources, other in self.guest_sources.items()
+                if other.plain == source.plain and host_sources != name
+            ]
             if tied and source.plain is not None:
                 self.words.append(f"{source.plain}, tied, as {tied[0]} and {name}")
 
 
-def _named(slot: Slot) -> list[str]:
+def _names_in(slot: Slot) -> list[str]:
     return [*slot.tensors, *(layer.weight for layer in slot.layers)]

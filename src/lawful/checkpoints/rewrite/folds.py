@@ -30,15 +30,15 @@ def find_folds(program: Program, *, shared: bool = False, kinds: Folding = "all"
     `kinds` may be "statistics" (BatchNorms alone) or "none".
     """
     finder = _Finder(program, shared)
-    found: list[Fold] = []
+    folds: list[Fold] = []
     for node in program.as_run() if kinds != "none" else ():
         statistics = finder.reader.statistics(node)
         one = finder.statistics(statistics) if statistics is not None else None
         if one is None and kinds == "all" and statistics is None and (scale := finder.reader.scale(node)) is not None:
             one = finder.scale(scale)
         if one is not None:
-            found.append(one)
-    return tuple(found)
+            folds.append(one)
+    return tuple(folds)
 
 
 def numbers_after(folds: tuple[Fold, ...]) -> dict[str, float]:
@@ -46,19 +46,19 @@ def numbers_after(folds: tuple[Fold, ...]) -> dict[str, float]:
 
     A shift that no bias can take stays, and so does what a BatchNorm has no layer before it for.
     """
-    found: dict[str, float] = {}
-    for each in folds:
-        if isinstance(each, GainFold):
-            if each.gain is not None:
-                found[each.gain] = 1.0 - each.plus
-            if each.offset is not None and all(reader.bias for reader in each.readers):
-                found[each.offset] = 0.0
-        elif isinstance(each, StatisticsFold):
-            found |= {each.mean: 0.0, each.variance: 1.0 - each.epsilon}
-            if each.writer is not None:
-                found[each.gain] = 1.0
-                found |= {} if each.writer.bias is None else {each.writer.bias: 0.0}
-    return found
+    numbers: dict[str, float] = {}
+    for step in folds:
+        if isinstance(step, GainFold):
+            if step.gain is not None:
+                numbers[step.gain] = 1.0 - step.plus
+            if step.offset is not None and all(reader.bias for reader in step.readers):
+                numbers[step.offset] = 0.0
+        elif isinstance(step, StatisticsFold):
+            numbers |= {step.mean: 0.0, step.variance: 1.0 - step.epsilon}
+            if step.writer is not None:
+                numbers[step.gain] = 1.0
+                numbers |= {} if step.writer.bias is None else {step.writer.bias: 0.0}
+    return numbers
 
 
 class _Finder:
@@ -76,34 +76,34 @@ class _Finder:
         weight = self.name(layer.weight)
         return None if weight is None else LinearReader(weight, layer.axis, self.name(layer.bias))
 
-    def scale(self, given: ScaleAndShift) -> Fold | None:
+    def scale(self, part: ScaleAndShift) -> Fold | None:
         """A scale, or the mean that a centred normalisation takes off, in all layers that read it."""
-        gain, offset = self.name(given.scale), self.name(given.shift)
-        if (given.scale is not None and gain is None) or (given.shift is not None and offset is None):
+        gain, offset = self.name(part.scale), self.name(part.shift)
+        if (part.scale is not None and gain is None) or (part.shift is not None and offset is None):
             return None
-        layers = self.reader.readers(given.result, given.axis)
+        layers = self.reader.readers(part.result, part.axis)
         readers = [self.linear(layer) for layer in layers or ()]
         if not readers or None in readers:
             return None
-        whole = tuple(each for each in readers if each is not None)
-        carried = offset is None or all(each.bias for each in whole)
-        value = given.value.attributes
-        centred = carried and bool(value.get("centre")) and value["axes"] == (given.axis,)
+        whole = tuple(reader for reader in readers if reader is not None)
+        carried = offset is None or all(reader.bias for reader in whole)
+        value = part.value.attributes
+        centred = carried and bool(value.get("centre")) and value["axes"] == (part.axis,)
         if gain is None and not centred:
             return None
-        return GainFold(gain, offset, given.plus, whole, centred)
+        return GainFold(gain, offset, part.plus, whole, centred)
 
-    def statistics(self, given: Statistics) -> Fold | None:
+    def statistics(self, part: Statistics) -> Fold | None:
         """BatchNorm in evaluation, in the layer before it if that is read by nothing else."""
-        gain, offset = self.name(given.scale), self.name(given.shift)
+        gain, offset = self.name(part.scale), self.name(part.shift)
         if gain is None or offset is None:
             return None
-        layer = self.reader.writer(given.value, 1)
-        own = None if layer is None else self.linear(layer)
+        layer = self.reader.writer(part.value, 1)
+        reader = None if layer is None else self.linear(layer)
         writer = None
-        if layer is not None and own is not None and (layer.bias is None or own.bias is not None):
-            writer = LinearReader(own.weight, 1 - own.axis, own.bias)
-        return StatisticsFold(gain, offset, given.mean["name"], given.variance["name"], given.epsilon, writer)
+        if layer is not None and reader is not None and (layer.bias is None or reader.bias is not None):
+            writer = LinearReader(reader.weight, 1 - reader.axis, reader.bias)
+        return StatisticsFold(gain, offset, part.mean["name"], part.variance["name"], part.epsilon, writer)
 
 
 State = dict[str, torch.Tensor]
@@ -189,96 +189,96 @@ class CentreFold:
 Fold = GainFold | StatisticsFold | ValueFold | MoveFold | DropFold | CentreFold
 
 
-def fold(state: Mapping[str, torch.Tensor], folds: tuple[Fold, ...], *, absolute: bool = False) -> State:
+def apply_folds(state: Mapping[str, torch.Tensor], folds: tuple[Fold, ...], *, absolute: bool = False) -> State:
     """The same function with its folds carried out; `absolute`: the sums of the absolute values of all terms."""
-    found = {name: tensor.abs() if absolute else tensor for name, tensor in state.items()}
-    for each in folds:
-        if isinstance(each, GainFold):
-            _fold_gain(found, each, absolute)
-        elif isinstance(each, StatisticsFold):
-            _fold_statistics(found, state, each, absolute)
-        elif isinstance(each, ValueFold):
-            _fold_value(found, each)
-        elif isinstance(each, MoveFold):
-            found[each.target] = found[each.target] + found[each.source]
-            found[each.source] = torch.zeros_like(found[each.source])
-        elif isinstance(each, DropFold):
-            found[each.tensor] = torch.zeros_like(found[each.tensor])
+    folded = {name: tensor.abs() if absolute else tensor for name, tensor in state.items()}
+    for step in folds:
+        if isinstance(step, GainFold):
+            _fold_gain(folded, step, absolute)
+        elif isinstance(step, StatisticsFold):
+            _fold_statistics(folded, state, step, absolute)
+        elif isinstance(step, ValueFold):
+            _fold_value(folded, step)
+        elif isinstance(step, MoveFold):
+            folded[step.target] = folded[step.target] + folded[step.source]
+            folded[step.source] = torch.zeros_like(folded[step.source])
+        elif isinstance(step, DropFold):
+            folded[step.tensor] = torch.zeros_like(folded[step.tensor])
         else:
-            mean = found[each.tensor].mean(each.axis, keepdim=True) * state[each.amount].to(found[each.tensor].dtype)
-            found[each.tensor] = found[each.tensor] + (mean if absolute else -mean)
-            _spent(found, each, folds)
-    return found
+            mean = folded[step.tensor].mean(step.axis, keepdim=True) * state[step.amount].to(folded[step.tensor].dtype)
+            folded[step.tensor] = folded[step.tensor] + (mean if absolute else -mean)
+            _spend_amount(folded, step, folds)
+    return folded
 
 
-def _spent(state: State, each: CentreFold, folds: tuple[Fold, ...]) -> None:
+def _spend_amount(state: State, step: CentreFold, folds: tuple[Fold, ...]) -> None:
     """The amount is 0 once everything that it is for has been centred."""
-    last = [other for other in folds if isinstance(other, CentreFold) and other.amount == each.amount][-1]
-    if each is last:
-        state[each.amount] = torch.zeros_like(state[each.amount])
+    last = [other for other in folds if isinstance(other, CentreFold) and other.amount == step.amount][-1]
+    if step is last:
+        state[step.amount] = torch.zeros_like(state[step.amount])
 
 
-def _fold_gain(state: State, each: GainFold, absolute: bool) -> None:
-    gain = None if each.gain is None else state[each.gain] + each.plus
-    for reader in each.readers:
+def _fold_gain(state: State, step: GainFold, absolute: bool) -> None:
+    gain = None if step.gain is None else state[step.gain] + step.plus
+    for reader in step.readers:
         weight = state[reader.weight]
-        if each.offset is not None and all(other.bias for other in each.readers):
-            state[str(reader.bias)] = state[str(reader.bias)] + _summed(state[each.offset], weight, reader.axis)
+        if step.offset is not None and all(other.bias for other in step.readers):
+            state[str(reader.bias)] = state[str(reader.bias)] + _sum_rows(state[step.offset], weight, reader.axis)
         if gain is not None:
             state[reader.weight] = weight * along(gain.to(weight.dtype), reader.axis, weight.ndim)
-        if each.centred:
+        if step.centred:
             mean = state[reader.weight].mean(reader.axis, keepdim=True)
             state[reader.weight] = state[reader.weight] + (mean if absolute else -mean)
-    if each.offset is not None:
-        carried = all(reader.bias for reader in each.readers)
-        state[each.offset] = (
-            torch.zeros_like(state[each.offset]) if carried or gain is None else _divided(state, each, gain)
+    if step.offset is not None:
+        carried = all(reader.bias for reader in step.readers)
+        state[step.offset] = (
+            torch.zeros_like(state[step.offset]) if carried or gain is None else _divide_offset(state, step, gain)
         )
-    if each.gain is not None:
-        state[each.gain] = torch.full_like(state[each.gain], 1.0 - each.plus)
+    if step.gain is not None:
+        state[step.gain] = torch.full_like(state[step.gain], 1.0 - step.plus)
 
 
-def _divided(state: State, each: GainFold, gain: torch.Tensor) -> torch.Tensor:
+def _divide_offset(state: State, step: GainFold, gain: torch.Tensor) -> torch.Tensor:
     """The offset in units of the gain; where both are zero nothing is read of the value, and 0 will do."""
-    offset = state[str(each.offset)]
+    offset = state[str(step.offset)]
     if bool(((gain == 0) & (offset != 0)).any()):
-        raise Unsupported(f"{each.gain} holds zeros where {each.offset} does not: no gain of 1 can stand for it")
+        raise Unsupported(f"{step.gain} holds zeros where {step.offset} does not: no gain of 1 can stand for it")
     return torch.where(offset == 0, torch.zeros_like(offset), offset / gain)
 
 
-def _fold_statistics(state: State, given: Mapping[str, torch.Tensor], each: StatisticsFold, absolute: bool) -> None:
-    factor = state[each.gain] / torch.sqrt(given[each.variance] + each.epsilon)
-    mean = state[each.mean] if absolute else -state[each.mean]
-    writer = each.writer
+def _fold_statistics(state: State, before: Mapping[str, torch.Tensor], step: StatisticsFold, absolute: bool) -> None:
+    factor = state[step.gain] / torch.sqrt(before[step.variance] + step.epsilon)
+    mean = state[step.mean] if absolute else -state[step.mean]
+    writer = step.writer
     if writer is not None:
         weight = state[writer.weight]
         if writer.bias is not None:
             mean = mean + state[writer.bias]
             state[writer.bias] = torch.zeros_like(state[writer.bias])
         state[writer.weight] = weight * along(factor.to(weight.dtype), writer.axis, weight.ndim)
-    state[each.offset] = state[each.offset] + factor * mean
-    state[each.gain] = torch.ones_like(factor) if writer is not None else factor
-    state[each.mean] = torch.zeros_like(mean)
-    state[each.variance] = torch.full_like(mean, 1.0 - each.epsilon)
+    state[step.offset] = state[step.offset] + factor * mean
+    state[step.gain] = torch.ones_like(factor) if writer is not None else factor
+    state[step.mean] = torch.zeros_like(mean)
+    state[step.variance] = torch.full_like(mean, 1.0 - step.epsilon)
 
 
-def _fold_value(state: State, each: ValueFold) -> None:
-    values = state[each.bias].clone()
-    rows = torch.tensor(each.rows)
-    weight = state[each.reader.weight].movedim(each.reader.axis, 0)
-    bias = state[str(each.reader.bias)].clone()
-    for columns in each.columns:
-        bias += _summed(values[rows], weight[torch.tensor(columns)], 0)
+def _fold_value(state: State, step: ValueFold) -> None:
+    values = state[step.bias].clone()
+    rows = torch.tensor(step.rows)
+    weight = state[step.reader.weight].movedim(step.reader.axis, 0)
+    bias = state[str(step.reader.bias)].clone()
+    for columns in step.columns:
+        bias += _sum_rows(values[rows], weight[torch.tensor(columns)], 0)
     values[rows] = 0
-    state[each.bias], state[str(each.reader.bias)] = values, bias
+    state[step.bias], state[str(step.reader.bias)] = values, bias
 
 
-def _summed(vector: torch.Tensor, weight: torch.Tensor, axis: int) -> torch.Tensor:
+def _sum_rows(vector: torch.Tensor, weight: torch.Tensor, axis: int) -> torch.Tensor:
     """`Σ v_i W_i` along an axis; if the weight is worked with in fewer bits than the vector, part by part in those of
     the vector."""
     if vector.dtype == weight.dtype or weight.ndim < 2:
-        found: torch.Tensor = torch.tensordot(vector, weight.to(vector.dtype), dims=([0], [axis]))
-        return found
+        product: torch.Tensor = torch.tensordot(vector, weight.to(vector.dtype), dims=([0], [axis]))
+        return product
     rows = weight.movedim(axis, 0)
     count = -(-rows.numel() // PART)
     parts = [torch.tensordot(vector, part.to(vector.dtype), dims=([0], [0])) for part in rows.tensor_split(count, 1)]
@@ -290,42 +290,42 @@ def along(vector: torch.Tensor, axis: int, rank: int) -> torch.Tensor:
     return vector.reshape([-1 if d == axis else 1 for d in range(rank)])
 
 
-def unfold(state: Mapping[str, torch.Tensor], folds: tuple[Fold, ...], like: Mapping[str, torch.Tensor]) -> State:
+def undo_folds(state: Mapping[str, torch.Tensor], folds: tuple[Fold, ...], like: Mapping[str, torch.Tensor]) -> State:
     """Undo folds so that gains, offsets and statistics are those of another checkpoint (where they are not zero)."""
-    found = dict(state)
+    unfolded = dict(state)
     stages = [dict(like)]  # the other checkpoint before each fold
-    for each in folds:
-        stages.append(fold(stages[-1], (each,)))
-    for each, like in zip(reversed(folds), reversed(stages[:-1]), strict=True):
-        if isinstance(each, GainFold):
-            _unfold_gain(found, each, like)
-        elif isinstance(each, StatisticsFold):
-            _unfold_statistics(found, each, like)
-        elif isinstance(each, DropFold):
-            found[each.tensor] = like[each.tensor].to(found[each.tensor].dtype)
-        elif isinstance(each, MoveFold):
-            own = like[each.source].to(found[each.target].dtype)
-            found[each.source], found[each.target] = own, found[each.target] - own
-        elif isinstance(each, ValueFold):
-            negative = {**found, each.bias: -like[each.bias].to(found[each.bias].dtype)}
-            _fold_value(negative, each)
-            rows = torch.tensor(each.rows)
-            values = found[each.bias].clone()
-            values[rows] = like[each.bias].to(values.dtype)[rows]
-            found[each.bias], found[str(each.reader.bias)] = values, negative[str(each.reader.bias)]
-    return found
+    for step in folds:
+        stages.append(apply_folds(stages[-1], (step,)))
+    for step, like in zip(reversed(folds), reversed(stages[:-1]), strict=True):
+        if isinstance(step, GainFold):
+            _unfold_gain(unfolded, step, like)
+        elif isinstance(step, StatisticsFold):
+            _unfold_statistics(unfolded, step, like)
+        elif isinstance(step, DropFold):
+            unfolded[step.tensor] = like[step.tensor].to(unfolded[step.tensor].dtype)
+        elif isinstance(step, MoveFold):
+            source = like[step.source].to(unfolded[step.target].dtype)
+            unfolded[step.source], unfolded[step.target] = source, unfolded[step.target] - source
+        elif isinstance(step, ValueFold):
+            negative = {**unfolded, step.bias: -like[step.bias].to(unfolded[step.bias].dtype)}
+            _fold_value(negative, step)
+            rows = torch.tensor(step.rows)
+            values = unfolded[step.bias].clone()
+            values[rows] = like[step.bias].to(values.dtype)[rows]
+            unfolded[step.bias], unfolded[str(step.reader.bias)] = values, negative[str(step.reader.bias)]
+    return unfolded
 
 
-def _unfold_gain(state: State, each: GainFold, like: Mapping[str, torch.Tensor]) -> None:
+def _unfold_gain(state: State, step: GainFold, like: Mapping[str, torch.Tensor]) -> None:
     gain = None
-    if each.gain is not None:
-        own = like[each.gain].to(state[each.gain].dtype) + each.plus
-        gain = torch.where(own == 0, torch.ones_like(own), own)
-        state[each.gain] = gain - each.plus
-    carried = all(reader.bias for reader in each.readers)
-    for reader in each.readers:
+    if step.gain is not None:
+        own_gain = like[step.gain].to(state[step.gain].dtype) + step.plus
+        gain = torch.where(own_gain == 0, torch.ones_like(own_gain), own_gain)
+        state[step.gain] = gain - step.plus
+    carried = all(reader.bias for reader in step.readers)
+    for reader in step.readers:
         weight = state[reader.weight]
-        if each.centred:
+        if step.centred:
             other = like[reader.weight].to(weight.dtype)
             if gain is not None:
                 other = other * along(gain, reader.axis, weight.ndim)
@@ -333,34 +333,34 @@ def _unfold_gain(state: State, each: GainFold, like: Mapping[str, torch.Tensor])
         if gain is not None:
             weight = weight / along(gain, reader.axis, weight.ndim)
         state[reader.weight] = weight
-        if each.offset is not None and carried:
-            offset = like[each.offset].to(weight.dtype)
+        if step.offset is not None and carried:
+            offset = like[step.offset].to(weight.dtype)
             bias = state[str(reader.bias)]
             state[str(reader.bias)] = bias - torch.tensordot(offset, weight, dims=([0], [reader.axis]))
-    if each.offset is not None:
-        dtype = state[each.offset].dtype
+    if step.offset is not None:
+        dtype = state[step.offset].dtype
         if carried:
-            state[each.offset] = like[each.offset].to(dtype)
+            state[step.offset] = like[step.offset].to(dtype)
         elif gain is not None:
-            state[each.offset] = state[each.offset] * gain
+            state[step.offset] = state[step.offset] * gain
 
 
-def _unfold_statistics(state: State, each: StatisticsFold, like: Mapping[str, torch.Tensor]) -> None:
-    dtype = state[each.offset].dtype
-    gain, mean, variance = (like[name].to(dtype) for name in (each.gain, each.mean, each.variance))
-    deviation = torch.sqrt(variance + each.epsilon)
-    writer = each.writer
+def _unfold_statistics(state: State, step: StatisticsFold, like: Mapping[str, torch.Tensor]) -> None:
+    dtype = state[step.offset].dtype
+    gain, mean, variance = (like[name].to(dtype) for name in (step.gain, step.mean, step.variance))
+    deviation = torch.sqrt(variance + step.epsilon)
+    writer = step.writer
     if writer is None:
-        factor = state[each.gain]
-        state[each.gain] = factor * deviation
+        factor = state[step.gain]
+        state[step.gain] = factor * deviation
     else:
         gain = torch.where(gain == 0, torch.ones_like(gain), gain)
         factor = gain / deviation
         weight = state[writer.weight]
         state[writer.weight] = weight / along(factor, writer.axis, weight.ndim)
-        state[each.gain] = gain
+        state[step.gain] = gain
         if writer.bias is not None:
             state[writer.bias] = like[writer.bias].to(dtype)
             mean = mean - state[writer.bias]
-    state[each.offset] = state[each.offset] + factor * mean
-    state[each.mean], state[each.variance] = like[each.mean].to(dtype), variance
+    state[step.offset] = state[step.offset] + factor * mean
+    state[step.mean], state[step.variance] = like[step.mean].to(dtype), variance

@@ -23,7 +23,7 @@ class TensorSource:
     """Parts (tensors by name, each transposed if so said, or so many zeros) joined along `axis`, then rows picked.
 
     >>> fused = {"qkv": torch.arange(6.0)[:, None]}
-    >>> TensorSource(("qkv",), rows=(2, 3)).made(fused).flatten().tolist()
+    >>> TensorSource(("qkv",), rows=(2, 3)).make(fused).flatten().tolist()
     [2.0, 3.0]
     """
 
@@ -43,13 +43,13 @@ class TensorSource:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tensors that it is made of."""
+        """The tensors that it is make of."""
         return tuple(part for part in self.parts if isinstance(part, str))
 
-    def made(self, state: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def make(self, state: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """The tensor."""
         if self.constant is not None:
-            like = next((each for each in state.values() if each.is_floating_point()), torch.zeros(0))
+            like = next((tensor for tensor in state.values() if tensor.is_floating_point()), torch.zeros(0))
             return torch.full(self.shape, self.constant, dtype=like.dtype)
         if (name := self.plain) is not None:
             return state[name]
@@ -123,7 +123,7 @@ class _SlotReader:
         self.centring = 0
         self.epsilons: list[float | None] = []
         self.parts: dict[Node, ContractionLayer | Statistics | ScaleAndShift] = {}
-        self.told: set[tuple[Node, Node]] = set()  # a node and a parameter whose use there belongs to a part
+        self.uses_of_parts: set[tuple[Node, Node]] = set()  # a node and a parameter whose use there belongs to a part
         for node in program.nodes:
             part = self.reader.layer(node) or self.reader.statistics(node) or self.reader.scale(node)
             if part is not None:
@@ -133,13 +133,13 @@ class _SlotReader:
     def _tell(self, node: Node, part: ContractionLayer | Statistics | ScaleAndShift) -> None:
         """Whose uses of parameters these are: at the product, at the sum, and inside `1 + gain` or `gain / √v`."""
         if isinstance(part, ContractionLayer):
-            self.told |= {(node, part.weight)} | (set() if part.bias is None else {(part.result, part.bias)})
+            self.uses_of_parts |= {(node, part.weight)} | (set() if part.bias is None else {(part.result, part.bias)})
             return
         if part.shift is not None:
-            self.told.add((part.result, part.shift))
+            self.uses_of_parts.add((part.result, part.shift))
         if part.scale is not None:
-            inside = (peel(each) for each in node.inputs)
-            self.told |= {(each, part.scale) for each in (node, *inside)}
+            inside = (peel(operand) for operand in node.inputs)
+            self.uses_of_parts |= {(factor, part.scale) for factor in (node, *inside)}
 
     def read(self) -> Slots:
         for node in self.program.as_run():
@@ -158,8 +158,8 @@ class _SlotReader:
         if isinstance(part, ContractionLayer):
             self._layer(part)
         elif isinstance(part, Statistics):
-            held = _names(part.scale, part.shift, part.mean, part.variance)
-            self.optional.append(OptionalSlot("statistics", len(self.needed), held, part.epsilon))
+            names = _names(part.scale, part.shift, part.mean, part.variance)
+            self.optional.append(OptionalSlot("statistics", len(self.needed), names, part.epsilon))
         elif part is not None and (part.scale or part.shift):
             self.optional.append(OptionalSlot("gain", len(self.needed), _names(part.scale, part.shift)))
         self._others(node)
@@ -167,27 +167,31 @@ class _SlotReader:
     def _root(self, node: Node) -> None:
         """What is added under a root, unless that is a root of statistics."""
         inside = node.inputs[0]
-        if inside.family is OperatorFamily.ADDITION and not any(peel(each).op == "buffer" for each in inside.inputs):
-            self.epsilons += [float(each["value"].item()) for each in inside.inputs
-                              if each.op == "constant" and each.size == 1]  # fmt: skip
+        if inside.family is OperatorFamily.ADDITION and not any(
+            peel(operand).op == "buffer" for operand in inside.inputs
+        ):
+            self.epsilons += [float(operand["value"].item()) for operand in inside.inputs
+                              if operand.op == "constant" and operand.size == 1]  # fmt: skip
 
     def _layer(self, layer: ContractionLayer) -> None:
         bias = None if layer.bias is None else str(layer.bias["name"])
         outputs = layer.weight.shape[0 if layer.is_convolution else 1 - layer.axis]
-        own = LinearLayer(str(layer.weight["name"]), layer.axis, bias, outputs)
+        linear = LinearLayer(str(layer.weight["name"]), layer.axis, bias, outputs)
         if layer.is_convolution:
-            self.needed.append(Slot("convolution", [own]))
+            self.needed.append(Slot("convolution", [linear]))
             return
         value = peel(layer.value)
         last = self.needed[-1] if self.needed else None
         if last is not None and last.kind == "linear" and last.value is value:
-            last.layers.append(own)
+            last.layers.append(linear)
         else:
-            self.needed.append(Slot("linear", [own], value=value))
+            self.needed.append(Slot("linear", [linear], value=value))
 
     def _others(self, node: Node) -> None:
         """Any other use of parameters."""
-        leaves = [leaf for leaf in map(_parameter, node.inputs) if leaf is not None and (node, leaf) not in self.told]
+        leaves = [
+            leaf for leaf in map(_parameter, node.inputs) if leaf is not None and (node, leaf) not in self.uses_of_parts
+        ]
         factor = node.family is OperatorFamily.PRODUCT and len(leaves) == 1
         if factor and sum(size > 1 for size in leaves[0].shape) <= 1:
             self.optional.append(OptionalSlot("gain", len(self.needed), (str(leaves[0]["name"]), None)))
@@ -196,7 +200,7 @@ class _SlotReader:
 
 
 def _names(*leaves: Node | None) -> tuple[str | None, ...]:
-    return tuple(None if each is None else str(each["name"]) for each in leaves)
+    return tuple(None if leaf is None else str(leaf["name"]) for leaf in leaves)
 
 
 def _source(node: Node) -> Node | None:

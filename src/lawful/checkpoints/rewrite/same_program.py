@@ -20,30 +20,32 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked")  # part of a
 WHERE = frozenset({OperatorFamily.MOVEMENT, OperatorFamily.CONTRACTION})  # which entries meet: layouts, not constants
 
 
-def written_alike(found: CheckpointArchitecture, other: nn.Module) -> Literal["call by call", "as programs"] | None:
+def written_alike(
+    architecture: CheckpointArchitecture, other: nn.Module
+) -> Literal["call by call", "as programs"] | None:
     """Whether another module has the same names and the same program, with the same constants in it.
 
     Programs are of one size of inputs: modules that make other calls may differ at other sizes.
     """
-    own = found.module
-    if {n: t.shape for n, t in own.named_parameters()} != {n: t.shape for n, t in other.named_parameters()}:
+    module = architecture.module
+    if {n: t.shape for n, t in module.named_parameters()} != {n: t.shape for n, t in other.named_parameters()}:
         return None
-    exported = export_module(other, list(found.inputs))
+    exported = export_module(other, list(architecture.inputs))
     theirs = read_program(other, exported)
-    if found.program is None or theirs is None or signature(found.program) != signature(theirs):
+    if architecture.program is None or theirs is None or signature(architecture.program) != signature(theirs):
         return None
-    return "call by call" if written_calls(found.exported) == written_calls(exported) else "as programs"
+    return "call by call" if written_calls(architecture.exported) == written_calls(exported) else "as programs"
 
 
 def signature(program: Program, *, names: bool = True) -> str:
     """What a program computes, in words: its text, and digests of what it holds beside parameters and statistics."""
-    held = [
+    buffers = [
         f"{name if names else ''} {tuple(program.tensors[name].shape)} {_digest(program.tensors[name])}"
         for name in program.buffers
         if not name.endswith(STATISTICS)
     ]
     narrow = sorted(note for note in program.notes if note.endswith(WRAPS))  # the text says nothing of it
-    return "\n".join([program.text(names), *held, *narrow])
+    return "\n".join([program.text(names), *buffers, *narrow])
 
 
 def _digest(tensor: Tensor) -> str:
@@ -56,14 +58,14 @@ def first_difference(one: Program | None, two: Program | None, *, calls_alike: b
     few."""
     if one is None or two is None:
         return None
-    words = [Counter(_words(each, with_layouts=not calls_alike)) for each in (one, two)]
+    words = [Counter(_words(program, with_layouts=not calls_alike)) for program in (one, two)]
     mine, theirs = words[0] - words[1], words[1] - words[0]
     if calls_alike:
         alike = Counter(node.op for node in one.nodes) == Counter(node.op for node in two.nodes)
     else:
         alike = mine.total() == theirs.total() <= words[0].total() // 4
     if not alike and not calls_alike:  # too many: the functions alone
-        functions = [Counter(_functions(each)) for each in (one, two)]
+        functions = [Counter(_functions(program)) for program in (one, two)]
         mine, theirs = functions[0] - functions[1], functions[1] - functions[0]
         alike = True
         if bool(mine) != bool(theirs):

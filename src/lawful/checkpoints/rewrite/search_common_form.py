@@ -40,10 +40,10 @@ def find_bridges(host: CheckpointArchitecture, guest: CheckpointArchitecture) ->
     slots = read_slots(host.program), read_slots(guest.program)
     acts = activations(host.program), activations(guest.program)
     if _loose(host, guest) and acts[0] != acts[1]:  # what single precision might hide
-        words = [", ".join(f"{count} {name}" for name, count in sorted(each.items())) or "none" for each in acts]
+        words = [", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none" for counts in acts]
         raise Unsupported(f"activations: {words[0]} in one, {words[1]} in the other")
     reasons: list[str] = []
-    found: list[Bridge] = []
+    bridges: list[Bridge] = []
     for centred in (False, True) if slots[1].centring and not slots[0].centring else (False,):
         for layout in _layouts(*slots):
             try:
@@ -52,11 +52,11 @@ def find_bridges(host: CheckpointArchitecture, guest: CheckpointArchitecture) ->
                 reasons.append(str(error))
                 break
             if agrees(one, guest):
-                found.append(one)
+                bridges.append(one)
                 break
-    if not found:
+    if not bridges:
         raise Unsupported(reasons[0] if reasons else "with the same weights the two modules compute different things")
-    return found
+    return bridges
 
 
 def agrees(bridge: Bridge, guest: CheckpointArchitecture, seed: int = 0) -> bool:
@@ -75,9 +75,11 @@ def agrees(bridge: Bridge, guest: CheckpointArchitecture, seed: int = 0) -> bool
                 tensor = tensor.abs() if name.endswith("running_var") else tensor
             theta[name] = tensor
         many = _inputs(bridge.architecture, guest, theta, seed)
-        one = [tensor for each in guest.replays(theta, many) for tensor in each]
+        one = [tensor for outputs in guest.replays(theta, many) for tensor in outputs]
         two = [
-            tensor for each in bridge.architecture.replays(make_tensors(bridge.guest, theta), many) for tensor in each
+            tensor
+            for outputs in bridge.architecture.replays(make_tensors(bridge.guest, theta), many)
+            for tensor in outputs
         ]
         if [tensor.shape for tensor in one] != [tensor.shape for tensor in two]:
             return False
@@ -110,17 +112,17 @@ def activations(program: Program) -> Counter[str]:
     """What is applied entry by entry to values, with its constants: no rewriting changes that."""
     trained, inputs = set(program.parameters), {node["name"] for node in program.inputs}
     depends = interpret(program, Dependence(), keep=program.nodes)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for node in program.nodes:
         is_value = depends[node] & trained and depends[node] & inputs
         if node.family is OperatorFamily.ELEMENTWISE and is_value and "exponent" not in node.attributes:
-            found[f"{node.op}{dict(node.attributes) or ''}"] += 1
-    return found
+            counts[f"{node.op}{dict(node.attributes) or ''}"] += 1
+    return counts
 
 
 def make_tensors(sources: Mapping[str, TensorSource], state: Mapping[str, torch.Tensor]) -> State:
     """The tensors of the common form."""
-    return {name: source.made(state) for name, source in sources.items()}
+    return {name: source.make(state) for name, source in sources.items()}
 
 
 def _layouts(host: Slots, guest: Slots) -> Iterator[dict[int, tuple[tuple[int, ...], int]]]:

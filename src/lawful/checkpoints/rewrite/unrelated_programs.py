@@ -33,17 +33,17 @@ class LongerTrials:
 
     tried: tuple[int, ...]
     too_long: tuple[int, ...]
-    told: tuple[ApartPair, OutputReplay] | None = None
+    difference: tuple[ApartPair, OutputReplay] | None = None
 
     @property
     def words(self) -> str:
         """What was seen, where nothing was."""
-        found = f"with {' and '.join(f'{size:,}' for size in self.tried)} tokens they agree" if self.tried else ""
+        words = f"with {' and '.join(f'{size:,}' for size in self.tried)} tokens they agree" if self.tried else ""
         if self.too_long:
             least = self.too_long[0]
-            found += f"{'; ' if found else ''}inputs of {least:,} tokens or more were not tried "
-            found += f"(--input {least}:int tries them)"
-        return found
+            words += f"{'; ' if words else ''}inputs of {least:,} tokens or more were not tried "
+            words += f"(--input {least}:int tries them)"
+        return words
 
 
 def try_longer(pair: ApartPair, *, seed: int = 0) -> LongerTrials:
@@ -69,11 +69,11 @@ def try_longer(pair: ApartPair, *, seed: int = 0) -> LongerTrials:
                 tried.append(size)
                 continue
             there = replace(pair, architectures=(_longer(one, longer), _longer(two, longer)))
-            found = apart(there, seed=seed)
+            verdict = apart(there, seed=seed)
         except (LawfulError, IndexError, RuntimeError, ValueError):  # one of them takes no inputs as long as that
             continue
-        if found.verdict == "different":
-            return LongerTrials(tuple(tried), (), (there, found.replay))
+        if verdict.verdict == "different":
+            return LongerTrials(tuple(tried), (), (there, verdict.replay))
         tried.append(size)  # up to what rounding of the weights may explain
     return LongerTrials(tuple(tried), tuple(size for size in lengths if size > MOST_TOKENS))
 
@@ -87,10 +87,10 @@ def _agree(pair: ApartPair, longer: list[torch.Tensor], seed: int) -> bool:
     return gap_of(*outputs)[0] <= AGREE * size
 
 
-def _longer(given: CheckpointArchitecture, inputs: list[torch.Tensor]) -> CheckpointArchitecture:
-    exported = export_module(given.module, inputs)
-    program = read_program(given.module, exported)
-    return replace(given, exported=exported, program=program, inputs=tuple(inputs))
+def _longer(architecture: CheckpointArchitecture, inputs: list[torch.Tensor]) -> CheckpointArchitecture:
+    exported = export_module(architecture.module, inputs)
+    program = read_program(architecture.module, exported)
+    return replace(architecture, exported=exported, program=program, inputs=tuple(inputs))
 
 
 MOST_SPECIAL = 4  # tokens that are tried
@@ -123,7 +123,7 @@ def apart(pair: ApartPair, *, seed: int = 0) -> ApartVerdict:
     states = pair.first.state, pair.second.state
     draws = [one.draw_inputs(seed + 100 + number) for number in range(TRIALS)] + _special_inputs(one, two, seed)
     trials = [_trial(one, two, *states, inputs, seed) for inputs in draws]
-    replay = max(trials, key=lambda each: each.gap / each.rounding)
+    replay = max(trials, key=lambda trial: trial.gap / trial.rounding)
     words = f"no way to write one as the other: {pair.reason}"
     if unread:
         return ApartVerdict("undecided", unread_words(unread), replay)
@@ -136,14 +136,14 @@ def apart(pair: ApartPair, *, seed: int = 0) -> ApartVerdict:
 def _special_inputs(one: CheckpointArchitecture, two: CheckpointArchitecture, seed: int) -> list[list[torch.Tensor]]:
     """Random inputs that end with a token whose meaning differs (padding, say): few random ones have it at all."""
     settings = settings_of(one.module) or {}, settings_of(two.module) or {}
-    found = []
+    special = []
     for token in differing_tokens(*settings)[:MOST_SPECIAL]:
         inputs = one.draw_inputs(seed + 200 + token)
         for tensor in inputs:
             if not tensor.is_floating_point() and tensor.ndim > 1 and token < int(settings[0].get("vocab_size") or 0):
                 tensor[..., tensor.shape[-1] // 2 :] = token
-        found.append(inputs)
-    return found
+        special.append(inputs)
+    return special
 
 
 def _without_head(first: nn.Module, second: nn.Module) -> str:
@@ -168,18 +168,18 @@ def _trial(
     seed: int,
 ) -> OutputReplay:
     outputs = one.replays(first, [inputs])[0], two.replays(second, [inputs])[0]
-    shapes = [[tuple(tensor.shape) for tensor in each] for each in outputs]
+    shapes = [[tuple(tensor.shape) for tensor in tensors] for tensors in outputs]
     if shapes[0] != shapes[1]:
         sizes = f"the outputs are of different sizes: {shapes[0]} and {shapes[1]}"[:300]
         raise InvalidNetwork(sizes + _without_head(one.module, two.module))
     size = max((float(tensor.abs().max()) for tensor in outputs[0]), default=0.0) or 1.0
     gap, where, place = gap_of(*outputs)
     error = rounding = 1e-16
-    for architecture, state, own in ((one, first, outputs[0]), (two, second, outputs[1])):
+    for architecture, state, expected in ((one, first, outputs[0]), (two, second, outputs[1])):
         twin = random_member(architecture.group, folded_tensors(state, architecture.folds), seed)
-        error = max(error, gap_of(own, architecture.replays(twin, [inputs])[0])[0] / size)
+        error = max(error, gap_of(expected, architecture.replays(twin, [inputs])[0])[0] / size)
         kinds = {state[name].dtype for name in architecture.group.shapes} | {torch.float64}
         coarse = max(kinds, key=rounding_unit)
         rounded = {n: t.to(coarse) if t.is_floating_point() else t for n, t in twin.items()}
-        rounding = max(rounding, gap_of(own, architecture.replays(rounded, [inputs])[0])[0] / size)
+        rounding = max(rounding, gap_of(expected, architecture.replays(rounded, [inputs])[0])[0] / size)
     return OutputReplay(tuple(inputs), gap / size, error, rounding, where, place)

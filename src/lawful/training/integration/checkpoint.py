@@ -42,14 +42,14 @@ class FlowState:
     nested: bool
 
 
-def write_checkpoint(found: FlowState, path: Path, about: str) -> None:
+def write_checkpoint(state: FlowState, path: Path, about: str) -> None:
     """Write a checkpoint, whole or not at all; `about` says of which flow it is."""
-    arrays: dict[str, Any] = {name: np.asarray(getattr(found, name), dtype=np.float64) for name in (*NUMBERS, *ARRAYS)}
+    arrays: dict[str, Any] = {name: np.asarray(getattr(state, name), dtype=np.float64) for name in (*NUMBERS, *ARRAYS)}
     arrays["about"] = np.array(about)
-    arrays["kink_times"] = np.array([kink.time for kink in found.kinks], dtype=np.float64)
-    arrays["kink_samples"] = np.array([kink.sample for kink in found.kinks], dtype=np.float64)
+    arrays["kink_times"] = np.array([kink.time for kink in state.kinks], dtype=np.float64)
+    arrays["kink_samples"] = np.array([kink.sample for kink in state.kinks], dtype=np.float64)
     arrays["kink_words"] = np.array(
-        [[kink.neuron, kink.kind] for kink in found.kinks] or np.zeros((0, 2)), dtype=np.str_
+        [[kink.neuron, kink.kind] for kink in state.kinks] or np.zeros((0, 2)), dtype=np.str_
     )
     write_bytes(path, dump(arrays, None))
 

@@ -177,18 +177,18 @@ class _FlowIntegration:
         solver = self.solver
         event = self._event(solver, self.time)
         until = solver.t if event is None else event
-        found = self._limit(solver, self.time, until)
-        until = found.time if found else until
+        limit = self._limit(solver, self.time, until)
+        until = limit.time if limit else until
         restart = event is not None or self.project is not None
-        path = self._path(solver, until, restart or found is not None)
+        path = self._path(solver, until, restart or limit is not None)
         self.step, self.state, self.time = solver.h_abs, solver.y if path is None else path(until), until
         if path is not None:
             self._snapshot(until, path)
-        if found:
-            return found
+        if limit:
+            return limit
         if event is not None and self.pattern is not None:
             self.kinks += self.pattern.switch(self.state[: self.size], until)
-        self.state = self._projected(self.state)
+        self.state = self._project(self.state)
         self.solver = None if restart else solver
         return None
 
@@ -212,36 +212,36 @@ class _FlowIntegration:
             )
         )  # fmt: skip
 
-    def restore(self, found: FlowState) -> None:
+    def restore(self, state: FlowState) -> None:
         """Stand where a checkpoint stood."""
         pattern = self.pattern
-        if found.state.shape != self.state.shape or found.gates.shape != (
+        if state.state.shape != self.state.shape or state.gates.shape != (
             (0,) if pattern is None else pattern.gates.shape
         ):
             raise LawfulError("the checkpoint is of another network or other data")
-        self.time, self.step, self.state = found.time, found.step or None, np.array(found.state)
-        self.rows = list(zip(found.rows, found.losses.tolist(), found.norms.tolist(), strict=True))
-        self.kinks, self.kept = list(found.kinks), (10 * len(found.rows)) // len(self.times)
+        self.time, self.step, self.state = state.time, state.step or None, np.array(state.state)
+        self.rows = list(zip(state.rows, state.losses.tolist(), state.norms.tolist(), strict=True))
+        self.kinks, self.kept = list(state.kinks), (10 * len(state.rows)) // len(self.times)
         if pattern is None:
-            self._plain = found.evaluations
+            self._plain = state.evaluations
             return
-        pattern.gates, pattern.signs, pattern.zeros = found.gates.copy(), found.signs.copy(), found.zeros.copy()
-        pattern.tolerance, pattern.pinned, pattern.nested = found.tolerance, list(found.pinned), found.nested
-        pattern.evaluations = found.evaluations
+        pattern.gates, pattern.signs, pattern.zeros = state.gates.copy(), state.signs.copy(), state.zeros.copy()
+        pattern.tolerance, pattern.pinned, pattern.nested = state.tolerance, list(state.pinned), state.nested
+        pattern.evaluations = state.evaluations
 
     def _event(self, solver: Any, start: float) -> float | None:
         """When the pattern first changes in the step just made, if it does."""
         pattern = self.pattern
         if pattern is None or self.margin >= 0:
             return None
-        path, kept = solver.dense_output(), self.last
-        found = first_zero(lambda time: pattern.margins_at(path(time)[: self.size]), start, solver.t)
-        self.last = kept
-        return found
+        path, recorded = solver.dense_output(), self.last
+        crossing = first_zero(lambda time: pattern.margins_at(path(time)[: self.size]), start, solver.t)
+        self.last = recorded
+        return crossing
 
     def _limit(self, solver: Any, start: float, end: float) -> Stop | None:
         """The first stop condition met in the step just made."""
-        found = []
+        crossings = []
         for reason, limit in self.limits.items():
             if limit is None or self._measure(reason, self.last) >= limit:
                 continue
@@ -252,8 +252,8 @@ class _FlowIntegration:
 
             when = first_zero(height, start, end)
             if when is not None:
-                found.append(Stop(reason, when, f"{reason} fell below {limit:g} at t = {when:.6g}"))
-        return min(found, key=lambda stop: stop.time, default=None)
+                crossings.append(Stop(reason, when, f"{reason} fell below {limit:g} at t = {when:.6g}"))
+        return min(crossings, key=lambda stop: stop.time, default=None)
 
     @staticmethod
     def _measure(reason: Reason, value: LossValue) -> float:
@@ -271,14 +271,14 @@ class _FlowIntegration:
         return path
 
     def _snapshot(self, until: float, path: Path) -> None:
-        kept = self.last
+        recorded = self.last
         while len(self.rows) < len(self.times) and self.times[len(self.rows)] <= until:
-            state = self._projected(np.array(path(self.times[len(self.rows)])))
+            state = self._project(np.array(path(self.times[len(self.rows)])))
             value = self._value(state[: self.size])
             self.rows.append((state, value.loss, float(np.linalg.norm(value.gradient))))
-        self.last = kept
+        self.last = recorded
 
-    def _projected(self, state: Floats) -> Floats:
+    def _project(self, state: Floats) -> Floats:
         if self.project is None:
             return state
         return np.concatenate([self.project(state[: self.size]), state[self.size :]])

@@ -62,8 +62,8 @@ class Run(Shown):
         """
         if self.singular_values is None:
             return None
-        found = self.singular_values
-        return tuple(int(rank) for rank in (found > tolerance * found[:, :1]).sum(axis=1))
+        values = self.singular_values
+        return tuple(int(rank) for rank in (values > tolerance * values[:, :1]).sum(axis=1))
 
 
 def record(
@@ -169,17 +169,17 @@ def _kinks(arrays: dict[str, Any]) -> tuple[Kink, ...]:
 
 
 def _matrix(arrays: dict[str, Any], name: str) -> Floats:
-    found: Floats = arrays[name]
-    if found.ndim != 2 or found.dtype.kind != "f":
+    array: Floats = arrays[name]
+    if array.ndim != 2 or array.dtype.kind != "f":
         raise ValueError(f"{name} is not a matrix of numbers")
-    return found
+    return array
 
 
 def _words(arrays: dict[str, Any], name: str) -> list[str]:
-    found = arrays[name]
-    if found.ndim != 1 or (found.dtype.kind != "U" and len(found)) or len(found) > MAX_WORDS:
+    array = arrays[name]
+    if array.ndim != 1 or (array.dtype.kind != "U" and len(array)) or len(array) > MAX_WORDS:
         raise ValueError(f"{name} is not a list of at most {MAX_WORDS:,} names")
-    words: list[str] = found.tolist()
+    words: list[str] = array.tolist()
     return words
 
 

@@ -29,29 +29,32 @@ def slopes_in_training(
     >>> slope["weight"].tolist(), bool(slope["bias"] == 0)
     ([[0.0, 0.0]], False)
     """
-    given = (tuple(inputs), dict(keywords or {}))
-    whole = batch_of(*given)
+    call = (tuple(inputs), dict(keywords or {}))
+    whole = batch_of(*call)
     for point in range(POINTS):
         generator = torch.Generator().manual_seed(point)
         twin = twin_of(module).cpu()
-        own = {name: tensor for name, tensor in twin.named_parameters() if tensor.requires_grad}
+        trained = {name: tensor for name, tensor in twin.named_parameters() if tensor.requires_grad}
         with torch.no_grad():
-            for tensor in own.values():
+            for tensor in trained.values():
                 size = max(float(tensor.square().mean().sqrt()), 0.2) if tensor.numel() else 0.0
                 tensor.add_(torch.randn(tensor.shape, generator=generator, dtype=torch.float64), alpha=size / 2)
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), exact_arithmetic():
-            shown, named = tree_map(lambda each: _first_samples(each, whole), given)
-            heard = [each for each in output_tensors(twin(*shown, **named)) if each.requires_grad]
-            weights = [torch.randn(each.shape, generator=generator, dtype=each.dtype) for each in heard]
-            slopes = torch.autograd.grad(heard, list(own.values()), weights, allow_unused=True) if heard else ()
-        theta = {name: tensor.detach() for name, tensor in own.items()}
+            shown, named = tree_map(lambda tensor: _first_samples(tensor, whole), call)
+            heard = [output for output in output_tensors(twin(*shown, **named)) if output.requires_grad]
+            weights = [torch.randn(output.shape, generator=generator, dtype=output.dtype) for output in heard]
+            slopes = torch.autograd.grad(heard, list(trained.values()), weights, allow_unused=True) if heard else ()
+        theta = {name: tensor.detach() for name, tensor in trained.items()}
         slope = {name: torch.zeros_like(tensor) for name, tensor in theta.items()}
-        yield theta, slope | {name: each for name, each in zip(own, slopes, strict=False) if each is not None}
+        yield (
+            theta,
+            slope | {name: gradient for name, gradient in zip(trained, slopes, strict=False) if gradient is not None},
+        )
 
 
 def are_finite(slopes: Iterable[tuple[Tensors, Tensors]]) -> bool:
     """Whether slopes can show anything: NaN compares with nothing."""
-    return all(bool(torch.isfinite(each).all()) for pair in slopes for values in pair for each in values.values())
+    return all(bool(torch.isfinite(tensor).all()) for pair in slopes for values in pair for tensor in values.values())
 
 
 def _first_samples(value: Any, whole: int) -> Any:

@@ -30,9 +30,9 @@ class MonitorHooks:
         """A batch went through; while gradients are accumulated, no step of the optimiser was made."""
         if self.monitor is not None:
             loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-            made = int(getattr(trainer, "global_step", self.monitor.steps + 1)) - self.monitor.steps
-            if made > 0:
-                self.monitor.step(loss, steps=made)
+            steps = int(getattr(trainer, "global_step", self.monitor.steps + 1)) - self.monitor.steps
+            if steps > 0:
+                self.monitor.step(loss, steps=steps)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Training ended."""

@@ -119,7 +119,7 @@ class Monitor:
         else:
             self._guess_laws()
         self._write({"kind": "start", "time": time.time(), "model": type(self.model).__name__, "every": self.every,
-                     "digest": digest(self.model)} | self._described())  # fmt: skip
+                     "digest": digest(self.model)} | self._describe())  # fmt: skip
         self._calls = TopCalls(self.model, self._look_at)
         self._sizes = StepSizes(self.model, self._look_at_compiled)
         self._record(None)
@@ -128,12 +128,12 @@ class Monitor:
     def _guess_laws(self) -> None:
         """Read the laws of a model that states the size of its input, as the first of linear layers does."""
         with suppress(LawfulError):
-            given = examples(self.model, None)
-            watch = LawWatch(self.model, given, {}, None if self._wanted is True else int(self._wanted))
+            inputs = examples(self.model, None)
+            watch = LawWatch(self.model, inputs, {}, None if self._wanted is True else int(self._wanted))
             self._guessed, self.watches[""] = True, watch
             self._update_parts()
 
-    def _described(self) -> Record:
+    def _describe(self) -> Record:
         """What is understood, and the balances that drift is measured from."""
         start = {name: values.tolist() for name, values in self._start.items()}
         return {"chains": self.parts.chains, "ignored": self.parts.ignored, "balances": start}
@@ -143,7 +143,7 @@ class Monitor:
         joints = []
         for part, watch in self.watches.items():
             inside = f"{part}." if part else ""
-            joints += [replace(each, name=inside + each.name, reader=inside + each.reader) for each in watch.joints]
+            joints += [replace(joint, name=inside + joint.name, reader=inside + joint.reader) for joint in watch.joints]
         watched = {joint.name for joint in self.parts.joints}
         self.parts = Parts.of(self.model, joints, self._reasons, ALONE)
         for joint in joints:
@@ -184,9 +184,9 @@ class Monitor:
     def _look_at_part(self, call: PartCall) -> None:
         """Read the graph of a part that the training loop calls, and hold its laws against a gradient."""
         part = self.model.get_submodule(call.name)
-        own = {id(value) for value in part.parameters() if value.requires_grad}
-        others, self._ran[call.name] = dict(self._ran), own
-        if not self._reads or not own:
+        trained = {id(value) for value in part.parameters() if value.requires_grad}
+        others, self._ran[call.name] = dict(self._ran), trained
+        if not self._reads or not trained:
             return
         if self._guessed:
             self._guessed = False
@@ -195,7 +195,7 @@ class Monitor:
             self._read_call(call)
         self._check_laws(call)
         for name, values in others.items():
-            if shared := values & own:
+            if shared := values & trained:
                 self._drop_shared(shared, f"{name or 'the model'} and {call.name or 'the model'}")
 
     def _read_call(self, call: PartCall) -> None:
@@ -206,7 +206,7 @@ class Monitor:
         except LawfulError as error:
             refusal = error
         inside: list[str] = []
-        for nested in sorted(self._nested, key=lambda each: each.name.count("."))[:MOST_INSIDE]:
+        for nested in sorted(self._nested, key=lambda nested_call: nested_call.name.count("."))[:MOST_INSIDE]:
             if not any(nested.name.startswith(f"{name}.") for name in inside):
                 with suppress(LawfulError):
                     self._read_laws(nested.name, nested.inputs, nested.keywords, nested.output)
@@ -229,8 +229,8 @@ class Monitor:
         try:
             slopes = [
                 (
-                    {inside + name: each for name, each in theta.items()},
-                    {inside + name: each for name, each in slope.items()},
+                    {inside + name: tensor for name, tensor in theta.items()},
+                    {inside + name: tensor for name, tensor in slope.items()},
                 )
                 for theta, slope in slopes_in_training(part, call.inputs, call.keywords)
             ]
@@ -269,10 +269,10 @@ class Monitor:
         if names:
             self._reasons |= dict.fromkeys(names, why)
             self._update_parts()
-            for kept in (self._start, self._seen):
+            for by_joint in (self._start, self._seen):
                 for name in names:
-                    kept.pop(name, None)
-            self._write({"kind": "parts"} | self._described())
+                    by_joint.pop(name, None)
+            self._write({"kind": "parts"} | self._describe())
             self._say(f"balances of {', '.join(names)} are not watched: {why}")
 
     def _read_laws(self, part: str, inputs: Sequence[Any], keywords: dict[str, Any], output: Any) -> None:
@@ -285,7 +285,7 @@ class Monitor:
             else:
                 watch.save(beside)
         self._update_parts()
-        self._write({"kind": "parts"} | self._described())
+        self._write({"kind": "parts"} | self._describe())
 
     def _end_first_step(self) -> None:
         """What the first step has not shown will not be seen: say so, and stop listening."""
@@ -330,15 +330,15 @@ class Monitor:
     def _go_on(self, path: Path) -> None:
         """Take step and start from an earlier run of the same model in the same file."""
         last: list[Record] = []  # the last start, what was read after it, and the record that it reached
-        for each in _lines(path) if path.exists() else ():
-            if each.get("kind") == "start":
-                last = [each]
+        for record in _lines(path) if path.exists() else ():
+            if record.get("kind") == "start":
+                last = [record]
             else:
-                last = [*(one for one in last if one.get("kind") != "record"), each]
+                last = [*(one for one in last if one.get("kind") != "record"), record]
         if last and last[0].get("digest") == digest(self.model):
             self._resumed = True
             self.steps = int(last[-1].get("step", 0))
-            read = [each.get("balances", {}) for each in last if each.get("kind") != "record"]
+            read = [record.get("balances", {}) for record in last if record.get("kind") != "record"]
             first = {name: values for balances in read for name, values in balances.items()}
             self._start = {name: torch.tensor(np.array(values, dtype=np.float64)) for name, values in first.items()}
 
@@ -409,7 +409,7 @@ class Monitor:
             "loss": number,
             "drift": float(torch.stack(drifts).max()) if drifts else None,
             "nonfinite": lost,
-            "unchecked": self._unchecked(),
+            "unchecked": self._unchecked_joints(),
             "rank": None if lost else jacobian_rank(sides, self.parts.chains),
             "hidden": sum(joint.units for joint in self.parts.joints),
             "dead": self._count(lambda low, high: high <= 0),
@@ -443,10 +443,10 @@ class Monitor:
         if self.live:
             print("\r\x1b[2K" + line(record), end="", file=sys.stderr, flush=True)
 
-    def _unchecked(self) -> list[str]:
+    def _unchecked_joints(self) -> list[str]:
         """The joints that no gradient was held against yet."""
-        held = set[int]().union(*(watch.held for watch in self.watches.values()))
-        return sorted(joint.name for joint in self.parts.joints if id(joint.space) not in held)
+        held_laws = set[int]().union(*(watch.held for watch in self.watches.values()))
+        return sorted(joint.name for joint in self.parts.joints if id(joint.space) not in held_laws)
 
     def _nonfinite(self) -> list[str]:
         """Parameters with NaN or infinite entries."""
@@ -494,15 +494,15 @@ def read_records(file: str | os.PathLike[str]) -> list[Record]:
 
 
 def _lines(path: Path) -> list[Record]:
-    found = []
+    records = []
     for text in read_bytes(path).decode("utf-8", "replace").splitlines():
         try:
             record = json.loads(text)
         except (ValueError, RecursionError):
             continue  # the writer was killed in the middle of this line
         if isinstance(record, dict):
-            found.append(record)
-    return found
+            records.append(record)
+    return records
 
 
 def chain_network(model: nn.Module, chain: tuple[str, ...], joints: tuple[Joint, ...]) -> Mlp | None:

@@ -76,15 +76,15 @@ class Parts:
     @classmethod
     def of(cls, model: nn.Module, joints: Iterable[Joint], reasons: dict[str, str], otherwise: str) -> Parts:
         """The chains of these joints; other layers with parameters have the reason given for them, or another."""
-        found = tuple(joints)
-        chains = _chains(found)
+        all_joints = tuple(joints)
+        chains = _chains(all_joints)
         inside = {name for chain in chains for name in chain}
-        held = {name: list(part.parameters(recurse=False)) for name, part in model.named_modules()}
+        own_parameters = {name: list(part.parameters(recurse=False)) for name, part in model.named_modules()}
         left = []
-        for name in (name for name, own in held.items() if own and name not in inside):
-            frozen = not any(tensor.requires_grad for tensor in held[name])
+        for name in (name for name, parameters in own_parameters.items() if parameters and name not in inside):
+            frozen = not any(tensor.requires_grad for tensor in own_parameters[name])
             left.append((name, "frozen" if frozen else reasons.get(name, otherwise)))
-        return cls(found, chains, tuple(left))
+        return cls(all_joints, chains, tuple(left))
 
     def __str__(self) -> str:
         lines = ["balances: " + " - ".join(chain) for chain in self.chains] or ["balances: none"]
@@ -130,8 +130,8 @@ def _sides(space: Space) -> tuple[_Rows, _Rows] | None:
     if isinstance(laws, MatrixLaws):
         order = np.arange(laws.size)
         every = [
-            _Rows(each.axis, np.ravel(each.places), np.tile(order, len(each.places)), each.sign)
-            for each in laws.members
+            _Rows(member.axis, np.ravel(member.places), np.tile(order, len(member.places)), member.sign)
+            for member in laws.members
         ]
     elif isinstance(laws, ScaleLaws) and laws.weights.shape[0] == space.size == laws.count:
         ends = np.cumsum([0, *map(len, laws.picked)])
@@ -139,7 +139,7 @@ def _sides(space: Space) -> tuple[_Rows, _Rows] | None:
         if not (np.diff(table.indptr) == 1).all():  # some rows are in several laws, or in none
             return None
         every = [
-            _Rows(axis, picked, table.indices[start:end], _shared(table.data[start:end]))
+            _Rows(axis, picked, table.indices[start:end], _common_sign(table.data[start:end]))
             for axis, picked, start, end in zip(laws.axes, laws.picked, ends[:-1], ends[1:], strict=True)
         ]
     else:
@@ -167,7 +167,7 @@ def _sides(space: Space) -> tuple[_Rows, _Rows] | None:
     return next(rows for rows in written if rows.axis.parameter == f"{layer}.weight"), in_order
 
 
-def _shared(shares: Floats) -> float:
+def _common_sign(shares: Floats) -> float:
     """1 or −1 if all shares are, else 0."""
     return float(shares[0]) if len(shares) and (shares == shares[0]).all() and abs(shares[0]) == 1 else 0.0
 
@@ -177,12 +177,12 @@ def _between(program: Program, users: dict[Node, list[Node]], writer: str, reade
     parameters = program.parameters
     reached = []
     for name in (writer, reader):
-        found, waiting = set[Node](), [parameters[name]]
+        inside, waiting = set[Node](), [parameters[name]]
         while waiting:
-            fresh = [user for user in users[waiting.pop()] if user not in found]
-            found.update(fresh)
+            fresh = [user for user in users[waiting.pop()] if user not in inside]
+            inside.update(fresh)
             waiting += fresh
-        reached.append(found)
+        reached.append(inside)
     return [node for node in program.nodes if node in reached[0] and node not in reached[1]]
 
 
@@ -193,14 +193,14 @@ def _negative_slope(between: Sequence[Node]) -> float | None:
     """
     inside, values = set(between), dict[Node, Floats]()
     for node in between:
-        outside = [each for each in node.inputs if each not in inside and each.op != "constant"]
-        if any(not each.traits.noise for each in outside):
+        outside = [operand for operand in node.inputs if operand not in inside and operand.op != "constant"]
+        if any(not operand.traits.noise for operand in outside):
             values = {node: np.array([1.0, -1.0])}
         elif node.family is OperatorFamily.MOVEMENT and node.inputs[0] in values:
             values[node] = values[node.inputs[0]]
         elif node.family in (OperatorFamily.ELEMENTWISE, OperatorFamily.ADDITION, OperatorFamily.PRODUCT):
-            operands = [values.get(each, _number(each)) for each in node.inputs]
-            if any(each is None for each in operands):
+            operands = [values.get(operand, _number(operand)) for operand in node.inputs]
+            if any(number is None for number in operands):
                 return None
             values[node] = np.asarray(node.operator.meaning(NUMPY, node.attributes, *operands), dtype=np.float64)
         else:

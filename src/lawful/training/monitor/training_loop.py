@@ -60,8 +60,8 @@ class TopCalls:
 
     def compiled_call(self) -> PartCall | None:
         """The last call of the whole model inside `torch.compile`, if there was one since the last time asked."""
-        found, self._compiled.call = self._compiled.call, None
-        return None if found is None else PartCall("", *found, None, True)
+        call, self._compiled.call = self._compiled.call, None
+        return None if call is None else PartCall("", *call, None, True)
 
     def _enter(self, _: nn.Module, __: Any, ___: Any) -> None:
         if torch.compiler.is_compiling() or self.asleep:

@@ -49,14 +49,14 @@ class LawWatch:
         sketch: int | None = None,
         output: Any = None,
     ) -> None:
-        read, given, named, self._prefix = _as_read(model, inputs, _own(model, keywords or {}), output)
+        read, tensors, named, self._prefix = _as_read(model, inputs, _input_keywords(model, keywords or {}), output)
         with exact_arithmetic():
-            examined = [] if named and not given else examples(read, given)
-            found, program, _ = read_symmetries(read, examined, named, "train")
-        self.total = len(found.laws)
+            examined = [] if named and not tensors else examples(read, tensors)
+            symmetries, program, _ = read_symmetries(read, examined, named, "train")
+        self.total = len(symmetries.laws)
         theta = self._theta(model)
         hooked = {self._prefix + name for name, tensor in model.named_parameters() if has_hooks(tensor)}
-        spaces = [space for space in found.spaces if space.count and not hooked & set(space.parameters)]
+        spaces = [space for space in symmetries.spaces if space.count and not hooked & set(space.parameters)]
         self.joints = find_joints(model, spaces, program, self._prefix)
         if sketch is None and self.total > MOST:
             sketch = MOST
@@ -84,30 +84,30 @@ class LawWatch:
         they do not have are not looked at.
         """
         inside = f"{part}." if part else ""
-        own = [
+        slopes_of_part = [
             tuple(
-                {self._prefix + name.removeprefix(inside): tensor for name, tensor in each.items()
+                {self._prefix + name.removeprefix(inside): tensor for name, tensor in values.items()
                  if name.startswith(inside)}
-                for each in pair
+                for values in pair
             )
             for pair in slopes
         ]  # fmt: skip
 
         def keeps(space: Space) -> bool:
-            if not all(name in own[0][0] for name in space.parameters):
+            if not all(name in slopes_of_part[0][0] for name in space.parameters):
                 return True
             self.held.add(id(space))
-            return all(space_error(space, theta, slope, LOOSE_FLOOR)[0] <= LOOSE for theta, slope in own)
+            return all(space_error(space, theta, slope, LOOSE_FLOOR)[0] <= LOOSE for theta, slope in slopes_of_part)
 
         return self.keep(keeps)
 
     def keep(self, wanted: Callable[[Space], bool]) -> int:
         """Watch the laws of these spaces alone; returns how many laws are dropped."""
         self.joints = [joint for joint in self.joints if wanted(joint.space)]
-        before, kept = self.count, [wanted(space) for space, _ in self.families]
-        self.families = [each for each, keeps in zip(self.families, kept, strict=True) if keeps]
-        self.start = [each for each, keeps in zip(self.start, kept, strict=True) if keeps]
-        self._sizes = [each for each, keeps in zip(self._sizes, kept, strict=True) if keeps]
+        before, are_kept = self.count, [wanted(space) for space, _ in self.families]
+        self.families = [family for family, keeps in zip(self.families, are_kept, strict=True) if keeps]
+        self.start = [start for start, keeps in zip(self.start, are_kept, strict=True) if keeps]
+        self._sizes = [size for size, keeps in zip(self._sizes, are_kept, strict=True) if keeps]
         self.count = sum(laws.count for _, laws in self.families)
         return before - self.count
 
@@ -137,7 +137,7 @@ class LawWatch:
 
     def save(self, path: Path) -> None:
         """Keep the values at the start, and the sizes of their terms, beside the records."""
-        np.save(path, np.stack([np.concatenate([np.zeros(0), *each]) for each in (self.start, self._sizes)]))
+        np.save(path, np.stack([np.concatenate([np.zeros(0), *parts]) for parts in (self.start, self._sizes)]))
 
     def resume(self, path: Path) -> None:
         """Take the values at the start of an earlier run of the same model."""
@@ -165,15 +165,15 @@ def largest(parts: Sequence[Floats]) -> float:
 
 def merge_measures(measures: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The measures of several parts of one model as one; `parts` names them."""
-    each = list(measures.values())
-    kinds = dict.fromkeys(kind for one in each for kind in one["by_group"])
+    by_part = list(measures.values())
+    kinds = dict.fromkeys(kind for one in by_part for kind in one["by_group"])
     return {
-        "laws": sum(one["laws"] for one in each),
-        "of": sum(one["of"] for one in each),
-        "drift": largest([np.array([one["drift"] for one in each])]),
-        "relative": largest([np.array([one["relative"] for one in each])]),
-        "by_group": {kind: largest([np.array([one["by_group"].get(kind, 0.0) for one in each])]) for kind in kinds},
-        "checked": all(one["checked"] for one in each),
+        "laws": sum(one["laws"] for one in by_part),
+        "of": sum(one["of"] for one in by_part),
+        "drift": largest([np.array([one["drift"] for one in by_part])]),
+        "relative": largest([np.array([one["relative"] for one in by_part])]),
+        "by_group": {kind: largest([np.array([one["by_group"].get(kind, 0.0) for one in by_part])]) for kind in kinds},
+        "checked": all(one["checked"] for one in by_part),
         "parts": list(measures),
     }
 
@@ -186,7 +186,7 @@ def _as_read(
     The last entry is the prefix that names of parameters have there. A batch of one is doubled: what holds for it may
     be an accident of its size.
     """
-    if any(isinstance(each, (str, torch.Size)) or is_size(each) for each in inputs):
+    if any(isinstance(value, (str, torch.Size)) or is_size(value) for value in inputs):
         return model, list(inputs), dict(keywords), ""
     whole = batch_of(inputs, keywords)
     if is_plain_call(inputs, keywords, output) and whole != 1:
@@ -194,7 +194,8 @@ def _as_read(
     call = FlatCall(model, inputs, keywords)
     call.__class__ = type(type(model).__name__, (FlatCall,), {})  # errors name the class of what they are about
     tensors = [
-        torch.cat([each, each]) if whole == 1 and each.ndim > 0 and len(each) == 1 else each for each in call.tensors
+        torch.cat([tensor, tensor]) if whole == 1 and tensor.ndim > 0 and len(tensor) == 1 else tensor
+        for tensor in call.tensors
     ]
     return call, tensors, {}, "module."
 
@@ -204,12 +205,12 @@ def is_size(value: Any) -> bool:
     return isinstance(value, tuple) and all(isinstance(part, int) for part in value)
 
 
-def _own(model: nn.Module, keywords: Mapping[str, Any]) -> dict[str, Any]:
+def _input_keywords(model: nn.Module, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The keywords that make up the input: labels that may be left out belong to the loss, caches to no training."""
     accepted = inspect.signature(model.forward).parameters
     asked = "labels" in accepted and accepted["labels"].default is inspect.Parameter.empty
-    found = {name: value for name, value in keywords.items() if (name != "labels" or asked) and value is not None}
-    return found | ({"use_cache": False} if "use_cache" in accepted else {})
+    arguments = {name: value for name, value in keywords.items() if (name != "labels" or asked) and value is not None}
+    return arguments | ({"use_cache": False} if "use_cache" in accepted else {})
 
 
 def digest(model: nn.Module) -> str:

@@ -102,12 +102,12 @@ def output_tensors(result: Any) -> list[torch.Tensor]:
 
 def is_plain_call(inputs: Sequence[Any], keywords: Mapping[str, Any], output: Any) -> bool:
     """Whether a module was called with tensors in the first places, and returned tensors in known containers."""
-    given = [leaf for leaf in tree_leaves(dict(keywords)) if leaf is not None]
+    named = [leaf for leaf in tree_leaves(dict(keywords)) if leaf is not None]
     plain = (torch.Tensor, int, float, bool, str)
     return (
-        all(isinstance(each, torch.Tensor) for each in inputs)
-        and all(isinstance(each, plain) for each in given)
-        and all(each is None or isinstance(each, plain) for each in tree_leaves(output))
+        all(isinstance(value, torch.Tensor) for value in inputs)
+        and all(isinstance(leaf, plain) for leaf in named)
+        and all(leaf is None or isinstance(leaf, plain) for leaf in tree_leaves(output))
     )
 
 

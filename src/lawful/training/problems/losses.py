@@ -82,10 +82,10 @@ def find_loss(name: str | Loss) -> Loss:
     """The loss with this name: `mse`, `bce` (logistic, on logits) or `ce` (softmax cross-entropy, class numbers)."""
     if isinstance(name, Loss):
         return name
-    found = LOSSES.get(loss_name(name))
-    if found is None:
+    loss_class = LOSSES.get(loss_name(name))
+    if loss_class is None:
         raise LawfulError(f"{name!r} stands for many losses: here choose one, {', '.join(LOSSES)}")
-    return found
+    return loss_class
 
 
 def check_data(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]:

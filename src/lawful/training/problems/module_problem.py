@@ -40,15 +40,15 @@ class _Gates(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         options = options or {}
-        found = rewritten(function, arguments, options, lambda name: partial(self._gated, name))
-        if found is not None:
-            return found
+        result = rewritten(function, arguments, options, lambda name: partial(self._gate, name))
+        if result is not None:
+            return result
         name = unlocated_call(function, arguments)
         if name is not None:
             self.unlocated.add(name)
         return function(*arguments, **options)
 
-    def _gated(self, name: str, height: torch.Tensor, slope: float = 0.0) -> torch.Tensor:
+    def _gate(self, name: str, height: torch.Tensor, slope: float = 0.0) -> torch.Tensor:
         self.names.append(name)
         self.heights.append(height)
         gate = (height > 0).to(height.dtype) if self.gates is None else next(self.gates)
@@ -128,13 +128,13 @@ class ModuleProblem:
 
     def heights(self, theta: Floats, gates: Floats | None = None) -> Floats:
         """Pre-activations under a fixed pattern, or under the true one."""
-        return _numbers(self._taped(_heights, theta, gates))
+        return _numbers(self._run_taped(_heights, theta, gates))
 
     def evaluate(self, theta: Floats, gates: Floats | None = None) -> LossValue:
         """Loss, gradient and heights by autograd."""
-        loss, *found = self._taped(_everything, theta, gates)
+        loss, *outputs = self._run_taped(_everything, theta, gates)
         weights, kinks = len(self._shapes), len(self._calls)
-        parts = found[:weights], found[weights : weights + kinks], found[weights + kinks :]
+        parts = outputs[:weights], outputs[weights : weights + kinks], outputs[weights + kinks :]
         return LossValue(loss.item(), *(_numbers(part) for part in parts))
 
     def height_gradients(self, theta: Floats, gates: Floats, chosen: Sequence[int]) -> Floats:
@@ -143,14 +143,14 @@ class ModuleProblem:
         if count > 1 and self._together:
             size = 1 << (count - 1).bit_length()  # a recording serves every number of gates up to a power of two
             try:
-                found = self._taped(_slopes, theta, gates, _picks(chosen, size, len(gates)))
-                return np.concatenate([each.numpy().reshape(size, -1) for each in found], axis=1)[:count]
+                slopes = self._run_taped(_slopes, theta, gates, _picks(chosen, size, len(gates)))
+                return np.concatenate([slope.numpy().reshape(size, -1) for slope in slopes], axis=1)[:count]
             except (RuntimeError, NotImplementedError):  # an operation that has no such pass
                 self._together = False
-        single = [self._taped(_slopes, theta, gates, _picks([gate], 1, len(gates))[0]) for gate in chosen]
-        return np.array([_numbers(each) for each in single])
+        single = [self._run_taped(_slopes, theta, gates, _picks([gate], 1, len(gates))[0]) for gate in chosen]
+        return np.array([_numbers(number) for number in single])
 
-    def _taped(
+    def _run_taped(
         self, kind: Callable[..., Tensors], theta: Floats, gates: Floats | None, picked: Floats | None = None
     ) -> Tensors:
         """Run one kind of evaluation; from the third time on, replay its calls."""
@@ -158,24 +158,24 @@ class ModuleProblem:
         tape = self._tapes.get(key)
         if isinstance(tape, _Tape):
             return tape(theta, gates, picked, self.x, self._targets())
-        given = _Arguments(self, theta, gates, picked)
-        found = kind(self, *given.tensors, self.x, self._targets())
+        inputs = _Arguments(self, theta, gates, picked)
+        outputs = kind(self, *inputs.tensors, self.x, self._targets())
         self._tapes[key] = count = int(tape or 0) + 1
         if count == RECORD_AFTER:
-            made = _Tape(self, kind, given)
-            if made.agrees(found):
-                self._tapes[key] = made
-        return found
+            fresh_tape = _Tape(self, kind, inputs)
+            if fresh_tape.agrees(outputs):
+                self._tapes[key] = fresh_tape
+        return outputs
 
     def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """One number per gate (or several rows of them) as a tensor per ReLU that looks into the same memory."""
-        found, at = [], 0
+        selected, at = [], 0
         for _, shape in self._calls:
             size = math.prod(shape)
             part = flat[..., at : at + size]
-            found.append(torch.unflatten(part, -1, shape) if shape else part.squeeze(-1))
+            selected.append(torch.unflatten(part, -1, shape) if shape else part.squeeze(-1))
             at += size
-        return found
+        return selected
 
     def _targets(self) -> torch.Tensor:
         """The labels as the loss takes them."""
@@ -186,8 +186,8 @@ class ModuleProblem:
             if self.loss == "ce":
                 check_labels(labels.shape, outputs.shape, self._classes_axis(outputs))
                 labels = labels.reshape(-1)
-            found = torch.as_tensor(find_loss(str(self.loss)).targets(labels, rows.shape[1]))
-            self.y = found.reshape(len(self.x), -1)
+            targets = torch.as_tensor(find_loss(str(self.loss)).targets(labels, rows.shape[1]))
+            self.y = targets.reshape(len(self.x), -1)
         return self.y
 
     def _weights(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -212,12 +212,12 @@ class ModuleProblem:
 
     def _outputs(self, weights: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
         try:
-            found = call_with(self.module, weights, (x,))
+            output = call_with(self.module, weights, (x,))
         except (RuntimeError, ValueError, IndexError) as error:
             raise LawfulError(f"the module does not run on x of shape {tuple(self.x.shape)}: {error}") from None
-        while isinstance(self.loss, str) and isinstance(found, (dict, list, tuple)):
-            found = next(iter(found.values() if isinstance(found, dict) else found))
-        outputs: torch.Tensor = found
+        while isinstance(self.loss, str) and isinstance(output, (dict, list, tuple)):
+            output = next(iter(output.values() if isinstance(output, dict) else output))
+        outputs: torch.Tensor = output
         return outputs
 
     def _rows(self, outputs: torch.Tensor) -> torch.Tensor:
@@ -254,16 +254,16 @@ def _everything(
     at: ModuleProblem, weights: Tensors, gates: Tensors | None, _: Tensors, x: torch.Tensor, y: torch.Tensor
 ) -> Tensors:
     """The loss, its gradients, the heights and the pushes."""
-    own = [weight.detach().requires_grad_() for weight in weights]
-    loss, seen = at._run(dict(zip(at._shapes, own, strict=True)), gates, x, y)
+    leaves = [weight.detach().requires_grad_() for weight in weights]
+    loss, seen = at._run(dict(zip(at._shapes, leaves, strict=True)), gates, x, y)
     heard = [value for value in seen.values if value.requires_grad]  # but for what is computed without gradients
-    found = torch.autograd.grad(loss, [*own, *heard], allow_unused=True, materialize_grads=True)
-    pushes = iter(found[len(own) :])
+    gradients = torch.autograd.grad(loss, [*leaves, *heard], allow_unused=True, materialize_grads=True)
+    pushes = iter(gradients[len(leaves) :])
     slopes = [
         (1.0 - slope) * next(pushes) if value.requires_grad else torch.zeros_like(value)
         for slope, value in zip(seen.slopes, seen.values, strict=True)
     ]
-    return [loss.detach(), *found[: len(own)], *(height.detach() for height in seen.heights), *slopes]
+    return [loss.detach(), *gradients[: len(leaves)], *(height.detach() for height in seen.heights), *slopes]
 
 
 def _heights(
@@ -277,17 +277,17 @@ def _slopes(
     at: ModuleProblem, weights: Tensors, gates: Tensors | None, picked: Tensors, x: torch.Tensor, y: torch.Tensor
 ) -> Tensors:
     """The gradients of the heights that are picked, a row of picks after the other."""
-    own = [weight.detach().requires_grad_() for weight in weights]
-    heights = at._run(dict(zip(at._shapes, own, strict=True)), gates, x, y)[1].heights
+    leaves = [weight.detach().requires_grad_() for weight in weights]
+    heights = at._run(dict(zip(at._shapes, leaves, strict=True)), gates, x, y)[1].heights
     ahead = picked[0].shape[: picked[0].ndim - heights[0].ndim]
     heard = [(height, pick) for height, pick in zip(heights, picked, strict=True) if height.requires_grad]
     if not heard:
-        return [torch.zeros(*ahead, *weight.shape, dtype=weight.dtype) for weight in own]
+        return [torch.zeros(*ahead, *weight.shape, dtype=weight.dtype) for weight in leaves]
     seen, picks = zip(*heard, strict=True)
-    found = torch.autograd.grad(seen, own, picks, allow_unused=True, is_grads_batched=bool(ahead))
+    slopes = torch.autograd.grad(seen, leaves, picks, allow_unused=True, is_grads_batched=bool(ahead))
     return [
         torch.zeros(*ahead, *weight.shape, dtype=weight.dtype) if slope is None else slope
-        for slope, weight in zip(found, own, strict=True)
+        for slope, weight in zip(slopes, leaves, strict=True)
     ]
 
 
@@ -295,8 +295,8 @@ class _Arguments:
     """Weights, gates and picked heights: flat buffers that are written to, and the tensors that look into them."""
 
     def __init__(self, at: ModuleProblem, theta: Floats, gates: Floats | None, picked: Floats | None) -> None:
-        flat = [None if each is None else torch.tensor(each) for each in (theta, gates, picked)]
-        self.buffers = [None if each is None else each.numpy() for each in flat]
+        flat = [None if values is None else torch.tensor(values) for values in (theta, gates, picked)]
+        self.buffers = [None if tensor is None else tensor.numpy() for tensor in flat]
         weights, opened, wanted = flat
         assert weights is not None  # noqa: S101 (for the type checker)
         self.tensors = (
@@ -309,9 +309,9 @@ class _Arguments:
 class _Tape:
     """One kind of evaluation as a list of calls. It is compared with the real thing before it is used."""
 
-    def __init__(self, at: ModuleProblem, kind: Callable[..., Tensors], given: _Arguments) -> None:
-        self.buffers = given.buffers
-        weights, gates, picked = given.tensors
+    def __init__(self, at: ModuleProblem, kind: Callable[..., Tensors], arguments: _Arguments) -> None:
+        self.buffers = arguments.buffers
+        weights, gates, picked = arguments.tensors
         self.flat = [*weights, *(gates or ()), *picked]
         self.start = at.x, at._targets()
         ends = len(weights), len(weights) + len(gates or ())
@@ -322,15 +322,15 @@ class _Tape:
 
         self.replay = record_calls(function, [*self.start, *self.flat])
 
-    def agrees(self, found: Tensors) -> bool:
+    def agrees(self, outputs: Tensors) -> bool:
         """Whether there is a recording, and it gives what was found."""
         if self.replay is None:
             return False
         with torch.no_grad():
             again = self.replay(*self.start, *self.flat)
-        return len(again) == len(found) and all(
+        return len(again) == len(outputs) and all(
             torch.allclose(one, other, rtol=1e-12, atol=1e-14, equal_nan=True)
-            for one, other in zip(again, found, strict=True)
+            for one, other in zip(again, outputs, strict=True)
         )
 
     def __call__(

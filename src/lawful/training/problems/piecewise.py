@@ -103,17 +103,21 @@ def _min(relu: Relu, x: torch.Tensor, other: Any = None, **others: Any) -> torch
 
 def _largest(relu: Relu, candidates: torch.Tensor) -> torch.Tensor:
     """The largest along the last axis, one comparison after the other."""
-    found = candidates[..., 0]
+    largest = candidates[..., 0]
     for number in range(1, candidates.shape[-1]):
-        found = _maximum(relu, candidates[..., number], found)
-    return found
+        largest = _maximum(relu, candidates[..., number], largest)
+    return largest
 
 
 def _amax(relu: Relu, x: torch.Tensor, dim: Any = (), keepdim: bool = False) -> torch.Tensor:
     axes = [axis % x.ndim for axis in ((dim,) if isinstance(dim, int) else dim or range(x.ndim))]
-    kept = [axis for axis in range(x.ndim) if axis not in axes]
-    found = _largest(relu, x.permute(*kept, *axes).reshape([x.shape[axis] for axis in kept] + [-1]))
-    return found.reshape([1 if axis in axes else size for axis, size in enumerate(x.shape)]) if keepdim else found
+    rest = [axis for axis in range(x.ndim) if axis not in axes]
+    pooled_values = _largest(relu, x.permute(*rest, *axes).reshape([x.shape[axis] for axis in rest] + [-1]))
+    return (
+        pooled_values.reshape([1 if axis in axes else size for axis, size in enumerate(x.shape)])
+        if keepdim
+        else pooled_values
+    )
 
 
 def _amin(relu: Relu, x: torch.Tensor, dim: Any = (), keepdim: bool = False) -> torch.Tensor:
@@ -121,7 +125,7 @@ def _amin(relu: Relu, x: torch.Tensor, dim: Any = (), keepdim: bool = False) -> 
 
 
 def _max_pool(spatial: int) -> Rewriting:
-    def pooled(relu: Relu, x: torch.Tensor, kernel_size: Any, stride: Any = None, **others: Any) -> torch.Tensor:
+    def pool(relu: Relu, x: torch.Tensor, kernel_size: Any, stride: Any = None, **others: Any) -> torch.Tensor:
         if others.get("dilation", 1) not in (1, (1,) * spatial) or any(
             others.get(name) not in (None, False, 0, (0,) * spatial)
             for name in ("padding", "ceil_mode", "return_indices")
@@ -133,7 +137,7 @@ def _max_pool(spatial: int) -> Rewriting:
             x = x.unfold(-spatial, size, step)
         return _largest(relu, x.flatten(-spatial))
 
-    return pooled
+    return pool
 
 
 LOCATED: dict[Any, tuple[str, Rewriting]] = {
@@ -185,11 +189,11 @@ def rewritten(function: Any, arguments: Any, options: dict[str, Any], relu: Call
     >>> rewritten(torch.tanh, (x,), {}, lambda name: torch.relu) is None
     True
     """
-    given = next((each for each in (*arguments, *options.values()) if isinstance(each, torch.Tensor)), None)
-    if given is not None and not given.is_floating_point():  # no weight moves integers
+    value = next((argument for argument in (*arguments, *options.values()) if isinstance(argument, torch.Tensor)), None)
+    if value is not None and not value.is_floating_point():  # no weight moves integers
         return None
     if function not in LOCATED:
-        return None if given is None else _two_slopes(function, given, relu)
+        return None if value is None else _two_slopes(function, value, relu)
     name, rewriting = LOCATED[function]
     options = {"x" if key in ("input", "self") else key: value for key, value in options.items()}
     try:
@@ -217,7 +221,7 @@ def _two_slopes(function: Any, x: torch.Tensor, relu: Callable[[str], Relu]) -> 
 def unlocated_call(function: Any, arguments: Any) -> str | None:
     """The name of a call whose kinks are not located, if it is one and something that trains goes into it."""
     name = str(getattr(function, "__name__", "")).strip("_")
-    moving = any(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments)
+    moving = any(isinstance(argument, torch.Tensor) and argument.requires_grad for argument in arguments)
     operator = OPERATORS.get(name)
     bends = operator is not None and not operator.attributes and bool(operator.traits_of({}).kinks)
     return name if (name in KINKED or bends) and moving else None

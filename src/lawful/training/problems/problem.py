@@ -78,8 +78,10 @@ class MlpProblem:
         """`∇z` of some heights (rows): one small backward pass with a row per chosen gate."""
         places = [self._find(gate) for gate in chosen]
         rows = np.array([sample for _, sample, _ in places])
-        kept = [gates[span].reshape(self.samples, -1)[rows].ravel() for span in self._spans if span.stop > span.start]
-        layers, factors, _ = self._forward(theta, np.concatenate(kept), self.x[rows])
+        gates_of_rows = [
+            gates[span].reshape(self.samples, -1)[rows].ravel() for span in self._spans if span.stop > span.start
+        ]
+        layers, factors, _ = self._forward(theta, np.concatenate(gates_of_rows), self.x[rows])
         gradients = np.zeros((len(rows), len(theta)))
         delta = np.zeros((len(rows), self.network.widths[-1]))
         for layer in range(len(self._slots) - 1, -1, -1):
@@ -190,13 +192,13 @@ class DagProblem:
             yield edges, here[rows], values[matrix.indices]
 
     def _levels(self, theta: Floats) -> list[tuple[int, int, Indices, sparse.csr_array]]:
-        found, start = [], len(self.network.layers[0])
+        spans, start = [], len(self.network.layers[0])
         for level in self.network.schedule.levels:
             stop = start + len(level.nodes)
             entries = (theta[level.edges], level.indices, level.indptr)
-            found.append((start, stop, level.edges, sparse.csr_array(entries, shape=(stop - start, start))))
+            spans.append((start, stop, level.edges, sparse.csr_array(entries, shape=(stop - start, start))))
             start = stop
-        return found
+        return spans
 
     def _forward(self, theta: Floats, gates: Floats | None) -> tuple[Floats, Floats, Floats]:
         """Values of all nodes and their factors `h / z` (rows in level order), and the heights."""
@@ -225,8 +227,8 @@ def problem(model: Source, x: Any, y: Any, loss: Any = "mse") -> Problem:
     >>> value.loss, value.gradient  # (2·1)²/2, and θ·∂L is the same for both weights (P0 Proposition 1)
     (2.0, array([4., 2.]))
     """
-    told = model.reading if isinstance(model, (Mlp, Dag)) else None
-    whole = isinstance(model, (Mlp, Dag)) and (told is None or not (told.entangled or told.tail))
+    reading = model.reading if isinstance(model, (Mlp, Dag)) else None
+    whole = isinstance(model, (Mlp, Dag)) and (reading is None or not (reading.entangled or reading.tail))
     if not whole:  # a graph whose edges are the parameters is trained in its own order, whatever it was read from
         model = open_trained(model)
     if isinstance(model, Architecture):
