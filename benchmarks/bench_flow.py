@@ -14,7 +14,7 @@ from benchmarks.harness import Row, best_of, compare
 from lawful.network import Architecture
 from lawful.sources.modules.convert import to_module
 from lawful.training import integrate, problem
-from lawful.training.problems.loss_value import Problem
+from lawful.training.problems.losses import Problem
 
 
 def _data(text: str, samples: int, seed: int = 0) -> tuple[Any, Any, Any]:

@@ -22,7 +22,7 @@ from lawful.checkpoints.group.spaces import OrbitGroup, UnitSpace
 from lawful.checkpoints.opening import CheckpointPair, open_checkpoint
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.relations.kinship import kinship
-from lawful.checkpoints.relations.merge import merge_pair
+from lawful.checkpoints.pair import merge_pair
 from reproduction.claim import Outcome, Size, claim
 from reproduction.claims.extremes import largest, smallest
 from reproduction.claims.symmetry_counts import gpt_shape

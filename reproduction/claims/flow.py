@@ -9,8 +9,8 @@ import numpy as np
 from lawful.figure import Figure, Panel, Series
 from lawful.network import Architecture, Dag, Mlp
 from lawful.training import Optimizer, Quantities, balances, compare, integrate, known_laws, problem, singular_values
-from lawful.training.optimizers import ExactDrift, steps
-from lawful.training.problems.loss_value import Problem
+from lawful.training.comparison import ExactDrift, steps
+from lawful.training.problems.losses import Problem
 from lawful.types import Floats
 from reproduction.claim import Outcome, Size, claim
 from reproduction.claims.extremes import largest, smallest

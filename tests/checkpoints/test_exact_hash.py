@@ -18,8 +18,16 @@ from torch import nn
 import lawful
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
-from lawful.checkpoints.group.element import HeadsMove, SpaceMove, UnitsMove, identity, turning
-from lawful.checkpoints.group.spaces import HeadSpace, MatrixBlock, UnitSpace
+from lawful.checkpoints.group.spaces import (
+    HeadsMove,
+    HeadSpace,
+    MatrixBlock,
+    SpaceMove,
+    UnitsMove,
+    UnitSpace,
+    identity,
+    turning,
+)
 from lawful.checkpoints.identity.colour_refinement import NodeAxis, NumberTable, ProductTable, times_modulo
 from lawful.checkpoints.identity.orbit_hash import _raw_group, orbit_hash
 from lawful.checkpoints.read_architecture import read_architecture

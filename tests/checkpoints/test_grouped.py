@@ -14,9 +14,8 @@ from lawful.checkpoints.align.lazy_tensors import folded_tensors
 from lawful.checkpoints.compare.decide import same_checkpoints
 from lawful.checkpoints.group.axis_actions import frames
 from lawful.checkpoints.group.axis_actions import move_tensors as acted
-from lawful.checkpoints.group.element import identity, inverse, then
 from lawful.checkpoints.group.random_members import draw, random_member
-from lawful.checkpoints.group.spaces import GroupedUnits
+from lawful.checkpoints.group.spaces import GroupedUnits, identity, inverse, then
 from lawful.checkpoints.identity.orbit_hash import orbit_hash
 from lawful.checkpoints.identity.sketch import sketch
 from lawful.checkpoints.opening import OpenCheckpoint

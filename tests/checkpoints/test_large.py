@@ -22,13 +22,11 @@ from lawful.checkpoints.compare.decide import same_checkpoints
 from lawful.checkpoints.compare.entries import compare
 from lawful.checkpoints.compare.exact_element import ExactElement
 from lawful.checkpoints.group.axis_actions import as_rows, frames, in_shape, move_tensors
-from lawful.checkpoints.group.element import BlockMove, turning
 from lawful.checkpoints.group.random_members import draw, random_shifts
-from lawful.checkpoints.group.spaces import AxisRows, Kind, MatrixBlock, OrbitGroup, UnitSpace
+from lawful.checkpoints.group.spaces import AxisRows, BlockMove, Kind, MatrixBlock, OrbitGroup, UnitSpace, turning
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_checkpoints
-from lawful.checkpoints.pair import align_pair
+from lawful.checkpoints.pair import align_pair, merge_pair
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.relations.merge import merge_pair
 from lawful.checkpoints.rewrite.folds import State, apply_folds
 from lawful.cli.checkpoints.align import FloatTensors
 from lawful.errors import CertificateError, LawfulError

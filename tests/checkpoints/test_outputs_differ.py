@@ -17,8 +17,7 @@ from torch import nn
 
 from lawful.api.checkpoints.outputs_differ import outputs_certificate, retrace
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, open_both
-from lawful.checkpoints.pair import decide
-from lawful.checkpoints.rewrite.unrelated_programs import apart
+from lawful.checkpoints.pair import apart, decide
 from lawful.errors import CertificateError, LawfulError, Unsupported
 from lawful.program.table import ATEN, Entry
 from lawful.verify import verify

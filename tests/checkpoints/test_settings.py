@@ -15,7 +15,7 @@ from command_line import in_process as lawful
 from safetensors.torch import load_file
 
 import lawful as api
-from lawful.checkpoints.compare.settings import (
+from lawful.checkpoints.rewrite.same_program import (
     INERT,
     describe,
     differing,

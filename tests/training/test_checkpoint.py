@@ -12,7 +12,7 @@ import pytest
 from lawful.errors import LawfulError
 from lawful.network import Architecture
 from lawful.training import HeavyBall, integrate, problem
-from lawful.training.integration.checkpoint import FlowState, read_checkpoint, write_checkpoint
+from lawful.training.integration.trajectory import FlowState, read_checkpoint, write_checkpoint
 
 
 def training(seed: int = 3) -> Any:

@@ -19,8 +19,8 @@ from lawful.training import (
     known_laws,
     problem,
 )
-from lawful.training.integration.kinks import complementary, first_zero
-from lawful.training.problems.loss_value import Problem
+from lawful.training.integration.integrate import complementary, first_zero
+from lawful.training.problems.losses import Problem
 
 
 def example(text: str = "3-5-4-2 relu bias", samples: int = 8, seed: int = 0, loss: str = "mse") -> Problem:

@@ -13,9 +13,9 @@ from monitored import mlp, train
 from torch import nn
 
 from lawful import Unsupported, flow
-from lawful.training.module_laws import module_laws
 from lawful.training.monitor.lightning import MonitorHooks
 from lawful.training.monitor.monitor import Monitor, read_records
+from lawful.training.monitor.watch import module_laws
 
 
 class Still(nn.Sequential):

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from lawful import Architecture, Dag, LawfulError, Mlp
 from lawful.training import Optimizer, balances, compare, integrate, known_laws, problem, quantities_of
-from lawful.training.optimizers import ExactDrift, steps
+from lawful.training.comparison import ExactDrift, steps
 
 
 def example(text: str, samples: int = 12, seed: int = 0) -> tuple[Mlp | Dag, np.ndarray, np.ndarray]:

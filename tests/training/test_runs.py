@@ -12,8 +12,7 @@ import pytest
 
 from lawful import Architecture, CertificateError, LawfulError, NotACertificate
 from lawful.training import GradientFlow, HeavyBall, integrate, known_laws, problem, singular_values
-from lawful.training.certificate import certificate
-from lawful.training.integration.runs import load, record, save
+from lawful.training.integration.runs import certificate, load, record, save
 from lawful.verify import verify
 
 

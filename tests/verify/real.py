@@ -57,7 +57,7 @@ from lawful.pruning.neurons.prune import prune
 from lawful.pruning.removable.certificate import certificate as of_removable
 from lawful.pruning.removable.decide import decide_neurons
 from lawful.training import integrate, problem
-from lawful.training.certificate import certificate as of_flow
+from lawful.training.integration.runs import certificate as of_flow
 
 
 def redundant() -> Mlp:

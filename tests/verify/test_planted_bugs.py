@@ -46,7 +46,7 @@ from lawful.pruning.neurons.certificate import certificate as of_pruning
 from lawful.pruning.neurons.prune import prune
 from lawful.pruning.neurons.rules import Change
 from lawful.training import integrate, problem
-from lawful.training.certificate import certificate as of_flow
+from lawful.training.integration.runs import certificate as of_flow
 
 Plant = pytest.MonkeyPatch
 

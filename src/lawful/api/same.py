@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lawful.api.two_networks import TwoNetworks
     from lawful.checkpoints.compare.decide import CheckpointVerdict
     from lawful.checkpoints.opening import ApartPair, CheckpointPair
-    from lawful.checkpoints.rewrite.unrelated_programs import ApartVerdict
+    from lawful.checkpoints.pair import ApartVerdict
     from lawful.fibers.verdict import Verdict
     from lawful.sources.opening import Source
 

@@ -38,7 +38,7 @@ from lawful.training import (
 from lawful.training.comparison import Comparison
 from lawful.training.comparison import compare as compare_all
 from lawful.training.integration.runs import Run, load, record
-from lawful.training.problems.loss_value import Problem
+from lawful.training.problems.losses import Problem
 from lawful.training.quantities import Quantities
 from lawful.types import Floats
 
@@ -204,7 +204,7 @@ def training_problem(network: Source, data: Samples | None, loss: str, seed: int
     if is_graph and reading is not None and (reading.entangled or reading.tail) and reading.module is not None:
         opened = ModuleNetwork(reading.module, "", reading)  # a graph's weights do not train one by one: a module's do
     if isinstance(opened, ModuleNetwork):
-        from lawful.training.module_laws import module_laws
+        from lawful.training.monitor.watch import module_laws
         from lawful.training.problems.module_problem import ModuleProblem
 
         if data is None:

@@ -131,7 +131,7 @@ class TwoNetworks:
         paths = [Path(source) for source, model in given if model is None and _is_folder(source)]
         if not paths:
             return
-        from lawful.checkpoints.compare.settings import describe, differing, flatten
+        from lawful.checkpoints.rewrite.same_program import describe, differing, flatten
         from lawful.sources.checkpoints.hugging_face import read_settings
 
         folders = [read_settings(path) for path in paths]

@@ -13,12 +13,19 @@ import torch
 from torch import nn
 
 from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture, check_numbers
-from lawful.checkpoints.compare.settings import describe, differing, rounded_by_dtype, settings_of, tokens_computed_with
 from lawful.checkpoints.read_architecture import in_evaluation, read_architecture
+from lawful.checkpoints.rewrite.common_form import find_bridges, make_tensors
 from lawful.checkpoints.rewrite.folds import State
 from lawful.checkpoints.rewrite.parametrised_operators import TensorSource
-from lawful.checkpoints.rewrite.same_program import first_difference, written_alike
-from lawful.checkpoints.rewrite.search_common_form import find_bridges, make_tensors
+from lawful.checkpoints.rewrite.same_program import (
+    describe,
+    differing,
+    first_difference,
+    rounded_by_dtype,
+    settings_of,
+    tokens_computed_with,
+    written_alike,
+)
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import Mlp
 from lawful.network.reading import list_names

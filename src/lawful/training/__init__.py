@@ -4,10 +4,9 @@ Monitors for real training are in `lawful.training.monitor`, which loads PyTorch
 """
 
 from lawful.network.dynamics import GradientFlow, HeavyBall, Riemannian
-from lawful.training.comparison import Comparison, compare
+from lawful.training.comparison import Comparison, Optimizer, compare
 from lawful.training.integration.integrate import integrate
 from lawful.training.integration.trajectory import Kink, Reason, Stop, Trajectory
-from lawful.training.optimizers import Optimizer
 from lawful.training.problems.problem import problem
 from lawful.training.quantities import (
     Quantities,

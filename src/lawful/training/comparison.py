@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +13,232 @@ from lawful.network.dynamics import GradientFlow
 from lawful.result import Shown
 from lawful.training.integration.integrate import integrate
 from lawful.training.integration.trajectory import Reason, Trajectory
-from lawful.training.optimizers import ExactDrift, Optimizer, steps
-from lawful.training.problems.loss_value import Problem
+from lawful.training.problems.losses import Problem
 from lawful.training.quantities import Quantities
 from lawful.types import Floats
+
+# Discrete optimisers on a training problem, in float64, and the exact drift that theory gives some of them.
+
+
+ADAMW_DECAY = 0.01  # the default `weight_decay` of torch.optim.AdamW; its other optimisers have 0
+UNSET: float = None  # type: ignore[assignment]  # a decay that was not given: the method's own is taken
+FORMS = (
+    "flow[:decay=D], sgd:RATE[:momentum=M[:nesterov]][:batch=B][:decay=D], adam:RATE[:batch=B][:decay=D], "
+    "adamw:RATE[:...]"
+)
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """A method and its settings; prints and parses itself.
+
+    `sgd` is PyTorch's SGD (decay added to the gradient, heavy-ball or Nesterov momentum), `adam` and `adamw` are
+    PyTorch's with their default betas, `flow` is the gradient flow. Defaults are PyTorch's: `adamw` decays by 0.01.
+    `batch` 0 is the full batch.
+
+    >>> Optimizer.parse("sgd:0.1:momentum=0.9"), Optimizer.parse("adamw:0.01")
+    (Optimizer('sgd:0.1:momentum=0.9'), Optimizer('adamw:0.01:decay=0.01'))
+    """
+
+    name: str
+    rate: float = 0.0
+    momentum: float = 0.0
+    decay: float = UNSET
+    batch: int = 0
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        if self.name not in ("flow", "sgd", "adam", "adamw"):
+            raise LawfulError(f"unknown optimizer {self.name[:40]!r}: write {FORMS}")
+        if self.decay is UNSET:
+            object.__setattr__(self, "decay", ADAMW_DECAY if self.name == "adamw" else 0.0)
+        if self.name != "flow" and not (math.isfinite(self.rate) and self.rate > 0):
+            raise LawfulError(f"{self.name} needs a positive step size: write {self.name}:0.01")
+        if self.name == "flow" and self.rate:
+            raise LawfulError("the flow has no step size: write flow")
+        if not 0 <= self.momentum < 1 or (self.momentum and self.name != "sgd"):
+            raise LawfulError("momentum is a number from 0 up to 1, for sgd")
+        if self.nesterov and not self.momentum:
+            raise LawfulError("nesterov needs momentum: write sgd:0.01:momentum=0.9:nesterov")
+        if not (math.isfinite(self.decay) and self.decay >= 0):
+            raise LawfulError("decay is not negative")
+        if self.batch < 0 or (self.batch and self.name == "flow"):
+            raise LawfulError("a batch has at least one sample, and the flow takes no batches")
+
+    @classmethod
+    def parse(cls, text: str) -> Optimizer:
+        """Read `sgd:0.1:batch=32`."""
+        name, *words = text.strip().split(":")
+        nesterov = "nesterov" in words
+        if nesterov:
+            words.remove("nesterov")
+        options: dict[str, float] = {}
+        for number, word in enumerate(words):
+            key, _, value = word.rpartition("=")
+            key = key or ("rate" if number == 0 and name != "flow" else "")
+            if key not in ("rate", "momentum", "decay", "batch") or key in options:
+                raise LawfulError(f"cannot read {word[:40]!r} in {text[:60]!r}: write {FORMS}")
+            try:
+                options[key] = float(value)
+            except ValueError:
+                raise LawfulError(f"{value[:40]!r} in {text[:60]!r} is not a number: write {FORMS}") from None
+        batch = options.pop("batch", 0.0)
+        if batch != int(batch) if math.isfinite(batch) else True:
+            raise LawfulError(f"batch must be a whole number, not {batch:g}")
+        return cls(name, **options, batch=int(batch), nesterov=nesterov)
+
+    def __str__(self) -> str:
+        words = [self.name] + [f"{self.rate:g}"] * (self.name != "flow")
+        shown = {"momentum": bool(self.momentum), "decay": bool(self.decay) or self.name == "adamw",
+                 "batch": bool(self.batch)}  # fmt: skip
+        words += [f"{key}={getattr(self, key):g}" for key, is_shown in shown.items() if is_shown]
+        return ":".join(words + ["nesterov"] * self.nesterov)
+
+    def __repr__(self) -> str:
+        return f"Optimizer({str(self)!r})"
+
+    def steps(self, time: float) -> int:
+        """How many steps cover a time of the flow, to the nearest; momentum moves `1/(1 − μ)` times as fast.
+
+        >>> Optimizer("sgd", 0.1).steps(0.37)
+        4
+        """
+        if not self.pace <= time * (1 + 1e-9):  # rounding of until = 0.3, momentum = 0.9
+            moves = f", with momentum {self.momentum:g} {self.pace:g}" if self.momentum else ""
+            raise LawfulError(f"one step of {self} covers a time of {self.rate:g}{moves}, more than the whole {time:g}")
+        return round(min(time / self.pace, 1e18))
+
+    @property
+    def pace(self) -> float:
+        """The time of the flow that a step covers."""
+        return self.rate / (1.0 - self.momentum)
+
+    @property
+    def drift_rate(self) -> float | None:
+        """The drift of a quadratic law c in a time dt is this times `c(g) dt`, to first order; None if not known.
+
+        Heavy-ball momentum μ has `η (1 + μ)/(1 − μ)²`, Nesterov's `η (1 − μ + 2μ²)/(1 − μ)²`: from `ExactDrift`, where
+        velocities are steady.
+        """
+        if self.name != "sgd" or self.decay or self.batch:
+            return None
+        momentum = self.momentum
+        factor = 1.0 - momentum + 2.0 * momentum**2 if self.nesterov else 1.0 + momentum
+        return self.rate * factor / (1.0 - momentum) ** 2
+
+
+@dataclass(frozen=True)
+class OptimizerStep:
+    """One update: the parameters before it, and the two directions that made it.
+
+    `next = theta − rate · direction`, and `gradient` is the (mini-batch) gradient without decay. `velocity` is what
+    momentum carries on: the direction itself, unless momentum is Nesterov's.
+    """
+
+    theta: Floats
+    next: Floats
+    loss: float
+    gradient: Floats
+    direction: Floats
+    velocity: Floats
+
+
+def steps(problem: Problem, optimizer: Optimizer, count: int, *, seed: int = 0) -> Iterator[OptimizerStep]:
+    """Run an optimiser; batches are drawn without replacement, epoch by epoch, from `seed`.
+
+    >>> from lawful.training import problem
+    >>> from lawful.network import Mlp
+    >>> at = problem(Mlp([[[1.0]], [[2.0]]]), [[1.0]], [[6.0]])
+    >>> [round(step.loss, 3) for step in steps(at, Optimizer("sgd", 0.05), 3)]
+    [16.0, 2.822, 0.002]
+    """
+    move = (_sgd if optimizer.name == "sgd" else _adam)(optimizer)
+    theta = np.array(problem.start)
+    batches = _batches(problem, optimizer.batch, np.random.default_rng(seed))
+    for _ in range(count):
+        value = next(batches).evaluate(theta)
+        after, direction, velocity = move(theta, value.gradient)
+        yield OptimizerStep(theta, after, value.loss, value.gradient, direction, velocity)
+        theta = after
+
+
+Move = Callable[[Floats, Floats], tuple[Floats, Floats, Floats]]
+
+
+def _sgd(optimizer: Optimizer) -> Move:
+    buffer: Floats | None = None
+
+    def move(theta: Floats, gradient: Floats) -> tuple[Floats, Floats, Floats]:
+        nonlocal buffer
+        slope = gradient + optimizer.decay * theta if optimizer.decay else gradient
+        buffer = slope if buffer is None or not optimizer.momentum else optimizer.momentum * buffer + slope
+        direction = slope + optimizer.momentum * buffer if optimizer.nesterov else buffer
+        return theta - optimizer.rate * direction, direction, buffer
+
+    return move
+
+
+def _adam(optimizer: Optimizer, first: float = 0.9, second: float = 0.999, tiny: float = 1e-8) -> Move:
+    mean: Floats | float = 0.0
+    square: Floats | float = 0.0
+    count = 0
+
+    def move(theta: Floats, gradient: Floats) -> tuple[Floats, Floats, Floats]:
+        nonlocal mean, square, count
+        count += 1
+        slope = gradient + optimizer.decay * theta if optimizer.name == "adam" else gradient
+        mean = first * mean + (1 - first) * slope
+        square = second * square + (1 - second) * slope**2
+        direction = (mean / (1 - first**count)) / (np.sqrt(square / (1 - second**count)) + tiny)
+        if optimizer.name == "adamw":
+            direction = direction + optimizer.decay * theta
+        return theta - optimizer.rate * direction, direction, direction
+
+    return move
+
+
+def _batches(problem: Problem, size: int, rng: np.random.Generator) -> Iterator[Problem]:
+    if size > problem.samples:
+        raise LawfulError(f"a batch of {size} is more than the {problem.samples} samples")
+    while True:
+        if not size:
+            yield problem
+            continue
+        order = rng.permutation(problem.samples)
+        for start in range(0, problem.samples - size + 1, size):
+            yield problem.rows(order[start : start + size])
+
+
+class ExactDrift:
+    """What theory says a quadratic law becomes under sgd, step by step, from its gradients alone.
+
+    With `θ⁺ = θ − η d`, `v⁺ = μ v + g + λθ` and `⟨∇c(θ), g⟩ = 0`, write `b(·,·)` for the bilinear form of c:
+    `c⁺ = c − 2η b(θ, d) + η² c(d)`, and `p = b(θ, v⁺)` obeys `p⁺ = μ (p − η b(d, v⁺)) + λ c⁺`. The heavy ball has
+    `d = v⁺`, so `b(θ, d) = p`; Nesterov's momentum has `d = g + λθ + μ v⁺`, so `b(θ, d) = λc + μp`. Without momentum
+    this is `c⁺ = (1 − ηλ)² c + η² c(g)`: the decay law and the drift of gradient descent.
+    """
+
+    def __init__(self, laws: Quantities, optimizer: Optimizer, start: Floats) -> None:
+        if optimizer.name != "sgd" or not laws.quadratic:
+            raise LawfulError("the exact drift is known for sgd and quadratic laws")
+        self.laws, self.optimizer = laws, optimizer
+        self.value = laws.values(start)
+        self._product = np.zeros_like(self.value)
+        self._mixed = np.zeros_like(self.value)
+
+    def update(self, step: OptimizerStep) -> Floats:
+        """The value after one more step."""
+        rate, momentum, decay = self.optimizer.rate, self.optimizer.momentum, self.optimizer.decay
+        self._product = momentum * (self._product - rate * self._mixed) + decay * self.value
+        square, along = self.laws.values(step.direction), self._product
+        self._mixed = square
+        if self.optimizer.nesterov:
+            along = decay * self.value + momentum * self._product
+            both, other = self.laws.values(step.direction + step.velocity), self.laws.values(step.velocity)
+            self._mixed = (both - square - other) / 2.0
+        self.value = self.value - 2.0 * rate * along + rate**2 * square
+        return self.value
+
 
 POINTS = 101  # at most this many records of a run
 HUGE = 1e100

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lawful.checkpoints.opening import CheckpointPair, Model, Source, open_checkpoints
-from lawful.checkpoints.relations.merge import Loss, Merged, merge_pair
+from lawful.checkpoints.pair import Loss, Merged, merge_pair
 from lawful.errors import LawfulError
 from lawful.formats.queries.data import read_data
 from lawful.sources.modules.classes import check_labels, class_rows, classes_axis

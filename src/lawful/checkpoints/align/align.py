@@ -17,8 +17,18 @@ import torch
 from lawful.checkpoints.align.assignment import nearest
 from lawful.checkpoints.align.lazy_tensors import MadeTensors
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
-from lawful.checkpoints.group.element import GroupsMove, HeadsMove, SpaceMove, UnitsMove, identity, then
-from lawful.checkpoints.group.spaces import AxisPlace, AxisRows, OrbitGroup, members_of
+from lawful.checkpoints.group.spaces import (
+    AxisPlace,
+    AxisRows,
+    GroupsMove,
+    HeadsMove,
+    OrbitGroup,
+    SpaceMove,
+    UnitsMove,
+    identity,
+    members_of,
+    then,
+)
 from lawful.symmetry.laws.families import SpaceLaws
 from lawful.symmetry.laws.row_laws import ColumnLaws, SumLaws
 from lawful.types import Floats

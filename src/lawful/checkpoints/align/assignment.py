@@ -21,13 +21,16 @@ from lawful.checkpoints.align.procrustes import (
     row_lengths,
 )
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
-from lawful.checkpoints.group.element import BlockMove, GroupsMove, SpaceMove, UnitsMove
 from lawful.checkpoints.group.spaces import (
     AxisRows,
+    BlockMove,
     GroupedUnits,
+    GroupsMove,
     HeadSpace,
     HiddenSpace,
     OrbitGroup,
+    SpaceMove,
+    UnitsMove,
     UnitSpace,
     members_of,
 )

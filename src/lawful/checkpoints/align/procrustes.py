@@ -11,8 +11,7 @@ from scipy.linalg import solve_sylvester
 from scipy.optimize import linear_sum_assignment
 
 from lawful.checkpoints.group.axis_actions import as_rows
-from lawful.checkpoints.group.element import HeadsMove, turning
-from lawful.checkpoints.group.spaces import AxisRows, HeadSpace, MatrixBlock
+from lawful.checkpoints.group.spaces import AxisRows, HeadsMove, HeadSpace, MatrixBlock, turning
 from lawful.types import Floats, Indices
 
 # The entries that units of A and of B have in the tensors of a space, as rows of numbers.

@@ -33,8 +33,17 @@ from lawful.checkpoints.compare.distances import (
     rounding_noise,
 )
 from lawful.checkpoints.group.axis_actions import AxisFrame, frames, move_tensors
-from lawful.checkpoints.group.element import BlockMove, GroupsMove, HeadsMove, SpaceMove, UnitsMove, identity
-from lawful.checkpoints.group.spaces import AxisPlace, MatrixBlock, OrbitGroup
+from lawful.checkpoints.group.spaces import (
+    AxisPlace,
+    BlockMove,
+    GroupsMove,
+    HeadsMove,
+    MatrixBlock,
+    OrbitGroup,
+    SpaceMove,
+    UnitsMove,
+    identity,
+)
 from lawful.checkpoints.rewrite.folds import State
 from lawful.symmetry.laws.families import SpaceLaws
 from lawful.types import Floats

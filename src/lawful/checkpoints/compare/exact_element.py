@@ -13,15 +13,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lawful.checkpoints.group.axis_actions import AxisFrame, frames
-from lawful.checkpoints.group.element import BlockMove, GroupsMove, HeadsMove, SpaceMove, UnitsMove, turning
 from lawful.checkpoints.group.spaces import (
     AxisPlace,
     AxisRows,
+    BlockMove,
     GroupedUnits,
+    GroupsMove,
+    HeadsMove,
     HeadSpace,
     MatrixBlock,
     OrbitGroup,
+    SpaceMove,
+    UnitsMove,
     UnitSpace,
+    turning,
 )
 from lawful.types import Floats, Indices
 

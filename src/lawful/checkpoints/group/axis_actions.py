@@ -9,14 +9,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from lawful.checkpoints.group.element import BlockMove, GroupsMove, HeadsMove, SpaceMove, UnitsMove
 from lawful.checkpoints.group.spaces import (
     AxisPlace,
     AxisRows,
+    BlockMove,
     GroupedUnits,
+    GroupsMove,
+    HeadsMove,
     HeadSpace,
     MatrixBlock,
     OrbitGroup,
+    SpaceMove,
+    UnitsMove,
     UnitSpace,
 )
 from lawful.errors import Unsupported

@@ -10,8 +10,19 @@ import torch
 from lawful.checkpoints.align.align import plus, sum_directions
 from lawful.checkpoints.align.lazy_tensors import MadeTensors
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
-from lawful.checkpoints.group.element import BlockMove, GroupsMove, HeadsMove, SpaceMove, UnitsMove, turning
-from lawful.checkpoints.group.spaces import GroupedUnits, HiddenSpace, MatrixBlock, OrbitGroup, UnitSpace
+from lawful.checkpoints.group.spaces import (
+    BlockMove,
+    GroupedUnits,
+    GroupsMove,
+    HeadsMove,
+    HiddenSpace,
+    MatrixBlock,
+    OrbitGroup,
+    SpaceMove,
+    UnitsMove,
+    UnitSpace,
+    turning,
+)
 from lawful.types import Floats, Indices
 
 SPREAD = 0.3  # of the logarithm of a random scale

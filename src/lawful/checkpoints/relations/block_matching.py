@@ -18,7 +18,6 @@ from lawful.checkpoints.align.align import search, shiftless
 from lawful.checkpoints.align.lazy_tensors import folded_tensors
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
-from lawful.checkpoints.group.element import SpaceMove
 from lawful.checkpoints.group.spaces import (
     AxisRows,
     GroupedUnits,
@@ -26,6 +25,7 @@ from lawful.checkpoints.group.spaces import (
     HiddenSpace,
     MatrixBlock,
     OrbitGroup,
+    SpaceMove,
     UnitSpace,
     members_of,
 )

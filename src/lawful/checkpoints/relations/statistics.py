@@ -24,15 +24,18 @@ from lawful.checkpoints.align.align import search, shiftless
 from lawful.checkpoints.align.lazy_tensors import MadeTensors
 from lawful.checkpoints.align.procrustes import unit_rows
 from lawful.checkpoints.group.axis_actions import as_rows, frames, move_tensors
-from lawful.checkpoints.group.element import SpaceMove, UnitsMove, identity, then
 from lawful.checkpoints.group.spaces import (
     AxisRows,
     GroupedUnits,
     HeadSpace,
     HiddenSpace,
     OrbitGroup,
+    SpaceMove,
+    UnitsMove,
     UnitSpace,
+    identity,
     members_of,
+    then,
 )
 from lawful.checkpoints.representative.balancing import balance
 from lawful.types import Floats

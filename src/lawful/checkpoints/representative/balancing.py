@@ -16,24 +16,22 @@ import numpy as np
 import torch
 
 from lawful.checkpoints.group.axis_actions import as_rows, frames, move_tensors
-from lawful.checkpoints.group.element import (
+from lawful.checkpoints.group.spaces import (
+    AxisRows,
     BlockMove,
     GroupsMove,
     HeadsMove,
-    SpaceMove,
-    UnitsMove,
-    identity,
-    then,
-    turning,
-)
-from lawful.checkpoints.group.spaces import (
-    AxisRows,
     HeadSpace,
     HiddenSpace,
     MatrixBlock,
     OrbitGroup,
+    SpaceMove,
+    UnitsMove,
     UnitSpace,
+    identity,
     members_of,
+    then,
+    turning,
 )
 from lawful.checkpoints.rewrite.folds import State
 from lawful.types import Floats

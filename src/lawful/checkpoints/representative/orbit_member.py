@@ -15,15 +15,20 @@ from lawful.checkpoints.architecture import CheckpointArchitecture, check_number
 from lawful.checkpoints.compare.decide import CheckpointVerdict, copy_verdict, same_checkpoints
 from lawful.checkpoints.compare.entries import compare_moved
 from lawful.checkpoints.group.axis_actions import as_rows, frames, move_tensors
-from lawful.checkpoints.group.element import HeadsMove, SpaceMove, UnitsMove, identity, inverse, then
 from lawful.checkpoints.group.spaces import (
     AxisRows,
     GroupedUnits,
+    HeadsMove,
     HeadSpace,
     MatrixBlock,
     OrbitGroup,
+    SpaceMove,
+    UnitsMove,
     UnitSpace,
+    identity,
+    inverse,
     members_of,
+    then,
 )
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
 from lawful.checkpoints.read_architecture import read_architecture

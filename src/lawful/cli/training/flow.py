@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lawful.api.training import TrainingTask
     from lawful.network.dynamics import Dynamics
     from lawful.training.integration.runs import Run
-    from lawful.training.problems.loss_value import Problem
+    from lawful.training.problems.losses import Problem
 
 DataOption = Annotated[
     Path | None, typer.Option("--data", help="Data: .npz with x and y, or .csv with a header and a y column.")
@@ -270,7 +270,7 @@ def _integrate(settings: dict[str, Any], part: Path | None) -> Run:
             **_checkpoints(part, task.problem, settings),
         )  # fmt: skip
     if settings["certificate"] is not None:
-        from lawful.training.certificate import certificate
+        from lawful.training.integration.runs import certificate
 
         if task.network is None:
             raise LawfulError("certificates are for networks, not for other modules")
@@ -298,7 +298,7 @@ def _checkpoints(part: Path | None, at: Problem, settings: dict[str, Any]) -> di
 
     import numpy as np
 
-    from lawful.training.integration.checkpoint import read_checkpoint, write_checkpoint
+    from lawful.training.integration.trajectory import read_checkpoint, write_checkpoint
 
     said = {key: str(value) for key, value in settings.items() if key not in ("out", "certificate", "max_evaluations")}
     digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode() + at.start.tobytes())

@@ -8,9 +8,8 @@ from typing import Any
 from lawful.checkpoints.compare.decide import CheckpointVerdict, OutputReplay
 from lawful.checkpoints.compare.entries import WeightComparison
 from lawful.checkpoints.group.spaces import GroupedUnits, HeadSpace, HiddenSpace, UnitSpace
-from lawful.checkpoints.pair import Aligned
+from lawful.checkpoints.pair import Aligned, ApartVerdict
 from lawful.checkpoints.rewrite.folds import CentreFold, GainFold, MoveFold, StatisticsFold, ValueFold
-from lawful.checkpoints.rewrite.unrelated_programs import ApartVerdict
 from lawful.report.checkpoints.relatives import KINDS
 from lawful.sentences import checkpoints as sentences
 

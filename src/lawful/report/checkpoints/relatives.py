@@ -12,7 +12,7 @@ from lawful.sentences import checkpoints as says
 
 if TYPE_CHECKING:
     from lawful.api.checkpoints.index import Indexed, Relatives
-    from lawful.checkpoints.relations.merge import Merged
+    from lawful.checkpoints.pair import Merged
     from lawful.checkpoints.representative.orbit_member import Representative
 
 SHOWN = 5

@@ -26,12 +26,10 @@ from lawful.sentences import flow as sentences
 from lawful.symmetry.check import CHECKED_SIZE
 from lawful.symmetry.inputs import examples
 from lawful.training.integration.runs import json_value
-from lawful.training.monitor.gradient_check import are_finite, slopes_in_training
 from lawful.training.monitor.parts import OTHERWISE, Joint, Parts, jacobian_rank
 from lawful.training.monitor.sinks import Sink
-from lawful.training.monitor.training_loop import PartCall, StepSizes, TopCalls
-from lawful.training.monitor.watch import LawWatch, digest, merge_measures
-from lawful.training.monitor.wrappers import sharded_parameters, unwrap
+from lawful.training.monitor.watch import LawWatch, are_finite, digest, merge_measures, slopes_in_training
+from lawful.training.monitor.wrappers import PartCall, StepSizes, TopCalls, sharded_parameters, unwrap
 
 Record = dict[str, Any]
 UNREAD = "not read yet: no batch has shown what the model takes"

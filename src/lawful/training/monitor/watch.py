@@ -4,24 +4,84 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from lawful.errors import LawfulError
+from lawful.program.frontends.export import twin_of
 from lawful.sources.modules.trained_field import has_hooks
 from lawful.symmetry.check import LOOSE, LOOSE_FLOOR, space_error
 from lawful.symmetry.inputs import examples
+from lawful.symmetry.laws.families import MatrixLaws
+from lawful.symmetry.laws.row_laws import ScaleLaws
 from lawful.symmetry.module_symmetries import read_symmetries
 from lawful.symmetry.result import Space
-from lawful.training.monitor.gradient_check import Tensors
 from lawful.training.monitor.parts import find_joints
-from lawful.training.monitor.wrappers import FlatCall, batch_of, exact_arithmetic, is_plain_call
+from lawful.training.monitor.wrappers import FlatCall, batch_of, exact_arithmetic, is_plain_call, output_tensors
+from lawful.training.quantities import Quantities
 from lawful.types import Floats
+
+# A law that was read from the graph is only a proposal: training may detach values, hook layers or write its own
+# backward pass. So each is held against gradients of the module itself, as training would take them.
+
+SEEN = 8  # samples of a batch that are looked at
+POINTS = 3  # where units are off, a gradient says nothing of them
+Tensors = dict[str, torch.Tensor]
+
+
+def slopes_in_training(
+    module: nn.Module, inputs: Sequence[Any], keywords: Mapping[str, Any] | None = None
+) -> Iterator[tuple[Tensors, Tensors]]:
+    """Parameters about the module's own, and there the gradient of a random combination of its outputs; a few times.
+
+    A float64 copy of the module runs in its own mode on the first samples of a batch; detached values, hooks of layers
+    and backward passes of one's own take part. What no gradient reaches has slope zero.
+
+    >>> theta, slope = next(slopes_in_training(nn.Linear(2, 1), [torch.zeros(3, 2)]))
+    >>> slope["weight"].tolist(), bool(slope["bias"] == 0)
+    ([[0.0, 0.0]], False)
+    """
+    call = (tuple(inputs), dict(keywords or {}))
+    whole = batch_of(*call)
+    for point in range(POINTS):
+        generator = torch.Generator().manual_seed(point)
+        twin = twin_of(module).cpu()
+        trained = {name: tensor for name, tensor in twin.named_parameters() if tensor.requires_grad}
+        with torch.no_grad():
+            for tensor in trained.values():
+                size = max(float(tensor.square().mean().sqrt()), 0.2) if tensor.numel() else 0.0
+                tensor.add_(torch.randn(tensor.shape, generator=generator, dtype=torch.float64), alpha=size / 2)
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), exact_arithmetic():
+            shown, named = tree_map(lambda tensor: _first_samples(tensor, whole), call)
+            heard = [output for output in output_tensors(twin(*shown, **named)) if output.requires_grad]
+            weights = [torch.randn(output.shape, generator=generator, dtype=output.dtype) for output in heard]
+            slopes = torch.autograd.grad(heard, list(trained.values()), weights, allow_unused=True) if heard else ()
+        theta = {name: tensor.detach() for name, tensor in trained.items()}
+        slope = {name: torch.zeros_like(tensor) for name, tensor in theta.items()}
+        yield (
+            theta,
+            slope | {name: gradient for name, gradient in zip(trained, slopes, strict=False) if gradient is not None},
+        )
+
+
+def are_finite(slopes: Iterable[tuple[Tensors, Tensors]]) -> bool:
+    """Whether slopes can show anything: NaN compares with nothing."""
+    return all(bool(torch.isfinite(tensor).all()) for pair in slopes for values in pair for tensor in values.values())
+
+
+def _first_samples(value: Any, whole: int) -> Any:
+    """The first samples of what a module was given, in float64."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    part = value.detach()[:SEEN] if value.ndim > 0 and len(value) == whole else value.detach()
+    return part.cpu().to(torch.float64 if part.is_floating_point() else part.dtype).clone()
+
 
 MOST = 200_000  # laws that are watched without being asked for
 KINDS = {"GL": "matrix", "scales": "scales", "shifts": "shifts"}
@@ -217,3 +277,59 @@ def digest(model: nn.Module) -> str:
     """A short name for the parameters of a model: their names and sizes."""
     text = ";".join(f"{name}{tuple(tensor.shape)}" for name, tensor in model.named_parameters())
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# The laws that a flow of a PyTorch module is measured by, as functions of its trained parameters in its own order.
+
+
+MOST_NAMED = 10_000  # laws that a flow is measured by: each is a column of a run's table
+SHOWN = 2  # inputs that the graph is read with
+
+
+def module_laws(module: nn.Module, x: Any) -> Quantities:
+    """The quadratic laws of the module's symmetries; those of hidden channels are named by the layer that writes them.
+
+    Each is held against gradients at the first inputs, and left out where training does not follow the gradient.
+
+    >>> net = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU(), nn.Linear(1, 1, bias=False))
+    >>> laws = module_laws(net, np.ones((1, 2)))
+    >>> laws.names, laws.values(np.array([3.0, 4.0, 2.0]))
+    (('0.0',), array([21.]))
+    """
+    inputs = torch.as_tensor(x)
+    dtype = next((tensor.dtype for tensor in module.parameters()), torch.float32)
+    example = inputs[:SHOWN].to(dtype) if inputs.is_floating_point() else inputs[:SHOWN]
+    try:
+        symmetries, program, _ = read_symmetries(module, examples(module, example), None, "train")
+    except LawfulError:
+        return Quantities((), lambda theta: np.zeros(0))
+    slopes = list(slopes_in_training(module, (inputs,)))
+    layers = {id(joint.space): joint.name for joint in find_joints(module, symmetries.spaces, program)}
+    names, families = list[str](), list[MatrixLaws | ScaleLaws]()
+    for space in symmetries.spaces:
+        laws = space.laws
+        if not isinstance(laws, MatrixLaws | ScaleLaws) or len(names) + laws.count > MOST_NAMED:
+            continue
+        if all(space_error(space, theta, slope, LOOSE_FLOOR)[0] <= LOOSE for theta, slope in slopes):
+            families.append(laws)
+            names += _name_laws(laws, space.name, layers.get(id(space)), len(laws.values(slopes[0][0])))
+    shapes = {name: tensor.shape for name, tensor in module.named_parameters() if tensor.requires_grad}
+    ends = np.cumsum([shape.numel() for shape in shapes.values()])
+
+    def values(theta: Floats) -> Floats:
+        parts = np.split(theta, ends[:-1])
+        named = {name: torch.from_numpy(part.reshape(shape)) for (name, shape), part in zip(shapes.items(), parts,
+                                                                                            strict=True)}  # fmt: skip
+        return np.concatenate([np.zeros(0), *(family.values(named) for family in families)])
+
+    return Quantities(tuple(names), values)
+
+
+def _name_laws(laws: MatrixLaws | ScaleLaws, space: str, layer: str | None, count: int) -> list[str]:
+    """The balance of channel c of a layer is `layer.c`, a product of two channels `layer.c,d`; others are numbered."""
+    if layer is None:
+        return [f"{space}:{number}" for number in range(count)]
+    if isinstance(laws, ScaleLaws):
+        return [f"{layer}.{channel}" for channel in range(count)]
+    pairs = zip(*np.triu_indices(laws.size), strict=True)
+    return [f"{layer}.{one}" if one == other else f"{layer}.{one},{other}" for one, other in pairs]

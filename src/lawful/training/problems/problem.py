@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 from lawful.errors import LawfulError
 from lawful.network import Architecture, Dag, Mlp, Role
 from lawful.sources.opening import Source, open_graph, open_trained
-from lawful.training.problems.loss_value import LossValue, Problem
-from lawful.training.problems.losses import Loss, check_data, find_loss
+from lawful.training.problems.losses import Loss, LossValue, Problem, check_data, find_loss
 from lawful.types import Floats, Indices
 
 
