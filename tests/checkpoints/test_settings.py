@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 from command_line import in_process as lawful
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import lawful as api
+from lawful.api.checkpoints.orbit_hashes import orbit_fingerprints
 from lawful.checkpoints.rewrite.same_program import (
     INERT,
     describe,
@@ -98,6 +99,38 @@ def test_a_window_beyond_the_input_is_told_by_a_longer_one(transformers: Any, wi
     assert not found
     assert "layer_types is ['sliding_attention'] in A, ['full_attention'] in B" in found.reason
     assert found.replay.inputs[0].shape[-1] > 12
+
+
+def test_a_hash_knows_the_settings_that_only_longer_inputs_show(transformers: Any, windowed: Path) -> None:
+    """A tensor for tensor copy whose window is another is another function, whatever the size of the example is."""
+    wider, renamed = changed(windowed, layer_types=["full_attention"]), changed(windowed, use_cache=False)
+    places = [windowed, wider, renamed]
+    found = orbit_fingerprints(places, ["a", "wider", "renamed"])
+    assert found.groups == (("a", "renamed"), ("wider",))
+    models = [transformers.AutoModelForCausalLM.from_pretrained(path).eval() for path in places[:2]]
+    assert orbit_fingerprints(models, ["a", "wider"], input="8:int").groups == (("a",), ("wider",))
+
+
+def test_what_only_another_output_reads_is_not_passed_over(
+    transformers: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """BERT's pooler is behind its second output; folders are compared by the first."""
+    torch.manual_seed(0)
+    sizes = {key: value for key, value in SIZES.items() if key not in ("num_key_value_heads", "head_dim")}
+    one = _saved(transformers.BertModel(transformers.BertConfig(**sizes, **TOKENS)), tmp_path_factory)
+    two, tensors = changed(one), load_file(one / "model.safetensors")
+    save_file(tensors | {"pooler.dense.weight": 2 * tensors["pooler.dense.weight"]}, two / "model.safetensors",
+              metadata={"format": "pt"})  # fmt: skip
+    models = [transformers.BertModel.from_pretrained(path, dtype=torch.float64).eval() for path in (one, two)]
+    with torch.no_grad():
+        a, b = (model(torch.tensor([[5, 3, 6, 9, 7]])) for model in models)
+    assert torch.equal(a[0], b[0])
+    assert not torch.allclose(a[1], b[1])
+    found = api.same(one, two)
+    assert found.verdict == "undecided"
+    assert "pooler.dense.weight" in found.reason
+    assert api.same(one, changed(one)).verdict == "equal"
+    assert orbit_fingerprints([one, two, changed(one)], ["a", "b", "c"]).groups == (("a", "c"), ("b",))
 
 
 def test_padding_that_ends_a_text_elsewhere(transformers: Any, tmp_path_factory: pytest.TempPathFactory) -> None:

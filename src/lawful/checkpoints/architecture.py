@@ -58,7 +58,7 @@ def _nothing_random() -> Iterator[None]:
             raise Unsupported("the module draws random numbers in eval mode (dropout that is always on, or noise)")
 
 
-MANY_NUMBERS = 2**25  # parameters from which a module is large
+MANY_NUMBERS = 2**25  # parameters from which a module is large: 256 MiB in float64, and several copies are at work
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +92,14 @@ class CheckpointArchitecture:
                 source = stored[name] if name in stored else tensor if alias is None else stored[alias]
             tensors[name] = source.detach()
         return tensors
+
+    @property
+    def returns_more(self) -> bool:
+        """Whether its outputs are the first tensor alone of what the module returns, as for folders of `transformers`.
+
+        What this tensor does not read may be read by another, as the pooler of BERT is.
+        """
+        return hasattr(type(self.module), "family")
 
     @property
     def large(self) -> bool:

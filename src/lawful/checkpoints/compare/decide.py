@@ -34,7 +34,8 @@ SIZES = (1.0, 1.0, 10.0, 100.0)  # of random inputs: far out, biases hide less
 FAR, FAR_ALIGNED = 30.0, 3.0
 REPLAY = 1e3
 ROWS = 4  # tokens that are furthest apart, of which an input is made
-PLAIN = 64.0  # weights off by so many times what rounding may do are plainly others
+# Entries off by so many times what rounding may do to one (2.5 to 10 units, see distances.py) are plainly others.
+PLAIN = 64.0
 
 SINGLE = 2.0**-24  # rounding of float32, in which networks are computed: their arithmetic alone loses as much
 
@@ -142,6 +143,10 @@ def _pinned_down(comparison: WeightComparison) -> bool:
 def copy_verdict(comparison: WeightComparison, first: State, second: State, *, seed: int = 0) -> CheckpointVerdict:
     """The verdict on weights that fit: the same function, or a rounded copy, which an input has to show."""
     equal = _equal(comparison)
+    if comparison.architecture.returns_more and (unread := _unread_differences(comparison)):
+        reason = f"the first tensor that the module returns is the same ({equal.reason}); it does not read "
+        reason += f"{list_names(unread, 4)}, in which A and B differ, and what else it returns may"
+        return replace(equal, verdict="undecided", within=None, epsilon=None, reason=reason)
     coarse = (
         distance.moved_only or distance.unit > SINGLE < distance.entry
         for distance in comparison.distances
@@ -198,10 +203,16 @@ def _equal(comparison: WeightComparison) -> CheckpointVerdict:
     unit = max(distance.unit for distance in worked)
     words = f"each entry within {at_most(epsilon)} of {'the sum of its terms' if sums else 'itself'}"
     words += f"; stored numbers are rounded at {unit:.1e}"
-    dropped = {step.tensor for step in comparison.architecture.folds if isinstance(step, DropFold)}
-    if unseen := [distance.tensor for distance in worked if distance.tensor in dropped]:
-        words += f"; left out, since no output sees them: {list_names(unseen, 4)}"
+    if not comparison.architecture.returns_more and (unread := _unread_differences(comparison)):
+        words += f"; left out, since no output sees them: {list_names(unread, 4)}"
     return CheckpointVerdict("equal", within, epsilon, words, comparison, None)
+
+
+def _unread_differences(comparison: WeightComparison) -> list[str]:
+    """The tensors that no output reads, and that are not the same in both."""
+    dropped = {step.tensor for step in comparison.architecture.folds if isinstance(step, DropFold)}
+    return [distance.tensor for distance in comparison.distances
+            if distance.tensor in dropped and not (distance.moved_only and distance.exact)]  # fmt: skip
 
 
 def _replay_hardest(

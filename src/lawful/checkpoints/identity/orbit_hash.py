@@ -41,7 +41,7 @@ from lawful.checkpoints.identity.colour_refinement import (
     times_modulo,
 )
 from lawful.checkpoints.rewrite.folds import State, StatisticsFold
-from lawful.checkpoints.rewrite.same_program import signature
+from lawful.checkpoints.rewrite.same_program import signature, write_settings
 from lawful.errors import Unsupported
 from lawful.exact.field import to_residues
 from lawful.symmetry.laws.row_laws import SumLaws
@@ -104,10 +104,12 @@ def _multiply(wide: dict[str, Floats], rows: AxisRows, factors: Floats) -> None:
     array *= laid.reshape([size if d in rows.dims else 1 for d, size in enumerate(array.shape)])
 
 
+# The four largest primes below 2^23. A weight is a fraction with a power of two below, so products of different
+# matrices agree modulo one prime with probability 2^-23 for each entry, and modulo all with 2^-92.
 PRIMES = (8_388_593, 8_388_587, 8_388_581, 8_388_571)
 VERSION = 2  # of what is hashed: 1 was the calls of a module, 2 is the program that all its spellings share
-MOST = 3e9  # products of rotary pairs that are worth their time
-WRITTEN_OUT = 2**22  # entries of all products of a pair of tensors up to which they are multiplied out
+MOST = 3e9  # steps for the products of rotary pairs: a matter of time alone
+WRITTEN_OUT = 2**22  # entries of the products of a pair of tensors up to which they are multiplied out
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,7 @@ def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
         ties = tuple(numbers.tied_spaces())
         return OrbitHash(None, f"units of {', '.join(ties)[:200]} are not told apart by their weights", ties)
     total = hashlib.sha256(f"{VERSION}\n{signature(architecture.program, names=False)}".encode())
+    total.update(write_settings(architecture.module, state).encode())  # a window may be longer than the input is
     for name, shape in sorted((name, array.shape) for name, array in wide.items()):
         total.update(f"{name} {shape}\n".encode())
     total.update(done)
@@ -176,9 +179,12 @@ def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
 def _leave_out_dead(
     architecture: CheckpointArchitecture, wide: dict[str, Floats]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Set to zero what nothing reads, and entries that may be anything; then the tensors with other shifts."""
+    """Set to zero what nothing reads, and entries that may be anything; then the tensors with other shifts.
+
+    Where the module returns more than the tensor that is hashed, that may read the rest: it counts as it stands.
+    """
     program = architecture.program
-    read = set() if program is None else {*program.parameters, *program.buffers}
+    read = set(wide) if architecture.returns_more or program is None else {*program.parameters, *program.buffers}
     dead = {name: None for name in wide if name not in read}
     for name in dead:
         wide[name][:] = 0.0

@@ -240,6 +240,20 @@ def tokens_computed_with(one: nn.Module, two: nn.Module) -> dict[str, tuple[Any,
     return {key: both for key, both in apart.items() if key.endswith(TOKEN) and key.rpartition(".")[2] in names}
 
 
+def write_settings(module: nn.Module, state: Mapping[str, torch.Tensor]) -> str:
+    """The settings of a module as text, but for those that nothing is computed with: two modules with the same program
+    at one size of inputs, the same numbers and the same text are the same function at every size."""
+    settings = settings_of(module)
+    if settings is None:
+        return ""
+    names, computed = _forward_names(module), {}
+    for key, value in settings.items():
+        name = key.rpartition(".")[2]
+        if name not in INERT and name not in NUMBERS and (name in names or not name.endswith(TOKEN)):
+            computed[key] = value
+    return json.dumps([computed, rounded_by_dtype(settings, state)], sort_keys=True, default=str)
+
+
 def _forward_names(module: nn.Module) -> set[str]:
     """The attributes that are named in `forward` of a module or its parts, and in the methods that it calls."""
     names: set[str] = set()
