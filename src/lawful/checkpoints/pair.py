@@ -46,9 +46,12 @@ from lawful.types import Floats
 
 # Two modules that agree on short inputs: does a longer one tell them apart?
 
-MOST_TOKENS = 1_100  # of an input that is tried
+# Of an input that is tried: a little more than 1024, the commonest window and number of positions.
+MOST_TOKENS = 1_100
 ANY = 50  # tokens that are tried whatever the settings say
-AGREE = 1e-9  # of the outputs' size: what one way to compute in float64 may differ by from another
+# Of the outputs' size: two ways to compute one function in float64 differ by less. What differs by more is not called
+# different for that, only looked at more closely.
+AGREE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -393,7 +396,7 @@ def by_theorem(pair: CheckpointPair, verdict: CheckpointVerdict) -> CheckpointVe
 # The mean of two checkpoints after alignment, and the loss on the way from one to the other.
 
 
-POINTS = 11
+POINTS = 11  # of a line from A to B: every tenth
 
 Loss = Callable[[list[torch.Tensor]], float]
 

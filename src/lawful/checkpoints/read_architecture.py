@@ -148,8 +148,10 @@ def reaching(
 
 
 FAILURES = 6  # spaces that look alike of which none is what was proposed, from which the others are not tried
-BESIDE = 4  # sets of spaces that are tried at a time
-FAR_OUT = 1e-5  # of the outputs' size, with large gains and biases
+BESIDE = 4  # sets of spaces that are tried at a time: memory for more outputs buys no more speed
+# Of the outputs' size, with gains and biases around 30: what a layer multiplies by 30 carries its rounding along, some
+# 1e-16 · 30^7 after seven layers. A proposal that is wrong moves outputs by their own size there.
+FAR_OUT = 1e-5
 
 
 def keep_true_symmetries(architecture: CheckpointArchitecture, seed: int) -> CheckpointArchitecture:
@@ -404,7 +406,10 @@ class _Probe:
         return None
 
 
-AGREE, AGREE_SINGLE = 1e-8, 1e-3  # of the outputs' size, in float64 and where the module itself computes in less
+# Of the outputs' size. Float64 leaves 1e-14 to 1e-12 of a true symmetry in deep networks, and a wrong one moves outputs
+# by 1e-3 and more of themselves: weights are random, so nothing is nearly symmetric. Modules without a program compute
+# in their own precision, and lose 1e-7 a layer.
+AGREE, AGREE_SINGLE = 1e-8, 1e-3
 NO_PROGRAM = "its calls cannot be carried out one by one: no symmetries are read"
 
 

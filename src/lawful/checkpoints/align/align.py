@@ -33,7 +33,7 @@ from lawful.symmetry.laws.families import SpaceLaws
 from lawful.symmetry.laws.row_laws import ColumnLaws, SumLaws
 from lawful.types import Floats
 
-PASSES = 8
+PASSES = 8  # over all spaces, at most; each lowers the distance, and a copy needs two: one finds it, one polishes
 TURNED = 1e-6  # an entry of a rotation, from which it is one
 
 

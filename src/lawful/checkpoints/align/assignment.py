@@ -36,8 +36,14 @@ from lawful.checkpoints.group.spaces import (
 )
 from lawful.types import Floats, Indices, Mask
 
+# Linear assignment takes cubic time: beyond this size mutual nearest neighbours are taken out first, round by round.
 MOST_ASSIGNED = 2048
-MANY_UNITS, FEW = 1024, 256  # of so many units those are matched first that so few columns of each tensor tell apart
+# Of 1024 units or more those are matched first that 256 columns of each tensor tell apart: copies all are, and the full
+# product of two tables is never made for them.
+MANY_UNITS, FEW = 1024, 256
+# A unit is told apart if its partner is at most half as far as any other (4 times in squares). The distance seen in
+# few columns varies by about 1/√256 of itself, so that such a gap is no accident of the columns that were picked.
+CLEAR = 4.0
 
 
 Usable = Callable[[AxisRows], bool]  # whether the other axes of their tensor are aligned
@@ -145,7 +151,7 @@ def _match_clear_units(space: UnitSpace, features: list[RowProducts]) -> tuple[I
     (near, partner), (back, owner) = (cost.clamp_min_(0.0).topk(2, dim, largest=False) for dim in (1, 0))
     forth = partner[:, 0]
     sure = owner[0][forth] == torch.arange(space.size)
-    sure &= (4 * near[:, 0] < near[:, 1]) & (4 * back[0] < back[1])[forth]
+    sure &= (CLEAR * near[:, 0] < near[:, 1]) & (CLEAR * back[0] < back[1])[forth]
     order = torch.where(sure, forth, -1).numpy()
     return order, _signs(space, odd_part, np.maximum(order, 0))
 

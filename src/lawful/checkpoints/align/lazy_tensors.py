@@ -29,8 +29,10 @@ from lawful.types import Indices
 
 KEPT = 2**28  # bytes of tensors that are kept once they are made, all together: more saves no time on GPT-2 small
 FEW = 2  # of the largest
-COARSE = 2.0**-12  # numbers stored with less than this precision are worked with in float32
-MANY = 2**22  # if there are so many of them in a tensor
+# Large tensors whose numbers are stored with less than this precision are worked with in float32: half precision
+# rounds by 2^-11, and an error of 2^-24 of a term is no more than a thousandth of that.
+COARSE = 2.0**-12
+MANY = 2**22  # numbers of such a tensor
 
 
 class _Shelf:

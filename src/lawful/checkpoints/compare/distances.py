@@ -27,7 +27,7 @@ from lawful.checkpoints.rewrite.folds import (
 
 # Which tensors are compared up to rounding, because something was computed, and which have to be the same numbers.
 
-MEANT_EQUAL = 4.0  # units of rounding within which gains are meant to be equal
+MEANT_EQUAL = 4.0  # units of rounding within which gains are meant to be equal: then they are held to that, exactly
 
 
 def find_computed(
@@ -130,11 +130,17 @@ def plain(frame: AxisFrame) -> bool:
     return single and bool((np.abs(np.frexp(factors)[0]) == 0.5).all())
 
 
-NOISES = 4.0  # how far a whole tensor may be off: times what random rounding of the stored numbers does to it
-OWN = 2.5  # units of an entry's own size that it may be off, in either checkpoint's own order and axes
-WORKED = 2.0**-44  # at best: aligning rounds too
+# How far a whole tensor may be off: times what random rounding of the stored numbers does to it. Alignment fits its
+# matrices to rounded numbers, which adds an error of the same size: two at most from both files, doubled.
+NOISES = 4.0
+# Units of an entry's own size that it may be off, in either checkpoint's own order and axes: half a unit was rounded
+# away in each file, and scales are found to one unit from a row of rounded numbers.
+OWN = 2.5
+WORKED = 2.0**-44  # the least unit of rounding that is assumed: a sum of 512 products in float64 loses it
 SLAB = 2**22  # numbers of a large tensor that are looked at together
-SPREAD, GAUGE = 6.0, 4.0  # besides: units of the root of its squared terms, if those are rounded; and for the alignment
+# Besides, where terms are added up: units of the root of their squares. Independent roundings add up as a random walk,
+# which passes six standard deviations once in 5e8 entries; the matrices of the alignment are off by as many units.
+SPREAD, GAUGE = 6.0, 4.0
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,9 @@ from lawful.checkpoints.rewrite.folds import State
 from lawful.symmetry.laws.families import SpaceLaws
 from lawful.types import Floats
 
-SNAP, SNAP_UNITS = 1e-6, 8.0  # so near to a power of two, or to a permutation, a move is taken to be one
+# So near to a power of two, or to a permutation, a move is taken to be one: relative, or in units of the rounding of
+# stored numbers. Numbers that are merely moved then have to be equal, so a wrong guess cannot make unequal ones equal.
+SNAP, SNAP_UNITS = 1e-6, 8.0
 
 
 def snap(move: SpaceMove, unit: float) -> SpaceMove:

@@ -25,8 +25,9 @@ from lawful.checkpoints.group.spaces import (
 )
 from lawful.types import Floats, Indices
 
-SPREAD = 0.3  # of the logarithm of a random scale
-MIRRORED = 512  # from this size on a reflection stands for all rotations, if that is asked for
+# Of the logarithm of a random scale: within 1.8 of 1 for 19 in 20, so that a disguise costs float32 no more than a bit.
+SPREAD = 0.3
+MIRRORED = 512  # from this size on a reflection stands for all rotations, if that is asked for: QR takes cubic time
 
 
 def random_member(

@@ -21,8 +21,11 @@ from lawful.exact import rank
 
 Codes = NDArray[np.uint64]
 Nodes = NDArray[np.int64]
-CLOSE = 2**16  # entries that are looked at together
-EXACT = 128  # products of two residues of 23 bits whose sum has 53
+# Entries that are looked at together: 512 KiB of 64-bit codes, which the second cache of a processor holds.
+CLOSE = 2**16
+# Residues have 23 bits, their products 46: the sum of 2^7 of them is at most 2^53, which float64 holds exactly.
+EXACT = 128
+# 2^64 divided by the golden ratio, the increment of SplitMix64: its multiples are spread evenly over 64 bits.
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -282,8 +285,11 @@ def mix_bits(values: Codes) -> Codes:
     return bits
 
 
+# Colours travel one layer a round. More rounds would split no colour that an individualised node does not: stopping
+# early costs ties, never a wrong hash, since the numbers themselves are hashed in the end.
 ROUNDS = 12
-LEAVES = 64  # orders that are tried where ties are no twins
+# Orders that are tried where ties are no twins; beyond them there is no hash.
+LEAVES = 64
 
 
 @dataclass(eq=False)

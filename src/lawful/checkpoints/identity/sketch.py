@@ -25,7 +25,9 @@ from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.group.spaces import AxisRows, HeadSpace, MatrixBlock, OrbitGroup, members_of
 from lawful.types import Floats, Indices
 
-NUMBERS = 64  # kept of each block
+# Kept of each block. The cosine of two unrelated lines of 64 numbers has a standard deviation of 1/√64 = 1/8, and the
+# mean over a dozen blocks one of 0.04: far below the likeness of 1 that a copy has.
+NUMBERS = 64
 PROBES = 16  # times the batch of an example
 ENOUGH = 256  # outputs, after which a large module is not run again
 OUTPUTS = 2**14  # of more outputs of all probes together, some

@@ -249,7 +249,9 @@ def block_numbers(state: Mapping[str, torch.Tensor]) -> dict[str, set[int]]:
 
 
 STRANGE = 0.5  # share of units whose partners agree, below which blocks may be others
-ALIKE, BEHIND = 0.5, 2.0  # likeness from which blocks are one, and how many times that of the second it has to be
+# Likeness from which blocks are one, and how many times that of the second it has to be: that of unrelated blocks is 0,
+# with a standard deviation of 1/8 for each tensor sketched (see sketch.py), and a block in doubt matches none.
+ALIKE, BEHIND = 0.5, 2.0
 
 
 def other_depth(pair: ApartPair, *, seed: int = 0) -> Kinship | None:

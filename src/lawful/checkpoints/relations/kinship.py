@@ -37,8 +37,10 @@ from lawful.sentences.lineage import RELATION_WORDS, Relation
 # What was done to a tensor of a checkpoint: a change of low rank, numbers set to zero, rounded, put on a grid.
 
 TURNED = 1e-4  # of the largest singular value: less, after alignment, may come of that
-ROUNDINGS = 4.0  # times what rounding of stored numbers does to a singular value: less is none
-ON_GRID = 1e-3  # of a step
+# Times the length of a row and a column of independent roundings, which is about the largest singular value that they
+# make (Bai and Yin 1988): a change below four times that is none.
+ROUNDINGS = 4.0
+ON_GRID = 1e-3  # of a step: multiples of one that are stored in float32 are off by 1e-5, other numbers by up to a half
 GROUPED = 16  # values that 4 bits have
 
 
@@ -159,12 +161,16 @@ def _levels(stored: torch.Tensor) -> int | None:
     return None
 
 
+# The shares and cosines from here to `ELSEWHERE` choose words for relatives that the test of places has established
+# already, or turn *stranger* into *undecided*: none of them makes a relation, so none has an error rate of its own.
 WHOLE, MOST = 0.9, 0.8  # of the median matrix of A that a child of long training holds, and of nine in ten
 LACKING, UNEVEN = 0.85, 0.3  # of the median matrix, at most, for siblings; and how much that has to vary over matrices
 REPLACED = 0.2  # cosine of matrices below which one of them was replaced
-IN_PLACE = 0.05  # median cosine of matrices as stored, from which strangers would not have it
+# Median cosine of matrices as stored. For strangers it has mean 0 and standard deviation 1/√n, n numbers a matrix: 0.05
+# is five of them for 10,000 numbers. It only turns *stranger* into *undecided*.
+IN_PLACE = 0.05
 BLURRED = 0.01  # of the largest change: less in a matrix is what alignment to others did, and then ranks are not told
-NULLS = 4
+NULLS = 4  # mismatched layers that are looked at for each space
 ELSEWHERE = 0.5  # of the units of mismatched layers that agree: then layers may have changed places
 
 

@@ -185,12 +185,13 @@ def _is_sorted(space: UnitSpace, tensors: Tensors) -> bool:
 
 # Do tensors that were left out of the alignment agree, and in what no task demands?
 
-FEWEST_UNITS, FEWEST_NUMBERS = 6, 96  # of a tensor, from which it is compared at all
+# Of a tensor, from which it is compared at all: six units have 720 orders, so that a deviation can reach `CONFIRMED`.
+FEWEST_UNITS, FEWEST_NUMBERS = 6, 96
 SPLIT = 8  # names of an axis from which it is split
 ROTATED = 512  # names up to which the halves are those of a random rotation, beyond it of the names themselves
 MOST = 512  # rows and columns of a tensor that are compared: more add time, not power
 FOLDS = 6  # alignments at most
-NOTHING = 1e-4  # of a tensor's size: a bulk below this is rounding
+NOTHING = 1e-4  # of a tensor's size: a bulk below this may be the rounding of half precision
 MANY = 2**24  # numbers from which units are not balanced before
 
 

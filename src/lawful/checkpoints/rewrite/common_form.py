@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 
@@ -25,12 +25,17 @@ from lawful.checkpoints.rewrite.folds import (
     find_folds,
 )
 from lawful.checkpoints.rewrite.parametrised_operators import (
+    FusedLayout,
+    HostRows,
+    Layouts,
     LinearLayer,
     OptionalSlot,
     Slot,
     Slots,
     TensorSource,
     constant,
+    cut_rows,
+    match_rows,
     of,
     read_slots,
 )
@@ -39,42 +44,6 @@ from lawful.program.domains.dependence import Dependence
 from lawful.program.domains.interpret import interpret
 from lawful.program.program import Program
 from lawful.program.table import OperatorFamily
-
-
-def starts_of(sizes: Sequence[int]) -> list[int]:
-    """Where each of several pieces begins when they are joined."""
-    return [sum(sizes[:k]) for k in range(len(sizes))]
-
-
-def map_rows(mine: Sequence[LinearLayer], theirs: Sequence[LinearLayer], order: Sequence[int], dealt: int) -> list[int]:
-    """For each row of my layers, joined, the row of theirs: the several ones stand in some order, and their rows may be
-    dealt out to so many heads."""
-    fusing, splitting = len(mine) < len(theirs), len(mine) > len(theirs)
-    several = mine if splitting else theirs
-    starts = starts_of([layer.outputs for layer in several])
-    pieces = [list(range(starts[k], starts[k] + several[k].outputs)) for k in order]
-    places = [row for piece in pieces for row in piece]
-    if dealt and (fusing or splitting) and len({len(piece) for piece in pieces}) == 1:
-        size = len(pieces[0]) // dealt
-        places = [row for head in range(dealt) for piece in pieces for row in piece[head * size : (head + 1) * size]]
-    if splitting:  # `places[i]` is where row i of theirs goes
-        return sorted(range(len(places)), key=places.__getitem__)
-    return places
-
-
-def pieces_of(
-    mine: Sequence[LinearLayer], theirs: Sequence[LinearLayer], places: Sequence[int]
-) -> Iterator[tuple[LinearLayer, list[LinearLayer], tuple[int, ...] | None]]:
-    """Each of my layers, those of theirs whose rows it has, and which rows of these, joined; None for all in order."""
-    owner = [(layer, row) for layer in theirs for row in range(layer.outputs)]
-    start = 0
-    for layer in mine:
-        wanted = [owner[place] for place in places[start : start + layer.outputs]]
-        start += layer.outputs
-        parts = [each for each in theirs if any(held is each for held, _ in wanted)]
-        before = dict(zip(map(id, parts), starts_of([each.outputs for each in parts]), strict=True))
-        rows = tuple(before[id(held)] + row for held, row in wanted)
-        yield layer, parts, None if rows == tuple(range(sum(each.outputs for each in parts))) else rows
 
 
 def places_in(source: TensorSource, bias: str, rows: tuple[int, ...], state: State) -> tuple[int, ...] | None:
@@ -106,7 +75,13 @@ class NoPlace(Exception):
 
 
 class FormMatching:
-    """One proposal."""
+    """One proposal: walk both lists of slots in the order of the programs, and say for every tensor of the host of what
+    tensors of the guest it is made.
+
+    What the guest has beside the host (a gain, the bias of a layer without one) becomes a tensor of its own in the
+    common form, with a neutral value for the host, and a *virtual* fold takes it into a layer before all else. A
+    proposal ends in `NoPlace`, or in a form that `agrees` tries; it never decides anything by itself.
+    """
 
     def __init__(
         self,
@@ -114,17 +89,22 @@ class FormMatching:
         guest: CheckpointArchitecture,
         host_slots: Slots,
         guest_slots: Slots,
-        layout: Mapping[int, tuple[tuple[int, ...], int]],
+        layouts: Layouts,
         centred: bool,
     ) -> None:
-        self.host, self.guest, self.layout, self.centred = host, guest, layout, centred
-        self.slots = host_slots, guest_slots
-        self.guest_sources: dict[str, TensorSource] = {}  # of the guest
-        self.host_sources: dict[str, TensorSource] = {}  # of the host
-        self.homes: dict[str, list[LinearLayer]] = {}  # which layers of the host hold rows of a weight of the guest
-        self.homeless: dict[str, str] = {}  # biases of the guest beside the form, by the name they have there
+        self.host, self.guest, self.layouts, self.centred = host, guest, layouts, centred
+        self.host_slots, self.guest_slots = host_slots, guest_slots
+        self.host_shapes, self.guest_shapes = (_shapes(architecture) for architecture in (host, guest))
+        self.guest_sources: dict[str, TensorSource] = {}
+        self.host_sources: dict[str, TensorSource] = {}
+        self.layers_with: dict[str, list[LinearLayer]] = {}  # of the host, by the weight of the guest they have rows of
+        self.loose_biases: dict[str, str] = {}  # biases of the guest for layers of the host that have none
         self.virtual: list[Fold] = []
         self.words: list[str] = []
+        self.guest_folds: dict[str, GainFold | StatisticsFold] = {}
+        for step in () if guest.program is None else find_folds(guest.program, shared=True):
+            if isinstance(step, (GainFold, StatisticsFold)):
+                self.guest_folds |= {name: step for name in (step.gain, step.offset) if name is not None}
 
     def bridge(self) -> Bridge:
         """The form that it proposes, or `NoPlace`."""
@@ -132,224 +112,205 @@ class FormMatching:
             self.host_sources[name] = of(name)
             if not tensor.is_floating_point():
                 self.guest_sources[name] = TensorSource(constant=0.0, shape=tuple(tensor.shape))
-        needed = self.slots[0].needed, self.slots[1].needed
-        if len(needed[0]) != len(needed[1]):
-            raise NoPlace(f"{len(needed[0])} and {len(needed[1])} layers")
-        if len(self.slots[0].epsilons) == len(self.slots[1].epsilons):
-            for ours, theirs in zip(self.slots[0].epsilons, self.slots[1].epsilons, strict=True):
-                if ours != theirs:
-                    raise NoPlace(f"a norm has epsilon {ours} in one and {theirs} in the other")
-        for one, two in zip(*needed, strict=True):
-            self._match_needed(one, two)
-        self._optional()
-        self._homeless()
-        if self.slots[1].centring and not self.slots[0].centring:
+        slots = self.host_slots.needed, self.guest_slots.needed
+        if len(slots[0]) != len(slots[1]):
+            raise NoPlace(f"{len(slots[0])} and {len(slots[1])} layers")
+        epsilons = self.host_slots.epsilons, self.guest_slots.epsilons
+        if len(epsilons[0]) == len(epsilons[1]):
+            for one, two in zip(*epsilons, strict=True):
+                if one != two:
+                    raise NoPlace(f"a norm has epsilon {one} in one and {two} in the other")
+        for host_slot, guest_slot in zip(*slots, strict=True):
+            self._match_needed(host_slot, guest_slot)
+        self._match_optional()
+        self._fold_loose_biases()
+        if self.guest_slots.centring and not self.host_slots.centring:
             self._centre()
-        elif self.slots[0].centring and not self.slots[1].centring:
+        elif self.host_slots.centring and not self.guest_slots.centring:
             raise NoPlace("RMSNorm has no place in a module with LayerNorm")
-        self._buffers()
+        self._match_buffers()
         missing = [name for name in self.host_sources if name not in self.guest_sources]
         if missing:
             raise NoPlace(f"nothing is there for {missing[0]}")
         used = {name for source in self.guest_sources.values() for name in source.names}
-        left = [name for name in dict(self.guest.module.named_parameters()) if name not in used]
+        left = [name for name, _ in self.guest.module.named_parameters() if name not in used]
         if left:
             raise NoPlace(f"{left[0]} has no place")
-        joined = replace(
+        common = replace(
             self.host,
             folds=(*self.virtual, *self.host.folds),
             virtual=tuple(self.virtual),
             notes=tuple(dict.fromkeys((*self.host.notes, *self.guest.notes))),
         )
-        return Bridge(joined, self.host_sources, self.guest_sources, tuple(dict.fromkeys(self.words)))
+        return Bridge(common, self.host_sources, self.guest_sources, tuple(dict.fromkeys(self.words)))
 
     # What has to be in both
 
-    def _match_needed(self, one: Slot, two: Slot) -> None:
+    def _match_needed(self, host: Slot, guest: Slot) -> None:
         layers = {"linear", "convolution"}  # other tensors may be looked up or added: the trial decides
-        if (one.kind != two.kind and {one.kind, two.kind} & layers) or len(one.tensors) != len(two.tensors):
-            raise NoPlace(f"{two.kind} with {', '.join(_names_in(two))} where the other has {one.kind}")
-        for host_sources, other in zip(one.tensors, two.tensors, strict=True):
-            self._give(host_sources, of(other), self._sizes(self.guest, other))
-        if one.kind == "linear":
-            self._bundle(one.layers, two.layers)
-        elif one.kind == "convolution":
-            (mine,), (theirs,) = one.layers, two.layers
-            self._give(mine.weight, of(theirs.weight), self._sizes(self.guest, theirs.weight))
-            self.homes[theirs.weight] = [mine]
-            self._biases([mine], [theirs], tuple(range(mine.outputs)))
+        if (host.kind != guest.kind and {host.kind, guest.kind} & layers) or len(host.tensors) != len(guest.tensors):
+            raise NoPlace(f"{guest.kind} with {', '.join(_names_in(guest))} where the other has {host.kind}")
+        for name, other in zip(host.tensors, guest.tensors, strict=True):
+            self._give_tensor(name, other)
+        if host.kind == "linear":
+            self._match_layers(host.layers, guest.layers)
+        elif host.kind == "convolution":
+            (mine,), (theirs,) = host.layers, guest.layers
+            self._give_tensor(mine.weight, theirs.weight)
+            self.layers_with[theirs.weight] = [mine]
+            self._give_biases(HostRows(mine, [theirs], None))
 
-    def _bundle(self, mine: list[LinearLayer], theirs: list[LinearLayer]) -> None:
-        """Layers that read one value: rows of theirs, joined in some order, are rows of mine."""
-        rows = sum(layer.outputs for layer in mine)
-        if rows != sum(layer.outputs for layer in theirs):
-            raise NoPlace(f"{', '.join(layer.weight for layer in theirs)}: another number of outputs")
-        count = max(len(mine), len(theirs))
-        places = map_rows(mine, theirs, *self.layout.get(count, (tuple(range(count)), 0)))
-        self._rows(mine, theirs, tuple(places))
-        if len(mine) != len(theirs):
-            words = [", ".join(layer.weight for layer in layers) for layers in (theirs, mine)]
+    def _match_layers(self, host: list[LinearLayer], guest: list[LinearLayer]) -> None:
+        """Linear layers that read one value: rows of the guest's, in some layout, are rows of the host's."""
+        if sum(layer.outputs for layer in host) != sum(layer.outputs for layer in guest):
+            raise NoPlace(f"{', '.join(layer.weight for layer in guest)}: another number of outputs")
+        count = max(len(host), len(guest))
+        matched = match_rows(host, guest, self.layouts.get(count, FusedLayout(tuple(range(count)))))
+        for piece in cut_rows(host, guest, matched):
+            transposed = {part.axis != piece.layer.axis for part in piece.parts}
+            if len(transposed) != 1:
+                raise NoPlace(f"{piece.layer.weight}: layers of two kinds")
+            weights, outputs = tuple(part.weight for part in piece.parts), 1 - piece.layer.axis
+            self._give(piece.layer.weight, TensorSource(weights, outputs, transposed.pop(), piece.rows))
+            for weight in weights:
+                self.layers_with.setdefault(weight, []).append(piece.layer)
+            self._give_biases(piece)
+        if len(host) != len(guest):
+            words = [", ".join(layer.weight for layer in layers) for layers in (guest, host)]
             self.words.append(f"{words[0]} as {words[1]}")
 
-    def _rows(self, mine: list[LinearLayer], theirs: list[LinearLayer], places: tuple[int, ...]) -> None:
-        """Row i of my joined layers is row `places[i]` of theirs."""
-        for layer, parts, rows in pieces_of(mine, theirs, places):
-            turned = {each.axis != layer.axis for each in parts}
-            if len(turned) != 1:
-                raise NoPlace(f"{layer.weight}: layers of two kinds")
-            out = 1 - layer.axis
-            source = TensorSource(tuple(each.weight for each in parts), out, turned.pop(), rows)
-            self._give(layer.weight, source, None)
-            for each in parts:
-                self.homes.setdefault(each.weight, []).append(layer)
-        self._biases(mine, theirs, places)
-
-    def _biases(self, mine: list[LinearLayer], theirs: list[LinearLayer], places: tuple[int, ...]) -> None:
-        for layer, parts, rows in pieces_of(mine, theirs, places):
-            if not any(each.bias for each in parts):
-                if layer.bias is not None:
-                    self._give(layer.bias, constant(0.0, layer.outputs), None)
-                continue
-            pieces = tuple(each.bias or each.outputs for each in parts)
-            source = TensorSource(pieces, rows=rows)
-            if layer.bias is not None:
-                self._give(layer.bias, source, None)
-                continue
-            name = f"{layer.weight} (bias)"
+    def _give_biases(self, piece: HostRows) -> None:
+        layer = piece.layer
+        source = TensorSource(tuple(part.bias or part.outputs for part in piece.parts), rows=piece.rows)
+        if not source.names:
+            source = constant(0.0, layer.outputs)
+        if layer.bias is not None:
+            self._give(layer.bias, source)
+        elif source.names:
+            name = _loose_bias(layer)
             self.guest_sources[name], self.host_sources[name] = source, constant(0.0, layer.outputs)
-            self.homeless[name] = layer.weight
+            self.loose_biases[name] = layer.weight
 
     # What may be in one alone
 
-    def _optional(self) -> None:
-        waiting = list(self.slots[0].optional)
-        folds = self._guest_folds()
-        for theirs in self.slots[1].optional:
-            mine = next((each for each in waiting if (each.kind, each.place) == (theirs.kind, theirs.place)), None)
-            if mine is not None:
-                waiting.remove(mine)
-            self._pair(mine, theirs, folds)
-        for mine in waiting:
-            self._neutral(mine)
+    def _match_optional(self) -> None:
+        waiting = list(self.host_slots.optional)
+        for guest in self.guest_slots.optional:
+            host = next((slot for slot in waiting if (slot.kind, slot.place) == (guest.kind, guest.place)), None)
+            if host is not None:
+                waiting.remove(host)
+            self._match_optional_slot(host, guest)
+        for host in waiting:
+            self._fill_with_neutral(host)
 
-    def _pair(self, mine: OptionalSlot | None, theirs: OptionalSlot, folds: Mapping[str, Fold]) -> None:
-        if mine is not None and mine.epsilon != theirs.epsilon:
-            raise NoPlace(f"{theirs.tensors[0]} is normalised with epsilon {theirs.epsilon}, and {mine.tensors[0]} "
-                          f"with {mine.epsilon}")  # fmt: skip
-        over: list[int] = []
-        for number, name in enumerate(theirs.tensors):
-            host_sources = None if mine is None else mine.tensors[number]
-            if name is not None and host_sources is not None:
-                self._give(host_sources, of(name), self._sizes(self.guest, name))
-            elif name is not None:
-                over.append(number)
-            elif host_sources is not None:
-                self._give(
-                    host_sources, constant(self._resting(mine, number), *self._sizes(self.host, host_sources)), None
-                )
-        if not over:
+    def _match_optional_slot(self, host: OptionalSlot | None, guest: OptionalSlot) -> None:
+        if host is not None and host.epsilon != guest.epsilon:
+            raise NoPlace(f"{guest.tensors[0]} is normalised with epsilon {guest.epsilon}, and {host.tensors[0]} "
+                          f"with {host.epsilon}")  # fmt: skip
+        beside: dict[str, str] = {}  # names in the common form of what the host has no tensor for
+        for number, theirs in enumerate(guest.tensors):
+            mine = None if host is None else host.tensors[number]
+            if theirs is not None and mine is not None:
+                self._give_tensor(mine, theirs)
+            elif theirs is not None:
+                beside[theirs] = f"{theirs} (folded)"
+                neutral = constant(self._neutral_value(guest, number), *self.guest_shapes[theirs])
+                self.guest_sources[beside[theirs]], self.host_sources[beside[theirs]] = of(theirs), neutral
+            elif mine is not None:
+                self._give(mine, constant(self._neutral_value(host, number), *self.host_shapes[mine]))
+        if not beside:
             return
-        given = next((folds[str(name)] for name in theirs.tensors if name in folds), None)
-        if given is None:
-            raise NoPlace(f"{theirs.tensors[over[0]]} has no place, and no layer to be folded into")
-        beside: dict[str, str] = {}
-        for number in over:
-            name = str(theirs.tensors[number])
-            beside[name] = f"{name} (folded)"
-            self.guest_sources[beside[name]] = of(name)
-            rest = self._resting(theirs, number)
-            self.host_sources[beside[name]] = constant(rest, *self._sizes(self.guest, name))
-        if isinstance(given, StatisticsFold):
-            self._statistics(given, beside)
-        elif isinstance(given, GainFold):
-            self._gain(given, beside)
+        step = next((self.guest_folds[name] for name in guest.tensors if name in self.guest_folds), None)
+        if step is None:
+            raise NoPlace(f"{next(iter(beside))} has no place, and no layer to be folded into")
+        if isinstance(step, StatisticsFold):
+            self._fold_statistics(step, beside)
+        else:
+            self._fold_gain(step, beside)
 
-    def _gain(self, given: GainFold, beside: Mapping[str, str]) -> None:
-        offset = None if given.offset is None else beside.get(given.offset)
-        readers = tuple(
+    def _fold_gain(self, step: GainFold, beside: Mapping[str, str]) -> None:
+        offset = None if step.offset is None else beside.get(step.offset)
+        layers = [layer for reader in step.readers for layer in self.layers_with.get(reader.weight, [])]
+        readers = tuple(dict.fromkeys(
             LinearReader(layer.weight, layer.axis, layer.bias if offset is None else self._bias_of(layer))
-            for reader in given.readers
-            for layer in self.homes.get(reader.weight, [])
-        )
-        readers = tuple(dict.fromkeys(readers))
-        if offset is not None and not all(reader.bias for reader in readers):
-            bare = next(reader.weight for reader in readers if not reader.bias)
-            raise NoPlace(f"{given.offset} goes into a bias of {bare}, which has none")
-        gain = None if given.gain is None else beside.get(given.gain)
-        self.virtual.append(GainFold(gain, offset, given.plus if gain else 0.0, readers, centred=False))
+            for layer in layers
+        ))  # fmt: skip
+        bare = [reader.weight for reader in readers if not reader.bias]
+        if offset is not None and bare:
+            raise NoPlace(f"{step.offset} goes into a bias of {bare[0]}, which has none")
+        gain = None if step.gain is None else beside.get(step.gain)
+        self.virtual.append(GainFold(gain, offset, step.plus if gain else 0.0, readers, centred=False))
         self.words.append(f"{' and '.join(beside)} into {', '.join(reader.weight for reader in readers)}")
 
     def _bias_of(self, layer: LinearLayer) -> str | None:
         """The bias of a layer of the host, or the one beside the form that goes on from there, or is dead."""
-        beside = f"{layer.weight} (bias)"
-        return layer.bias or (beside if beside in self.homeless else None)
+        return layer.bias or (_loose_bias(layer) if _loose_bias(layer) in self.loose_biases else None)
 
-    def _statistics(self, given: StatisticsFold, beside: Mapping[str, str]) -> None:
-        writer = None if given.writer is None else self.homes.get(given.writer.weight, [None])[0]
+    def _fold_statistics(self, step: StatisticsFold, beside: Mapping[str, str]) -> None:
+        writer = None if step.writer is None else self.layers_with.get(step.writer.weight, [None])[0]
         if writer is None or writer.bias is None or len(beside) < 4:
-            raise NoPlace(f"{given.gain} has no layer with a bias before it to be folded into")
-        gain, offset, mean, variance = (beside[n] for n in (given.gain, given.offset, given.mean, given.variance))
+            raise NoPlace(f"{step.gain} has no layer with a bias before it to be folded into")
+        gain, offset, mean, variance = (beside[n] for n in (step.gain, step.offset, step.mean, step.variance))
         before = LinearReader(writer.weight, 1 - writer.axis, writer.bias)
-        self.virtual.append(StatisticsFold(gain, offset, mean, variance, given.epsilon, before))
+        self.virtual.append(StatisticsFold(gain, offset, mean, variance, step.epsilon, before))
         self.virtual.append(MoveFold(offset, writer.bias))
-        self.words.append(f"{given.gain} and statistics into {writer.weight}")
+        self.words.append(f"{step.gain} and statistics into {writer.weight}")
 
-    def _neutral(self, mine: OptionalSlot) -> None:
+    def _fill_with_neutral(self, host: OptionalSlot) -> None:
         """A gain or BatchNorm that the guest has not: one that does nothing; it may take the bias before it."""
-        for number, name in enumerate(mine.tensors):
+        for number, name in enumerate(host.tensors):
             if name is None:
                 continue
-            source = constant(self._resting(mine, number), *self._sizes(self.host, name))
-            if mine.kind == "statistics" and number == 1:
-                waiting = self.slots[0].needed[mine.place - 1].layers[:1] if mine.place else []
-                beside = f"{waiting[0].weight} (bias)" if waiting else ""
-                if beside in self.homeless:
-                    del self.homeless[beside], self.host_sources[beside]
-                    source = self.guest_sources.pop(beside)
+            source = constant(self._neutral_value(host, number), *self.host_shapes[name])
+            if host.kind == "statistics" and number == 1:
+                layers = self.host_slots.needed[host.place - 1].layers[:1] if host.place else []
+                bias = _loose_bias(layers[0]) if layers else ""
+                if bias in self.loose_biases:
+                    del self.loose_biases[bias], self.host_sources[bias]
+                    source = self.guest_sources.pop(bias)
                     self.words.append(f"{', '.join(source.names)} as {name}")
-            self._give(name, source, None)
+            self._give(name, source)
 
-    def _resting(self, slot: OptionalSlot | None, number: int) -> float:
+    def _neutral_value(self, slot: OptionalSlot | None, number: int) -> float:
         """The value with which a gain, an offset, a mean or a variance does nothing."""
         if slot is None or slot.kind == "gain":
-            host_sources = (*self.host.folds, *self._guest_folds().values())
-            named = None if slot is None else slot.tensors[number]
-            plus = next((each.plus for each in host_sources if isinstance(each, GainFold) and each.gain == named), 0.0)
+            folds = (*self.host.folds, *self.guest_folds.values())
+            gain = None if slot is None else slot.tensors[number]
+            plus = next((step.plus for step in folds if isinstance(step, GainFold) and step.gain == gain), 0.0)
             return 1.0 - plus if number == 0 else 0.0
         return (1.0, 0.0, 0.0, 1.0 - (slot.epsilon or 0.0))[number]
 
-    def _homeless(self) -> None:
+    def _fold_loose_biases(self) -> None:
         """Biases without a place: those of values go through attention, others have to be dead."""
-        for name, weight in self.homeless.items():
+        for name, weight in self.loose_biases.items():
             source = self.guest_sources[name]
-            for each in self.guest.folds:
-                if not isinstance(each, ValueFold) or each.bias not in source.names:
+            for step in self.guest.folds:
+                if not isinstance(step, ValueFold) or step.bias not in source.names:
                     continue
-                rows = places_in(source, each.bias, each.rows, self.guest.state())
-                out = self.homes.get(each.reader.weight, [])
+                rows = places_in(source, step.bias, step.rows, self.guest.state())
+                out = self.layers_with.get(step.reader.weight, [])
                 if rows is None or len(out) != 1 or out[0].bias is None:
                     continue
-                self.virtual.append(
-                    ValueFold(name, rows, each.columns, LinearReader(out[0].weight, out[0].axis, out[0].bias))
-                )
-                self.words.append(f"values in {each.bias} into {out[0].bias}")
+                reader = LinearReader(out[0].weight, out[0].axis, out[0].bias)
+                self.virtual.append(ValueFold(name, rows, step.columns, reader))
+                self.words.append(f"values in {step.bias} into {out[0].bias}")
             self.virtual.append(DropFold(name))
             self.words.append(f"{', '.join(source.names)}: dead where {weight} has no bias")
 
     def _centre(self) -> None:
         """Means out of all that writes into a rotated stream (and out of what reads it)."""
-        reading = {(layer.weight, layer.axis) for slot in self.slots[0].needed for layer in slot.layers}
-        name = "LayerNorm (centring)"
+        reading = {(layer.weight, layer.axis) for slot in self.host_slots.needed for layer in slot.layers}
+        amount = "LayerNorm (centring)"
         for space in self.host.group.spaces:
             for rows in space.members if isinstance(space, MatrixBlock) and space.kind == "O" else ():
                 if len(rows.dims) == 1 and (self.centred or (rows.tensor, rows.dims[0]) not in reading):
-                    self.virtual.append(CentreFold(rows.tensor, rows.dims[0], name))
-        if not any(isinstance(each, CentreFold) for each in self.virtual):
+                    self.virtual.append(CentreFold(rows.tensor, rows.dims[0], amount))
+        if not any(isinstance(step, CentreFold) for step in self.virtual):
             raise NoPlace("LayerNorm has no place in a module without it")
-        self.guest_sources[name], self.host_sources[name] = constant(1.0, 1), constant(0.0, 1)
+        self.guest_sources[amount], self.host_sources[amount] = constant(1.0, 1), constant(0.0, 1)
         self.words.append("LayerNorm as RMSNorm of centred values")
 
-    def _buffers(self) -> None:
+    def _match_buffers(self) -> None:
         """Buffers are those of the same name; without one, the module's own, if no checkpoint has another."""
         theirs, stored = dict(self.guest.module.named_buffers()), self.host.module.state_dict()
         for name, tensor in self.host.module.named_buffers():
@@ -357,47 +318,37 @@ class FormMatching:
                 continue
             if name in theirs and theirs[name].shape == tensor.shape:
                 self.guest_sources[name] = of(name)
-            elif name in stored and self._is_read(name):
+            elif name in stored and (self.host.program is None or name in self.host.program.buffers):
                 raise NoPlace(f"nothing is there for {name}")
             else:
                 self.guest_sources.pop(name, None)
                 self.host_sources.pop(name, None)
 
-    # Helpers
+    def _give_tensor(self, name: str, theirs: str) -> None:
+        """A tensor of the host is one of the guest."""
+        if self.guest_shapes[theirs] != self.host_shapes[name]:
+            raise NoPlace(f"{name} is {self.host_shapes[name]}, and {theirs} is {self.guest_shapes[theirs]}")
+        self._give(name, of(theirs))
 
-    def _is_read(self, name: str) -> bool:
-        return self.host.program is None or name in self.host.program.buffers
-
-    def _guest_folds(self) -> dict[str, Fold]:
-        if not hasattr(self, "_folds"):
-            self._folds: dict[str, Fold] = {}
-            program = self.guest.program
-            for each in () if program is None else find_folds(program, shared=True):
-                if isinstance(each, GainFold):
-                    self._folds |= {name: each for name in (each.gain, each.offset) if name is not None}
-                elif isinstance(each, StatisticsFold):
-                    self._folds |= dict.fromkeys((each.gain, each.offset), each)
-        return self._folds
-
-    def _sizes(self, which: CheckpointArchitecture, name: str) -> tuple[int, ...]:
-        return tuple(which.state()[name].shape)
-
-    def _give(self, name: str, source: TensorSource, sizes: Sequence[int] | None) -> None:
-        wanted = self._sizes(self.host, name)
-        if sizes is not None and tuple(sizes) != wanted:
-            raise NoPlace(f"{name} is {wanted}, and {', '.join(source.names)} is {tuple(sizes)}")
-        if self.guest_sources.get(name, source) != source:
-            both = dict.fromkeys((*self.guest_sources[name].names, *source.names))
+    def _give(self, name: str, source: TensorSource) -> None:
+        """Of what a tensor of the host is made; a tied one is given several times, and has to be one and the same."""
+        before = self.guest_sources.setdefault(name, source)
+        if before != source:
+            both = dict.fromkeys((*before.names, *source.names))
             raise NoPlace(f"{name} is used twice (tied), and stands for {' and '.join(both)}")
-        self.guest_sources[name] = source
-        if source.parts and self.guest_sources[name].plain != name and len(source.names) == 1 and source.rows is None:
-            tied = [
-                host_sources
-                for host_sources, other in self.guest_sources.items()
-                if other.plain == source.plain and host_sources != name
-            ]
-            if tied and source.plain is not None:
+        if source.plain not in (None, name):
+            tied = [twin for twin, other in self.guest_sources.items() if other.plain == source.plain and twin != name]
+            if tied:
                 self.words.append(f"{source.plain}, tied, as {tied[0]} and {name}")
+
+
+def _shapes(architecture: CheckpointArchitecture) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in architecture.state().items()}
+
+
+def _loose_bias(layer: LinearLayer) -> str:
+    """What the common form calls the bias of a layer that has none in the host."""
+    return f"{layer.weight} (bias)"
 
 
 def _names_in(slot: Slot) -> list[str]:
@@ -409,9 +360,13 @@ def _names_in(slot: Slot) -> list[str]:
 # them under a name of its own and is folded. Each step is a proposal: with random weights in float64, the guest and
 # the host with the guest's tensors have to compute the same, at several scales, before it is used.
 
-AGREE, AGREE_SINGLE = 1e-8, 1e-5  # of the outputs' size
-SCALES = (1.0, 1e-3)  # of all weights: constants such as ε show themselves at one of them
-MOST_LAYERS = 4  # in a bundle, whose order is looked for
+# Two ways to compute one function differ by some 1e-14 of the outputs' size in float64 over a hundred layers, and wrong
+# layouts by 1e-2 and more: anything between will do. Modules that compute in float32 themselves differ by 1e-7 a layer.
+AGREE, AGREE_SINGLE = 1e-8, 1e-5
+# Of all weights. An ε of 1e-5 beside a variance of 1 changes outputs by 5e-6, which `AGREE_SINGLE` would pass; with
+# small weights the variance is near ε, and the constant shows itself in full.
+SCALES = (1.0, 1e-3)
+MOST_LAYERS = 4  # that are fused: all their orders are tried, 24 of four
 
 
 def find_bridges(host: CheckpointArchitecture, guest: CheckpointArchitecture) -> list[Bridge]:
@@ -429,9 +384,9 @@ def find_bridges(host: CheckpointArchitecture, guest: CheckpointArchitecture) ->
     reasons: list[str] = []
     bridges: list[Bridge] = []
     for centred in (False, True) if slots[1].centring and not slots[0].centring else (False,):
-        for layout in _layouts(*slots):
+        for layouts in _layouts(*slots):
             try:
-                one = FormMatching(host, guest, *slots, layout, centred).bridge()
+                one = FormMatching(host, guest, *slots, layouts, centred).bridge()
             except NoPlace as error:
                 reasons.append(str(error))
                 break
@@ -509,18 +464,18 @@ def make_tensors(sources: Mapping[str, TensorSource], state: Mapping[str, torch.
     return {name: source.make(state) for name, source in sources.items()}
 
 
-def _layouts(host: Slots, guest: Slots) -> Iterator[dict[int, tuple[tuple[int, ...], int]]]:
-    """Orders of the layers in a bundle, by their number, and whether rows are dealt out head by head."""
+def _layouts(host: Slots, guest: Slots) -> Iterator[Layouts]:
+    """All layouts that are tried: every order of the layers, one after the other and then alternating by heads."""
     sizes = sorted({max(len(one.layers), len(two.layers)) for one, two in zip(host.needed, guest.needed, strict=False)})
     several = [size for size in sizes if 1 < size <= MOST_LAYERS]
     orders = [list(permutations(range(size))) for size in several]
-    for dealt in (0, *_head_counts(host, guest)):
-        for picked in product(*orders):
-            yield {size: (order, dealt) for size, order in zip(several, picked, strict=True)}
+    for heads in (0, *_head_counts(host, guest)):
+        for chosen in product(*orders):
+            yield {size: FusedLayout(order, heads) for size, order in zip(several, chosen, strict=True)}
 
 
 def _head_counts(host: Slots, guest: Slots) -> list[int]:
-    """Into how many heads the rows of a fused layer may be dealt."""
+    """How many heads a fused layer of three may alternate by: divisors of the rows of each."""
     for one, two in zip(host.needed, guest.needed, strict=False):
         if {len(one.layers), len(two.layers)} == {1, 3}:
             rows = max((one, two), key=lambda slot: len(slot.layers)).layers[0].outputs

@@ -6,7 +6,7 @@ fused and separate queries, keys and values are the same slot). Gains and BatchN
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -78,6 +78,71 @@ class LinearLayer:
     axis: int
     bias: str | None
     outputs: int
+
+
+@dataclass(frozen=True)
+class FusedLayout:
+    """How a fused layer holds the rows of several layers: the order of these, and whether they alternate by heads.
+
+    Without `heads` it holds one after the other, as `[q; k; v]`; else the first head of each, then the second of each,
+    and so on, as `[q₁; k₁; v₁; q₂; ...]`.
+    """
+
+    order: tuple[int, ...]
+    heads: int = 0
+
+
+Layouts = Mapping[int, FusedLayout]  # by the number of layers that are fused
+
+
+def starts_of(sizes: Sequence[int]) -> list[int]:
+    """Where each of several pieces begins when they are joined."""
+    return [sum(sizes[:k]) for k in range(len(sizes))]
+
+
+def match_rows(host: Sequence[LinearLayer], guest: Sequence[LinearLayer], layout: FusedLayout) -> list[int]:
+    """For each row of the host's layers, one layer after the other, the row of the guest's that it holds.
+
+    >>> two = [LinearLayer("q", 1, None, 4), LinearLayer("k", 1, None, 4)]
+    >>> match_rows([LinearLayer("qk", 1, None, 8)], two, FusedLayout((1, 0)))
+    [4, 5, 6, 7, 0, 1, 2, 3]
+    >>> match_rows([LinearLayer("qk", 1, None, 8)], two, FusedLayout((0, 1), heads=2))
+    [0, 1, 4, 5, 2, 3, 6, 7]
+    """
+    split = host if len(host) > len(guest) else guest
+    starts = starts_of([layer.outputs for layer in split])
+    blocks = [range(starts[k], starts[k] + split[k].outputs) for k in layout.order]
+    fused = [row for block in blocks for row in block]
+    if layout.heads and len(host) != len(guest) and len({len(block) for block in blocks}) == 1:
+        size = len(blocks[0]) // layout.heads
+        fused = [block[row] for start in range(0, layout.heads * size, size) for block in blocks
+                 for row in range(start, start + size)]  # fmt: skip
+    # Row i of the fused layer is row `fused[i]` of the split ones: that is asked if the host is fused, and its inverse
+    # permutation if the guest is.
+    return sorted(range(len(fused)), key=fused.__getitem__) if split is host else fused
+
+
+@dataclass(frozen=True, eq=False)
+class HostRows:
+    """What one layer of the host is made of: layers of the guest, and which of their rows, joined (None: all)."""
+
+    layer: LinearLayer
+    parts: list[LinearLayer]
+    rows: tuple[int, ...] | None
+
+
+def cut_rows(host: Sequence[LinearLayer], guest: Sequence[LinearLayer], matched: Sequence[int]) -> Iterator[HostRows]:
+    """The rows of each layer of the host, from the matching of all of them."""
+    origins = [(number, row) for number, layer in enumerate(guest) for row in range(layer.outputs)]
+    start = 0
+    for layer in host:
+        wanted = [origins[row] for row in matched[start : start + layer.outputs]]
+        start += layer.outputs
+        numbers = sorted({number for number, _ in wanted})
+        sizes = [guest[number].outputs for number in numbers]
+        before = dict(zip(numbers, starts_of(sizes), strict=True))
+        rows = tuple(before[number] + row for number, row in wanted)
+        yield HostRows(layer, [guest[number] for number in numbers], None if rows == tuple(range(sum(sizes))) else rows)
 
 
 @dataclass(frozen=True, eq=False)
