@@ -23,6 +23,7 @@ from lawful.pruning.job.least_squares import LayerStatistics, gather, repair, un
 from lawful.pruning.job.network import ModuleSubject, RunnableProgram
 from lawful.pruning.job.score import _Replaced
 from lawful.pruning.job.sizes import read_target
+from lawful.pruning.job.tuning import read_tune
 from lawful.pruning.job.units import Costs, count_macs
 from lawful.report.structure.pruning_job import job_text
 from tests.command_line import in_process
@@ -204,6 +205,60 @@ def test_jobs_meet_their_targets_and_the_result_is_what_was_measured(kind: Any, 
     assert again.unchanged == found.held_out.unchanged
     assert again.largest_change == pytest.approx(found.held_out.largest_change, rel=1e-3)
     assert sum(tensor.numel() for tensor in found.module.parameters()) == found.parameters[1]
+
+
+class TwoHeads(nn.Module):
+    """A trunk with scores of three labels, and two numbers beside them that a layer of their own makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.label = nn.Linear(5, 12), nn.Linear(12, 3)
+        self.beside = nn.Sequential(nn.Linear(12, 9), nn.ReLU(), nn.Linear(9, 2))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = functional.relu(self.trunk(x))
+        return self.label(h), self.beside(h)
+
+
+@pytest.mark.parametrize("tune", [None, "distil:2"])
+def test_every_output_is_scored_tuned_and_measured(tune: str | None) -> None:
+    torch.manual_seed(0)
+    module, data, outside = TwoHeads().eval(), samples(dense, 120), samples(dense, 40, 1)
+    found = prune_to_target(
+        ModuleSubject.of(module), data, read_target("params:0.7"), held_out=outside, timed=False,
+        tune=None if tune is None else read_tune(tune),
+    )  # fmt: skip
+    assert found.module is not None
+    x = torch.tensor(outside.x, dtype=torch.float32)
+    with torch.no_grad():
+        before, after = module(x), found.module(x)
+    changes = [float((one - two).abs().max()) for one, two in zip(before, after, strict=True)]
+    assert found.held_out.largest_change == pytest.approx(max(changes), rel=1e-4)
+    assert found.held_out.unchanged == int((before[0].argmax(1) == after[0].argmax(1)).sum())
+    assert found.held_out.accuracy is not None
+    assert any("first of 2 outputs" in note for note in found.notes)
+
+
+def test_a_layer_of_a_second_output_is_not_free() -> None:
+    torch.manual_seed(0)
+    case = read_case(ModuleSubject.of(TwoHeads()), samples(dense, 120))
+    scores = {each.unit: each.score for each in case.order_units("params")}
+    beside = [number for number in scores if case.sites.units[number].name.startswith("beside")]
+    assert beside
+    assert all(scores[number] > 0 for number in beside)
+
+
+def test_what_a_target_missed_at_the_end_is_said() -> None:
+    module, data = made(dense), samples(dense, 300)
+    with torch.no_grad():
+        labels = module(torch.tensor(data.x, dtype=torch.float32)).argmax(1).numpy()
+    shifted = JobSamples(data.x[:50] + 3.0, labels[:50])  # other inputs than those that chose
+    found = prune_to_target(
+        ModuleSubject.of(module), JobSamples(data.x, labels), read_target("accuracy:80%"), held_out=shifted, timed=False
+    )  # fmt: skip
+    assert found.held_out.accuracy is not None
+    before, after = found.held_out.accuracy
+    assert (after < 0.8 * before) == any("less than 80.00%" in note for note in found.notes)
 
 
 def test_samples_that_only_measure_choose_nothing() -> None:

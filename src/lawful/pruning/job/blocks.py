@@ -26,7 +26,7 @@ from lawful.pruning.channels.reading.domain import read_channels
 from lawful.pruning.channels.weights import ChannelWeights, read_arrays
 from lawful.pruning.job.case import JobSamples, PruningCase
 from lawful.pruning.job.least_squares import repair_shortened
-from lawful.pruning.job.network import ModuleSubject, RunnableProgram
+from lawful.pruning.job.network import ModuleSubject, RunnableProgram, module_outputs
 from lawful.pruning.job.units import find_readers, layer_macs
 
 PROPOSED = 3  # blocks that are repaired and compared: the order before repair is seldom off by more places
@@ -221,9 +221,7 @@ def _cost_of(case: PruningCase, name: str, cost: str) -> float:
 
 @torch.no_grad()
 def _outputs(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    out = module(x)
-    found = out if isinstance(out, torch.Tensor) else out[0]
-    return found.double()
+    return module_outputs(module, x).double()
 
 
 def _first_tensor(values: Sequence[Any]) -> Any:

@@ -119,11 +119,14 @@ def _statistical(case: PruningCase, order: list[Removal], allowed: Floats, outsi
     count = _most(order, fits)
     gone = [removal.unit for removal in order[:count]]
     tensors = case.new_weights(gone) if gone else {}
-    seen = agree(case.network.outputs(stating.x), case.network.with_tensors(tensors).outputs(stating.x), stating.labels)
+    changed = case.network.with_tensors(tensors)
+    outputs = case.network.outputs(stating.x), changed.outputs(stating.x)
+    seen = agree(*outputs, stating.labels, case.network.classes)
     pruned, small = case.subject.cut(tensors, case.size)
     return BoundedPruning(
         "statistical" if gone else "exact", tuple(allowed.tolist()), None, _module_pruning(pruned),
-        case.count_sizes(gone), seen, notes=_notes(case, gone, pruned), example=_example(small, case),
+        case.count_sizes(gone), seen, notes=(*case.network.notes, *_notes(case, gone, pruned)),
+        example=_example(small, case),
     )  # fmt: skip
 
 
@@ -144,7 +147,10 @@ def _certified(
         box = corners[0][0], corners[1][0]
     low, high = boxes_of(flat, box, around)
     first = written_out(subject, {}, case.size)
-    ours = layers_of(first)
+    try:
+        ours = layers_of(first)
+    except Unsupported as refusal:
+        raise Unsupported(f"{refusal}; without a box or a distance from samples the bound is statistical") from None
 
     def bounds_for(gone: Collection[int], boxes: int) -> tuple[Floats, Mlp | Dag, dict[str, torch.Tensor]]:
         tensors = case.new_weights(gone) if gone else {}

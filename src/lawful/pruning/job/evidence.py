@@ -40,17 +40,24 @@ class HeldOutAgreement:
     confidence: float = CONFIDENCE
 
 
-def agree(before: torch.Tensor, after: torch.Tensor, labels: Indices | None = None) -> HeldOutAgreement:
-    """Compare outputs sample by sample: `(samples, classes)` have labels, others changes only."""
+def agree(
+    before: torch.Tensor, after: torch.Tensor, labels: Indices | None = None, classes: int | None = None
+) -> HeldOutAgreement:
+    """Compare outputs sample by sample: their first `classes` columns (by default all of a matrix) score labels.
+
+    With 0 classes, and without a matrix, there are no labels, and changes alone are compared.
+    """
     if before.shape != after.shape or not len(before):
         raise LawfulError("outputs of two networks are compared on the same samples, at least one")
     count = len(before)
     changes = np.sort((before - after).abs().reshape(count, -1).amax(1).double().numpy())
     top = largest_rank(count)
     above = None if top is None else float(changes[top - 1])
-    if not is_classifier(before):
+    if classes is None:
+        classes = before.shape[1] if before.dim() == 2 and before.shape[1] > 1 else 0
+    if not classes:
         return HeldOutAgreement(count, None, None, float(changes[-1]), above)
-    one, two = before.argmax(1), after.argmax(1)
+    one, two = before[:, :classes].argmax(1), after[:, :classes].argmax(1)
     unchanged = int((one == two).sum())
     right: tuple[float, float] | None = None
     lost: float | None = None
@@ -60,11 +67,6 @@ def agree(before: torch.Tensor, after: torch.Tensor, labels: Indices | None = No
         right = (float(was.double().mean()), float(now.double().mean()))
         lost = accuracy_loss(int((was & ~now).sum()), int((~was & now).sum()), count)
     return HeldOutAgreement(count, unchanged, clopper_pearson(unchanged, count), float(changes[-1]), above, right, lost)
-
-
-def is_classifier(outputs: torch.Tensor) -> bool:
-    """Whether outputs are one row of scores for each sample."""
-    return outputs.dim() == 2 and outputs.shape[1] > 1
 
 
 def clopper_pearson(successes: int, trials: int, confidence: float = CONFIDENCE) -> float:

@@ -7,6 +7,7 @@ scored nor repaired come nearer to the original's (for a target of accuracy: as 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,10 +21,10 @@ from lawful.pruning.channels.onnx_file import OnnxPruning
 from lawful.pruning.channels.prune import ChannelPruning
 from lawful.pruning.job.blocks import close_gaps, find_blocks, output_change, without_block
 from lawful.pruning.job.case import BATCH, JobSamples, PruningCase, SiteSize, Tick, read_case, split_samples
-from lawful.pruning.job.evidence import HeldOutAgreement, agree, is_classifier
-from lawful.pruning.job.network import ModuleSubject, RunnableProgram, Subject
+from lawful.pruning.job.evidence import HeldOutAgreement, agree
+from lawful.pruning.job.network import ModuleSubject, RunnableProgram, Subject, time_together
 from lawful.pruning.job.score import Criterion
-from lawful.pruning.job.sizes import OutOfReach, Target, accuracy, choose_units, share_left
+from lawful.pruning.job.sizes import OutOfReach, Target, accuracy, choose_units, share_left, time_left
 from lawful.pruning.job.tuning import Tune, tune_small
 from lawful.pruning.job.units import count_macs
 from lawful.result import Shown
@@ -128,15 +129,19 @@ def prune_to_target(
             notes.append(f"tuned: {scores[0]:.4g} before and {scores[1]:.4g} after, on the choosing samples")
         else:
             notes.append(f"tuning made it worse on the choosing samples ({scores[0]:.4g} before): it was not kept")
+    notes += case.network.notes
     tick("measuring")
     after = RunnableProgram(small.read(case.size, case.network.batch))
-    agreement = agree(case.network.outputs(outside.x), after.outputs(outside.x), outside.labels)
+    outputs = case.network.outputs(outside.x), after.outputs(outside.x)
+    agreement = agree(*outputs, outside.labels, case.network.classes)
     macs = count_macs(case.network.program) // case.network.batch, count_macs(after.program) // after.batch
     parameters = _parameters(case.network), _parameters(after)
     whole = [SiteSize("whole", "blocks", len(found), len(found) - len(best.blocks))] if best.blocks else []
+    times = _latency(subject, small, outside) if timed else {}
+    notes += _missed(target, len(choosing), agreement, times)
     return PruningJob(
         target, criterion, best.pruned, (*best.sizes, *whole), macs, parameters, len(case.fitting),
-        len(choosing), agreement, _latency(subject, small, outside) if timed else {}, tuned,
+        len(choosing), agreement, times, tuned,
         (*notes, *best.pruned.notes), small.module if isinstance(small, ModuleSubject) else None,
         example=small.example(case.size, 2) if isinstance(small, ModuleSubject) else torch.zeros(0),
         blocks=best.blocks,
@@ -216,7 +221,7 @@ def _is_better(made: _Cut, best: _Cut, target: Target) -> bool:
 def _quality(case: PruningCase, subject: Subject, samples: JobSamples) -> float:
     """Accuracy, or without labels how near outputs are to the original's: larger is better."""
     network = RunnableProgram(subject.read(case.size, case.network.batch))
-    if samples.labels is not None and is_classifier(case.network.outputs(samples.x[:1])):
+    if samples.labels is not None and case.network.classes:
         return accuracy(network, samples)
     return -output_change(case.network, network, samples)
 
@@ -227,11 +232,26 @@ def _parameters(network: RunnableProgram) -> int:
 
 def _latency(before: Subject, after: Subject, samples: JobSamples) -> dict[str, tuple[float | None, float | None]]:
     """Milliseconds of one sample and of a batch."""
-    found: dict[str, tuple[float | None, float | None]] = {}
+    times: dict[str, tuple[float | None, float | None]] = {}
     for count in (1, BATCH):
         rows = np.resize(samples.x, (count, *samples.x.shape[1:]))
         kind = torch.int64 if getattr(before, "whole", False) else torch.float32
         given = torch.as_tensor(rows).to(kind)
-        was, now = before.latency(given), after.latency(given)
-        found |= {f"{name}, batch {count}": (was[name], now.get(name)) for name in was}
-    return found
+        pairs = time_together(before.runs(given), after.runs(given))
+        times |= {f"{name}, batch {count}": pair for name, pair in pairs.items()}
+    return times
+
+
+def _missed(
+    target: Target, chosen_on: int, seen: HeldOutAgreement, times: Mapping[str, tuple[float | None, float | None]]
+) -> list[str]:
+    """Where the network was chosen for less than what is measured at the end: that is no promise, and is said."""
+    if target.kind == "accuracy" and seen.accuracy is not None and seen.accuracy[1] < target.share * seen.accuracy[0]:
+        reached = 100 * seen.accuracy[1] / seen.accuracy[0]
+        return [f"accuracy is {reached:.2f}% of the original's on the held-out samples, less than {target.share:.2%}: "
+                f"the size was chosen on {chosen_on} others"]  # fmt: skip
+    if target.kind == "latency" and times:
+        last = {name.partition(",")[0]: pair for name, pair in times.items()}  # of the larger batch, as it was chosen
+        if (share := time_left(last)) > target.share:
+            return [f"timed again at the end, {share:.0%} of the time are left, more than {target.share:.0%}"]
+    return []

@@ -125,7 +125,8 @@ def taylor_scores(network: RunnableProgram, sites: Sites, x: Floats, labels: Lab
     for rows, given in network.batches(x, whole=len(x) >= network.batch):
         out, *values = free.run(given, operands)
         count = rows.stop - rows.start
-        loss = functional.cross_entropy(out[:count], torch.as_tensor(labels[rows]), reduction="sum")
+        scores = out[:count, : network.classes] if network.classes else out[:count]
+        loss = functional.cross_entropy(scores, torch.as_tensor(labels[rows]), reduction="sum")
         slopes = torch.autograd.grad(loss, values, allow_unused=True)
         sums = {
             node: (value * slope).movedim(axes[node], -1).reshape(len(given), -1, value.shape[axes[node]]).sum(1)

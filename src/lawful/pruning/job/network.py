@@ -38,9 +38,24 @@ class RunnableProgram:
             raise Unsupported(f"a network with one input is pruned to a size, and this one has {len(program.inputs)}")
         self.program = program
         self.batch = program.inputs[0].shape[0]
+        several = len(program.outputs) > 1
+        if several and any(each.shape[:1] != (self.batch,) for each in program.outputs):
+            raise Unsupported("an output of this network has no axis of samples: outputs cannot be compared by sample")
         held = program.tensors if tensors is None else tensors
         self.tensors = {name: _tensor(held[name]) for name in (*program.parameters, *program.buffers)}
         self._runs: dict[tuple[Node, ...], TorchProgram] = {}
+
+    @property
+    def classes(self) -> int:
+        """How many columns of the outputs are score labels: those of the first output, 0 if it is no row of them."""
+        sizes = self.program.outputs[0].shape
+        return sizes[1] if len(sizes) == 2 and sizes[1] > 1 else 0
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Which of several outputs a statement is about."""
+        count = len(self.program.outputs)
+        return (f"labels are those of the first of {count} outputs; changes are of all",) if count > 1 else ()
 
     def with_tensors(self, tensors: Mapping[str, Any]) -> RunnableProgram:
         """The same program with other numbers."""
@@ -64,13 +79,14 @@ class RunnableProgram:
             yield rows, given
 
     def run(self, given: torch.Tensor, watched: Sequence[Node] = ()) -> tuple[torch.Tensor, ...]:
-        """The first output and the watched values; without `watched`, of the whole program."""
-        key = tuple(watched)
+        """All outputs as one tensor (`join_outputs`), and the watched values."""
+        key, program = tuple(watched), self.program
         if key not in self._runs:
-            program = self.program
-            wanted = Program.of(program.inputs, (program.outputs[0], *key), program.tensors)
+            wanted = Program.of(program.inputs, (*program.outputs, *key), program.tensors)
             self._runs[key] = TorchProgram(wanted)
-        return self._runs[key]([given], self.tensors, REAL)
+        values = self._runs[key]([given], self.tensors, REAL)
+        count = len(program.outputs)
+        return join_outputs(values[:count]), *values[count:]
 
     def values(self, given: torch.Tensor, watched: Sequence[Node]) -> tuple[torch.Tensor, ...]:
         """Watched values alone: nothing behind them is computed."""
@@ -81,9 +97,34 @@ class RunnableProgram:
 
     @torch.no_grad()
     def outputs(self, x: Floats) -> torch.Tensor:
-        """The first output for all samples."""
-        found = [self.run(given)[0][: rows.stop - rows.start] for rows, given in self.batches(x)]
-        return torch.cat(found)
+        """All outputs for all samples."""
+        return torch.cat([self.run(given)[0][: rows.stop - rows.start] for rows, given in self.batches(x)])
+
+
+def join_outputs(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    """One output as it is; several side by side, a row of all their entries for each sample.
+
+    No output may be left out: what no score, repair or measurement looks at would be pruned away.
+
+    >>> join_outputs([torch.zeros(2, 3), torch.zeros(2, 4, 5)]).shape
+    torch.Size([2, 23])
+    """
+    if len(outputs) == 1:
+        return outputs[0]
+    return torch.cat([each.reshape(len(each), -1) for each in outputs], 1)
+
+
+def module_outputs(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """The outputs of a module in the same form."""
+    return join_outputs(_tensors_in(module(x)))
+
+
+def _tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors of a result in their order: a tensor, or a tuple, list or dictionary of results."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (tuple, list)) else ()
+    return [tensor for part in parts for tensor in _tensors_in(part)]
 
 
 def _tensor(held: Any) -> torch.Tensor:
@@ -93,6 +134,7 @@ def _tensor(held: Any) -> torch.Tensor:
 
 # Time is the least of so many runs, or of those in so many seconds, on one thread.
 RUNS, SECONDS = 60, 0.5
+Runs = Mapping[str, Callable[[], Any] | None]
 
 
 class Subject(Protocol):
@@ -106,8 +148,8 @@ class Subject(Protocol):
     ) -> tuple[ChannelPruning | OnnxPruning, Subject]:
         """Put new numbers in, and remove what is silent then: the pruning, and the smaller network."""
 
-    def latency(self, given: torch.Tensor) -> dict[str, float | None]:
-        """Milliseconds for some samples, by runtime."""
+    def runs(self, given: torch.Tensor) -> Runs:
+        """Calls with some samples, by runtime; None where a runtime is missing or refuses the network."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,15 +197,14 @@ class ModuleSubject:
         found = prune_channels(self.with_numbers(tensors), [example if self.whole else tuple(example.shape)])
         return found, ModuleSubject(found.module.eval(), self.whole)
 
-    def latency(self, given: torch.Tensor) -> dict[str, float | None]:
+    def runs(self, given: torch.Tensor) -> Runs:
         """PyTorch, and ONNX Runtime where the module can be exported."""
         example = given if self.whole else given.to(self.example((1,), 1).dtype)
-        found: dict[str, float | None] = {"PyTorch": torch_latency(self.module, [example])}
         try:
-            found["ONNX Runtime"] = runtime_latency(graph_bytes(self.module, [example], ".onnx"), [example])
+            exported = _session_run(graph_bytes(self.module, [example], ".onnx"), example)
         except (LawfulError, ImportError):
-            found["ONNX Runtime"] = None
-        return found
+            exported = None
+        return {"PyTorch": lambda: self.module(example), "ONNX Runtime": exported}
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,38 +242,44 @@ class OnnxSubject:
         found = prune_onnx(changed, size=size)
         return found, OnnxSubject(found.model)
 
-    def latency(self, given: torch.Tensor) -> dict[str, float | None]:
+    def runs(self, given: torch.Tensor) -> Runs:
         """ONNX Runtime."""
-        return {"ONNX Runtime": runtime_latency(self.model.SerializeToString(), [given])}
-
-
-def least(run: Callable[[], Any]) -> float:
-    """Milliseconds of the quickest of some runs: whatever else the machine does only makes them longer."""
-    run()
-    best, started = float("inf"), time.perf_counter()
-    for _ in range(RUNS):
-        begin = time.perf_counter()
-        run()
-        now = time.perf_counter()
-        best = min(best, now - begin)
-        if now - started > SECONDS:
-            break
-    return 1e3 * best
+        return {"ONNX Runtime": _session_run(self.model.SerializeToString(), given)}
 
 
 @torch.no_grad()
-def torch_latency(module: nn.Module, examples: Sequence[torch.Tensor]) -> float:
-    """Milliseconds of one call, on one thread."""
+def time_together(before: Runs, after: Runs) -> dict[str, tuple[float | None, float | None]]:
+    """Milliseconds of one call before and after, by runtime, on one thread: the least of some runs, taken in turn.
+
+    In turn, for a machine that is busy for a while is so for both; the least, for it only makes calls longer.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return least(lambda: module(*examples))
+        return {name: _least_times(run, after.get(name)) for name, run in before.items()}
     finally:
         torch.set_num_threads(threads)
 
 
-def runtime_latency(content: bytes, examples: Sequence[torch.Tensor]) -> float | None:
-    """The same in ONNX Runtime; None where that is not installed or refuses the file."""
+def _least_times(*runs: Callable[[], Any] | None) -> tuple[float | None, float | None]:
+    best = [float("inf") if run is not None else None for run in runs]
+    for run in runs:
+        if run is not None:
+            run()
+    started = time.perf_counter()
+    for _ in range(RUNS):
+        for place, run in enumerate(runs):
+            if run is not None:
+                begin = time.perf_counter()
+                run()
+                best[place] = min(best[place] or 0.0, 1e3 * (time.perf_counter() - begin))
+        if time.perf_counter() - started > len(runs) * SECONDS:
+            break
+    return best[0], best[1]
+
+
+def _session_run(content: bytes, example: torch.Tensor) -> Callable[[], Any] | None:
+    """A call of an ONNX file in ONNX Runtime; None where that is not installed or refuses the file."""
     try:
         import onnxruntime  # type: ignore[import-untyped]
     except ImportError:
@@ -242,7 +289,8 @@ def runtime_latency(content: bytes, examples: Sequence[torch.Tensor]) -> float |
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        given = {entry.name: value.numpy() for entry, value in zip(session.get_inputs(), examples, strict=True)}
-        return least(lambda: session.run(None, given))
+        feeds = {session.get_inputs()[0].name: example.numpy()}
+        session.run(None, feeds)
     except Exception:  # whatever the runtime raises: its kinds of errors have no common base
         return None
+    return lambda: session.run(None, feeds)

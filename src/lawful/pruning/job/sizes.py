@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from lawful.errors import LawfulError, Unsupported
+from lawful.pruning.channels.program import notes_of
 from lawful.pruning.job.case import JobSamples, PruningCase
-from lawful.pruning.job.evidence import is_classifier
-from lawful.pruning.job.network import RunnableProgram, Subject
+from lawful.pruning.job.network import RunnableProgram, time_together
 from lawful.pruning.job.score import Removal
 
 STEPS = 7  # of a bisection: sizes within 1% of the order
@@ -91,11 +91,11 @@ def choose_units(
             lambda gone: accuracy(case.network.with_tensors(case.new_weights(gone)), choosing) >= goal,
         )  # fmt: skip
     given = torch.as_tensor(case.fitting.x[: case.network.batch]).to(torch.float32)
-    first, quick = _first_time(whole.subject, given), replace(case, fitting=case.fitting.take(slice(0, TIMED)))
+    first, quick = whole.subject.runs(given), replace(case, fitting=case.fitting.take(slice(0, TIMED)))
     # a smaller network is quicker: the bisection looks for the first share that fits
     return _bisect(
         case, order, multiple,
-        lambda gone: _first_time(quick.cut(gone)[1], given) <= target.share * first, falling=True,
+        lambda gone: time_left(time_together(first, quick.cut(gone)[1].runs(given))) <= target.share, falling=True,
     )  # fmt: skip
 
 
@@ -136,7 +136,9 @@ def _to_share(case: PruningCase, order: list[Removal], cost: str, share: float, 
         gone.append(removal.unit)
         costs.remove(removal.unit)
     if costs.now > share * costs.total:
-        raise OutOfReach(f"{100 * costs.now / costs.total:.0f}% are left when every site has one unit: ask for more")
+        reasons = "".join(f"; {note}" for note in (*case.sites.notes, *notes_of(case.reading.program)))
+        share_now = 100 * costs.now / costs.total
+        raise OutOfReach(f"{share_now:.0f}% are left when every site has one unit: ask for more{reasons}")
     if multiple == 1:
         return gone
     rank = {removal.unit: place for place, removal in enumerate(order)}
@@ -179,16 +181,16 @@ def _to_share(case: PruningCase, order: list[Removal], cost: str, share: float, 
 
 def accuracy(network: RunnableProgram, samples: JobSamples) -> float:
     """The share of samples whose largest output is their label."""
-    out = network.outputs(samples.x)
-    if samples.labels is None or not is_classifier(out):
+    if samples.labels is None or not network.classes:
         raise LawfulError("accuracy is measured on one row of scores and one label for each sample")
-    return float((out.argmax(1) == torch.as_tensor(samples.labels)).double().mean())
+    scores = network.outputs(samples.x)[:, : network.classes]
+    return float((scores.argmax(1) == torch.as_tensor(samples.labels)).double().mean())
 
 
-def _first_time(subject: Subject, given: torch.Tensor) -> float:
-    """The time in the runtime that is there: ONNX Runtime before PyTorch."""
-    found = subject.latency(given)
+def time_left(times: Mapping[str, tuple[float | None, float | None]]) -> float:
+    """The share of the time that is left, in the runtime that is there: ONNX Runtime before PyTorch."""
     for name in ("ONNX Runtime", "PyTorch"):
-        if found.get(name) is not None:
-            return float(found[name] or 0.0)
+        before, after = times.get(name, (None, None))
+        if before is not None and after is not None:
+            return after / before
     raise Unsupported("its time cannot be measured: neither PyTorch nor ONNX Runtime runs it")

@@ -27,7 +27,7 @@ from torch import nn
 from lawful.errors import LawfulError
 from lawful.formats.io.writing import write_bytes
 from lawful.pruning.job.case import JobSamples
-from lawful.pruning.job.network import ModuleSubject
+from lawful.pruning.job.network import ModuleSubject, module_outputs
 
 # (small, original, samples, labels) trains in place or returns a module; one with a parameter `checkpoint` gets a path.
 Tune = Callable[..., nn.Module | None]
@@ -140,7 +140,7 @@ class Distillation:
             order = torch.randperm(len(x), generator=torch.Generator().manual_seed(epoch))
             for rows in order.split(BATCH):  # type: ignore[no-untyped-call]
                 optimiser.zero_grad()
-                (_first(small(x[rows])) - wanted[rows]).square().mean().backward()  # type: ignore[no-untyped-call]
+                (module_outputs(small, x[rows]) - wanted[rows]).square().mean().backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
             schedule.step()
             held = {"small": small.state_dict(), "optimiser": optimiser.state_dict(), "schedule": schedule.state_dict()}
@@ -201,13 +201,9 @@ def _apart(module: nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def _first(out: Any) -> torch.Tensor:
-    return out if isinstance(out, torch.Tensor) else out[0]
-
-
 def _outputs(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
     module.eval()
-    return torch.cat([_first(module(x[start : start + 256])) for start in range(0, len(x), 256)])
+    return torch.cat([module_outputs(module, x[start : start + 256]) for start in range(0, len(x), 256)])
 
 
 def _save(path: Path, content: dict[str, Any]) -> None:
