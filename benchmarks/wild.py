@@ -27,6 +27,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -202,10 +203,12 @@ def look_at(package: str, file: Path, questions: Sequence[str], seconds: int) ->
             subcommand = question.split()[0]
             arguments = [subcommand, str(source)]
             if question in COPIES:
-                copy = Path(scratch) / f"{question.split()[1]}{file.suffix}"
-                made = ask(lambda: wild_copies.write_copy(question, source, copy), seconds)  # noqa: B023
+                copy = Path(scratch) / f"{question.split()[1]}{source.suffix}"
+                move = lawful("symmetries", str(source), "--apply", "1", "--out", str(copy))
+                change = partial(wild_copies.write_changed, source, copy)
+                writing = ask(move if question == "same copy" else change, seconds)
                 if not copy.exists():
-                    looked.asked[question] = made
+                    looked.asked[question] = writing
                     continue
                 arguments.append(str(copy))
             elif subcommand == "evaluate":

@@ -1,4 +1,4 @@
-"""Of one model file: a symmetry-transformed copy, a copy with one weight changed, its outputs beside ONNX Runtime's."""
+"""Of one model file: a copy with one weight changed, and its outputs beside ONNX Runtime's."""
 
 from __future__ import annotations
 
@@ -22,49 +22,24 @@ TRANSFORM, TRANSFORM_ERROR = "STFT", 2e-4
 IDS = (16, 8, 3)  # token ids below these: the first that is below every table and length of the file
 
 
-def write_copy(kind: str, file: Path, out: Path) -> int:
-    """Write a symmetry-transformed copy of a file ("same copy"), or one with a weight changed; an exit code."""
+def write_changed(file: Path, out: Path) -> int:
+    """Write the file with the largest entry of its middle matrix halved; an exit code."""
+    from lawful.checkpoints.opening import open_one
+    from lawful.sources.checkpoints.save import write_weights
+
     try:
-        write(file, out, transform(file) if kind == "same copy" else change(file))
+        opened, _, _ = open_one(str(file))
+        state = {name: tensor.clone() for name, tensor in opened.state.items()}
+        matrices = [name for name, tensor in state.items() if tensor.ndim > 1 and tensor.is_floating_point()]
+        if not matrices:
+            raise LawfulError("no matrix to change")
+        flat = state[matrices[len(matrices) // 2]].view(-1)
+        flat[int(flat.abs().argmax())] /= 2
+        write_weights(state, out, like=file)
     except LawfulError as error:
         print(error, file=sys.stderr)
         return 2
     return 0
-
-
-def transform(file: Path) -> dict[str, torch.Tensor]:
-    """The weights after a random member of the group that was read, in their own types."""
-    from lawful.checkpoints.group.random_members import random_member
-    from lawful.checkpoints.opening import open_one
-    from lawful.checkpoints.read_architecture import read_architecture
-
-    opened, module, size = open_one(str(file))
-    sizes = size if size is not None else getattr(module, "input_sizes", None) or None
-    architecture = read_architecture(module, sizes)
-    folded = {name: tensor.double() for name, tensor in opened.state.items()}
-    made = random_member(architecture.group, folded, 0, shifted=False)
-    return {name: made[name].to(opened.state[name].dtype) for name in opened.state}
-
-
-def change(file: Path) -> dict[str, torch.Tensor]:
-    """The weights with the largest entry of the middle matrix halved."""
-    from lawful.checkpoints.opening import open_one
-
-    opened, _, _ = open_one(str(file))
-    state = {name: tensor.clone() for name, tensor in opened.state.items()}
-    matrices = [name for name, tensor in state.items() if tensor.ndim > 1 and tensor.is_floating_point()]
-    if not matrices:
-        raise LawfulError("no matrix to change")
-    flat = state[matrices[len(matrices) // 2]].view(-1)
-    flat[int(flat.abs().argmax())] /= 2
-    return state
-
-
-def write(file: Path, out: Path, weights: dict[str, torch.Tensor]) -> None:
-    """The same file with these weights."""
-    from lawful.sources.checkpoints.save import write_weights
-
-    write_weights(weights, out, like=file)
 
 
 def kinds(module: Any) -> dict[str, Any]:
