@@ -515,3 +515,27 @@ def test_a_glance_reads_the_program_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(calls) == 1
     batch = rng.normal(size=(5, 3)).astype(np.float32)
     assert package.open(path).evaluate(batch).shape == (5, 2)  # whoever computes has a module of any batch
+
+
+@pytest.mark.parametrize("batch", [1, "n"])
+def test_a_glance_runs_nothing_that_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int | str
+) -> None:
+    from lawful.sources.onnx.module import OnnxModule
+
+    rng = np.random.default_rng(0)
+    kernels = dict.fromkeys(("k", "l"), (8, 8, 3, 3))
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "k"], ["a"]),
+            helper.make_node("Tanh", ["a"], ["h"]),
+            helper.make_node("Conv", ["h", "l"], ["y"]),
+        ],
+        "wide",
+        [helper.make_tensor_value_info("x", FLOAT, [batch, 8, 128, 128])],
+        [helper.make_tensor_value_info("y", FLOAT, [batch, 8, 124, 124])],
+        [numpy_helper.from_array(rng.normal(size=size).astype(np.float32), name) for name, size in kernels.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), str(tmp_path / "wide.onnx"))
+    monkeypatch.setattr(OnnxModule, "_run", lambda *_: pytest.fail("it was run"))
+    assert package.show(tmp_path / "wide.onnx").parameters == 2 * 8 * 8 * 9

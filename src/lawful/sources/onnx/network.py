@@ -22,6 +22,7 @@ from lawful.network.reading import Reading, TensorReading, assumed_in_training, 
 from lawful.program.domains.graph_reading import unrolled_edges
 from lawful.program.frontends.onnx_weights import held_tensors
 from lawful.program.operators.factory import ONNX_KINDS
+from lawful.program.program import Program
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.onnx.module import OnnxModule, is_close, list_tensors
 from lawful.sources.onnx.reader import load_model
@@ -102,7 +103,8 @@ def _open(
                 break
             continue
         sees = not is_open or _sees_inputs(module)
-        if not is_open or (sees and _is_finite(module, examples)):
+        unseen = glance and any(is_costly(program.program) for program in module.programs.values())
+        if not is_open or (sees and (unseen or _is_finite(module, examples))):
             chosen = sizes, values
             break
         # Masks that hide everything are NaN at any size, and an input may be one that nothing reads.
@@ -275,29 +277,36 @@ def _example(module: OnnxModule, entry: Any, sample: Size) -> torch.Tensor:
 def _choose(module: OnnxModule, examples: list[torch.Tensor], glance: bool) -> None:
     """Run the samples, side by side if the graph can and gives the same; else one after another.
 
-    Whoever takes a `glance` computes nothing with the module: a file that is written for one sample is run on one.
+    Whoever takes a `glance` computes nothing with the module: a file that is written for one sample is run on one, and
+    one that takes long on none.
     """
     kind = next((parameter.dtype for parameter in module.parameters()), torch.float32)
     batch = [example.to(kind) if example.is_floating_point() else example for example in examples]
+    if not module.bare and module.fixed > 1:
+        batch = [torch.cat([example] * module.fixed)[: module.fixed] for example in batch]
+    elif glance and not module.bare and module.fixed:
+        module.alone, batch = True, [example[:1] for example in batch]
+    if glance and is_costly(module.program([example[0] if module.bare else example for example in batch])):
+        return
     with torch.no_grad():
-        if module.bare:
+        if module.bare or module.fixed > 1 or (glance and module.fixed):
             module(*batch)
-        elif module.fixed > 1:
-            module(*(torch.cat([example] * module.fixed)[: module.fixed] for example in batch))
-        elif module.fixed and glance:
-            module.alone = True
-            module(*(example[:1] for example in batch))
         else:
             module.alone = not module.keeps_apart(batch)
             if module.alone and not module.fixed:
                 raise Mixed("its samples are not kept apart")
 
 
+def is_costly(program: Program) -> bool:
+    """Whether its convolutions take long."""
+    return unrolled_edges(program) > MAX_PRODUCTS
+
+
 def _check(module: OnnxModule, model: Any, folder: Path, examples: list[torch.Tensor]) -> None:
     """Compare with ONNX's own reference implementation, where it can run."""
     if onnx_file.opset_of(model) < NEWER or sum(parameter.numel() for parameter in module.parameters()) > MAX_CHECKED:
         return
-    if any(unrolled_edges(program.program) > MAX_PRODUCTS for program in module.programs.values()):
+    if any(is_costly(program.program) for program in module.programs.values()):
         return
     from onnx import helper
     from onnx.reference import ReferenceEvaluator
