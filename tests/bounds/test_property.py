@@ -21,9 +21,9 @@ from lawful.bounds.exact import exact_outputs
 from lawful.bounds.layers import layers_of
 from lawful.bounds.property import check_regions
 from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
-from lawful.formats.queries.vnnlib_outputs import equivalence
-from lawful.formats.specification import read_specification
-from lawful.formats.vnnlib_formula import Condition
+from lawful.formats.queries.joint_specification import equivalence
+from lawful.formats.queries.specification import read_specification
+from lawful.formats.queries.vnnlib import Condition
 from lawful.sources.opening import open_graph
 from lawful.types import Floats
 from lawful.verify import verify

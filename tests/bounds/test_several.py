@@ -16,10 +16,9 @@ import lawful
 from lawful import Mlp, write
 from lawful.api.verification.several import joint_question
 from lawful.bounds.property import PropertyCheck
-from lawful.formats.joint import join
-from lawful.formats.queries.vnnlib import Variable, parse_vnnlib
-from lawful.formats.specification import specification_of
-from lawful.formats.vnnlib_formula import normal_form
+from lawful.formats.queries.joint_specification import join
+from lawful.formats.queries.specification import specification_of
+from lawful.formats.queries.vnnlib import Variable, normal_form, parse_vnnlib
 
 DECLARED = """(vnnlib-version <2.0>)
 (declare-network f (declare-input X_f real [1,{n}]) (declare-output Y_f real [{m}]))

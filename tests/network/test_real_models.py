@@ -15,8 +15,8 @@ import lawful as package
 from lawful.errors import Unsupported
 from lawful.network import Dag
 from lawful.network.reading import IN_EVAL
-from lawful.sources.kinds import HIDDEN_STATES
 from lawful.sources.modules.module_network import ModuleNetwork
+from lawful.sources.opening import HIDDEN_STATES
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -14,9 +14,8 @@ import pytest
 
 from lawful import LawfulError, Mlp, write
 from lawful.formats.queries.box import read_box
-from lawful.formats.queries.vnnlib import Variable, parse_vnnlib
-from lawful.formats.specification import regions, specification_of
-from lawful.formats.vnnlib_formula import read_number
+from lawful.formats.queries.specification import regions, specification_of
+from lawful.formats.queries.vnnlib import Variable, parse_vnnlib, read_number
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "==": operator.eq, "!=": operator.ne

@@ -15,9 +15,8 @@ from lawful.network import Dag, Mlp
 from lawful.network.reading import Reading
 from lawful.sources.checkpoints.adapters import is_described
 from lawful.sources.checkpoints.load import fill_module, is_factory, make_module, state_for
-from lawful.sources.kinds import as_folder, is_module
 from lawful.sources.modules.module_network import ModuleNetwork
-from lawful.sources.opening import Model, Source, open_graph
+from lawful.sources.opening import Model, Source, as_folder, is_module, open_graph
 from lawful.sources.opening import open as open_any
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ def distance(
     as_json: JsonOption = False,
 ) -> None:
     """Bound the largest difference of two networks on a box. Exit 0 proved, 1 violated, 3 neither."""
-    from lawful.formats.queries.vnnlib_outputs import equivalence
+    from lawful.formats.queries.joint_specification import equivalence
 
     will_write(certificate)
     question, understood, seconds = call.options["within"], None, call.options["seconds"]

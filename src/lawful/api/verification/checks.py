@@ -12,9 +12,8 @@ from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.errors import LawfulError, Unsupported
 from lawful.fibers.monotone import MonotoneCheck, certificate_of_monotone, check_monotone, read_directions
 from lawful.formats.queries.box import read_box
-from lawful.formats.queries.vnnlib import Variable
-from lawful.formats.specification import ForbiddenBox, Specification, regions
-from lawful.formats.vnnlib_formula import Condition
+from lawful.formats.queries.specification import ForbiddenBox, Specification, regions
+from lawful.formats.queries.vnnlib import Condition, Variable
 from lawful.network import Dag, Mlp
 
 

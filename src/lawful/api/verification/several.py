@@ -30,9 +30,9 @@ from lawful.bounds.split.question import ForbiddenRegion
 from lawful.errors import LawfulError
 from lawful.fibers.monotone import MonotoneCheck, certificate_of_monotone, check_monotone
 from lawful.formats.io.reading import read_text
-from lawful.formats.joint import JointSpecification, join
+from lawful.formats.queries.joint_specification import JointSpecification, join
+from lawful.formats.queries.specification import read_specification, regions
 from lawful.formats.queries.vnnlib import Text, Variable, read_vnnlib
-from lawful.formats.specification import read_specification, regions
 from lawful.network import Dag, Mlp, Role
 from lawful.network.digest import digest
 from lawful.sentences.bounds import difference_stays_within, is_monotone

@@ -15,7 +15,7 @@ from lawful.formats.io.reading import read_text
 
 if TYPE_CHECKING:
     from lawful.bounds.property import PropertyCheck
-    from lawful.formats.joint import JointSpecification
+    from lawful.formats.queries.joint_specification import JointSpecification
 
 COLUMNS = "network, specification and seconds"
 ANSWERS = ("sat", "unsat", "timeout", "error")

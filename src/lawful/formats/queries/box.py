@@ -8,7 +8,7 @@ import numpy as np
 
 from lawful.errors import LawfulError
 from lawful.formats.io.reading import naming
-from lawful.formats.specification import input_bounds
+from lawful.formats.queries.specification import input_bounds
 from lawful.formats.tensors import npz
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp

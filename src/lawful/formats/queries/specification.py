@@ -17,8 +17,16 @@ import numpy as np
 
 from lawful.errors import LawfulError
 from lawful.formats.io.reading import naming
-from lawful.formats.queries.vnnlib import DeclaredTensor, Text, Variable, read_vnnlib
-from lawful.formats.vnnlib_formula import Case, Condition, mentions, normal_form
+from lawful.formats.queries.vnnlib import (
+    Case,
+    Condition,
+    DeclaredTensor,
+    Text,
+    Variable,
+    mentions,
+    normal_form,
+    read_vnnlib,
+)
 from lawful.types import Floats
 
 
