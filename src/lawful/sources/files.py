@@ -186,7 +186,9 @@ def write(network: Mlp | Dag, path: str | Path, like: Reading | None = None, dty
     kind = check_ending(path)
     check_target(path)
     with naming(path):
+        # Made in memory before the target is touched, so that a refusal leaves what was there.
         content, stored, exact = _encode(network, kind, like, dtype, path.stem[:40])
+        # A convolution that is written out as a matrix can be a thousand times its file.
         size = like.size if like is not None and like.format == kind and dtype is None else 0
         if size and len(content) > GROWTH * size + SPARE:
             raise Unsupported(
@@ -227,25 +229,22 @@ def _write_folder(network: Mlp | Dag, folder: Path, like: Reading, source: Path,
     types = _types(network, exact, like, dtype)
     slopes = network.slopes if like.states_activations else None
 
-    def encode(names: Sequence[str]) -> bytes:
+    def encode(names: Sequence[str], file: Path) -> None:
         part, kinds = {name: exact[name] for name in names}, {name: types[name] for name in names}
         if like.format == "safetensors":
             from lawful.formats.tensors.safetensors import dump
 
             texts = {key: text for key, text in like.metadata.items() if key != "lawful.slopes"}
-            return dump(part, kinds, slopes, texts)
-        from lawful.formats.tensors.pt import dump as dump_pt
+            file.write_bytes(dump(part, kinds, slopes, texts))
+        else:
+            from lawful.formats.tensors.pt import dump as dump_pt
 
-        return dump_pt(part, kinds, slopes, "pytorch_model")
+            file.write_bytes(dump_pt(part, kinds, slopes, "pytorch_model"))
 
     bits = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
     sizes = {name: exact[name].size * bits[types[name]] for name in exact}
-    write_folder(source, folder, list(exact), sizes, lambda names, file: _all_bytes(file, encode(names)))
+    write_folder(source, folder, list(exact), sizes, encode)
     return describe_rounding(folder, types, exact)
-
-
-def _all_bytes(file: Path, content: bytes) -> None:
-    file.write_bytes(content)
 
 
 def _encode(

@@ -235,6 +235,7 @@ def _from_text(text: str, chosen: ReadingOptions) -> Opened:
             raise InvalidNetwork("standard input is empty")
         return _from_bytes(content, chosen)
     path = Path(text)
+    # From what only one kind of text can be to what could be several: a path that exists is never an architecture.
     if is_factory(text):
         chosen.refuse("a factory makes the whole module", but=("input_shape", "drop_useless"))
         return chosen.as_network(make_module(text), chosen.input_shape, text)
@@ -243,6 +244,7 @@ def _from_text(text: str, chosen: ReadingOptions) -> Opened:
         return Architecture.parse(text)
     if path.is_dir() and chosen.model is None:
         return _from_folder(path, chosen)
+    # Weights beside their config.json say more than weights alone.
     if (chosen.model, chosen.activation, chosen.order) == (None, None, None) and (folder := as_folder(path)) != path:
         return _from_folder(folder, chosen)
     if not path.exists() and path.suffix.lower() not in ENDINGS:
@@ -274,6 +276,7 @@ def _from_onnx(path: Path, chosen: ReadingOptions) -> Opened:
     if chosen.whole:
         chosen.refuse("the file states its layers", but=("input_shape", "drop_useless"))
     else:
+        # A graph of scalar weights answers more questions than a module, so it is tried first.
         try:  # strides of pools may leave places that nobody reads
             return files.read(
                 path,

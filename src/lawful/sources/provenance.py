@@ -34,6 +34,7 @@ def with_provenance(result: Result, *networks: Opened, trained: str | None = Non
 
 def read_as(result: Result, *found: Reading) -> Result:
     """The result with the readings that it rests on."""
+    # Results are frozen for their readers; who made one may still say what it rests on.
     object.__setattr__(result, "reading", found[0] if len(found) == 1 else join_readings(found))
     object.__setattr__(result, "readings", found)
     return result

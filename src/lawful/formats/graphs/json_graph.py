@@ -16,6 +16,7 @@ import numpy as np
 
 from lawful.errors import InvalidNetwork, LawfulError
 from lawful.formats.io.limits import check_bytes
+from lawful.formats.io.reading import refuse_duplicates
 from lawful.network.architecture import activation_name, parse_activation
 from lawful.network.assemble import as_layers
 from lawful.network.dag import Dag, useful_dag
@@ -152,11 +153,12 @@ def _list(items: Any) -> str:
 
 def _parse(text: bytes) -> dict[str, Any]:
     check_bytes("the text", len(text), MAX_TEXT)
+    # Counted before it is parsed: lists take some thirty times as much memory as their text.
     lists = text.count(b"[") + text.count(b"{")
     if lists > MAX_LISTS or text.count(b",") > MAX_VALUES:
         raise InvalidNetwork(f"{lists:,} lists are too many for JSON: use .npz or .safetensors for large graphs")
     try:
-        graph = json.loads(text, object_pairs_hook=_once)
+        graph = json.loads(text, object_pairs_hook=refuse_duplicates)
     except RecursionError:
         raise InvalidNetwork("its JSON is nested too deeply") from None
     except ValueError as error:
@@ -170,14 +172,6 @@ def _parse(text: bytes) -> dict[str, Any]:
         if key not in graph:
             raise InvalidNetwork(f"a graph needs {key!r}")
     return graph
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    entries = dict(pairs)
-    if len(entries) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in entries if names.count(name) > 1)[:40]!r} appears twice in an object")
-    return entries
 
 
 def _kind(value: Any) -> str:

@@ -51,6 +51,7 @@ def complete(model: Any, folder: Path) -> Any:
 
 def check_structure(content: memoryview) -> None:
     """Refuse files that a few bytes would blow up into millions of objects."""
+    # An empty node takes two bytes in the file and hundreds as an object, so what is counted is entries, not bytes.
     fields, numbers = 0, 0
     for field, begin, end in _fields(content, 0, len(content)):
         fields += 1
@@ -71,6 +72,7 @@ def array(proto: Any, folder: Path) -> NDArray[Any]:
 
     name = f"tensor {proto.name[:80]!r}"
     count = check_numbers(name, proto.dims)
+    # The library itself would look for it wherever the file says.
     if proto.data_location == TensorProto.EXTERNAL:
         return _external(proto, count, folder)
     if proto.HasField("segment"):

@@ -51,6 +51,7 @@ def kind_of(path: Path) -> str:
         return "onnx"
     with path.open("rb") as stream:
         start = stream.read(4096)
+    # Some of these marks stand behind a length of four bytes.
     for mark, what in OTHERS.items():
         if start[: len(mark)] == mark or start[4 : 4 + len(mark)] == mark:
             raise Unsupported(f"is {what}")
@@ -65,6 +66,7 @@ def kind_of(path: Path) -> str:
 
 
 def _by_content(path: Path, start: bytes) -> str | None:
+    # From the surest sign to the weakest: what ONNX files begin with is also a plausible start of others.
     if start[:4] == b"GGUF":
         return "gguf"
     if start[:2] == b"PK":

@@ -71,6 +71,7 @@ def read_bytes(path: str | Path, limit: int = MAX_BYTES) -> bytes:
     """All of a regular file, however much its size pretends."""
     with open_file(path, limit) as file:
         content = bytearray()
+        # The size that the system states may be wrong (/proc), or change while the file is read.
         while part := file.read(PIECE):
             content += part
             check_bytes("the file", len(content), limit)
@@ -117,9 +118,12 @@ def parse_json(text: str, number: Callable[[str], Any] | None = None) -> Any:
     Traceback (most recent call last):
     lawful.errors.LawfulError: not a JSON file: 1e999 is not a finite number
     """
+    # The parser is recursive: what is nested too deeply is refused before it starts, not by a crash of the stack.
     _check_nesting(JSON_STRING.sub("", text))
     try:
-        return json.loads(text, parse_float=number or _finite, parse_constant=_finite, object_pairs_hook=_once)
+        return json.loads(
+            text, parse_float=number or _finite, parse_constant=_finite, object_pairs_hook=refuse_duplicates
+        )
     except (ValueError, RecursionError) as error:
         raise LawfulError(f"not a JSON file: {error}") from None
 
@@ -185,7 +189,8 @@ def _finite(text: str) -> float:
     return value
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object that these pairs make, for `json.loads`; of a key that comes twice the parser would take the last."""
     entries: dict[str, Any] = {}
     for key, value in pairs:
         if key in entries:

@@ -183,6 +183,7 @@ def regions(specification: Specification, inputs: int, outputs: int) -> list[For
     boxes: dict[tuple[tuple[Fraction, ...], tuple[Fraction, ...]], list[tuple[Condition, ...]]] = {}
     ends: dict[int, tuple[tuple[Fraction, ...], tuple[Fraction, ...]]] = {}
     for box, conditions in specification.disjuncts:
+        # Disjuncts that share their bounds share the object: a thousand cases about one picture are one box.
         if id(box) not in ends:
             low: list[Fraction] = []
             high: list[Fraction] = []
@@ -271,6 +272,7 @@ def below(value: Fraction) -> float:
     >>> below(Fraction("0.7")) < Fraction("0.7") <= above(Fraction("0.7")), below(Fraction(1, 2))
     (True, 0.5)
     """
+    # The nearest double may lie on either side; the next one down cannot lie above.
     near = _nearest(value)
     return near if Fraction(near) <= value else math.nextafter(near, -math.inf)
 

@@ -157,6 +157,7 @@ def network_of(
 
 def _tied_tensors(arrays: Arrays) -> tuple[str, ...]:
     """Which tensors are one in the source: they share memory, as tied layers do in a checkpoint of PyTorch."""
+    # Neighbours in memory are enough: a tensor of a checkpoint is one storage, or a part of one.
     bounds = sorted((*byte_bounds(array), name) for name, array in arrays.items() if array.size)
     return tuple(
         f"{one} and {two} are one tensor"
@@ -200,6 +201,7 @@ def as_float64(name: str, array: NDArray[Any]) -> NDArray[np.float64]:
     """The same numbers in float64, refused if that would round them or if they are not real numbers."""
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise Unsupported(f"tensor {name[:80]!r} has numbers of type {array.dtype}: real floats and integers are read")
+    # Of the least int64 the absolute value is no int64, so it is taken of Python's integers.
     if array.dtype.kind in "iu" and array.size and max(abs(int(array.max())), abs(int(array.min()))) > 2**53:
         raise Unsupported(f"tensor {name[:80]!r} has integers beyond 2^53, which float64 would round")
     return array.astype(np.float64)
@@ -270,6 +272,7 @@ def _chains(families: list[list[str]], shapes: Mapping[str, tuple[int, ...]]) ->
     orders: list[list[str]] = []
     stack: list[tuple[list[str], tuple[int, ...]]] = [([], (0,) * len(families))]
     steps = 0
+    # Two orders are as good as many: only one that is alone is worth a guess.
     while stack and len(orders) < 2 and steps < MAX_STEPS:
         steps += 1
         chain, taken = stack.pop()
@@ -332,6 +335,7 @@ def layers_of(arrays: Arrays) -> tuple[dict[str, NDArray[Any]], tuple[str, ...]]
     pairs = _numbered_layers(arrays) if all(NUMBERED.fullmatch(name) for name in arrays) else _unnamed_layers(arrays)
     if not pairs:
         return None
+    # Square matrices fit both ways; then the convention of PyTorch is assumed, and said.
     rows_out, columns_out = _fits(pairs, 0), _fits(pairs, 1)
     if not (rows_out or columns_out):
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())

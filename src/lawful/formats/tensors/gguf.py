@@ -84,6 +84,7 @@ def contents(path: Path) -> tuple[dict[str, BlockPlace], dict[str, Any]]:
         if start + offset + stored_bytes(name, kind, shape) > size:
             raise InvalidNetwork(f"tensor {name[:80]!r} claims bytes behind the end of the file")
         places[name] = BlockPlace(start + offset, kind, shape)
+    # Sorted by where they begin, two spans overlap only if two neighbours do.
     spans = sorted(
         (place.begin, place.begin + stored_bytes(name, place.kind, place.shape)) for name, place in places.items()
     )
@@ -141,6 +142,7 @@ class _Header:
             inner, count = self.number("<I"), self.number("<Q")
             if inner not in (*FACTS, TEXT) or count > MAX_LIST:
                 raise InvalidNetwork(f"a list of {count:,} entries of type {inner} in its header")
+            # A vocabulary of texts has to be walked to find its end; numbers are skipped at once.
             if inner in FACTS:
                 raw = self.take(count * struct.calcsize(FACTS[inner]))
                 return [
@@ -201,6 +203,7 @@ class GgufTensors(Mapping[str, "torch.Tensor"]):
         import torch
 
         place = self.places[name]
+        # Half the memory of float32, and the type that the checkpoint is written back in.
         if BLOCKS[place.kind].name == "BF16":  # NumPy knows no such type
             bits = np.array(blocks_of(self.path, place)).view("<i2").reshape(place.shape)
             return torch.from_numpy(bits).view(torch.bfloat16)

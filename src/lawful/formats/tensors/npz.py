@@ -60,6 +60,7 @@ def dump(arrays: Mapping[str, NDArray[Any]], slopes: tuple[float, ...] | None) -
 
 def _array(name: str, stream: IO[bytes], size: int, kinds: str) -> NDArray[Any]:
     shape, fortran, dtype = _header(name, stream)
+    # Before anything is read: NumPy would unpickle objects, which runs code.
     if dtype.hasobject:
         raise InvalidNetwork(f"array {name[:80]!r} holds Python objects: they would have to be unpickled")
     if dtype.kind in "US" and dtype.kind not in kinds:

@@ -96,6 +96,7 @@ def load_tensors(path: Path, limit: int = MAX_BYTES) -> tuple[dict[str, torch.Te
     import torch
 
     try:
+        # PyTorch looks names up among these before it would import them: nothing of the file's choice is imported.
         foreign: list[Any] = [(type(name, (_Foreign,), {"name": name}), name) for name in inert]
         with torch.serialization.safe_globals(foreign):  # names that lead to these, and to no import
             loaded = torch.load(path, map_location="cpu", weights_only=True)
@@ -170,6 +171,7 @@ def dump(
         state[name] = torch.from_numpy(np.array(array)).to(getattr(torch, dtypes.get(name, str(array.dtype))))
     if slopes is not None:
         state._metadata = OrderedDict({"": {"version": 1, "lawful.slopes": list(slopes)}})  # type: ignore[attr-defined]
+    # The same network gives the same bytes only under the same name of the file.
     with tempfile.TemporaryDirectory() as folder:  # PyTorch repeats the name of the file in every entry
         path = Path(folder) / f"{stem}.pt"
         torch.save(state, path)
@@ -192,6 +194,7 @@ def _check_archive(path: Path, limit: int) -> list[str]:
         members = archive.infolist()
         if any("/code/" in member.filename or member.filename.endswith("/constants.pkl") for member in members):
             raise InvalidNetwork(f"TorchScript is not read: it is a program; load it with torch.jit.load and {WAY_OUT}")
+        # A small archive that unpacks to a large one has entries that are packed, or that share their bytes.
         packed = [member for member in members if member.compress_type != ZIP_STORED]
         if packed or sum(member.file_size for member in members) > path.stat().st_size:
             raise InvalidNetwork("its entries are packed or overlap, as PyTorch never writes them")
@@ -244,8 +247,11 @@ def _check_operations(operations: list[Any]) -> list[str]:
             raise InvalidNetwork(
                 f"its pickle asks for {str(argument)[:80]!r}: only tensors are read. Where you trust it, {WAY_OUT}"
             )
+        # These take a name from the stack, where a list of operations does not show it: what they import is not known.
         if operation.name in ("STACK_GLOBAL", "INST", "OBJ", "EXT1", "EXT2", "EXT4"):
-            raise InvalidNetwork(f"its pickle uses {operation.name}, as PyTorch never does: only tensors are read")
+            raise InvalidNetwork(
+                f"its pickle uses {operation.name}, as PyTorch never does for weights: where you trust it, {WAY_OUT}"
+            )
     return sorted(inert)
 
 

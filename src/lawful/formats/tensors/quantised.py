@@ -107,6 +107,7 @@ def _gptq(state: State, name: str, settings: Mapping[str, Any] | None) -> Quanti
     bits = packed.shape[0] * 32 // inputs
     if bits not in BOUNDS or bits == 3 or packed.shape[0] * 32 != bits * inputs:
         raise Unsupported(f"{name[:80]} is stored by GPTQ in {bits} bits, which are not read")
+    # Without an order of its own, input k belongs to group k // size.
     if groups is None:
         groups = torch.arange(inputs) // (inputs // len(scales))
     whole = _unpack(packed, bits).movedim(-1, 1).reshape(inputs, -1)
@@ -115,6 +116,7 @@ def _gptq(state: State, name: str, settings: Mapping[str, Any] | None) -> Quanti
         zeros = zeros + 1
         if bool((zeros == 2**bits).any()):  # some runtimes wrap it around to 0, others do not
             raise Unsupported(f"{name[:80]} has a zero point of GPTQ on which runtimes disagree: save it as gptq_v2")
+    # In the type of the scales, as the kernel multiplies: float64 would be more precise than the network is.
     chosen = groups.long()
     weight = scales[chosen] * (whole - zeros[chosen])
     return QuantisedWeight(f"GPTQ, {bits} bits", weight.t().contiguous(), scales[chosen].abs().t().contiguous())

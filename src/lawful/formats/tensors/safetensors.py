@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.extras import needed
 from lawful.formats.io.limits import check_entries, check_numbers, check_shape
+from lawful.formats.io.reading import refuse_duplicates
 from lawful.formats.tensors.arrays import StoredArrays
 from lawful.network.names import check_names
 from lawful.network.reading import TensorReading
@@ -58,6 +59,7 @@ def contents(path: Path) -> tuple[dict[str, Place], dict[str, str]]:
     check_names(header)
     places: dict[str, Place] = {}
     reached = 0
+    # In the order of their bytes each tensor begins where the last ended: gaps and overlaps are the same comparison.
     for (begin, stop, kind, shape), name in sorted((_entry(name, entry), name) for name, entry in header.items()):
         count = check_shape(f"tensor {name[:80]!r}", shape)
         if begin != reached or stop - begin != count * np.dtype(TYPES[kind]).itemsize or start + stop > size:
@@ -137,6 +139,7 @@ def write_tensors(
     """
     import torch
 
+    # Sizes are known before any tensor is made, so the header can be written first and one tensor held at a time.
     order = sorted(described, key=lambda name: (-described[name][0].itemsize, name))
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     reached = 0
@@ -160,18 +163,12 @@ def write_tensors(
 
 def _header(text: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(text, object_pairs_hook=_once)
+        header = json.loads(text, object_pairs_hook=refuse_duplicates)
     except (ValueError, RecursionError) as error:
         raise InvalidNetwork(f"its header is not JSON: {str(error)[:120]}") from None
     if not isinstance(header, dict):
         raise InvalidNetwork("its header is not a JSON object")
     return header
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(entries := dict(pairs)) != len(pairs):
-        raise ValueError("a name appears twice")
-    return entries
 
 
 def _entry(name: str, entry: Any) -> tuple[int, int, str, tuple[int, ...]]:

@@ -77,6 +77,7 @@ def write_folder(
     with naming(source):
         homes = weight_map(source) if source.name.endswith(".index.json") else {}
         last = max(homes.values()) if homes else source.name
+        # A bias that pruning made lies beside its weight.
         placed = {name: homes.get(name) or homes.get(re.sub(r"bias$", "weight", name)) or last for name in names}
     files = sorted(set(placed.values()))
     with new_folder(out) as draft:

@@ -77,6 +77,7 @@ def merged_state(
         merged = dict(base)
         for stem, (down, up) in _pairs(parts).items():
             name = _weight_name(stem, base)
+            # In float64, so that the one rounding is that to the type of the weights.
             change = _scale(settings, stem, len(down)) * (up.double() @ down.double())
             change = change.t() if settings.get("fan_in_fan_out") else change
             if change.shape != base[name].shape:

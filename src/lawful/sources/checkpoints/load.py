@@ -72,6 +72,7 @@ def _import_factory(text: str) -> Any:
         if not file.is_file():
             raise LawfulError(f"{where[:80]}: no such file")
         folder, where = file.absolute().parent, file.stem
+    # First, so that a module of the user is not shadowed by an installed one of the same name.
     sys.path.insert(0, str(folder))
     try:
         return getattr(_call(lambda: importlib.import_module(where)), name)
@@ -192,6 +193,7 @@ def fill_module(module: torch.nn.Module, state: State) -> tuple[torch.nn.Module,
     names, dropped = fitting(list(state), set(wanted))
     renamed = dict(zip(names, state.values(), strict=True))
     unknown = [name for name in renamed if name not in wanted]
+    # One tensor under two names may be stored once.
     present = {id(tensor) for name, tensor in wanted.items() if name in renamed}
     missing = [name for name, tensor in wanted.items() if name not in renamed and id(tensor) not in present]
     if unknown or missing:
@@ -210,6 +212,7 @@ def fill_module(module: torch.nn.Module, state: State) -> tuple[torch.nn.Module,
             )
     _check_shared(renamed, wanted)
     module = copied(module)
+    # A module without numbers takes the tensors themselves, mapped from the file: nothing is copied.
     if any(tensor.is_meta for tensor in wanted.values()):
         module.load_state_dict(renamed, strict=False, assign=True)
     else:

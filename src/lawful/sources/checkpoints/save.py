@@ -40,8 +40,10 @@ def write_weights(
     If the weights are the `whole` network, tensors of its class that are not among them have left.
     """
     source = None if like is None or not like.exists() else weights_in(like) if like.is_dir() else like
+    # Names and types are taken from state dicts only.
     if source is not None and source.suffix.lower() not in (".safetensors", ".json", *PICKLED):
         source = None
+    # Before anything is written: what cannot be written back is refused here.
     named = _as_they_are(weights) if source is None else _as_stored(weights, source, like, whole)
     if out.suffix.lower() == ".onnx":
         write_bytes(out, _onnx_bytes(weights, like, out))
@@ -79,12 +81,8 @@ class _Outgoing:
 def _as_they_are(weights: Mapping[str, torch.Tensor]) -> dict[str, _Outgoing]:
     outgoing = {}
     for name, tensor in weights.items():
-        outgoing[name] = _Outgoing(tensor.dtype, tuple(tensor.shape), partial(_itself, tensor))
+        outgoing[name] = _Outgoing(tensor.dtype, tuple(tensor.shape), tensor.detach)
     return outgoing
-
-
-def _itself(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
 
 
 def _onnx_bytes(weights: Mapping[str, torch.Tensor], like: Path | None, out: Path) -> bytes:

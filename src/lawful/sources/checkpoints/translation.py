@@ -60,6 +60,7 @@ class Translation:
             raise Unsupported(f"{list_names(cut, 3)} changed its size, and lies in several tensors of the checkpoint")
         if new := [name for name in weights if name not in self.places and weights[name].is_floating_point()]:
             raise Unsupported(f"{list_names(new, 3)} is new, and the checkpoint has no name for it")
+        # One vector of all stored numbers: each tensor of the module is a list of places in it.
         flat = torch.cat([tensor.flatten().double() for tensor in self._real.values()] or [torch.zeros(0).double()])
         written = torch.full((len(flat),), torch.nan, dtype=torch.float64)
         for name in self.places.keys() & weights.keys() - resized:

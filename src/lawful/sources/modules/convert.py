@@ -215,6 +215,7 @@ def _check_same(module: nn.Module, network: Mlp | Dag, shape: tuple[int, ...], t
     try:
         with torch.no_grad():
             try:
+                # In float64 round-off is far below this, and a hook or a branch far above.
                 outputs, tolerance = twin_of(module)(inputs), 1e-7  # the user's own stays as it is
             except Exception:  # a tensor that the module does not register keeps its own precision
                 kind = next((parameter.dtype for parameter in module.parameters()), torch.float32)

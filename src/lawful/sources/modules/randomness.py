@@ -69,6 +69,7 @@ def read_draws(call: Callable[[], Any]) -> tuple[Draw, ...]:
     states = _states()
     with _Drawing(None) as drawing:
         call()
+    # A generator that moved was used by something that the mode has not seen.
     if _states() != states:
         raise Unsupported(
             "the module draws random numbers in a way that is not read: what it trains in train mode is not known"
@@ -149,6 +150,7 @@ class _Drawing(TorchFunctionMode):
 @cache
 def _body(func: FunctionType) -> Callable[..., Any]:
     """A function of `torch.nn.functional` that does not hand itself over to the mode again."""
+    # These functions ask whether a mode is active, and hand themselves to it: without that question they run.
     unseen = dict.fromkeys(("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"), _no)
     twin = FunctionType(
         func.__code__, {**func.__globals__, **unseen}, func.__name__, func.__defaults__, func.__closure__

@@ -42,6 +42,7 @@ def follows_gradient(module: torch.nn.Module, *inputs: torch.Tensor, without: Co
         terms = [slopes[name] * along for name, along in direction.items()]
         slope = float(sum(term.sum() for term in terms))
         size = float(sum(term.square().sum() for term in terms)) ** 0.5
+        # Any step that agrees will do: each fails at kinks or by rounding, and a false gradient agrees with none.
         rises = [(value_along(direction, step) - value_along(direction, -step)) / (2 * step) for step in STEPS]
         if min(abs(rise - slope) - AGREEMENT * max(size, abs(rise)) for rise in rises) > 1e-9:
             return False

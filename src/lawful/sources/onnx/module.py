@@ -152,6 +152,7 @@ class OnnxModule(nn.Module):
         current = [self._tensor(path).shape for path in self.names]
         values = tuple((name, value.item()) for name, value in self.values.items())
         key = (tuple(shapes), tuple(current), tuple(sorted(self.sizes.items())), values)
+        # A program is read for sizes, and sizes follow from inputs and weights: reading takes longer than running.
         if key not in self.programs:
             sizes = dict(zip(self.inputs, shapes, strict=True))
             program = read_onnx(self.graph.model, sizes, self.values, **self._settings(shapes))
@@ -197,6 +198,7 @@ class OnnxModule(nn.Module):
     def _register(self, name: str, numbers: torch.Tensor, trained: bool) -> None:
         """A parameter or buffer under the initializer's name, by its dots; under a number if PyTorch allows no such."""
         *parents, last = name.split(".")
+        # Users find their tensors by the names of the file, where PyTorch allows them.
         for path, leaf in ((parents, last), ([], f"tensor{len(self.names)}")):
             try:
                 part: nn.Module = self

@@ -90,6 +90,7 @@ def _open(
     errors: list[tuple[Mapping[str, Size], LawfulError]] = []
     is_open = any(None in size for size, _, _ in asked.values())
     chosen, second_best = None, None
+    # The first size at which every input matters and all outputs are finite; else the best that can be read.
     for sizes, values in size_candidates(asked):
         try:
             examples = _try(module, entries, sizes, values, glance)
@@ -115,6 +116,7 @@ def _open(
         chosen = second_best
         examples = _try(module, entries, *chosen, glance)
     sizes, values = chosen
+    # A false reading would make every answer false: the file is evaluated twice, by programs that share nothing.
     _check(module, module.graph.model, module.graph.folder, examples)
     module.input_sizes = tuple(_said(module, entries[name], sizes[name]) for name in module.inputs)
     return words_of_sizes(asked, sizes, values)
@@ -203,6 +205,7 @@ def refill_file(
         if tuple(array.shape) != tuple(tensor.dims) and not resize:
             raise Unsupported(f"{name} changed its size, and the nodes of the file are written for the old one")
         tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    # Older opsets state sizes in attributes of the node that makes a value.
     makers = {node.output[0]: node for node in twin.graph.node if node.output}
     for output, stated in (sizes or {}).items():
         _state(twin, makers[output], stated)

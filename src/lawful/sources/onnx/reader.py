@@ -52,7 +52,9 @@ def network_of(
         raise Unsupported(f"{len(inputs)} inputs and {len(graph.output)} outputs: one of each is supported")
     _refuse_curves(graph)
     obstacle: LawfulError | None = None
+    # A first axis of several may be a batch or part of the sample: as a batch first, which asks more of the graph.
     for batch, shape in _ways(inputs[0], input_shape):
+        # Read for one size of the batch, a number that happens to be that size would look like a constant.
         first, second = _free_sizes(graph) if batch == OPEN else (batch, batch)
         try:
             network = _read(model, folder, inputs[0], first, shape, drop_useless)
