@@ -20,9 +20,8 @@ import numpy as np
 
 from lawful import Dag, Mlp
 from lawful import open as opened
-from lawful.bounds.certificate import certificate
 from lawful.bounds.distance import distance
-from lawful.bounds.result import Distance
+from lawful.bounds.result import Distance, certificate
 from lawful.types import Floats
 from lawful.verify import verify
 

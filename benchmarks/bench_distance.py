@@ -20,11 +20,10 @@ from benchmarks.bench_fibers import milp_gap
 from benchmarks.harness import Row, compare
 from lawful import Mlp, read, to_module
 from lawful.bounds.box_bounds import bound
-from lawful.bounds.certificate import certificate
 from lawful.bounds.distance import distance
 from lawful.bounds.layers import layers_of
 from lawful.bounds.pair import align
-from lawful.bounds.result import Distance
+from lawful.bounds.result import Distance, certificate
 from lawful.formats.queries.box import read_box
 from lawful.types import Floats
 from lawful.verify import verify

@@ -11,7 +11,7 @@ import numpy as np
 from lawful.fibers import flip, translate
 from lawful.fibers.deep.identifiability import identifiable
 from lawful.fibers.random_members import hiding_network
-from lawful.fibers.regions.polyhedral_complex import polyhedral_complex
+from lawful.fibers.regions.count import polyhedral_complex
 
 
 def run() -> float:

@@ -6,8 +6,7 @@ import numpy as np
 
 from lawful.fibers import Domain, Stack, cells, normal_form
 from lawful.fibers.random_members import hiding_network, random_network
-from lawful.fibers.regions.count import draw_regions
-from lawful.fibers.regions.polyhedral_complex import polyhedral_complex, ridges
+from lawful.fibers.regions.count import draw_regions, polyhedral_complex, ridges
 from lawful.fibers.shallow.fiber import fiber_dimension_at, layerwise_fiber, nonnegative_rank
 from lawful.fibers.shallow.normal_form import difference_form, nonnegative
 from lawful.network import Mlp

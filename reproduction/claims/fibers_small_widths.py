@@ -10,8 +10,7 @@ import numpy as np
 from lawful.errors import CertificateError
 from lawful.fibers import Stack
 from lawful.fibers.deep.bottleneck import identifiable_volume
-from lawful.fibers.deep.identifiability import identifiable
-from lawful.fibers.deep.identifiability_certificate import certificate
+from lawful.fibers.deep.identifiability import certificate, identifiable
 from lawful.fibers.deep.single_neuron import falls, reverse
 from lawful.fibers.same import same
 from lawful.fibers.shallow.roles import role_assignments

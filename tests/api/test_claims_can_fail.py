@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lawful.fibers.regions.polyhedral_complex import Complex
+from lawful.fibers.regions.count import Complex
 from lawful.fibers.shallow.fiber import LayerwiseFiber
 from lawful.invariant_set.singular.spectrum import Singularity
 from lawful.network import Architecture, Dag, Mlp

@@ -9,8 +9,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from lawful.bounds.exact import exact_outputs
-from lawful.bounds.layers import Layer, evaluate
+from lawful.bounds.layers import Layer, evaluate, exact_outputs
 from lawful.bounds.split.question import BoxQuestion, ForbiddenHalfSpace, cases_of
 from lawful.types import Floats
 

@@ -14,8 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from lawful import check, distance
-from lawful.bounds.exact import exact_outputs
-from lawful.bounds.layers import layers_of
+from lawful.bounds.layers import exact_outputs, layers_of
 from lawful.network.reading import COMPUTED
 from lawful.sources.opening import open_graph
 

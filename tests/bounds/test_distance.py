@@ -16,8 +16,7 @@ from lawful import Architecture, Mlp
 from lawful.bounds.box_bounds import bound
 from lawful.bounds.branch_and_bound import norm_above
 from lawful.bounds.distance import distance
-from lawful.bounds.exact import exact_difference, exact_outputs
-from lawful.bounds.layers import evaluate, layers_of
+from lawful.bounds.layers import evaluate, exact_difference, exact_outputs, layers_of
 from lawful.bounds.pair import align
 from lawful.bounds.result import float_below, norm_below
 from lawful.errors import LawfulError, Unsupported

@@ -11,8 +11,7 @@ import pytest
 from bounds.test_split import as_dag
 
 from lawful import write
-from lawful.bounds.exact import exact_outputs
-from lawful.bounds.layers import Layer, fold_mirrors, keep_sparse
+from lawful.bounds.layers import Layer, exact_outputs, fold_mirrors, keep_sparse
 from lawful.bounds.property import check_regions
 from lawful.bounds.split.certificate import certificate_of_specification
 from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion

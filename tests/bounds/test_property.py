@@ -17,8 +17,7 @@ from effort import trials
 
 from lawful import Architecture, CertificateError, Dag, LawfulError, Mlp, write
 from lawful.api.verification.checks import certificate_of_check
-from lawful.bounds.exact import exact_outputs
-from lawful.bounds.layers import layers_of
+from lawful.bounds.layers import exact_outputs, layers_of
 from lawful.bounds.property import check_regions
 from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.formats.queries.joint_specification import equivalence

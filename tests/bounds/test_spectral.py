@@ -16,11 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawful import CertificateError, Mlp
-from lawful.bounds.certificate import certificate
 from lawful.bounds.distance import distance
-from lawful.bounds.exact import exact_difference
-from lawful.bounds.layers import layers_of
+from lawful.bounds.layers import exact_difference, layers_of
 from lawful.bounds.pair import align
+from lawful.bounds.result import certificate
 from lawful.bounds.spectral import norm_above, spectral_bound
 from lawful.verify import verify
 

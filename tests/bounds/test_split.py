@@ -16,8 +16,7 @@ import pytest
 from bounds.milp_oracle import Instance, nearest, random_instance, rescale
 
 from lawful import write
-from lawful.bounds.exact import exact_outputs
-from lawful.bounds.layers import Layer
+from lawful.bounds.layers import Layer, exact_outputs
 from lawful.bounds.split.certificate import certificate_of_specification, packed_network
 from lawful.bounds.split.multipliers import gradient_of
 from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion

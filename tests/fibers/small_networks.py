@@ -20,8 +20,7 @@ import numpy as np
 from lawful import Mlp
 from lawful.fibers import Stack
 from lawful.fibers.deep.genericity import is_generic
-from lawful.fibers.deep.identifiability import identifiable
-from lawful.fibers.deep.identifiability_certificate import certificate
+from lawful.fibers.deep.identifiability import certificate, identifiable
 from lawful.fibers.fingerprint import canonical, fingerprint
 from lawful.verify import verify
 

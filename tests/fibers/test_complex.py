@@ -17,8 +17,7 @@ from lawful.fibers.deep.genericity import genericity
 from lawful.fibers.random_members import hiding_network, random_network
 from lawful.fibers.regions.cells import OutOfTime
 from lawful.fibers.regions.comparison_proof import certificate
-from lawful.fibers.regions.count import count_regions
-from lawful.fibers.regions.polyhedral_complex import polygon, polyhedral_complex, ridges
+from lawful.fibers.regions.count import count_regions, polygon, polyhedral_complex, ridges
 from lawful.formats.graphs.json_graph import decode
 
 

@@ -27,8 +27,7 @@ from lawful import Mlp, write
 from lawful.errors import CertificateError, LawfulError
 from lawful.fibers import Stack
 from lawful.fibers.deep.bottleneck import identifiable_volume, sampled_volume
-from lawful.fibers.deep.identifiability import identifiable
-from lawful.fibers.deep.identifiability_certificate import certificate
+from lawful.fibers.deep.identifiability import certificate, identifiable
 from lawful.fibers.deep.single_neuron import as_one_layer, reverse
 from lawful.fibers.fingerprint import canonical, fingerprint
 from lawful.fibers.same import same

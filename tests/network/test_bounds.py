@@ -17,7 +17,7 @@ from network_instances import all_networks, sparse_dag
 
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Architecture, Dag, Mlp, Role
-from lawful.network.bounds import classify, preactivation_bounds
+from lawful.network.relaxation import classify, preactivation_bounds
 
 
 def exact_preactivations(dag: Dag, inputs: np.ndarray) -> list[Fraction]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lawful import Architecture, Dag, InvalidNetwork, LawfulError, Mlp, Unsupported
 from lawful.network import initialise, parse_activation
-from lawful.network.initial import SCHEMES
+from lawful.network.architecture import SCHEMES
 
 activations = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(1e-6, 0.999))
 

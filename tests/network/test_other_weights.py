@@ -11,7 +11,7 @@ import lawful
 from lawful.conservation.count import count_laws
 from lawful.conservation.near_random_weights import training_laws
 from lawful.network import Dag, Mlp
-from lawful.network.initial import initialise
+from lawful.network.architecture import initialise
 from lawful.sources.opening import open as open_network
 from lawful.sources.opening import open_trained
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from lawful.network import Architecture, Mlp
-from lawful.network.bounds import preactivation_bounds
-from lawful.network.relaxation import lines, relaxed_bounds
+from lawful.network.relaxation import lines, preactivation_bounds, relaxed_bounds
 from lawful.types import Floats
 
 SLOPES = (0.0, 0.1, -0.5, 1.0, 2.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lawful.network import Dag, Mlp
-from lawful.network.bounds import preactivation_bounds
+from lawful.network.relaxation import preactivation_bounds
 from lawful.pruning.neurons.prune import prune
 
 

@@ -30,8 +30,7 @@ from fibers.small_networks import (
 from lawful import Mlp
 from lawful.fibers import Stack
 from lawful.fibers.deep.genericity import is_generic
-from lawful.fibers.deep.identifiability import Identifiability, identifiable
-from lawful.fibers.deep.identifiability_certificate import certificate
+from lawful.fibers.deep.identifiability import Identifiability, certificate, identifiable
 from lawful.fibers.fingerprint import canonical
 from lawful.fibers.regions.count import count_regions, group_networks
 from lawful.fibers.same import same

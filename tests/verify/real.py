@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from forging import Proof, saved
 
-from lawful.bounds.certificate import certificate as of_distance
 from lawful.bounds.distance import distance
 from lawful.bounds.layers import layers_of
+from lawful.bounds.result import certificate as of_distance
 from lawful.bounds.slopes import Growth
 from lawful.bounds.split.certificate import certificate_of_specification
 from lawful.bounds.split.question import BoxQuestion, ForbiddenHalfSpace, ForbiddenRegion, cases_of
 from lawful.bounds.split.search import HalvingSearch, PhaseSearch
 from lawful.conservation import HeavyBall, Metric, count_laws
 from lawful.conservation.certificate import certificate as of_laws
+from lawful.fibers.deep.identifiability import certificate as of_identifiable
 from lawful.fibers.deep.identifiability import identifiable
-from lawful.fibers.deep.identifiability_certificate import certificate as of_identifiable
 from lawful.fibers.fingerprint import canonical
 from lawful.fibers.fingerprint import certificate as of_canonical
 from lawful.fibers.monotone import certificate_of_monotone as of_monotone

@@ -14,8 +14,8 @@ from effort import trials
 from forging import REFUSED, Proof, changed, signed
 
 from lawful import Architecture, CertificateError, Dag, Mlp
-from lawful.bounds.certificate import certificate
 from lawful.bounds.distance import distance
+from lawful.bounds.result import certificate
 from lawful.bounds.slopes import Growth
 from lawful.fibers.monotone import certificate_of_monotone, check_monotone
 from lawful.verify import verify

@@ -16,9 +16,9 @@ from forging import REFUSED, Proof, saved
 from real import folded, redundant
 
 from lawful import verify
-from lawful.bounds.certificate import certificate as of_distance
 from lawful.bounds.distance import distance
 from lawful.bounds.layers import layers_of
+from lawful.bounds.result import certificate as of_distance
 from lawful.bounds.slopes import Growth
 from lawful.bounds.split.certificate import certificate_of_specification
 from lawful.bounds.split.question import BoxQuestion, ForbiddenHalfSpace, ForbiddenRegion, cases_of

@@ -14,8 +14,8 @@ from forging import REFUSED, saved, signed
 from real import real
 
 from lawful import CertificateError, NotACertificate, Unsupported, verify
+from lawful.fibers.deep.identifiability import certificate as of_identifiable
 from lawful.fibers.deep.identifiability import identifiable
-from lawful.fibers.deep.identifiability_certificate import certificate as of_identifiable
 from lawful.invariant_set import components
 from lawful.invariant_set.certificate import certificate as of_components
 from lawful.network import Architecture, Mlp

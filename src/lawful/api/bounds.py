@@ -58,8 +58,8 @@ def distance(
     'proved'
     """
     from lawful.api.two_networks import TwoNetworks
-    from lawful.bounds.certificate import certificate
     from lawful.bounds.distance import distance as bound_distance
+    from lawful.bounds.result import certificate
     from lawful.formats.queries.box import box_of
     from lawful.sources.provenance import read_as
 

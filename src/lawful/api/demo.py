@@ -136,8 +136,8 @@ def _same(name: str, folder: Path, first: str, second: str, module: nn.Sequentia
 def _bound_rounding(folder: Path) -> ConversionStep:
     """What rounding to int8 changes, for every image."""
     from lawful.api.two_networks import TwoNetworks
-    from lawful.bounds.certificate import certificate
     from lawful.bounds.distance import distance
+    from lawful.bounds.result import certificate
 
     networks = TwoNetworks(folder / "folded.onnx", folder / "int8.onnx").graphs(drop_useless=True)
     found = distance(*networks, (np.zeros(64), np.ones(64)), seconds=SECONDS)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def identifiable(network: Source, *, seed: Seed = 0, **reading: Unpack[ReadOptions]) -> Identifiability:
     """Does the function determine the parameters, up to order and scale of neurons? (P4 Theorem 5)"""
     from lawful.fibers.deep import identifiability
-    from lawful.fibers.deep.identifiability_certificate import certificate
+    from lawful.fibers.deep.identifiability import certificate
     from lawful.sources.provenance import with_provenance
 
     graph = _reduced(network, reading, seed)

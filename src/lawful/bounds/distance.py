@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike
 from lawful.bounds.attack import Candidates
 from lawful.bounds.box_bounds import bound, boxes_together
 from lawful.bounds.branch_and_bound import Measure, Splitting, corners, norm_above, run
-from lawful.bounds.exact import exact_difference
-from lawful.bounds.layers import Layer, evaluate, gradients, layers_of
+from lawful.bounds.layers import Layer, evaluate, exact_difference, gradients, layers_of
 from lawful.bounds.pair import NetworkPair, align
 from lawful.bounds.result import Distance, OutputDistance, Status, float_below, norm_below
 from lawful.bounds.spectral import SpectralBound, spectral_bound

@@ -32,8 +32,7 @@ from lawful.conservation.theorems import count_by_theorem
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.exact import PRIME, check_prime, rank, residues, to_residues
 from lawful.network import Architecture, Dag, Mlp, Role
-from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
-from lawful.network.losses import output_gradients
+from lawful.network.dynamics import GradientFlow, HeavyBall, Metric, output_gradients
 from lawful.sources.opening import Source, open, open_trained
 from lawful.sources.provenance import read_as, with_provenance
 from lawful.types import Residues

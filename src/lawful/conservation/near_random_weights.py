@@ -19,8 +19,8 @@ from lawful.conservation.regions.forced_gates import gate_mask, least_laws, sign
 from lawful.conservation.regions.pattern_search import search_weights
 from lawful.exact import PRIME, to_residues
 from lawful.network import Dag, Role
+from lawful.network.architecture import initialise
 from lawful.network.dynamics import HeavyBall
-from lawful.network.initial import initialise
 from lawful.types import Floats
 
 SIZES = ((60, 8, 12), (200, 4, 6), (1000, 1, 3))  # up to so many parameters: weights looked at, and further tries

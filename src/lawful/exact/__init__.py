@@ -1,8 +1,7 @@
 """Arithmetic modulo a prime: arrays, nested dual numbers, rank, nullspaces, rational reconstruction."""
 
-from lawful.exact.dual import Dual
 from lawful.exact.elimination import batched_nullities, independent_rows, nullspace, rank
-from lawful.exact.field import PRIME, check_prime, is_prime, rational, residues, to_residues
+from lawful.exact.field import PRIME, Dual, check_prime, is_prime, rational, residues, to_residues
 
 __all__ = [
     "PRIME",

@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike
 from lawful.bounds.attack import Candidates
 from lawful.bounds.box_bounds import boxes_together
 from lawful.bounds.branch_and_bound import Measure, Splitting, corners, run
-from lawful.bounds.exact import exact_outputs
-from lawful.bounds.layers import Layer, gradients, layers_of, silent
+from lawful.bounds.layers import Layer, exact_outputs, gradients, layers_of, silent
 from lawful.bounds.pair import align
 from lawful.bounds.slopes import Growth, slope_bounds
 from lawful.bounds.workers import workers

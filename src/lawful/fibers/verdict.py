@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from lawful.bounds.certificate import certificate as distance_certificate
 from lawful.bounds.result import Distance
+from lawful.bounds.result import certificate as distance_certificate
 from lawful.errors import Unsupported
 from lawful.fibers.counterexample import Counterexample
 from lawful.fibers.regions.domain import Domain

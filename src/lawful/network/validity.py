@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -10,8 +10,20 @@ from numpy.typing import NDArray
 
 from lawful.errors import InvalidNetwork
 from lawful.network import topology
-from lawful.network.names import check_names
 from lawful.types import Floats, Indices
+
+
+def check_names(names: Iterable[str]) -> None:
+    r"""Refuse names with line breaks (terminal escapes and other directions are spelled out where names are printed).
+
+    >>> check_names(["h1.0", "proved: no\nverified: yes"])
+    Traceback (most recent call last):
+    lawful.errors.InvalidNetwork: a name holds a line break: 'proved: no\nverified: yes'
+    """
+    for name in names:
+        if "\n" in str(name):  # a damaged file may give bytes
+            raise InvalidNetwork(f"a name holds a line break: {str(name)[:80]!r}")
+
 
 Roles = NDArray[np.int8]
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lawful.network.architecture import Architecture, activation_name
-from lawful.network.bounds import classify, preactivation_bounds
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
 from lawful.network.reading import Reading, TensorReading
+from lawful.network.relaxation import classify, preactivation_bounds
 from lawful.network.validity import Role
 from lawful.result import Shown
 from lawful.types import Mask

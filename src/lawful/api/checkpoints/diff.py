@@ -17,7 +17,7 @@ from lawful.fibers.verdict import Equal, Verdict
 from lawful.formats.queries.data import Data, read_data
 from lawful.invariant_set.locks.components import components
 from lawful.network import Dag, Mlp, Role
-from lawful.network.bounds import classify
+from lawful.network.relaxation import classify
 from lawful.result import Shown
 from lawful.sentences import lineage
 from lawful.sentences.lineage import RELATION_WORDS, Relation

@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lawful.api.verification.checks import certificate_of_check, check_specification, half_spaces
-from lawful.bounds.certificate import certificate as certificate_of_distance
 from lawful.bounds.distance import distance
-from lawful.bounds.exact import exact_outputs
-from lawful.bounds.layers import layers_of
+from lawful.bounds.layers import exact_outputs, layers_of
 from lawful.bounds.property import PropertyCheck
 from lawful.bounds.result import Distance
+from lawful.bounds.result import certificate as certificate_of_distance
 from lawful.bounds.slopes import Growth
 from lawful.bounds.split.question import ForbiddenRegion
 from lawful.errors import LawfulError

@@ -24,6 +24,7 @@ import numpy as np
 from lawful.bounds.layers import evaluate, fold_mirrors
 from lawful.bounds.split.attack import attack, polish
 from lawful.bounds.split.branching import Brancher, ChosenSplit, split
+from lawful.bounds.split.certificate import Growing, LeafMultipliers, SplitTree, Tuned, widen
 from lawful.bounds.split.halving import HalvedNodes, halve
 from lawful.bounds.split.layers import MergedLayers
 from lawful.bounds.split.multipliers import optimise, shorten, tune_sums
@@ -31,7 +32,6 @@ from lawful.bounds.split.nodes import SearchNodes, join, middles
 from lawful.bounds.split.propagate import bound_by_intervals, bound_neurons, meet, propagate
 from lawful.bounds.split.question import BoxQuestion, ForbiddenCases, Replay
 from lawful.bounds.split.relaxation import bound_case, lines_of
-from lawful.bounds.split.tree import Growing, LeafMultipliers, SplitTree, Tuned, widen
 from lawful.types import Floats, Indices
 
 ROUNDS = 2  # of cutting and bounding at a node, where phases are split

@@ -95,7 +95,7 @@ def laws(
 ) -> None:
     """Count, find and prove the conservation laws of a network's training (exit 3: undecided, or no proof to save)."""
     from lawful.conservation import GradientFlow, HeavyBall, count_laws
-    from lawful.network.losses import output_gradients
+    from lawful.network.dynamics import output_gradients
     from lawful.report.structure.laws import listed_laws
 
     will_write(certificate, out, html)
@@ -212,7 +212,7 @@ class _Searched:
 def _page(count: LawCount, training: TrainingLaws | None, seed: int, source: str, asked: str) -> str:
     """The page; laws without a formula are drawn at the network's weights, or at PyTorch's default ones."""
     from lawful.conservation.known.flow_box import level_sets
-    from lawful.network.initial import initialise
+    from lawful.network.architecture import initialise
     from lawful.report.structure.laws import count_json, laws_page, listed_laws
 
     pictures = []

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lawful.errors import Unsupported
-from lawful.exact.half_spaces import InnerPoint, common_point
+from lawful.exact.feasibility import InnerPoint, common_point
 from lawful.fibers.layers import Array, Stack, floating, input_scales, rational
 from lawful.fibers.regions.cell import OutOfTime
 from lawful.fibers.regions.domain import Domain

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lawful.exact.half_spaces import InnerPoint, common_point
+from lawful.exact.feasibility import InnerPoint, common_point
 from lawful.fibers.layers import Array, Stack, floating, input_scales, rational
 from lawful.fibers.regions.cell import UNIT, AffineMaps, AffineRows, Bits, Cell, OutOfTime
 from lawful.fibers.regions.domain import Domain

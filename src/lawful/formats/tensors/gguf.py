@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.formats.io.limits import check_entries, check_numbers, check_shape
 from lawful.formats.tensors.arrays import StoredArrays
-from lawful.network.names import check_names
 from lawful.network.reading import TensorReading
+from lawful.network.validity import check_names
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lawful.errors import InvalidNetwork
 from lawful.formats.io.limits import check_numbers, open_zip
 from lawful.formats.io.reading import open_file
-from lawful.network.names import check_names
+from lawful.network.validity import check_names
 
 SLOPES = "lawful.slopes"
 NUMBERS = "fiubc"

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.formats.io.limits import MAX_BYTES, check_bytes, check_entries, check_numbers, open_zip
 from lawful.formats.tensors.arrays import StoredArrays
-from lawful.network.names import check_names
+from lawful.network.validity import check_names
 
 if TYPE_CHECKING:
     import torch

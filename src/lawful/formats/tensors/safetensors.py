@@ -16,8 +16,8 @@ from lawful.extras import needed
 from lawful.formats.io.limits import check_entries, check_numbers, check_shape
 from lawful.formats.io.reading import refuse_duplicates
 from lawful.formats.tensors.arrays import StoredArrays
-from lawful.network.names import check_names
 from lawful.network.reading import TensorReading
+from lawful.network.validity import check_names
 
 if TYPE_CHECKING:
     import torch

@@ -254,8 +254,8 @@ def certificate(found: BoundedPruning) -> dict[str, Any]:
     if found.kind != "certified" or found.graphs is None or found.bounds is None:
         raise LawfulError(f"the bound is {found.kind}: there is no certified bound to write down")
     if found.near is None or found.around is None:
-        from lawful.bounds.certificate import certificate as distance_certificate
         from lawful.bounds.distance import distance
+        from lawful.bounds.result import certificate as distance_certificate
 
         if found.box is None:
             raise AssertionError("a certified bound has a box")

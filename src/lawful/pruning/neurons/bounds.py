@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike
 
 from lawful.errors import LawfulError
 from lawful.network import Dag, Role
-from lawful.network.bounds import preactivation_bounds
 from lawful.network.intervals import activation_range
-from lawful.network.relaxation import relaxed_bounds
+from lawful.network.relaxation import preactivation_bounds, relaxed_bounds
 from lawful.types import Floats
 
 INFLATION = 1 + 1e-7  # sums and products of up to 5e7 non-negative numbers stay within this factor

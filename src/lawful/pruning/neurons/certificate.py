@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from lawful.bounds.certificate import certificate as distance_certificate
 from lawful.bounds.distance import distance
 from lawful.bounds.layers import layers_of
 from lawful.bounds.pair import NetworkPair, align
+from lawful.bounds.result import certificate as distance_certificate
 from lawful.errors import LawfulError, Unsupported
 from lawful.network import Dag, Mlp
 from lawful.network.digest import digest, network_record, with_layers

@@ -15,8 +15,8 @@ from lawful.formats.io.limits import check_entries
 from lawful.network.assemble import sizes
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
-from lawful.network.names import check_names
 from lawful.network.reading import Reading, TensorReading, assumed_in_training, carrying, list_names, rounded_inside
+from lawful.network.validity import check_names
 from lawful.program.domains.graph_reading import GraphReading, is_piecewise_linear, read_graph
 from lawful.program.frontends.onnx import place_of, read_onnx
 from lawful.program.frontends.onnx_quantised import lower_quantised

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, log_softmax
 
 from lawful.errors import LawfulError
-from lawful.network.losses import loss_name
+from lawful.network.dynamics import loss_name
 from lawful.types import Floats, Indices
 
 # A loss of the parameters whose ReLU pattern can be held still while the solver steps.
