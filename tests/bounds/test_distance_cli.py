@@ -104,7 +104,7 @@ def test_misuse(lawful: Callable[..., Any], files: tuple[Path, Path], options: l
 def test_ctrl_c_keeps_the_bounds(
     lawful: Callable[..., Any], files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, steps = Splitting._bounded, iter(range(100))
+    whole, steps = Splitting._bound_boxes, iter(range(100))
 
     def interrupted(self: Splitting, *arguments: Any) -> Any:
         if next(steps) == 2:
@@ -112,7 +112,7 @@ def test_ctrl_c_keeps_the_bounds(
         return whole(self, *arguments)
 
     finished = lawful("distance", *files, "--box=-1,1", "--json").json
-    monkeypatch.setattr(Splitting, "_bounded", interrupted)
+    monkeypatch.setattr(Splitting, "_bound_boxes", interrupted)
     said = lawful("distance", *files, "--box=-1,1", "--json", code=130).json
     assert said["interrupted"] is True
     assert said["boxes"] < finished["boxes"]

@@ -60,7 +60,7 @@ def test_sensitivity_is_that_of_the_weights_and_of_no_scale() -> None:
         for k in range(mlp.parameters)
     ]
     assert np.allclose(stack.sensitivity(point), np.sqrt(sum(move**2 for move in moves)), rtol=1e-4)
-    scaled = stack.balanced(np.full(3, 2.0**40))
+    scaled = stack.balance(np.full(3, 2.0**40))
     assert np.allclose(scaled.sensitivity(point / 2.0**40), stack.sensitivity(point))
 
 

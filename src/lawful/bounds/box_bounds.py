@@ -1,10 +1,14 @@
 """Bounds of the difference of two networks on many boxes at once: intervals, then lines backwards where signs are open.
 
 Idea: layer by layer, intervals from the layer below decide which neurons have an unknown sign; those alone are bounded
-again by substituting lines and planes backwards to the inputs (`crown`), and their relaxations follow from that.
+again by substituting lines and planes backwards to the inputs, and their relaxations follow from that. A row is a
+vector of coefficients with the box that it belongs to: rows of many boxes are one matrix, and the first rows are single
+neurons, so that the layer's own matrix is the first step.
 Invariant: `y_low <= y <= y_high` (f), the same of z (g) and of `d = z − y` for every input of the box, roundings
-included. Cost: one pass backwards for every neuron of unknown sign (Zhang et al., *CROWN*, 2018); the planes around
-a difference are those of Paulsen et al., *NeuroDiff*, 2020.
+included: computed coefficients change the function by no more than the error of each times the size of what it
+multiplies, which is known for each layer and box (`Roundings`).
+Cost: one pass backwards for every neuron of unknown sign (Zhang et al., *CROWN*, 2018); the planes around a difference
+are those of Paulsen et al., *NeuroDiff*, 2020.
 """
 
 from __future__ import annotations
@@ -210,7 +214,7 @@ def _bound(pair: NetworkPair, low: Floats, high: Floats) -> tuple[BoxBounds, lis
         layer = whole if live is None else whole.hearing(live)
         layers.append(layer)
         rough.append(sizes(layer, hidden[-1] if hidden else None, box))
-        ends = _sum_intervals(layer, entering, rough[-1]).tightened()
+        ends = _sum_intervals(layer, entering, rough[-1]).tighten()
         if number == len(pair.layers) - 1:
             return _outputs(layers, box, hidden, rough, ends, moves), known
         ends, moved = _refine(layers, hidden, rough, box, ends)
@@ -224,7 +228,7 @@ def _bound(pair: NetworkPair, low: Floats, high: Floats) -> tuple[BoxBounds, lis
         slopes = layers[-1].slopes
         f, g = lines(ends.y_low, ends.y_high, slopes), lines(ends.z_low, ends.z_high, slopes)
         hidden.append(Hidden(f, g, planes(ends, f, g, slopes)))
-        entering = activated(ends, slopes)
+        entering = apply_activation(ends, slopes)
     raise AssertionError("a pair has at least one layer")
 
 
@@ -241,7 +245,7 @@ def _sum_intervals(layer: Layered, entering: Bounds, rough: Roundings) -> Bounds
     return Bounds(y - y_width, y + y_width, z - z_width, z + z_width, d - d_width, d + d_width)
 
 
-def activated(ends: Bounds, slopes: Floats) -> Bounds:
+def apply_activation(ends: Bounds, slopes: Floats) -> Bounds:
     """Intervals of `φ(y)`, `φ(z)` and their difference, which is d times a slope between φ's two."""
     on, off = (ends.y_low >= 0) & (ends.z_low >= 0), (ends.y_high <= 0) & (ends.z_high <= 0)
     least, most = np.where(on, 1.0, slopes), np.where(off, slopes, 1.0)
@@ -312,7 +316,7 @@ def _tighten(ends: Bounds, at: Indices, neuron: Indices, best: list[Floats]) -> 
         low, high = tighter[2 * which], tighter[2 * which + 1]
         low[at, neuron] = np.fmax(low[at, neuron], least[: len(at)])
         high[at, neuron] = np.fmin(high[at, neuron], -least[len(at) :])
-    return Bounds(*tighter).tightened()
+    return Bounds(*tighter).tighten()
 
 
 def _outputs(

@@ -1,6 +1,8 @@
 """Best-first splitting: the boxes with the largest bounds are halved, many at a time, until the bounds suffice.
 
 The rule that matters most is *where* to halve: along the coordinate that moves the neurons of unknown sign most.
+Invariant: the leaves of the tree cover the box, and a box's bound is never worse than its parent's, so the largest
+bound of the open, settled and unsplittable boxes holds on the whole box at any interruption. Cost: a bound a box.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class Boxes(NamedTuple):
         """Some of them."""
         return Boxes(*(array[which] for array in self))  # type: ignore[arg-type]
 
-    def joined(self, other: Boxes) -> Boxes:
+    def append(self, other: Boxes) -> Boxes:
         """These and others."""
         return Boxes(*(np.concatenate(arrays) for arrays in zip(self, other, strict=True)))
 
@@ -65,7 +67,7 @@ class Splitting:
         ]  # per node: the coordinate that was halved (children follow each other), −1 at a leaf
         self.children: list[int] = [0]
         self.bounded: int = 1
-        self.open, self.corners = self._bounded(low[None], high[None], np.inf, np.inf, np.zeros(1, dtype=np.intp))
+        self.open, self.corners = self._bound_boxes(low[None], high[None], np.inf, np.inf, np.zeros(1, dtype=np.intp))
         self.values: list[float] = [float(self.open.value[0])]  # per node
         self.done_gaps: Floats = np.full(self.open.gaps.shape[1], -np.inf)
         self.done_value = -np.inf
@@ -116,14 +118,14 @@ class Splitting:
         low, high = _halves(chosen, middle, along)
         nodes = np.arange(len(self.tree), len(self.tree) + len(low))
         above = np.repeat(chosen.gaps, 2, axis=0), np.repeat(chosen.value, 2)
-        fresh, points = self._bounded(low, high, *above, nodes)
+        fresh, points = self._bound_boxes(low, high, *above, nodes)
         for number, (node, coordinate) in enumerate(zip(chosen.node, along, strict=True)):
             self.tree[node], self.children[node] = int(coordinate), int(nodes[2 * number])
         self.tree += [-1] * len(nodes)
         self.children += [0] * len(nodes)
         self.values += fresh.value.tolist()
         self.bounded += len(nodes)
-        self.open = rest.joined(fresh)  # last, so that an interruption finds boxes that cover everything
+        self.open = rest.append(fresh)  # last, so that an interruption finds boxes that cover everything
         return points
 
     def _along(self, boxes: Boxes, splittable: Mask) -> Indices:
@@ -133,7 +135,7 @@ class Splitting:
         score = np.where(smear.max(axis=1, keepdims=True) > 0, smear, widest)
         return np.asarray(np.where(splittable, score, -1.0).argmax(axis=1))
 
-    def _bounded(
+    def _bound_boxes(
         self, low: Floats, high: Floats, gaps_above: Floats | float, value_above: Floats | float, nodes: Indices
     ) -> tuple[Boxes, Floats]:
         """Bounds of new boxes, no worse than their parents'."""

@@ -218,7 +218,7 @@ def _search(
             candidates.climb(candidates.points[-1:], -1, rng, deadline, radius=0.02)
         tick(candidates.values[-1], splitting.upper)
 
-    def refuted() -> bool:
+    def is_refuted() -> bool:
         if question is None or not candidates.values[-1] > threshold:
             return False
         replays.look(candidates.points[-1])
@@ -227,13 +227,13 @@ def _search(
     try:
         improve(splitting.corners)
         splitting.settle(enough() if question is not None else 0.0)
-        if not refuted() and len(splitting.open.value):
+        if not is_refuted() and len(splitting.open.value):
             candidates.sample(rng, min(deadline, started + max(2.0, 0.1 * (deadline - started))), score.slope)
     except KeyboardInterrupt:
         return "interrupted"
     progress = _Progress(splitting, candidates)
     ended = run(
-        splitting, enough, refuted, improve, deadline, progress.has_stalled if question is None else lambda: False
+        splitting, enough, is_refuted, improve, deadline, progress.has_stalled if question is None else lambda: False
     )
     replays.look(candidates.points[-1])
     return ended

@@ -1,4 +1,7 @@
-"""Any piecewise linear network as layers of one kind: a matrix, a bias, and one slope per neuron."""
+"""Any piecewise linear network as layers of one kind, evaluated in floats and exactly.
+
+A layer is a matrix, a bias, and one slope per neuron.
+"""
 
 from __future__ import annotations
 
@@ -92,13 +95,13 @@ def gradients(layers: tuple[Layer, ...], points: Floats, rows: Floats) -> Floats
     return rows
 
 
-def silent(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+def zero_layers(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
     """A network of as many layers that is zero: no neurons, and outputs that hear none."""
     widths = [layers[0].weight.shape[1], *[0] * (len(layers) - 1), len(layers[-1].weight)]
     return tuple(Layer(np.zeros((m, n)), np.zeros(m), np.ones(m)) for n, m in pairwise(widths))
 
 
-def deepened(layers: tuple[Layer, ...], depth: int) -> tuple[Layer, ...]:
+def pad_depth(layers: tuple[Layer, ...], depth: int) -> tuple[Layer, ...]:
     """The same function in more layers: the values below the outputs pass through neurons of slope 1."""
     width = layers[-1].weight.shape[1]
     extra = Layer(np.eye(width), np.zeros(width), np.ones(width))

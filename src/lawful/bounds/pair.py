@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from lawful.bounds.layers import Layer, deepened
+from lawful.bounds.layers import Layer, pad_depth
 from lawful.network.relaxation import TINY
 from lawful.types import Floats, Indices, Mask
 
@@ -98,7 +98,7 @@ def align(first: tuple[Layer, ...], second: tuple[Layer, ...]) -> NetworkPair:
     (array([1, 0]), array([0.5, 2. ]), True)
     """
     depth = max(len(first), len(second))
-    ours, theirs = deepened(first, depth), deepened(second, depth)
+    ours, theirs = pad_depth(first, depth), pad_depth(second, depth)
     below = _identity(ours[0].weight.shape[1])
     layers, matches = [], []
     for number, (mine, yours) in enumerate(zip(ours, theirs, strict=True)):

@@ -29,7 +29,7 @@ class Bounds(NamedTuple):
     d_low: Floats
     d_high: Floats
 
-    def tightened(self) -> Bounds:
+    def tighten(self) -> Bounds:
         """Each interval cut with what the two others say of it; after an overflow or a NaN it has no end."""
         y_low, y_high, z_low, z_high, d_low, d_high = (
             known_below(end) if number % 2 == 0 else -known_below(-end) for number, end in enumerate(self)

@@ -1,4 +1,7 @@
-"""Does a network satisfy a specification: no input of some boxes leads to outputs that are forbidden there."""
+"""Does a network satisfy a specification: no input of some boxes leads to outputs that are forbidden there.
+
+Each box is decided by an attack, then by halves of inputs and phases of neurons in turns.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the distance of two networks on a box."""
+"""What is known of the distance of two networks on a box, and its evidence as one JSON object."""
 
 from __future__ import annotations
 

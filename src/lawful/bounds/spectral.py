@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lawful.bounds.box_bounds import activated, bound_with_hidden
+from lawful.bounds.box_bounds import apply_activation, bound_with_hidden
 from lawful.bounds.pair import NetworkPair
 from lawful.bounds.planes import ULP, Bounds, largest
 from lawful.network.relaxation import TINY
@@ -63,7 +63,7 @@ def spectral_bound(
         for step in range(STEPS):
             if time.monotonic() > deadline:
                 break
-            p, q = _improved(form.matrix, p, q, 8 / (1 + step / 30))
+            p, q = _improve(form.matrix, p, q, 8 / (1 + step / 30))
             values = _values(form, p, q)
             better = values < best[2]
             best = [
@@ -143,14 +143,14 @@ def _entering(pair: NetworkPair, known: list[Bounds], box: tuple[Floats, Floats]
     if len(pair.layers) == 2:
         nothing = np.zeros_like(box[0])
         return *box, nothing, nothing
-    h_low, h_high, _, _, D_low, D_high = activated(known[-2], pair.layers[-3].slopes)
+    h_low, h_high, _, _, D_low, D_high = apply_activation(known[-2], pair.layers[-3].slopes)
     return h_low, h_high, D_low, D_high
 
 
 def _start(matrix: Floats) -> tuple[Floats, Floats]:
     sizes = np.abs(matrix)
     p, q = sizes.sum(axis=2), sizes.sum(axis=1)
-    return _moved(p, 0.0), _moved(q, 0.0)
+    return _reweigh(p, 0.0), _reweigh(q, 0.0)
 
 
 def _values(form: _Bilinear, p: Floats, q: Floats) -> Floats:
@@ -159,17 +159,17 @@ def _values(form: _Bilinear, p: Floats, q: Floats) -> Floats:
     return np.asarray(norms * np.sqrt(p.sum(axis=1) * q.sum(axis=1)) + np.abs(form.constant) + form.error)
 
 
-def _improved(matrix: Floats, p: Floats, q: Floats, step: float) -> tuple[Floats, Floats]:
+def _improve(matrix: Floats, p: Floats, q: Floats, step: float) -> tuple[Floats, Floats]:
     """A step along the gradient of the logarithm of the bound, smoothed over the largest singular values."""
     left, values, right = np.linalg.svd(matrix / np.sqrt(p)[:, :, None] / np.sqrt(q)[:, None], full_matrices=False)
     share = (values / np.maximum(values[:, :1], TINY)) ** 30
     share /= np.maximum(share.sum(axis=1, keepdims=True), TINY)
     rows = np.einsum("kji,ki->kj", left**2, share) - p / p.sum(axis=1, keepdims=True)
     columns = np.einsum("kij,ki->kj", right**2, share) - q / q.sum(axis=1, keepdims=True)
-    return _moved(p, step * rows / 2), _moved(q, step * columns / 2)
+    return _reweigh(p, step * rows / 2), _reweigh(q, step * columns / 2)
 
 
-def _moved(weights: Floats, by: Floats | float) -> Floats:
+def _reweigh(weights: Floats, by: Floats | float) -> Floats:
     """The weights times the exponentials, at most 1 and not too small."""
     moved = np.log(weights / np.maximum(weights.max(axis=1, keepdims=True), TINY)) + by
     moved = np.where(np.isfinite(moved), moved, -40.0)

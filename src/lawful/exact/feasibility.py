@@ -1,7 +1,8 @@
-"""Is `A x = b, x ≥ 0` solvable? Decided in rationals, with a solution or with Farkas' multipliers.
+"""Is `A x = b, x ≥ 0` solvable, and do open half-spaces have a common point? Decided in rationals, with evidence.
 
-Exactly one of two things exists: such an x, or a y with `yᵀA ≥ 0` and `yᵀb < 0`. Floating point proposes which columns
-to use; the simplex method in fractions has the last word, so no scale and no threshold enters the answer.
+Exactly one of two things exists: such an x, or a y with `yᵀA ≥ 0` and `yᵀb < 0` (Farkas, 1902). Floating point proposes
+which columns to use; the simplex method in fractions has the last word, so no scale and no threshold enters the answer.
+Half-spaces have no common point iff a nonnegative combination of them is `0 > 0` (Gordan, 1873).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Numbers modulo a prime below 2²³: small enough that sums of products stay exact in int64 and in float64 products."""
+"""Numbers modulo a prime below 2²³, and nested dual numbers over them for derivatives to any order.
+
+The prime is so small that sums of products stay exact in int64 and in float64 products.
+"""
 
 from __future__ import annotations
 

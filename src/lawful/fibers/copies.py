@@ -53,7 +53,7 @@ def align(first: Stack, second: Stack, tolerance: float) -> Copy:
         return exact
     if tolerance == 0:
         return Copy((), 0, False, 0.0)
-    return _judged(first, second, guess, tolerance)
+    return _judge(first, second, guess, tolerance)
 
 
 @dataclass
@@ -143,7 +143,7 @@ def _factors(ours: Floats, theirs: Floats) -> Floats | None:
     return factors if ((factors > 0) & np.isfinite(factors)).all() else None
 
 
-def _judged(first: Stack, second: Stack, guess: Copy, tolerance: float) -> Copy:
+def _judge(first: Stack, second: Stack, guess: Copy, tolerance: float) -> Copy:
     """Decide without trusting a rounding: in rationals where that is quick, else with room for the rounding."""
     size = sum(weight.size for weight in first.weights)
     if size <= SMALL or first.exact or second.exact:

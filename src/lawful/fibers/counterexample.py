@@ -53,9 +53,9 @@ class Pair:
     def space(self) -> Pair:
         """The same pair with inputs and neurons at their natural sizes, to search in; its inputs times `scales`."""
         domain = Domain(self.domain.low / self.scales, self.domain.high / self.scales)
-        return Pair(self.first.balanced(self.scales), self.second.balanced(self.scales), domain, self.tolerance)
+        return Pair(self.first.balance(self.scales), self.second.balance(self.scales), domain, self.tolerance)
 
-    def excused(self, points: Floats) -> Floats:
+    def allowance(self, points: Floats) -> Floats:
         """How far rounding each weight by the tolerance, independently, may move an output, to first order."""
         sizes = [stack.sensitivity(points) for stack in (self.first, self.second)]
         return np.asarray(DEVIATIONS * self.tolerance * np.hypot(*sizes))
@@ -66,7 +66,7 @@ class Pair:
         gaps = [abs(one - other) for one, other in zip(*outputs, strict=True)]
         if not any(gaps):
             return None
-        excused = self.excused(point[None, :])[0] if self.tolerance else np.zeros(len(gaps))
+        excused = self.allowance(point[None, :])[0] if self.tolerance else np.zeros(len(gaps))
         for gap, size in zip(gaps, excused, strict=True):
             if gap > (allowed := Fraction(float(size)) if np.isfinite(size) else self.overflowing(outputs)):
                 return Counterexample(point, outputs, max(gaps), allowed)
@@ -110,7 +110,7 @@ class Pair:
         if self.tolerance == 0:
             return [int(np.argmax(shares.max(axis=1, initial=0.0)))]
         best = np.unique(np.argsort(-shares, axis=0, kind="stable")[:REPLAYS].ravel())[: 4 * REPLAYS]
-        excused = self.space.excused(points[best])
+        excused = self.space.allowance(points[best])
         with np.errstate(invalid="ignore", divide="ignore"):
             excess = np.where(gaps[best] > 0, gaps[best] / excused, 0.0)
         excess = np.where(np.isfinite(excess), excess, np.inf).max(axis=1, initial=0.0)

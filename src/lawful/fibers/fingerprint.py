@@ -198,7 +198,7 @@ def _standard_top(form: NormalForm, exact: NormalForm, hidden: int) -> Stack:
     """
     if hidden == 0:
         return Stack((form.matrix,), (form.offset,), ())
-    turned = _turned(exact)
+    turned = _turn(exact)
     if turned is None or len(exact.visible) != len(form.visible):
         top = minimal_network(form)  # rounding shows as bends: what the network has must do
         if len(top.biases[0]) > len(form.visible):
@@ -210,7 +210,7 @@ def _standard_top(form: NormalForm, exact: NormalForm, hidden: int) -> Stack:
     return Reorder(1, _sorted_rows(top.row(0))).apply(top)
 
 
-def _turned(exact: NormalForm) -> frozenset[int] | None:
+def _turn(exact: NormalForm) -> frozenset[int] | None:
     """The neurons to turn so that nothing linear is left; none if something always is, None if that is not decided."""
     planes = exact.visible
     keys = [[(item.p, item.q) for item in group.hyperplane] for group in planes]

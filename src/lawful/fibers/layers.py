@@ -42,7 +42,7 @@ def input_scales(*stacks: Stack) -> Floats:
 
 def _radius(stacks: tuple[Stack, ...], scales: Floats) -> float:
     """How far out the first layer with biases bends, if the first layer has none; 1 for homogeneous networks."""
-    stack = stacks[0].balanced(scales)
+    stack = stacks[0].balance(scales)
     values = np.random.default_rng(0).normal(size=(16, len(scales)))
     for layer, (weight, bias) in enumerate(zip(stack.weights, stack.biases, strict=True)):
         values = values @ weight.T
@@ -231,7 +231,7 @@ class Stack:
         """`[W_l | b_l]`, with layers counted from 0."""
         return np.concatenate([self.weights[layer], self.biases[layer][:, None]], axis=1)
 
-    def replaced(self, layer: int, weight: Array | None = None, bias: Array | None = None) -> Stack:
+    def with_layer(self, layer: int, weight: Array | None = None, bias: Array | None = None) -> Stack:
         """A copy with one layer's numbers changed."""
         weights, biases = list(self.weights), list(self.biases)
         if weight is not None:
@@ -284,7 +284,7 @@ class Stack:
     def _dyadic(self) -> list[tuple[Array, int]]:
         return [_dyadic(self.row(layer)) for layer in range(len(self.weights))]
 
-    def balanced(self, inputs: Floats) -> Stack:
+    def balance(self, inputs: Floats) -> Stack:
         """The same function of `x / inputs` in floats, each neuron rescaled by a power of two to a row of size one."""
         stack = self._float
         weights, biases = [], []

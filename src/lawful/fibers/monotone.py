@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from lawful.bounds.attack import Candidates
 from lawful.bounds.box_bounds import boxes_together
 from lawful.bounds.branch_and_bound import Measure, Splitting, corners, run
-from lawful.bounds.layers import Layer, exact_outputs, gradients, layers_of, silent
+from lawful.bounds.layers import Layer, exact_outputs, gradients, layers_of, zero_layers
 from lawful.bounds.pair import align
 from lawful.bounds.slopes import Growth, slope_bounds
 from lawful.bounds.workers import workers
@@ -224,7 +224,7 @@ def check_monotone(
     asked = _Question(layers, tuple(directions), tuple(range(count)) if output is None else (output,), low, high)
     deadline, rng = started + seconds, np.random.default_rng(seed)
     candidates = Candidates(low, high, asked.score)
-    pair = align(silent(layers), layers)
+    pair = align(zero_layers(layers), layers)
     way = partial(slope_bounds, directions=asked.directions, outputs=asked.outputs)
     with workers(pair, way, scheduler, threads) as bounder:
         measure = Measure(lambda found: np.maximum(-found.low, 0.0), lambda gaps: np.asarray(gaps.max(axis=1)))
@@ -236,7 +236,7 @@ def check_monotone(
             search.run(started, seconds)
     shown = asked.shown
     return MonotoneCheck(
-        "violated" if shown else "holds" if search.closed else "undecided",
+        "violated" if shown else "holds" if search.is_closed else "undecided",
         asked.directions,
         asked.outputs,
         shown[0] if shown else None,
@@ -264,7 +264,7 @@ class _Search:
     regions: list[LeafProof] = field(default_factory=list)
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether nothing is left open."""
         return self.whole or (self.ended == "closed" and (self.splitting.stuck == -math.inf or bool(self.regions)))
 
@@ -281,12 +281,12 @@ class _Search:
     @property
     def open(self) -> bool:
         """Whether there is still something to decide, and somebody to wait for the answer."""
-        return not self.closed and self.asked.shown is None and self.ended != "interrupted"
+        return not self.is_closed and self.asked.shown is None and self.ended != "interrupted"
 
     def halve(self, deadline: float) -> None:
         """Until time is up or no box is open; what is too small to be halved stays a leaf."""
         asked, candidates = self.asked, self.candidates
-        self.ended = run(self.splitting, lambda: 0.0, lambda: asked.refuted(candidates), candidates.offer, deadline)
+        self.ended = run(self.splitting, lambda: 0.0, lambda: asked.is_refuted(candidates), candidates.offer, deadline)
 
     def walk_whole(self, deadline: float) -> None:
         """All regions of the box, if there are few enough."""
@@ -345,7 +345,7 @@ class _Question:
         """The worst of them."""
         return np.asarray(self.wrong(points).max(axis=(1, 2))[:, None])
 
-    def refuted(self, candidates: Candidates) -> bool:
+    def is_refuted(self, candidates: Candidates) -> bool:
         """Whether the best candidate, moved a little, goes the wrong way in exact arithmetic."""
         if self.shown is None and candidates.values[-1] > self.best:
             self.best = float(candidates.values[-1])
@@ -358,7 +358,7 @@ class _Question:
     def try_around(self, point: Floats, direction: Growth, output: int) -> None:
         """Two inputs near a point, one with a larger coordinate."""
         here = tuple(exact_outputs(self.layers, point))
-        for other in self.moved(point, direction.input):
+        for other in self.neighbours(point, direction.input):
             there = tuple(exact_outputs(self.layers, other))
             grows = other[direction.input] > point[direction.input]
             if there[output] != here[output] and (there[output] > here[output]) != (grows == direction.rising):
@@ -368,7 +368,7 @@ class _Question:
                     self.shown = (other, point.copy()), output, (there, here)
                 return
 
-    def moved(self, point: Floats, at: int) -> Iterator[Floats]:
+    def neighbours(self, point: Floats, at: int) -> Iterator[Floats]:
         width = self.high[at] - self.low[at]
         for step in STEPS:
             for sign in (1.0, -1.0):

@@ -39,7 +39,7 @@ class Reorder:
         order = list(self.order)
         if sorted(order) != list(range(_width(stack, self.layer))):
             raise CertificateError(f"layer {self.layer}: not an order of its {_width(stack, self.layer)} neurons")
-        return _rewired(stack, self.layer, stack.row(self.layer - 1)[order], stack.weights[self.layer][:, order])
+        return _rewire(stack, self.layer, stack.row(self.layer - 1)[order], stack.weights[self.layer][:, order])
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Rescale:
         if len(factors) != _width(stack, self.layer) or not all(factor > 0 for factor in factors):
             raise CertificateError(f"layer {self.layer}: rescaling needs one positive factor per neuron")
         rows = stack.row(self.layer - 1) * factors[:, None]
-        return _rewired(stack, self.layer, rows, stack.weights[self.layer] / factors)
+        return _rewire(stack, self.layer, rows, stack.weights[self.layer] / factors)
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Drop:
             raise CertificateError(f"layer {self.layer}: neuron {self.neuron} cannot be dropped, it is active")
         rows = np.delete(stack.row(self.layer - 1), self.neuron, axis=0)
         columns = np.delete(stack.weights[self.layer], self.neuron, axis=1)
-        return _rewired(stack, self.layer, rows, columns).replaced(self.layer, bias=bias)
+        return _rewire(stack, self.layer, rows, columns).with_layer(self.layer, bias=bias)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Quiet:
         if self.neuron not in quiet_neurons(stack, self.layer, self.low, self.high):
             raise CertificateError(f"layer {self.layer}: neuron {self.neuron} may be active on the box")
         rows = np.delete(stack.row(self.layer - 1), self.neuron, axis=0)
-        return _rewired(stack, self.layer, rows, np.delete(stack.weights[self.layer], self.neuron, axis=1))
+        return _rewire(stack, self.layer, rows, np.delete(stack.weights[self.layer], self.neuron, axis=1))
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Merge:
         if self.keep == self.drop or not factor > 0 or not alike:
             raise CertificateError(f"layer {self.layer}: neurons {self.keep} and {self.drop} are not multiples")
         outs[:, self.keep] = outs[:, self.keep] + factor * outs[:, self.drop]
-        return _rewired(stack, self.layer, np.delete(rows, self.drop, axis=0), np.delete(outs, self.drop, axis=1))
+        return _rewire(stack, self.layer, np.delete(rows, self.drop, axis=0), np.delete(outs, self.drop, axis=1))
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Translate:
         above = stack.biases[self.layer] - shift * stack.weights[self.layer][:, self.neuron]
         if any(item > 0 for item in above):
             raise CertificateError(f"a shift by {float(floating(np.array([shift]))[0]):g} uncovers the hidden neuron")
-        return stack.replaced(self.layer - 1, bias=below).replaced(self.layer, bias=above)
+        return stack.with_layer(self.layer - 1, bias=below).with_layer(self.layer, bias=above)
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Flip:
         for k in self.flipped:
             rows[self.neuron] = rows[self.neuron] + rows[k] * above[0, k] / above[0, self.neuron]
             rows[k] = -rows[k]
-        return _rewired(stack, self.layer, rows, above)
+        return _rewire(stack, self.layer, rows, above)
 
 
 def hides(stack: Stack, layer: int, neuron: int) -> bool:
@@ -265,7 +265,7 @@ def _width(stack: Stack, layer: int) -> int:
     return len(stack.weights[layer - 1])
 
 
-def _rewired(stack: Stack, layer: int, rows: Array, columns: Array) -> Stack:
+def _rewire(stack: Stack, layer: int, rows: Array, columns: Array) -> Stack:
     weights, biases = list(stack.weights), list(stack.biases)
     weights[layer - 1], biases[layer - 1], weights[layer] = rows[:, :-1], rows[:, -1], columns
     return replace(stack, weights=tuple(weights), biases=tuple(biases))

@@ -115,11 +115,11 @@ def same(
     """
     start = time.perf_counter()
     networks = open_pair(first, second, seed=seed)
-    verdict = _decided(networks, box, exact, tolerance, within, start + seconds, seed)
+    verdict = _decide(networks, box, exact, tolerance, within, start + seconds, seed)
     return with_provenance(replace(verdict, seconds=time.perf_counter() - start), *networks)
 
 
-def _decided(
+def _decide(
     networks: tuple[Mlp | Dag, Mlp | Dag],
     box: tuple[ArrayLike, ArrayLike] | Domain | None,
     exact: bool,
@@ -190,7 +190,7 @@ class _Question:
             return answer
         if parameters > LARGEST and self.pair.tolerance > 0:
             return self.undecided("they are too large to be reduced in rationals: ask with --exact")
-        first, second = (self.reduced(stack) for stack in (self.pair.first, self.pair.second))
+        first, second = (self.reduce(stack) for stack in (self.pair.first, self.pair.second))
         second, copy = self.beside(first, second)
         if (equal := self.equal_reduced(first, second, copy)) is not None:
             return equal
@@ -207,7 +207,7 @@ class _Question:
         found = thorough_refutation(self.pair, left / 3, self.seed)
         return self.different(found, "search along bent hyperplanes") if found else None
 
-    def reduced(self, stack: Stack) -> Reduced:
+    def reduce(self, stack: Stack) -> Reduced:
         """The network in rationals without what the box silences, and without what is redundant."""
         return simplify(quieten(Reduced(stack.rational()), self.pair.domain, 0.0), 0.0)
 

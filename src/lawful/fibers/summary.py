@@ -135,16 +135,16 @@ def _of_pair(stack: Stack, layer: int, names: list[int], number: int) -> list[Fr
         above = layer > 1 and stack.slopes[layer - 2] == 0.0
         roles = assigned_fiber(pair, Domain.orthant(inputs) if above else Domain.space(inputs))
         if roles.at_least:
-            words = [f"neurons {_listed(names, group.neurons)} cancel" for group in roles.cancelling]
-            words += [f"neurons {_listed(names, roles.linear)} act linearly"] if roles.linear else []
+            words = [f"neurons {_list_neurons(names, group.neurons)} cancel" for group in roles.cancelling]
+            words += [f"neurons {_list_neurons(names, roles.linear)} act linearly"] if roles.linear else []
             facing = [group.neurons for group in roles.visible if len(group.neurons) > 1]
-            words += [f"neurons {_listed(names, some)} face each other" for some in facing]
+            words += [f"neurons {_list_neurons(names, some)} face each other" for some in facing]
             return [Freedom(number, "; ".join(words), roles.at_least)]
     hidden = hidden_neuron(stack, layer)
     return [] if hidden is None else [Freedom(number, f"the hyperplane of neuron {names[hidden]} is hidden", 1)]
 
 
-def _listed(names: list[int], places: tuple[int, ...]) -> str:
+def _list_neurons(names: list[int], places: tuple[int, ...]) -> str:
     return ", ".join(str(names[place]) for place in places)
 
 
@@ -216,7 +216,7 @@ class PartialFiber:
             hidden = hidden_neuron(stack, layer)
             if hidden is not None:
                 stack = Translate(layer, hidden, float(rng.integers(1, 17)) / 4).apply(stack)
-        return _rescaled(stack, seed)
+        return _rescale(stack, seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +231,7 @@ class DescribedFiber(Shown):
         """Other parameters of the same function, on as many components as there are samples."""
         if isinstance(self.fiber, AssignedFiber) and self.twins:
             isolated = [self.fiber.stack, *self.twins]
-            return [_rescaled(isolated[number % len(isolated)], seed + number) for number in range(count)]
+            return [_rescale(isolated[number % len(isolated)], seed + number) for number in range(count)]
         if isinstance(self.fiber, BottleneckFiber):
             return self.fiber.sample(count, seed)
         if isinstance(self.fiber, AssignedFiber | PartialFiber):
@@ -240,7 +240,7 @@ class DescribedFiber(Shown):
         return [self.fiber.sample(live[number % len(live)].flipped, seed + number) for number in range(count)]
 
 
-def _rescaled(stack: Stack, seed: int) -> Mlp:
+def _rescale(stack: Stack, seed: int) -> Mlp:
     """Neurons in another order, and at scales that are powers of two: nothing is rounded that was not before."""
     rng = np.random.default_rng(seed)
     for layer in range(1, stack.hidden + 1):
@@ -260,10 +260,10 @@ def describe_fiber(network: Source, domain: str = "space", seed: int = 0) -> Des
     if domain not in ("space", "orthant"):
         raise LawfulError(f"the domain is space or orthant, not {domain[:40]!r}")
     found = open_graph(network)
-    return with_provenance(_described(found, domain, seed), found)
+    return with_provenance(_describe(found, domain, seed), found)
 
 
-def _described(network: Mlp | Dag, domain: str, seed: int) -> DescribedFiber:
+def _describe(network: Mlp | Dag, domain: str, seed: int) -> DescribedFiber:
     mlp = network if isinstance(network, Mlp) else as_mlp(network)
     if mlp is None:
         if domain == "orthant":
@@ -276,7 +276,7 @@ def _described(network: Mlp | Dag, domain: str, seed: int) -> DescribedFiber:
     if domain == "orthant":
         raise LawfulError("the orthant is a domain for one hidden ReLU layer: leave it out for this network")
     moved = freedoms(stack) if mlp.parameters <= MOST_PARAMETERS else None
-    known = _known(stack, moved, seed)
+    known = _summarise(stack, moved, seed)
     if moved is not None and moved.complete:
         try:
             return _by_theorem(moved.left, known, seed)
@@ -285,7 +285,7 @@ def _described(network: Mlp | Dag, domain: str, seed: int) -> DescribedFiber:
     return DescribedFiber(known, PartialFiber(mlp))
 
 
-def _known(stack: Stack, moved: Freedoms | None, seed: int) -> FiberSummary:
+def _summarise(stack: Stack, moved: Freedoms | None, seed: int) -> FiberSummary:
     """Bounds of the dimension from both sides: ways to move the weights, and the rank of the derivatives."""
     near = fixed_directions(stack, seed)
     at_least = 0 if moved is None else moved.dimension

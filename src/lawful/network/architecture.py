@@ -1,4 +1,4 @@
-"""Architectures as text: `"3-4-4-2 relu bias skip(1,2)"` prints and parses itself."""
+"""Architectures as text: `"3-4-4-2 relu bias skip(1,2)"` prints and parses itself; and random weights for them."""
 
 from __future__ import annotations
 

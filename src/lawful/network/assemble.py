@@ -77,13 +77,13 @@ class Value:
         check_terms(math.prod(shape))
         return self.take(np.broadcast_to(np.arange(self.size).reshape(self.shape), shape).ravel(), shape)
 
-    def scaled(self, factors: ArrayLike) -> Value:
+    def scale(self, factors: ArrayLike) -> Value:
         """Each entry times a fixed number."""
         each = np.broadcast_to(factors, self.shape).ravel()
         coefficients = self.coefficients * np.repeat(each, np.diff(self.indptr))
         return replace(self, coefficients=coefficients, bias=self.bias * each)
 
-    def shifted(self, offsets: ArrayLike) -> Value:
+    def shift(self, offsets: ArrayLike) -> Value:
         """Each entry plus a fixed number, which becomes a bias."""
         each = np.broadcast_to(offsets, self.shape).ravel()
         return replace(self, bias=self.bias + each, biased=np.ones(self.size, dtype=bool))
@@ -98,7 +98,7 @@ class Value:
         biased = first.biased | second.biased
         return Value(shape, *terms, first.bias + second.bias, biased, first.weighted or second.weighted)
 
-    def mapped(self, matrix: Matrix, shape: tuple[int, ...], *, weighted: bool) -> Value:
+    def map(self, matrix: Matrix, shape: tuple[int, ...], *, weighted: bool) -> Value:
         """A linear map of the flattened entries; `weighted` says that its numbers are parameters."""
         counts = np.diff(self.indptr)[matrix.columns]
         size = math.prod(shape)
@@ -192,9 +192,9 @@ class Assembly:
 
     def settle(self, value: Value) -> Value:
         """The same entries, each at most one node: sums that are needed more than once get linear nodes."""
-        return value if value.simple else self._summed(value)
+        return value if value.simple else self._sum_nodes(value)
 
-    def _summed(self, value: Value) -> Value:
+    def _sum_nodes(self, value: Value) -> Value:
         """Linear nodes for pending sums, made once however many weights they meet."""
         if value not in self.sums:
             self.sums[value] = self.activate(value, 1.0)

@@ -209,7 +209,7 @@ class Dag:
         """The graph less some edges (numbers or a mask); optionally less the hidden nodes that this disconnects."""
         keep = np.ones(self.parameters, dtype=bool)
         keep[np.asarray(edges)] = False
-        return self._kept(np.ones(len(self.names), dtype=bool), keep, drop_useless)
+        return self._restrict(np.ones(len(self.names), dtype=bool), keep, drop_useless)
 
     def without_nodes(self, nodes: ArrayLike, *, drop_useless: bool = False) -> Dag:
         """The graph less some hidden nodes (numbers or a mask) and all their edges."""
@@ -218,36 +218,12 @@ class Dag:
         removed = np.flatnonzero(~keep)
         if not (self.roles[removed] == Role.HIDDEN).all():
             raise LawfulError("only hidden neurons can be removed")
-        return self._kept(keep, keep[self.tails] & keep[self.heads], drop_useless)
-
-    def merged(self, keep: int, drop: int, scale: float = 1.0) -> Dag:
-        """Remove hidden node `drop`, letting `keep` speak for it: `θ_keep,j += scale θ_drop,j`.
-
-        The function is kept when `h_drop = scale · h_keep` everywhere, as for duplicate neurons (equal input rays).
-        """
-        if keep == drop or self.roles[keep] != Role.HIDDEN or self.roles[drop] != Role.HIDDEN:
-            raise LawfulError("merging needs two different hidden neurons")
-        weights = self.theta.copy()
-        leaving = np.flatnonzero(self.tails == drop)
-        present = {int(self.heads[edge]): int(edge) for edge in np.flatnonzero(self.tails == keep)}
-        added = [edge for edge in leaving if int(self.heads[edge]) not in present]
-        for edge in leaving:
-            if (twin := present.get(int(self.heads[edge]))) is not None:
-                weights[twin] += scale * weights[edge]
-        whole = Dag(
-            self.names,
-            self.roles,
-            np.concatenate([self.tails, np.full(len(added), keep, dtype=np.intp)]),
-            np.concatenate([self.heads, self.heads[added]]),
-            np.concatenate([weights, scale * weights[added]]),
-            self.slopes,
-        )
-        return whole.without_nodes([drop])
+        return self._restrict(keep, keep[self.tails] & keep[self.heads], drop_useless)
 
     def _check_numbers(self) -> None:
         check_numbers(self.names, self.tails, self.heads, self.weights, self.slopes)
 
-    def _kept(self, nodes: Mask, edges: Mask, drop_useless: bool) -> Dag:
+    def _restrict(self, nodes: Mask, edges: Mask, drop_useless: bool) -> Dag:
         number = np.cumsum(nodes) - 1
         parts = (
             [name for name, kept in zip(self.names, nodes, strict=True) if kept],

@@ -1,4 +1,4 @@
-"""The differential equations that training can follow: each noun once, for laws and for flows."""
+"""The differential equations that training can follow, and the losses: each noun once, for laws and for flows."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A neuron that bends on its range lies between two lines. A sum is replaced by the better line of each neuron it hears,
 level by level, until it is a linear function of the inputs, whose largest value on a box is known. Interval arithmetic
-forgets that neurons share inputs; this does not.
+(`preactivation_bounds`, which comes first and decides what bends) forgets that neurons share inputs; this does not.
 
 Everything is float64 with the rounding added to the result. A slope may be any float: the shift is then what the ends
 of the range need, rounded outwards, so the same lines can be had in rational arithmetic from the claimed ranges alone.

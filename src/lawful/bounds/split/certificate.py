@@ -1,4 +1,4 @@
-"""The evidence for a specification as one JSON object: the network, every box with what is forbidden, the proofs."""
+"""The evidence of a search: a tree of splits for every case, with multipliers at its leaves, and its JSON."""
 
 from __future__ import annotations
 
@@ -128,17 +128,17 @@ def packed_network(network: Mlp | Dag) -> dict[str, Any]:
         return {
             "nodes": len(network.roles),
             "edges": len(network.tails),
-            "roles": _packed(network.roles, "u1"),
-            "ends": _packed(np.stack([network.tails, network.heads]), "<i4"),
-            "slopes": _packed(network.slopes[network.roles == Role.HIDDEN], "<f8"),
-            "weights": _packed(network.theta, "<f8"),
+            "roles": _pack(network.roles, "u1"),
+            "ends": _pack(np.stack([network.tails, network.heads]), "<i4"),
+            "slopes": _pack(network.slopes[network.roles == Role.HIDDEN], "<f8"),
+            "weights": _pack(network.theta, "<f8"),
         }
     return {
         "layers": [
             {
                 "shape": list(weight.shape),
-                "weights": _packed(weight, "<f8"),
-                "bias": None if bias is None else _packed(bias, "<f8"),
+                "weights": _pack(weight, "<f8"),
+                "bias": None if bias is None else _pack(bias, "<f8"),
             }
             for weight, bias in zip(network.weights, network.biases, strict=True)
         ],
@@ -164,16 +164,16 @@ def _proof(proof: SplitTree) -> dict[str, Any]:
     return {
         "splits": list(proof.splits),
         "middles": list(proof.middles),
-        "slopes": _packed(proof.slopes, "u1"),
-        "pushes": _packed(proof.pushes, "<f4"),
-        "weights": _packed(proof.weights, "<f4"),
+        "slopes": _pack(proof.slopes, "u1"),
+        "pushes": _pack(proof.pushes, "<f4"),
+        "weights": _pack(proof.weights, "<f4"),
         "rounds": proof.rounds,
         "tuned": [
-            {"layer": each.layer, "neurons": each.neurons.tolist(), "slopes": _packed(each.slopes, "u1")}
+            {"layer": each.layer, "neurons": each.neurons.tolist(), "slopes": _pack(each.slopes, "u1")}
             for each in proof.tuned
         ],
     }
 
 
-def _packed(table: NDArray[Any], kind: str) -> str:
+def _pack(table: NDArray[Any], kind: str) -> str:
     return base64.b64encode(zlib.compress(table.astype(kind).tobytes())).decode("ascii")

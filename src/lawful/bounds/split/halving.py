@@ -30,7 +30,7 @@ class HalvedNodes(NamedTuple):
     possible: Mask
 
     @staticmethod
-    def joined(parts: Sequence[HalvedNodes]) -> HalvedNodes:
+    def concatenate(parts: Sequence[HalvedNodes]) -> HalvedNodes:
         """All of them."""
         nodes = join([part.nodes for part in parts])
         return HalvedNodes(

@@ -110,9 +110,9 @@ class TreeSearch(ABC):
             with np.errstate(all="ignore"):
                 return self._run(most_nodes)
         except KeyboardInterrupt:
-            return self._undecided("interrupted")
+            return self._give_up("interrupted")
 
-    def _undecided(self, why: str) -> SearchOutcome:
+    def _give_up(self, why: str) -> SearchOutcome:
         return SearchOutcome("undecided", None, self.nodes, None, why)
 
     def begin(self) -> bool:
@@ -129,15 +129,15 @@ class TreeSearch(ABC):
     def _run(self, most_nodes: float) -> SearchOutcome:
         count = len(self.cases.bounds)
         if not self.begin() or self._heap is None:
-            return self._undecided("the network's values are too large for float64")
+            return self._give_up("the network's values are too large for float64")
         heap, size_of_one = self._heap, 4 * self.layers.count + 2 * self.layers.inputs + 16
         while heap:
             if time.monotonic() > self.deadline:
-                return self._undecided("the time is up")
+                return self._give_up("the time is up")
             if self.nodes >= most_nodes:
-                return self._undecided(MORE_NODES)
+                return self._give_up(MORE_NODES)
             if len(heap) * size_of_one > MOST_NUMBERS:
-                return self._undecided("too many boxes are open for the memory")
+                return self._give_up("too many boxes are open for the memory")
             group = [heapq.heappop(heap) for _ in range(min(self.batch, len(heap)))]
             left = self.close(join([item[3] for item in group]), [item[2] for item in group])
             if not left.paths:
@@ -156,7 +156,7 @@ class TreeSearch(ABC):
                 return SearchOutcome("violated", point, self.nodes, None, "node")
             branch = left.choose()
             if not branch.possible.all():
-                return self._undecided("a box is too small to split")
+                return self._give_up("a box is too small to split")
             halves = middles(left.nodes, np.where(branch.neuron, 0, branch.index))
             for row, pair in enumerate(split(left.nodes, branch)):
                 code = 2 + int(branch.index[row]) if branch.neuron[row] else -1 - int(branch.index[row])
@@ -239,7 +239,7 @@ class HalvingSearch(TreeSearch):
         self.nodes += len(nodes)
         size = self.together(wide=self.layers.depth > 1)
         chunks = [(nodes.take(np.arange(at, min(at + size, len(nodes)))),) for at in range(0, len(nodes), size)]
-        halved = HalvedNodes.joined(self.halver(chunks))
+        halved = HalvedNodes.concatenate(self.halver(chunks))
         for row in np.flatnonzero(halved.empty):
             self.growing.leaves[paths[row]] = None
         rest = np.flatnonzero(~halved.empty)

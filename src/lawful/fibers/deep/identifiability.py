@@ -1,4 +1,9 @@
-"""Does a function determine its parameters, up to order and scale of neurons? Decided in rationals, or left open."""
+"""Does a function determine its parameters, up to order and scale of neurons? Decided in rationals, or left open.
+
+The evidence is one JSON object that `lawful verify` re-checks. No: other parameters of the same function, made by the
+symmetry that was found; all of them, where they are finitely many. Yes: one hidden layer, and a first layer of one
+neuron, speak for themselves; of two, ridges fix the first.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +143,7 @@ def symmetries(stack: Stack) -> dict[int, list[str]]:
     return found
 
 
-def _listed(numbers: list[int]) -> str:
+def _list_names(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
@@ -162,7 +167,7 @@ def _one_layer(stack: Stack) -> Identifiability:
         words = tuple(f"neuron {number} is {form.kinds[number]}" for number in idle)
         return Identifiability(False, words, Genericity(False, words[0], "exactly"), ("free",))
     pairs = [group.neurons for group in form.groups if len(group.neurons) > 1]
-    facing = "; ".join(f"neurons {_listed(list(pair))} face each other" for pair in pairs)
+    facing = "; ".join(f"neurons {_list_names(list(pair))} face each other" for pair in pairs)
     own = "every neuron has its own hyperplane"
     generic = Genericity(not pairs, facing or own, "exactly")
     roles = role_assignments(stack)
@@ -202,7 +207,7 @@ def _ramp(stack: Stack) -> Identifiability:
         )
     for group in group_rows(exact.row(1), 0.0):
         if len(group) > 1:
-            problem = f"second-layer neurons {_listed([j for j, _ in group])} share a hyperplane"
+            problem = f"second-layer neurons {_list_names([j for j, _ in group])} share a hyperplane"
             generic = Genericity(False, problem, "exactly")
             return Identifiability(None, (f"not generic: {problem}",), generic, ("open", "open"))
     oriented, reasons = _reversible(stack, 1)
@@ -236,7 +241,7 @@ def _bottleneck(stack: Stack, seed: int) -> Identifiability:
     if oriented is False:
         return Identifiability(False, words, Genericity(False, words[0], "exactly"), ("open", "free"))
     if generic.holds is not True:
-        some = f"first-layer neurons {_listed(list(missing[:8]))}{', ...' if len(missing) > 8 else ''}"
+        some = f"first-layer neurons {_list_names(list(missing[:8]))}{', ...' if len(missing) > 8 else ''}"
         words = (f"whether the function fixes {some} is open: no ridge was found that does, and {generic.reason}",)
         return Identifiability(None, words, generic, ("open", "open"), ridges)
     if oriented is None:
@@ -350,7 +355,7 @@ def _moves(stack: Stack, size: Any) -> Iterator[Move]:
         yield from _of_neurons(stack, layer, size)
         yield from _of_multiples(stack, layer, size)
         if stack.slopes[layer - 1] == 1.0:
-            other = _shifted(stack, layer, 0, size, size)
+            other = _shift(stack, layer, 0, size, size)
             collapse = {"do": "collapse", "layer": layer}
             yield other, _witness([collapse], [collapse])
         hidden = hidden_neuron(stack, layer)
@@ -377,16 +382,16 @@ def _of_neurons(stack: Stack, layer: int, size: Any) -> Iterator[Move]:
     for j, row in enumerate(rows):
         dropped = _same_steps(Drop(layer, j))
         if not any(above[:, j]):
-            yield _changed(stack, layer, j, [*(row[:-1] + ONE), row[-1] + 2 * size]), dropped
+            yield _change(stack, layer, j, [*(row[:-1] + ONE), row[-1] + 2 * size]), dropped
         elif not any(row[:-1]):  # its bias moves away from zero, where the activation is one line
             shift, slope = (size, ONE) if row[-1] > 0 else (-size, fmpq(*stack.slopes[layer - 1].as_integer_ratio()))
-            yield _shifted(stack, layer, j, shift, slope * shift), dropped
+            yield _shift(stack, layer, j, shift, slope * shift), dropped
         elif rectified and relu and all(item <= 0 for item in row):
-            yield _changed(stack, layer, j, [row[0] - size, *row[1:]]), dropped
-            yield _changed(stack, layer, j, [*row[:-1], row[-1] - size]), dropped
+            yield _change(stack, layer, j, [row[0] - size, *row[1:]]), dropped
+            yield _change(stack, layer, j, [*row[:-1], row[-1] - size]), dropped
         elif rectified and all(item >= 0 for item in row):
             back = {"do": "lift", "layer": layer, "neuron": j, "shift": str(-size)}
-            yield _shifted(stack, layer, j, size, size), _witness([], [back])
+            yield _shift(stack, layer, j, size, size), _witness([], [back])
 
 
 def _of_multiples(stack: Stack, layer: int, size: Any) -> Iterator[Move]:
@@ -398,7 +403,7 @@ def _of_multiples(stack: Stack, layer: int, size: Any) -> Iterator[Move]:
                 above = stack.weights[layer].copy()
                 above[:, keep] = above[:, keep] + size * factor / own
                 above[:, drop] = above[:, drop] - size
-                yield stack.replaced(layer, weight=above), _same_steps(Merge(layer, keep, drop))
+                yield stack.with_layer(layer, weight=above), _same_steps(Merge(layer, keep, drop))
 
 
 def _groups(rows: Array) -> list[list[tuple[int, Any]]]:
@@ -418,9 +423,9 @@ def _of_last_layer(stack: Stack, size: Any) -> Iterator[Move]:
     terms = [np.array([a * b for a in above[:, j] for b in rows[j, :-1]], dtype=object) for j in range(len(rows))]
     groups = _groups(rows)
     if flips := balanced_subset(terms):
-        turned = stack.replaced(layer, bias=stack.biases[layer] + sum(above[:, j] * rows[j, -1] for j in flips))
+        turned = stack.with_layer(layer, bias=stack.biases[layer] + sum(above[:, j] * rows[j, -1] for j in flips))
         for j in flips:
-            turned = _changed(turned, layer, j, [-item for item in rows[j]])
+            turned = _change(turned, layer, j, [-item for item in rows[j]])
         together = [[[side, j] for side in (0, 1) for j, _ in group] for group in groups]
         yield turned, _witness([], [], together)
     if layer == 1:
@@ -429,24 +434,24 @@ def _of_last_layer(stack: Stack, size: Any) -> Iterator[Move]:
                 continue
             moved = stack
             for j, factor in zip(group.neurons, group.factors, strict=True):
-                moved = _shifted(moved, layer, j, size * factor, ZERO if factor > 0 else size * factor)
+                moved = _shift(moved, layer, j, size * factor, ZERO if factor > 0 else size * factor)
             apart = [[[side, j] for j in group.neurons] for side in (0, 1)]
             rest = [[[side, j] for side in (0, 1) for j, _ in one] for one in groups if one[0][0] not in group.neurons]
             yield moved, _witness([], [], apart + rest)
 
 
-def _changed(stack: Stack, layer: int, neuron: int, row: Any) -> Stack:
+def _change(stack: Stack, layer: int, neuron: int, row: Any) -> Stack:
     """Other weights and bias of one neuron."""
     weight, bias = stack.weights[layer - 1].copy(), stack.biases[layer - 1].copy()
     weight[neuron], bias[neuron] = row[:-1], row[-1]
-    return stack.replaced(layer - 1, weight, bias)
+    return stack.with_layer(layer - 1, weight, bias)
 
 
-def _shifted(stack: Stack, layer: int, neuron: int, shift: Any, passed: Any) -> Stack:
+def _shift(stack: Stack, layer: int, neuron: int, shift: Any, passed: Any) -> Stack:
     """A bias moved, and what it passes on taken back from the next biases."""
     row: Array = stack.row(layer - 1)[neuron]
-    moved = _changed(stack, layer, neuron, [*row[:-1], row[-1] + shift])
-    return moved.replaced(layer, bias=stack.biases[layer] - passed * stack.weights[layer][:, neuron])
+    moved = _change(stack, layer, neuron, [*row[:-1], row[-1] + shift])
+    return moved.with_layer(layer, bias=stack.biases[layer] - passed * stack.weights[layer][:, neuron])
 
 
 def _witness(first: list[Any], second: list[Any], groups: list[Any] | None = None) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def fixed_directions(stack: Stack, seed: int = 0, graph: Dag | None = None) -> F
     most, found = parameters - len(dag.hidden), 0
     rows = np.zeros((0, parameters), dtype=np.int64)
     for points in _inputs(stack.floating(), int(MORE * parameters / stack.widths[-1]) + 8, seed):
-        settled, masks = _settled(dag, points)
+        settled, masks = _settle(dag, points)
         rows = np.concatenate([rows, _derivatives(dag, settled, masks)])
         found = rank(rows, PRIME) if len(rows) else 0
         if found == most:
@@ -84,7 +84,7 @@ def _short(points: Floats) -> Floats:
     return np.asarray(points[np.isfinite(points).all(axis=1)])
 
 
-def _settled(dag: Dag, points: Floats) -> tuple[Floats, Mask]:
+def _settle(dag: Dag, points: Floats) -> tuple[Floats, Mask]:
     """The points at which no preactivation may be zero, whatever was rounded, and which nodes are active there."""
     values, error = np.zeros((len(dag.names), len(points))), np.zeros((len(dag.names), len(points)))
     values[dag.inputs], values[dag.roles == Role.CONSTANT] = points.T, 1.0

@@ -1,4 +1,11 @@
-"""The regions of a ReLU network, each decided without trusting a rounding."""
+"""The regions of a ReLU network, each decided without trusting a rounding.
+
+Idea: a region is a convex polytope, kept as its corners in homogeneous coordinates (a corner at infinity is a
+direction); layer by layer each neuron is affine on it, and cuts it where corners lie on both sides.
+Invariant: the regions cover the domain and have inner points. The sign of a corner is that of its float value only
+beyond the error bound; otherwise the corner is solved for in rationals. So none is lost to rounding, none invented.
+Cost: the corners of all regions times the neurons; corners grow with the dimension, and `pattern_tree` takes over.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +22,6 @@ from lawful.fibers.regions.cell import UNIT, AffineMaps, AffineRows, Bits, Cell,
 from lawful.fibers.regions.domain import Domain
 from lawful.fibers.regions.pattern_tree import patterns, walk
 from lawful.types import Floats, Indices, Mask
-
-# Convex cells as their corners, cut by hyperplanes: floats with error bounds decide, rationals where they cannot.
 
 Signs = NDArray[np.int8]
 Side = tuple[int, int]  # hidden layer and neuron, or (-1, wall)
@@ -145,10 +150,10 @@ class Polytope:
             corners[:, -1] = 1.0
             error[:, -1] = np.where(np.isfinite(slip[:, 0]), 0.0, np.inf)
             return corners, error
-        return _normalised(corners, error, u[:, -1] + w[:, -1])
+        return _normalise(corners, error, u[:, -1] + w[:, -1])
 
 
-def _normalised(corners: Floats, error: Floats, finite: Floats) -> tuple[Floats, Floats]:
+def _normalise(corners: Floats, error: Floats, finite: Floats) -> tuple[Floats, Floats]:
     """Last coordinates one again, or zero between two directions (`finite` counts the ends that are vertices)."""
     height = np.where(finite == 0, np.abs(corners).max(axis=1), corners[:, -1])[:, None]
     slack = np.where(finite[:, None] == 1, error[:, -1:], 0.0)

@@ -1,4 +1,4 @@
-"""What the command line asks about one network or many: regions, duplicates."""
+"""Regions counted, listed and drawn; facets, gradient jumps and balanced ridges (P4 3, B); networks by function."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def polyhedral_complex(network: Mlp | Stack, domain: Domain | None = None, *, de
         for side, neuron in enumerate(region.neurons):
             if region.pattern[neuron[0]][neuron[1]]:
                 continue  # each facet is met from its inactive side
-            other = number.get(_flipped(region, (neuron,)))
+            other = number.get(_flip(region, (neuron,)))
             if other is not None and (point := _face_point(region, (side,), domain, scales)) is not None:
                 normal = -region.rows[side, :-1]
                 weight = gradient_jump(stack, regions[other], neuron)
@@ -135,7 +135,7 @@ def ridges(complex: Complex, *, deadline: float | None = None) -> list[Ridge]:
         off = [side for side, (layer, j) in enumerate(region.neurons) if not region.pattern[layer][j]]
         for sides in combinations(off, 2):
             first, second = (region.neurons[side] for side in sides)
-            corners = [number.get(_flipped(region, those)) for those in ((), (first,), (second,), (first, second))]
+            corners = [number.get(_flip(region, those)) for those in ((), (first,), (second,), (first, second))]
             point = None if None in corners else _face_point(region, sides, complex.domain, scales)
             if point is None:
                 continue
@@ -173,7 +173,7 @@ def _imbalance(complex: Complex, facets: Sequence[int], centre: Floats, scales: 
     return total / size if size > 0 else 0.0
 
 
-def _flipped(region: Cell, neurons: Sequence[Neuron]) -> bytes:
+def _flip(region: Cell, neurons: Sequence[Neuron]) -> bytes:
     bits = [layer.copy() for layer in region.pattern]
     for layer, j in neurons:
         bits[layer][j] = not bits[layer][j]
@@ -280,7 +280,7 @@ def count_regions(
     domain = _domain(stack.widths[0], box)
     counted, listed = None, None
     if each:
-        listed, complete = _listed(stack, domain, start + seconds, tick)
+        listed, complete = _list_cells(stack, domain, start + seconds, tick)
         count = len(listed)
     else:
         count, complete = count_cells(stack, domain, deadline=start + seconds, tick=tick)
@@ -299,7 +299,7 @@ def _bending(network: Mlp | Dag) -> Stack:
     return as_layers(network, paired=False) if mlp is None else Stack.of(mlp)  # type: ignore[arg-type]
 
 
-def _listed(stack: Stack, domain: Domain, deadline: float, tick: Callable[[], None]) -> tuple[list[Cell], bool]:
+def _list_cells(stack: Stack, domain: Domain, deadline: float, tick: Callable[[], None]) -> tuple[list[Cell], bool]:
     found: list[Cell] = []
     try:
         for cell in cells(stack, domain, deadline=deadline):

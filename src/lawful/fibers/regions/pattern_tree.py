@@ -32,7 +32,7 @@ def walk(stack: Stack, domain: Domain, deadline: float | None) -> Iterator[Cell]
     """All regions; inputs are measured in their natural units meanwhile."""
     scales = input_scales(stack)
     units = rational(scales) if stack.exact else scales
-    scaled = stack.replaced(0, weight=stack.weights[0] * units)
+    scaled = stack.with_layer(0, weight=stack.weights[0] * units)
     plain = bool((scales == scales[0]).all() and scales[0] == 1.0)
     inner = Domain(domain.low / scales, domain.high / scales)
     search = _Walk(scaled, inner, deadline)
@@ -52,7 +52,7 @@ def patterns(stack: Stack, domain: Domain, deadline: float | None) -> Iterator[t
     """The activation patterns of all regions, without what else is known of them."""
     scales = input_scales(stack)
     units = rational(scales) if stack.exact else scales
-    scaled = stack.replaced(0, weight=stack.weights[0] * units)
+    scaled = stack.with_layer(0, weight=stack.weights[0] * units)
     inner = Domain(domain.low / scales, domain.high / scales)
     return (found[0] for found in _Walk(scaled, inner, deadline).start())
 

@@ -1,4 +1,10 @@
-"""The unique normal form of one hidden layer: affine map plus one ReLU for every hyperplane (P4 Section 4.1)."""
+"""The unique normal form of one hidden layer: affine map plus one ReLU for every hyperplane (P4 Section 4.1).
+
+Idea: neurons whose rows `(w, b)` are proportional bend at one hyperplane; `σ(-z) = σ(z) - z` turns all of them to one
+side and leaves an affine part, so that a hyperplane has one jump, which is a sum. Invariant: the function stays the
+same, and on a domain that every hyperplane meets it determines all that is left (P4 Lemma 2). Cost: one grouping of
+the rows and one sum a neuron; in rationals nothing is rounded, in floats entries are equal within a tolerance.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class RoleAssignments:
         outs: list[Array] = []
         offset = self.form.offset
         left = -self.form.matrix - _sum([_term(planes[k]) for k in assignment.turned], self.form.matrix)
-        shares, left = _shared(left, [planes[k].hyperplane[:-1] for k in assignment.facing])
+        shares, left = _share(left, [planes[k].hyperplane[:-1] for k in assignment.facing])
         for number, group in enumerate(planes):
             size = abs(group.factors[0])  # rows as long as the network's own
             row, jump = group.hyperplane * size, group.jump / size
@@ -166,11 +166,11 @@ def _all_speak(form: NormalForm, facing: tuple[int, ...], turned: tuple[int, ...
     """Whether both neurons of every facing pair have a share of the jump: one without moves freely."""
     planes = form.visible
     left = -form.matrix - _sum([_term(planes[k]) for k in turned], form.matrix)
-    shares, _ = _shared(left, [planes[k].hyperplane[:-1] for k in facing])
+    shares, _ = _share(left, [planes[k].hyperplane[:-1] for k in facing])
     return all(any(share) and any(planes[k].jump - share) for k, share in zip(facing, shares, strict=True))
 
 
-def _shared(matrix: Array, normals: list[Array]) -> tuple[list[Array], Array]:
+def _share(matrix: Array, normals: list[Array]) -> tuple[list[Array], Array]:
     """`matrix = Σ_k B_k ⊗ n_k + rest`: the B, and a rest of the least rank, zero where the normals have pivots."""
     if not normals:
         return [], matrix

@@ -96,12 +96,12 @@ def with_value(forms: Forms, value: Value) -> Forms:
 
 def scale_forms(forms: Forms, factor: float) -> Forms:
     """Forms times a number."""
-    return forms if factor == 1 else with_value(forms, forms.value.scaled(factor))
+    return forms if factor == 1 else with_value(forms, forms.value.scale(factor))
 
 
 def shift_value(value: Value, offsets: Floats) -> Value:
     """A value plus numbers; zeros make no bias."""
-    return value.shifted(offsets) if bool(np.any(offsets)) else value
+    return value.shift(offsets) if bool(np.any(offsets)) else value
 
 
 def einsum_matrix(

@@ -139,7 +139,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         base, sign = _base(node.inputs[0])
         up, down = (float(_run(node, np.array([s]))[0]) for s in (1.0, -1.0))
         if sign < 0:
-            up, down, forms = down, up, with_value(forms, forms.value.scaled(-1.0))
+            up, down, forms = down, up, with_value(forms, forms.value.scale(-1.0))
         each = [None if side == 0 else np.full(forms.shape, side) for side in (up, down)]
         return Kinks(base, forms, each[0], each[1], self._place(node))
 
@@ -181,7 +181,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         factors = self._of_sample(node, y, forms)
         value = forms.value.broadcast(np.broadcast_shapes(forms.shape, factors.shape))
         self.computed = self.computed or (value.weighted if y.learned else _rounds(y.numbers))
-        return with_value(forms, value.scaled(factors))
+        return with_value(forms, value.scale(factors))
 
     def contraction(self, node: Node, x: Entry, y: Entry) -> Entry:
         """An Einstein sum with numbers; those that are learned meet no pending sums."""
@@ -209,12 +209,12 @@ class ScalarGraph(AbstractDomain[Entry]):
         if not y.learned:  # a fixed zero is no edge; a trained one is
             self._entangle(node)
             self.computed = self.computed or _rounds(numbers)
-            return Forms(*all_entries(forms.value.mapped(matrix, shape, weighted=False)), axis)
+            return Forms(*all_entries(forms.value.map(matrix, shape, weighted=False)), axis)
         if len(matrix.entries) != numbers.size:
             self._entangle(node)
         self._check_trained(node, y)
         held = self._settled(forms).value
-        return Forms(*all_entries(held.mapped(matrix, shape, weighted=True)), axis)
+        return Forms(*all_entries(held.map(matrix, shape, weighted=True)), axis)
 
     def reduction(self, node: Node, x: Entry) -> Entry:
         """Sums, and maxima by ReLUs."""
@@ -231,7 +231,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         self._entangle(node)
         if node.traits.linear:
             matrix = Matrix(rows[order], order, np.ones(len(order)))
-            return Forms(*all_entries(forms.value.mapped(matrix, kept, weighted=False)), forms.axis)
+            return Forms(*all_entries(forms.value.map(matrix, kept, weighted=False)), forms.axis)
         columns = order.reshape(math.prod(kept), -1)
         return self._extreme(node, forms, columns, kept)
 
@@ -306,12 +306,12 @@ class ScalarGraph(AbstractDomain[Entry]):
         z, positive, negative = kinks.operand, kinks.positive, kinks.negative
         if negative is None and positive is not None:
             return self._times(kinks, self._bend(z, 0.0), positive)
-        turned = with_value(z, z.value.scaled(-1.0))
+        turned = with_value(z, z.value.scale(-1.0))
         if positive is None and negative is not None:
             self.entangled.append(f"{kinks.place} shares, fixes or folds weights")
             return self._times(kinks, self._bend(turned, 0.0), negative)
         if positive is None or negative is None:
-            return with_value(z, z.value.scaled(0.0))
+            return with_value(z, z.value.scale(0.0))
         if bool((positive == 1).all()) and not bool((negative == 1).all()):
             return self._bend(z, np.broadcast_to(0.0 - negative, z.shape))
         self.entangled.append(f"{kinks.place} shares, fixes or folds weights")
@@ -321,7 +321,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         if slope is not None:  # one neuron and a factor
             return self._times(kinks, self._bend(z, np.broadcast_to(0.0 - slope, z.shape)), positive)
         held = self._settled(z)
-        turned = with_value(held, held.value.scaled(-1.0))
+        turned = with_value(held, held.value.scale(-1.0))
         one, two = (self._times(kinks, self._bend(each, 0.0), side)
                     for each, side in ((held, positive), (turned, negative)))  # fmt: skip
         return with_value(one, one.value + two.value)
@@ -330,7 +330,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         if bool((factors == 1).all()):
             return forms
         self.entangled.append(f"{kinks.place} shares, fixes or folds weights")
-        return with_value(forms, forms.value.scaled(factors))
+        return with_value(forms, forms.value.scale(factors))
 
     def _bend(self, forms: Forms, slope: Any) -> Forms:
         value = forms.value
@@ -351,12 +351,12 @@ class ScalarGraph(AbstractDomain[Entry]):
             self._entangle(node)
         elif numbers.learned:
             self._check_trained(node, numbers)
-        return with_value(forms, whole.shifted(check_finite(title(numbers, "constant"), offsets)))
+        return with_value(forms, whole.shift(check_finite(title(numbers, "constant"), offsets)))
 
     def _combine(self, node: Node, one: Forms, two: Forms, factor: float) -> Forms:
         if one.axis != two.axis:
             raise self._refused(node, "does not keep the batch apart: it mixes the samples of a batch")
-        second = two.value if factor == 1 else two.value.scaled(factor)
+        second = two.value if factor == 1 else two.value.scale(factor)
         return with_value(one, one.value + second)
 
     def _maximum(self, node: Node, one: Forms, two: Forms, sign: float) -> Forms:
