@@ -28,7 +28,7 @@ from lawful.checkpoints.rewrite.same_program import (
 from lawful.cli.checkpoints.align import FloatTensors
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify import verify
-from lawful.verify.checkpoints.settings import check_settings
+from lawful.verify.checkpoints.files import check_settings
 
 TOKENS = {"vocab_size": 24, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 SIZES = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,

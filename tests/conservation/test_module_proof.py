@@ -26,7 +26,7 @@ from lawful.conservation.programs.module_function import lower, probe
 from lawful.conservation.rank_proof import inverse_bound, program_of, prove_rank, round_point
 from lawful.conservation.regions.module_data import BALLS
 from lawful.program.core.jets import lifted
-from lawful.verify.conservation.brackets import Fields, dyadics
+from lawful.verify.conservation.module import Fields, dyadics
 from lawful.verify.core.program import read_steps
 from reproduction.claims.example_modules import EXAMPLES, Attention
 

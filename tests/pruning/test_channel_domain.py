@@ -31,8 +31,8 @@ from lawful.pruning.channels.reading.values import Channels, follow
 from lawful.pruning.channels.weights import ChannelWeights
 from lawful.sources.checkpoints.load import let_torchvision_load
 from lawful.verify import verify
-from lawful.verify.channels.constants import evaluate as bent
 from lawful.verify.core.tensors import read_tensor, weights_digest
+from lawful.verify.pruning.constants import evaluate as bent
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 ROUNDING = 2.0**-40  # of sums of some hundred terms in float64, relative to the largest entry

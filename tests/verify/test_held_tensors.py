@@ -16,8 +16,7 @@ from lawful import CertificateError, LawfulError, NotACertificate, Unsupported
 from lawful.formats.tensors.safetensors import contents
 from lawful.pruning.channels import ChannelPruning, certificate, prune_channels
 from lawful.verify import verify
-from lawful.verify.core.safetensors import SafeTensors
-from lawful.verify.core.tensors import weights_digest
+from lawful.verify.core.tensors import SafeTensors, weights_digest
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

@@ -24,9 +24,9 @@ from lawful.errors import CertificateError, NotACertificate
 from lawful.verify import verify
 from lawful.verify.checkpoints.element import ListedFrame
 from lawful.verify.checkpoints.folds import ListedMove, read_folds
+from lawful.verify.core.residues import Lanes
 from lawful.verify.relational.growth import parameter_growth, words_of
 from lawful.verify.relational.prove import Proof, prove
-from lawful.verify.relational.residues import Lanes
 
 
 class Post(nn.Module):

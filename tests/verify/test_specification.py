@@ -136,7 +136,7 @@ def test_the_common_keys_are_read_somewhere() -> None:
 
 def test_the_collector_sees_tables_and_texts() -> None:
     assert {"do", "layer", "flipped", "shift"} <= read_by("lawful.verify.fibers.agreement")
-    assert {"rotary", "queries"} <= read_by("lawful.verify.channels.heads")
+    assert {"rotary", "queries"} <= read_by("lawful.verify.pruning.program")
     assert {"normal", "rotation"} <= read_by("lawful.verify.papers.separation")
 
 

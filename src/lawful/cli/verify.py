@@ -185,7 +185,7 @@ def _channels(path: Path) -> Iterator[Any]:
 
 def _tensors(path: Path) -> Iterator[Any]:
     """A file of weights as it is, whatever module they belong to."""
-    from lawful.verify.core.safetensors import SafeTensors
+    from lawful.verify.core.tensors import SafeTensors
 
     if path.suffix.lower() == ".safetensors" and path.is_file():
         yield SafeTensors(path)

@@ -30,10 +30,10 @@ class CertificateKind(NamedTuple):
 
 KINDS: Mapping[str, CertificateKind] = MappingProxyType(
     {
-        "channel-pruning": CertificateKind("channels.pruning", 3, by_digest=True),
+        "channel-pruning": CertificateKind("pruning.channels", 3, by_digest=True),
         "components": CertificateKind("invariant_set.components", 2),
         "distance": CertificateKind("bounds.distance"),
-        "flow": CertificateKind("training.flow"),
+        "flow": CertificateKind("conservation.flow"),
         "geodesic": CertificateKind("papers.geodesic"),
         "identifiable": CertificateKind("fibers.identifiable", 2),
         "laws": CertificateKind("conservation.laws"),

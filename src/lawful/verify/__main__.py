@@ -15,8 +15,8 @@ from lawful.errors import CertificateError, LawfulError
 from lawful.verify import speaks_of_files, verify
 from lawful.verify.core.binding import load_certificate
 from lawful.verify.core.dag import read_network
-from lawful.verify.core.safetensors import SafeTensors
 from lawful.verify.core.schema import parse, printable
+from lawful.verify.core.tensors import SafeTensors
 
 
 class GivenNetwork:
@@ -57,7 +57,7 @@ def main(words: list[str]) -> int:
 
 def _read(text: str, of_files: bool) -> Any:
     if of_files:
-        from lawful.verify.checkpoints.safetensors import read_checkpoint  # needs NumPy
+        from lawful.verify.core.checkpoint import read_checkpoint  # needs NumPy
 
         return read_checkpoint(Path(text))
     kind = Path(text).suffix.lower()

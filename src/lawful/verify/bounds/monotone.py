@@ -36,8 +36,7 @@ from lawful.verify.bounds.pair import TINY, Shared, beside_nothing
 from lawful.verify.bounds.relaxation import UNIT, Ends, hidden_ends
 from lawful.verify.core.dag import CheckedDag
 from lawful.verify.core.finding import Finding, short
-from lawful.verify.core.layers import CheckedStack, dag_as_layers
-from lawful.verify.core.regions import walk_regions
+from lawful.verify.core.layers import CheckedStack, dag_as_layers, walk_regions
 from lawful.verify.core.schema import exactly, integer, integers, items, limit_cost, numbers, object_with_keys, require
 
 

@@ -17,8 +17,7 @@ import numpy as np
 from lawful.verify.bounds.boxes import Sides, read_box
 from lawful.verify.bounds.network import Floats, PackedNetwork
 from lawful.verify.bounds.packed import read_packed
-from lawful.verify.bounds.split_layers import SizedTower
-from lawful.verify.bounds.split_tree import CaseRows, exclude
+from lawful.verify.bounds.split_tree import CaseRows, SizedTower, exclude
 from lawful.verify.core.finding import Finding, in_full, short
 from lawful.verify.core.schema import items, number, object_with_keys, rational, require, truth
 

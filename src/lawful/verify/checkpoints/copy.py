@@ -21,10 +21,14 @@ from lawful.errors import CertificateError
 from lawful.outward import at_most
 from lawful.verify.checkpoints.element import (
     ListedFrame,
+    RowFactors,
     acted,
     acted_on,
     as_it_is,
+    factors_of_rows,
     moves_only,
+    need_partners,
+    own_numbers,
     reached,
     read_frames,
     read_matrices,
@@ -32,10 +36,8 @@ from lawful.verify.checkpoints.element import (
     spread,
     terms_of,
 )
-from lawful.verify.checkpoints.files import FormTensors, need_one_reading, read_sources
+from lawful.verify.checkpoints.files import FormTensors, check_settings, need_one_reading, read_sources
 from lawful.verify.checkpoints.folds import NAMES, Fold, FoldedTensors, clusters, name_of, read_folds
-from lawful.verify.checkpoints.own import RowFactors, factors_of_rows, need_partners, own_numbers
-from lawful.verify.checkpoints.settings import check_settings
 from lawful.verify.core.checkpoint import Array, survey
 from lawful.verify.core.finding import Finding, short
 from lawful.verify.core.schema import extend_time_limit, items, object_with_keys, require

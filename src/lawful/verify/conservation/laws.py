@@ -16,18 +16,21 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import CertificateError, Unsupported
-from lawful.verify.conservation.case import MIXED, Case, Residues, spans_of, states_of
-from lawful.verify.conservation.data import Samples, alike_on_data, all_inputs, gates_on_data, read_samples
-from lawful.verify.conservation.line import every_pattern
-from lawful.verify.conservation.metric import blocks_of, times_metric
-from lawful.verify.conservation.named import law_gradients
-from lawful.verify.conservation.region import (
+from lawful.verify.conservation.gates import (
     Gates,
+    Samples,
+    alike_on_data,
+    all_inputs,
     check_gates,
+    every_pattern,
     gates_alike,
+    gates_on_data,
     grouped_patterns,
+    read_samples,
     realised_patterns,
 )
+from lawful.verify.conservation.named import law_gradients
+from lawful.verify.conservation.problem import MIXED, Case, Residues, blocks_of, spans_of, states_of, times_metric
 from lawful.verify.core.dag import OUTPUT, CheckedDag, read_dag
 from lawful.verify.core.finding import Finding, digest_of, short
 from lawful.verify.core.schema import (

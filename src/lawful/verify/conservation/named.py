@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from lawful.errors import CertificateError
-from lawful.verify.conservation.case import Case, Residues
-from lawful.verify.conservation.data import one_signal, still_sum
-from lawful.verify.conservation.metric import Form, check_spared, over_metric
-from lawful.verify.conservation.momentum import momentum_rows
+from lawful.verify.conservation.gates import one_signal, still_sum
+from lawful.verify.conservation.problem import Case, Form, Residues, check_spared, momentum_rows, over_metric
 from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT
 from lawful.verify.core.schema import integer, integers, items, rational, require, spend
 

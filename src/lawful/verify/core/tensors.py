@@ -10,16 +10,18 @@ import base64
 import binascii
 import hashlib
 import json
+import mmap
 import struct
 import sys
 from array import array
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from math import isfinite, prod
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from lawful.errors import NotACertificate
-from lawful.verify.core.schema import integers, object_with_keys, require, word
+from lawful.errors import LawfulError, NotACertificate
+from lawful.verify.core.schema import integers, object_with_keys, require, unique_keys, word
 
 TYPES = {"float16": "f", "bfloat16": "f", "float32": "f", "float64": "d"}  # held in arrays of
 Raw = tuple[str, tuple[int, ...], bytes | memoryview]  # type, sizes and little-endian bytes
@@ -107,3 +109,45 @@ class GivenTensors:
     def digests(self) -> tuple[str, ...]:
         """The digest of all weights together."""
         return (weights_digest({name: self.line(name) for name in self}),)
+
+
+# Tensors of a `.safetensors` file, one by one: for digests of what was given beside a certificate.
+
+MOST_HEADER = 100_000_000
+STORED_TYPES = {
+    "F64": ("float64", 8), "F32": ("float32", 4), "F16": ("float16", 2), "BF16": ("bfloat16", 2), "I64": ("int64", 8),
+    "I32": ("int32", 4), "I16": ("int16", 2), "I8": ("int8", 1), "U8": ("uint8", 1), "BOOL": ("bool", 1),
+}  # fmt: skip
+
+
+class SafeTensors(GivenTensors):
+    """The tensors of a file by name; the file is mapped, so that one larger than memory has a digest too."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise LawfulError(f"{path}: not a regular file")
+        try:
+            with path.open("rb") as file:
+                content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            size = int.from_bytes(content[:8], "little")
+            text = bytes(content[8 : 8 + size]) if size <= MOST_HEADER else b""
+            header = json.loads(text, object_pairs_hook=unique_keys)
+            self.data = content[8 + size :]
+            parts = {str(name): part for name, part in header.items() if name != "__metadata__"}
+            for part in parts.values():
+                low, high = part["data_offsets"]
+                whole = all(type(each) is int and each >= 0 for each in (*part["shape"], low, high))
+                fits = whole and high - low == prod(part["shape"]) * STORED_TYPES[part["dtype"]][1]
+                if not fits or high > len(self.data):
+                    raise ValueError
+        except OSError as error:
+            raise LawfulError(f"{path}: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise LawfulError(f"{path}: not a safetensors file, or damaged") from None
+        super().__init__(parts, str(path))
+
+    def raw(self, name: str) -> Raw:
+        """A tensor as type, sizes and bytes."""
+        part = self.tensors[name]
+        low, high = part["data_offsets"]
+        return STORED_TYPES[part["dtype"]][0], tuple(part["shape"]), self.data[low:high]

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from lawful.verify.core.layers import Box, CheckedStack, Row, affine_range, compose, layer_ranges
+from lawful.verify.core.layers import Box, CheckedStack, Row, affine_range, check_regions, compose, layer_ranges
 from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, activation_range, cost_of, quotient
-from lawful.verify.core.regions import check_regions
 from lawful.verify.core.schema import integer, integers, items, object_with_keys, require, spend, word
 
 ENDINGS = {"weights": "", "normal form": "groups", "regions": "decisions"}

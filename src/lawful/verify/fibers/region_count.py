@@ -10,9 +10,8 @@ from typing import Any
 
 from lawful.verify.core.dag import read_dag, read_network
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.layers import CheckedStack, box_sides, compose, read_box, read_layers
+from lawful.verify.core.layers import CheckedStack, box_sides, compose, read_box, read_layers, walk_regions
 from lawful.verify.core.numbers import fraction
-from lawful.verify.core.regions import walk_regions
 from lawful.verify.core.schema import integer, items, limit_sums, object_with_keys, require
 
 

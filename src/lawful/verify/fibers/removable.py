@@ -15,9 +15,8 @@ from typing import Any
 from flint import fmpq_mat
 
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.layers import CheckedStack, Row, activate, compose, evaluate, read_layers
+from lawful.verify.core.layers import CheckedStack, Row, activate, check_surrogate, compose, evaluate, read_layers
 from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, fraction
-from lawful.verify.core.regions import check_surrogate
 from lawful.verify.core.schema import integer, items, limit_sums, object_with_keys, require, spend, word
 
 MOST_STRETCHES = 100_000  # of one input: each holds a line for every neuron of a layer

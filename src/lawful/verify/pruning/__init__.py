@@ -1,1 +1,1 @@
-"""Checkers of smaller networks of neurons."""
+"""Checkers of smaller networks: of neurons, and of channels."""

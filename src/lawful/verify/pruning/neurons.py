@@ -18,7 +18,7 @@ from flint import fmpq
 from lawful.errors import CertificateError
 from lawful.verify.core.dag import CONSTANT, HIDDEN, CheckedDag, read_dag
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.layers import CheckedStack
+from lawful.verify.core.layers import CheckedStack, check_surrogate
 from lawful.verify.core.numbers import (
     ONE,
     ZERO,
@@ -31,7 +31,6 @@ from lawful.verify.core.numbers import (
     fraction,
     sum_range,
 )  # fmt: skip
-from lawful.verify.core.regions import check_surrogate
 from lawful.verify.core.schema import integer, integers, items, limit_cost, number, object_with_keys, require, spend
 
 KEYS = "original box stages neurons_before neurons_after max_output_change_bound rounding_bound"

@@ -23,9 +23,9 @@ import numpy as np
 
 from lawful.verify.checkpoints.element import Form, ListedFrame, Rotation
 from lawful.verify.checkpoints.folds import Fold, tensors_of
+from lawful.verify.core.residues import LANES, LOG_PRIMES, PRIMES, SIGN_BITS, NotCovered
 from lawful.verify.core.schema import require
 from lawful.verify.relational.program import ListedNode, ListedProgram
-from lawful.verify.relational.residues import LANES, LOG_PRIMES, PRIMES, SIGN_BITS, NotCovered
 
 WORD = 64  # bits of height are counted in words
 MOST_DEGREE = 2.0**64  # of numbers that are still counted: larger ones are as bad

@@ -22,12 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from lawful.verify.core.residues import LANES, NotCovered, Residues, SideValues
 from lawful.verify.core.schema import require
-from lawful.verify.relational.contraction import Contractions
-from lawful.verify.relational.functions import SideValues
+from lawful.verify.relational.contraction import Contractions, Weight
 from lawful.verify.relational.program import ListedNode
-from lawful.verify.relational.residues import LANES, NotCovered, Residues
-from lawful.verify.relational.weights import Weight
 
 ODD = {"tanh", "erf", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "round", "trunc", "sign"}
 EVEN = {"cos", "cosh"}

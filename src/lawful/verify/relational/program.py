@@ -17,6 +17,7 @@ import numpy as np
 
 from lawful.errors import NotACertificate
 from lawful.verify.core.checkpoint import unpack
+from lawful.verify.core.residues import NotCovered
 from lawful.verify.core.schema import (
     integer,
     integers,
@@ -28,7 +29,6 @@ from lawful.verify.core.schema import (
     truth,
     word,
 )
-from lawful.verify.relational.residues import NotCovered
 
 MOST_NODES = 200_000
 MOST_ENTRIES = 60_000_000  # of all values together

@@ -1,22 +1,256 @@
-"""That a program computes one function before and after the folds and the group element of a certificate."""
+"""The assignments that are run: random tensors, the same after folds, and these after the group element.
+
+Nothing here looks at the numbers of a file: what is shown holds for all tensors of these shapes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from flint import nmod_mat
 
-from lawful.errors import CertificateError, Unsupported
-from lawful.verify.checkpoints.element import Form, ListedFrame
-from lawful.verify.checkpoints.folds import Fold
+from lawful.errors import CertificateError, NotACertificate, Unsupported
+from lawful.verify.checkpoints.element import Form, ListedFrame, Rotation
+from lawful.verify.checkpoints.folds import (
+    Fold,
+    ListedDrop,
+    ListedGain,
+    ListedMove,
+    ListedStatistics,
+    ListedValue,
+)
+from lawful.verify.core.residues import LANES, LEAST_BITS, PRIMES, Collision, Lanes, NotCovered, Residues
 from lawful.verify.core.schema import printable, require
-from lawful.verify.relational.claims import draw_assignment, exact_frames
-from lawful.verify.relational.growth import measure, parameter_growth, words_of
+from lawful.verify.relational.contraction import ExactFrame, Leaf, Weight, draw_weight
+from lawful.verify.relational.growth import Degrees, measure, parameter_growth, words_of
 from lawful.verify.relational.operators import Runs
 from lawful.verify.relational.program import ListedProgram, program_digest, read_program
-from lawful.verify.relational.residues import LEAST_BITS, Collision, Lanes, NotCovered
+
+MOST_ELIMINATED = 2 * 10**10  # steps of eliminations modulo one prime: a rotation of 2,700 coordinates
+
+Shapes = Mapping[str, tuple[int, ...]]
+Powers = dict[tuple[str, float], dict[bytes, Residues]]
+
+
+class Assignment:
+    """Tensors by name, and the degree of each in those that have several factors."""
+
+    def __init__(self, field: Lanes, tensors: dict[str, Weight], degrees: dict[str, Degrees]) -> None:
+        self.field, self.tensors, self.degrees = field, tensors, degrees
+        self.powers: Powers = {}
+
+    def copy(self) -> Assignment:
+        """Another one to be changed."""
+        return Assignment(self.field, dict(self.tensors), {name: dict(each) for name, each in self.degrees.items()})
+
+    def leaves(self) -> dict[str, Leaf]:
+        """As the program reads them."""
+        return dict(self.tensors)
+
+    def vector(self, name: str) -> Residues:
+        """A tensor of one axis, written out."""
+        found = self.tensors[name].write_out(self.field)
+        require(found.ndim == 2, "what is folded is no vector")
+        return found
+
+    def put_vector(self, name: str, values: Residues) -> None:
+        """Another vector in its place."""
+        self.tensors[name] = Weight(self.tensors[name].shape, ((0,),), (values[:, None],))
+
+    def clear(self, name: str) -> None:
+        """Zeros in its place."""
+        weight = self.tensors[name]
+        self.tensors[name] = Weight(weight.shape, weight.groups, tuple(np.zeros_like(each) for each in weight.factors))
+        self.degrees[name] = {}
+
+    def add_degree(self, name: str, *others: str) -> None:
+        """The degree of a sum with products of others."""
+        for other in others:
+            for key, degree in self.degrees[other].items():
+                self.degrees[name][key] = self.degrees[name].get(key, 0) + degree
+
+    # Folds, as `checkpoints/folds.py` reads them and carries them out on numbers
+
+    def fold(self, folds: Sequence[Fold]) -> None:
+        """Carry out all folds."""
+        for fold in folds:
+            match fold:
+                case ListedGain():
+                    self._gain(fold)
+                case ListedStatistics():
+                    self._statistics(fold)
+                case ListedValue():
+                    self._value(fold)
+                case ListedMove(source, target):
+                    self.put_vector(target, self.field.reduce(self.vector(target) + self.vector(source)))
+                    self.add_degree(target, source)
+                    self.clear(source)
+                case ListedDrop(name):
+                    self.clear(name)
+                case _:
+                    raise NotCovered("a fold of LayerNorm and RMSNorm into each other")
+
+    def _constant(self, value: float | Fraction, like: Residues) -> Residues:
+        return np.broadcast_to(self.field.rational(Fraction(value))[:, None], like.shape)
+
+    def _gain(self, fold: ListedGain) -> None:
+        field, gain, offset, factor = self.field, fold.gain, fold.offset, None
+        if gain is not None:
+            vector = self.vector(gain)
+            factor = field.reduce(vector + self._constant(fold.plus, vector))
+        for weight, axis, bias in fold.readers:
+            if offset is not None and fold.carried and bias is not None:
+                self._add(bias, self.vector(offset), weight, axis)
+                self.add_degree(bias, offset, weight)
+            if factor is not None:
+                self.tensors[weight] = self.tensors[weight].multiply(field, axis, factor)
+                self.add_degree(weight, str(gain))
+            if fold.centred:
+                self.tensors[weight] = self.tensors[weight].centre(field, axis)
+        if offset is not None and fold.carried:
+            self.clear(offset)
+        elif offset is not None and factor is not None:
+            self.put_vector(offset, field.times(self.vector(offset), field.inverse(factor)))
+        if gain is not None:
+            self.put_vector(gain, self._constant(1 - Fraction(fold.plus), self.vector(gain)))
+
+    def _add(self, bias: str, vector: Residues, weight: str, axis: int) -> None:
+        made = self.tensors[weight].apply(self.field, axis, vector)
+        own = self.vector(bias)
+        require(made.shape == own.shape, "a bias does not fit its layer")
+        self.put_vector(bias, self.field.reduce(own + made))
+
+    def _statistics(self, fold: ListedStatistics) -> None:
+        field = self.field
+        gain, offset, mean, variance, epsilon, writer = fold
+        spread = self.vector(variance)
+        inner = field.reduce(spread + self._constant(epsilon, spread))
+        factor = field.times(self.vector(gain), self._root(inner))
+        centre = field.reduce(-self.vector(mean))
+        if writer is not None:
+            if writer.bias is not None:
+                centre = field.reduce(centre + self.vector(writer.bias))
+                self.add_degree(offset, writer.bias)
+                self.clear(writer.bias)
+            self.tensors[writer.weight] = self.tensors[writer.weight].multiply(field, writer.axis, factor)
+            self.add_degree(writer.weight, gain)
+        self.add_degree(offset, gain, mean)
+        self.put_vector(offset, field.reduce(self.vector(offset) + field.times(factor, centre)))
+        self.put_vector(gain, self._constant(1, factor) if writer is not None else factor)
+        self.clear(mean)
+        self.put_vector(variance, self._constant(1 - Fraction(epsilon), factor))
+
+    def _root(self, values: Residues) -> Residues:
+        """A variable for x^(-1/2) of each value: the same that the program's own function gets."""
+        memory = self.powers.setdefault(("power", -0.5), {})
+        found = self.field.draw((values.shape[1],))
+        for place, column in enumerate(np.ascontiguousarray(values.T)):
+            found[:, place] = memory.setdefault(column.tobytes(), found[:, place].copy())
+        return found
+
+    def _value(self, fold: ListedValue) -> None:
+        own = self.vector(fold.bias)
+        spread = self.field.zeros((self.tensors[fold.weight].shape[fold.axis],))
+        for columns in fold.columns:
+            spread[:, columns] += own[:, fold.rows]
+        self._add(fold.target, self.field.reduce(spread), fold.weight, fold.axis)
+        self.add_degree(fold.target, fold.bias, fold.weight)
+        left = own.copy()
+        left[:, fold.rows] = 0
+        self.put_vector(fold.bias, left)
+
+
+def draw_assignment(field: Lanes, shapes: Shapes, moved: Mapping[str, list[tuple[int, ...]]], terms: int) -> Assignment:
+    """Random tensors."""
+    tensors = {name: draw_weight(field, shape, moved.get(name, []), terms) for name, shape in shapes.items()}
+    return Assignment(
+        field, tensors, {name: {name: 1} if len(each.groups) > 1 else {} for name, each in tensors.items()}
+    )
+
+
+# The group element modulo the primes, exactly
+
+
+def exact_frames(
+    field: Lanes, listed_frames: Mapping[str, list[ListedFrame]], forms: list[Form]
+) -> dict[str, list[ExactFrame]]:
+    """What happens to the axes of each tensor; the certificate's floats are taken for the numbers that they are."""
+    sizes = [
+        len(form.skew) if isinstance(form, Rotation) else 0 if isinstance(form, int) else len(form) for form in forms
+    ]
+    work = [
+        sizes[form] if isinstance(form, int) else size * isinstance(form, Rotation)
+        for form, size in zip(forms, sizes, strict=True)
+    ]
+    if sum(size**3 for size in work) > MOST_ELIMINATED:
+        raise NotCovered("matrices of such a size")
+    exact = _matrices(field, forms)
+    found: dict[str, list[ExactFrame]] = {}
+    for name, own in listed_frames.items():
+        for frame in own:
+            top, divisor = frame.quotient
+            factor = None
+            if not (top == divisor).all():
+                factor = field.times(field.floats(top), field.inverse(field.floats(divisor)))
+                for one, two in {*zip(top.tolist(), divisor.tolist(), strict=True)}:
+                    field.know(Fraction(one) / Fraction(two))
+                    field.know(Fraction(two) / Fraction(one))
+            blocks = tuple((rows, exact[number]) for number, rows in frame.numbers)
+            found.setdefault(name, []).append(ExactFrame(frame.dims, frame.source, factor, blocks))
+    return found
+
+
+def _matrices(field: Lanes, forms: list[Form]) -> list[Residues]:
+    found: dict[int, Residues] = {}
+    for place, form in enumerate(forms):
+        if isinstance(form, Rotation):
+            found[place] = _cayley(field, form)
+        elif not isinstance(form, int):
+            found[place] = field.floats(form)
+    for place, form in enumerate(forms):
+        if isinstance(form, int):
+            found[place] = _tiled(field, found[form], lambda m, p: _rows(_inverse(m)).T)
+    return [found[place] for place in range(len(forms))]
+
+
+def _cayley(field: Lanes, rotation: Rotation) -> Residues:
+    upper = field.floats(np.triu(rotation.skew, 1))
+    skew = field.reduce(upper - upper.swapaxes(1, 2))
+    one = np.eye(len(rotation.skew), dtype=np.int64)
+
+    def turn(s: Any, p: int) -> np.ndarray[Any, Any]:
+        entries = _rows(s)
+        return _rows(_matrix((one - entries) % p, p) * _inverse(_matrix((one + entries) % p, p)))
+
+    return field.reduce(_tiled(field, skew, turn)[:, rotation.order] * rotation.signs.astype(np.int64)[None, :, None])
+
+
+def _tiled(field: Lanes, matrix: Residues, change: Any) -> Residues:
+    """A function of a matrix modulo each prime; the same at both points."""
+    found = [change(_matrix(matrix[lane], int(field.p[lane])), int(field.p[lane])) for lane in range(PRIMES)]
+    return np.stack([*found, *found][:LANES])
+
+
+def _matrix(entries: np.ndarray[Any, Any], p: int) -> Any:
+    return nmod_mat(len(entries), len(entries), entries.reshape(-1).tolist(), p)
+
+
+def _rows(matrix: Any) -> np.ndarray[Any, Any]:
+    return np.array([int(each) for each in matrix.entries()], dtype=np.int64).reshape(matrix.nrows(), matrix.ncols())
+
+
+def _inverse(matrix: Any) -> Any:
+    try:
+        return matrix.inv()
+    except ZeroDivisionError:
+        raise NotACertificate("matrices: one has no inverse") from None
+
+
+# That a program computes one function before and after the folds and the group element of a certificate.
 
 
 @dataclass(frozen=True)

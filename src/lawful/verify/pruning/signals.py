@@ -29,12 +29,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lawful.errors import CertificateError, Unsupported
-from lawful.verify.channels.constants import ZERO, Value, evaluate, exact, parity, plus, standardise, times
-from lawful.verify.channels.program import ChannelStep, Move
-from lawful.verify.channels.tensors import Tensor
+from lawful.verify.core.residues import (
+    LANES,
+    LEAST_BITS,
+    LOG_PRIMES,
+    PRIMES,
+    SIGN_BITS,
+    FunctionVariables,
+    Lanes,
+    Residues,
+)
 from lawful.verify.core.schema import require
-from lawful.verify.relational.functions import FunctionVariables
-from lawful.verify.relational.residues import LANES, LEAST_BITS, LOG_PRIMES, PRIMES, SIGN_BITS, Lanes, Residues
+from lawful.verify.pruning.constants import ZERO, Value, evaluate, exact, parity, plus, standardise, times
+from lawful.verify.pruning.program import ChannelStep, Move, Tensor
 
 AT_ONCE = 2**19  # weights that are taken modulo the primes together: 70 MB with what a product needs
 # From the largest number of a type to the last bit of its smallest, so that all are integers of so many bits.

@@ -14,12 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lawful.errors import Unsupported
-from lawful.verify.channels.constants import ZERO, Value, exact, is_zero, plus, size_of, times
-from lawful.verify.channels.heads import check_grid
-from lawful.verify.channels.program import ChannelStep, Move
-from lawful.verify.channels.tensors import Tensor
-from lawful.verify.core.balls import ball
+from lawful.verify.core.numbers import ball
 from lawful.verify.core.schema import MOST_SUM_BITS, integer, integers, items, require
+from lawful.verify.pruning.constants import ZERO, Value, exact, is_zero, plus, size_of, times
+from lawful.verify.pruning.program import ChannelStep, Move, Tensor, check_grid
 
 # Of the number itself: four units of its type, one for storing it and three for factors γ/sqrt(variance + ε) that a
 # framework computes in that type. In float64, 32 units: sums of a few terms are rounded at each.

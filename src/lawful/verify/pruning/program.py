@@ -1,17 +1,177 @@
-"""Operations on channels with their weights, as a certificate writes them."""
+"""Tensors of certified modules: written in the certificate, or held by their digest and read from what was given.
+
+A line names a tensor by its type, its sizes and SHA-256 of its bytes. Bytes that were found elsewhere count only if
+they have that line: who hands in other numbers is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import re
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from lawful.errors import Unsupported
-from lawful.verify.channels.heads import HeadTables, read_heads
-from lawful.verify.channels.tensors import Tensor
-from lawful.verify.core.schema import integer, integers, items, number, object_with_keys, require, truth, word
+import numpy as np
+
+from lawful.errors import NotACertificate, Unsupported
+from lawful.verify.core.schema import (
+    integer,
+    integers,
+    items,
+    number,
+    object_with_keys,
+    printable,
+    require,
+    truth,
+    word,
+)
+from lawful.verify.core.tensors import TYPES, GivenTensors, decode, read_tensor, tensor_line
+
+LINE = re.compile(r"(float16|bfloat16|float32|float64) \[((?:[0-9]{1,8}(?:, [0-9]{1,8}){0,7})?)\] [0-9a-f]{64}")
+Finder = Callable[[str, str], bytes | None]  # the bytes of a tensor, by its name and its line
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Numbers with their type and sizes; those that are held by their digest are read when they are asked for."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    line: str  # what stands for it in the digest of all weights
+    load: Callable[[], Any] = field(compare=False, repr=False)
+
+    @cached_property
+    def values(self) -> Any:
+        """All numbers, row after row."""
+        return self.load()
+
+    def turned(self) -> Tensor:
+        """The same with its first two axes exchanged."""
+        require(len(self.shape) >= 2, "what is stored with its inputs first has rows and columns")
+        rows, columns, *kernel = self.shape
+        taps = prod(kernel)
+
+        def exchanged() -> Any:
+            values = array(TYPES[self.dtype])
+            for column in range(columns):
+                for row in range(rows):
+                    start = (row * columns + column) * taps
+                    values.extend(self.values[start : start + taps])
+            return values
+
+        return Tensor(self.dtype, (columns, rows, *kernel), self.line, exchanged)
+
+
+def read_held_tensor(value: object, name: str, find: Finder) -> Tensor:
+    """A tensor written in the certificate, or held by its line and read from what was given."""
+    if not isinstance(value, dict) or "line" not in value:
+        written = read_tensor(value)
+        return Tensor(written.dtype, written.shape, written.line, lambda: written.values)
+    line = object_with_keys(value, "tensor", "line")["line"]
+    match = LINE.fullmatch(line) if isinstance(line, str) else None
+    if match is None:
+        raise NotACertificate("tensor: expected a type, sizes and a digest")
+    dtype, sizes = match[1], tuple(int(size) for size in match[2].split(", ") if size)
+
+    def load() -> Any:
+        raw = find(name, line)
+        if raw is None:
+            words = "this certificate holds tensors by their digests: give both networks after it"
+            raise Unsupported(f"{words} ({printable(name)[:80]} is missing, or another)")
+        require(tensor_line(dtype, sizes, raw) == line, "a tensor is not the one that the certificate is about")
+        return decode(dtype, sizes, raw)
+
+    return Tensor(dtype, sizes, line, load)
+
+
+def finder(given: Sequence[Any]) -> Finder:
+    """Look for tensors in what was given: modules, and things that are or have `sources` of tensors."""
+    sources = [GivenTensors(thing.state_dict()) if hasattr(thing, "state_dict") else thing for thing in given]
+    sources = [part for thing in sources for part in getattr(thing, "sources", (thing,)) if hasattr(part, "raw")]
+
+    def find(name: str, line: str) -> bytes | None:
+        for source in sources:
+            if name in set(source) and source.line(name) == line:
+                return bytes(source.raw(name)[2])
+        return None
+
+    return find
+
+
+# Attention in a program of channels: which channels are queries, keys and values, and that heads leave as wholes.
+
+FLAGS = ("rotary", "fixed", "alike", "whole")
+
+
+@dataclass(frozen=True)
+class HeadTables:
+    """Channels of the three sources: `queries[group][head]`, `keys[group]`, `values[group]`.
+
+    `rotary`: something mixes the inner channels of queries and keys. `fixed`: their number must not change. `alike`:
+    all heads see one mask. `whole`: every query sees some key, so that a constant value stays one.
+    """
+
+    queries: tuple[tuple[tuple[int, ...], ...], ...]
+    keys: tuple[tuple[int, ...], ...]
+    values: tuple[tuple[int, ...], ...]
+    rotary: bool
+    fixed: bool
+    alike: bool
+    whole: bool
+
+    @property
+    def heads(self) -> int:
+        """Heads of a group."""
+        return len(self.queries[0])
+
+    @cached_property
+    def written(self) -> list[int]:
+        """The value's channel behind every channel of the result."""
+        return [place for group in self.values for _ in range(self.heads) for place in group]
+
+
+def read_heads(value: object, channels: Sequence[int], made: int) -> HeadTables:
+    """Tables that fit the channels of the three sources and of the result."""
+    given = object_with_keys(value, "heads", "queries keys values " + " ".join(FLAGS))
+    keys, values = (
+        tuple(tuple(integers(row, name, 0, count - 1)) for row in items(given[name], name))
+        for name, count in (("keys", channels[1]), ("values", channels[2]))
+    )
+    queries = tuple(
+        tuple(tuple(integers(row, "queries", 0, channels[0] - 1)) for row in items(group, "queries"))
+        for group in items(given["queries"], "queries")
+    )
+    groups = len(keys)
+    require(groups > 0 and len(values) == len(queries) == groups, "an attention has other groups")
+    require(len({len(row) for row in keys}) == len({len(row) for row in values}) == 1, "heads have other sizes")
+    require(len({len(group) for group in queries}) == 1 and len(queries[0]) > 0, "groups have other numbers of heads")
+    require(all(len(row) == len(keys[0]) for group in queries for row in group), "queries do not fit their keys")
+    require(bool(keys[0]) and bool(values[0]), "an attention without channels")
+    for table in (keys, values, tuple(row for group in queries for row in group)):
+        flat = [place for row in table for place in row]
+        require(len(set(flat)) == len(flat), "an attention takes a channel twice")
+    require(made == groups * len(queries[0]) * len(values[0]), "an attention makes another number of channels")
+    flags = [truth(given[name], name) for name in FLAGS]
+    require(flags[1] or not flags[0], "mixed channels must stay")
+    return HeadTables(queries, keys, values, *flags)
+
+
+def check_grid(heads: HeadTables, keys: Any, values: Any) -> None:
+    """What is left of an attention is one: groups leave with all their channels, the others keep equally many."""
+    left = list(
+        zip(keys[np.array(heads.keys)].sum(1).tolist(), values[np.array(heads.values)].sum(1).tolist(), strict=True)
+    )
+    staying = {both for both in left if both != (0, 0)}
+    require(len(staying) == 1 and all(min(both) > 0 for both in staying), "what is left of the heads has other sizes")
+    require(heads.alike or (0, 0) not in left, "a head leaves, and others see another mask")
+    require(not heads.fixed or staying.pop()[0] == len(heads.keys[0]), "inner channels leave that must stay")
+
+
+# Operations on channels with their weights, as a certificate writes them.
 
 KEYS = "kind sources channels tensors padded width function arguments"
 ROLES = {

@@ -17,15 +17,14 @@ import numpy as np
 from flint import ctx
 
 from lawful.errors import Unsupported
-from lawful.verify.channels.compare import ChangedWeights, compare, read_tidying
-from lawful.verify.channels.program import ChannelStep, Move, read_program
-from lawful.verify.channels.signals import ChannelRun, Mask
-from lawful.verify.channels.tensors import finder, read_held_tensor
-from lawful.verify.core.balls import BITS
 from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.numbers import BITS
+from lawful.verify.core.residues import Collision
 from lawful.verify.core.schema import integer, integers, items, limit_cost, object_with_keys, rational, require, word
 from lawful.verify.core.tensors import weights_digest
-from lawful.verify.relational.residues import Collision
+from lawful.verify.pruning.compare import ChangedWeights, compare, read_tidying
+from lawful.verify.pruning.program import ChannelStep, Move, finder, read_held_tensor, read_program
+from lawful.verify.pruning.signals import ChannelRun, Mask
 
 Tie = tuple[int, Any, int, Any]  # channels of one operation, and those of another that they stay or leave with
 

@@ -1,1 +1,0 @@
-"""Checkers of smaller networks of channels."""

@@ -1,1 +1,0 @@
-"""Checkers of runs of training."""
