@@ -19,7 +19,7 @@ from lawful.bounds.result import certificate
 from lawful.bounds.slopes import Growth
 from lawful.fibers.monotone import certificate_of_monotone, check_monotone
 from lawful.verify import verify
-from lawful.verify.bounds.boxes import bounded
+from lawful.verify.bounds.boxes import difference_bounds
 from lawful.verify.bounds.network import pack
 from lawful.verify.bounds.pair import Places, deepen, share_layers
 from lawful.verify.core.dag import dag_of
@@ -111,7 +111,7 @@ def test_integer_bounds_hold_every_sample(seed: int) -> None:
     low = rng.normal(size=widths[0])
     high = low + 10.0 ** rng.integers(-3, 1)
     box = [(Fraction(a), Fraction(b)) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
-    ((least, most),) = bounded(shared, [box])
+    ((least, most),) = difference_bounds(shared, [box])
     points = rng.uniform(low, high, (400, widths[0]))
     gaps = second.evaluate(points) - first.evaluate(points)
     assert (gaps.max(axis=0) <= most + 1e-12 * np.abs(most)).all()

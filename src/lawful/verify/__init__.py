@@ -95,11 +95,11 @@ def verify(certificate: Any, *networks: Any) -> Verified:
     try:
         check = import_module(f"lawful.verify.{checker.checker}").check
         with time_limit():
-            found: Finding = check(body, networks) if kind in OF_FILES or checker.by_digest else check(body)
-        if about != list(found.networks):
+            finding: Finding = check(body, networks) if kind in OF_FILES or checker.by_digest else check(body)
+        if about != list(finding.networks):
             raise CertificateError("the digests are not those of the networks in the certificate")
-        digests = (*found.networks, *found.others)
-        given = tuple(range(len(networks))) if kind in OF_FILES else match_digests(digests, networks)
+        digests = (*finding.networks, *finding.others)
+        places = tuple(range(len(networks))) if kind in OF_FILES else match_digests(digests, networks)
     except LawfulError as error:
         # it may name a tensor, and a name may hold a line that looks like a verdict
         error.args = (printable(str(error)),)
@@ -108,12 +108,12 @@ def verify(certificate: Any, *networks: Any) -> Verified:
         raise
     except DAMAGE as error:
         raise NotACertificate(f"a damaged certificate of {kind}: {type(error).__name__}") from error
-    statement = found.statement
+    statement = finding.statement
     if statement is None:
         from lawful.verify.sentences import SENTENCES
 
-        statement = SENTENCES[kind](found.facts, found.networks)
-    return Verified(kind, printable(statement), found.facts, digests, given)
+        statement = SENTENCES[kind](finding.facts, finding.networks)
+    return Verified(kind, printable(statement), finding.facts, digests, places)
 
 
 def _need_version(kind: str, stated: int, known: int) -> None:

@@ -38,7 +38,7 @@ def main(words: list[str]) -> int:
         content = load_certificate(Path(texts[0]))
         of_files = speaks_of_files(content) if isinstance(content, (str, bytes)) else False
         files = [_read(text, of_files) for text in texts[1:]]
-        found = verify(content, *files)
+        verified = verify(content, *files)
     except CertificateError as error:
         print(json.dumps({"valid": False, "reason": str(error)}) if "--json" in words else f"REJECTED: {error}")
         return 1
@@ -46,11 +46,11 @@ def main(words: list[str]) -> int:
         print(f"lawful.verify: {printable(str(error))}", file=sys.stderr)
         return 2
     if "--json" in words:
-        print(json.dumps(found.to_dict() | {"valid": True, "given": found.given}, default=str))
+        print(json.dumps(verified.to_dict() | {"valid": True, "given": verified.given}, default=str))
     else:
-        print(f"verified: {found.statement}")
-        for place, digest in enumerate(found.networks):
-            names = [name for name, at in zip(texts[1:], found.given, strict=True) if at == place]
+        print(f"verified: {verified.statement}")
+        for place, digest in enumerate(verified.networks):
+            names = [name for name, at in zip(texts[1:], verified.given, strict=True) if at == place]
             print(f"  {digest}" + (f" is {names[0]}" if names else ""))
     return 0
 

@@ -219,8 +219,8 @@ def _box(box: Sequence[tuple[Fraction | None, Fraction | None]]) -> str:
 
 def _up(value: Fraction) -> float:
     """A double that is not below a rational."""
-    found = float(value)
-    return found if Fraction(found) >= value else math.nextafter(found, math.inf)
+    double = float(value)
+    return double if Fraction(double) >= value else math.nextafter(double, math.inf)
 
 
 SENTENCES: Mapping[str, Callable[[Facts, Digests], str]] = {

@@ -20,15 +20,15 @@ Sides = list[tuple[Fraction, Fraction]]
 
 def read_box(value: object, inputs: int) -> Sides:
     """The sides of a box."""
-    found = []
+    sides = []
     for side in items(value, "box", length=inputs):
         low, high = (rational(end, "box") for end in items(side, "box", length=2))
         require(low <= high, "a side of the box is inverted")
-        found.append((low, high))
-    return found
+        sides.append((low, high))
+    return sides
 
 
-def shown(box: Sides) -> str:
+def box_words(box: Sides) -> str:
     """A box in words: it is part of the question, so it is repeated whole, or named by its digest where it is long."""
     sides = [f"[{low}, {high}]" for low, high in box]
     return f"{sides[0]}^{len(sides)}" if len(set(sides)) == 1 else in_full(" x ".join(sides))
@@ -60,16 +60,16 @@ def widest(box: Sides) -> int:
     return max(range(len(box)), key=lambda side: box[side][1] - box[side][0])
 
 
-def bounded(layers: list[Shared], boxes: list[Sides]) -> Iterator[tuple[Floats, Floats]]:
+def difference_bounds(layers: list[Shared], boxes: list[Sides]) -> Iterator[tuple[Floats, Floats]]:
     """For each box lower and upper bounds of the outputs of `g - f`, computed many boxes at a time."""
     width = max(max(layer.W.shape) for layer in layers)
     many = max(1, min(16, MOST_NUMBERS // (width * (1 + layers[0].W.shape[1]))))
     for start in range(0, len(boxes), many):
         require(True, "")  # in time
-        yield from zip(*bounds(layers, *centred(boxes[start : start + many])), strict=True)
+        yield from zip(*bounds(layers, *centres_and_radii(boxes[start : start + many])), strict=True)
 
 
-def centred(boxes: list[Sides]) -> tuple[Floats, Floats]:
+def centres_and_radii(boxes: list[Sides]) -> tuple[Floats, Floats]:
     """Centres and radii of boxes."""
     ends = np.array([[middle_of(*side) for side in box] for box in boxes], dtype=np.float64)
     return ends[:, :, 0], ends[:, :, 1]

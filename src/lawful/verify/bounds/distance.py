@@ -17,12 +17,12 @@ from lawful.outward import at_least, at_most
 from lawful.verify.bounds.boxes import (
     MOST_HALVINGS,
     Sides,
-    bounded,
+    box_words,
+    difference_bounds,
     halves,
     leaves_of,
     middle_of,
     read_box,
-    shown,
     widest,
 )
 from lawful.verify.bounds.network import Floats, PackedNetwork, pack, read_weighted_network
@@ -45,69 +45,69 @@ from lawful.verify.core.schema import (
 
 def check(body: dict[str, Any]) -> Finding:
     """The bounds that hold."""
-    given = object_with_keys(
+    parts = object_with_keys(
         body, "certificate", "networks box outputs norm upper lower matching tree spectral", "near"
     )
     networks = [
-        read_weighted_network(each, f"networks[{at}]")
-        for at, each in enumerate(items(given["networks"], "networks", length=2))
+        read_weighted_network(network, f"networks[{at}]")
+        for at, network in enumerate(items(parts["networks"], "networks", length=2))
     ]
     inputs = len(networks[0].inputs)
     require(inputs == len(networks[1].inputs), "the networks have different numbers of inputs")
     count = len(networks[0].outputs)
     require(count == len(networks[1].outputs), "the networks have different numbers of outputs")
-    box = read_box(given["box"], inputs)
-    outputs = integers(given["outputs"], "outputs", 0, count - 1, most=count)
+    box = read_box(parts["box"], inputs)
+    outputs = integers(parts["outputs"], "outputs", 0, count - 1, most=count)
     require(bool(outputs) and len(set(outputs)) == len(outputs), "the outputs are not chosen once each")
-    norm = word(given["norm"], "norm", "inf", "1", "2")
+    norm = word(parts["norm"], "norm", "inf", "1", "2")
     pair = tuple(map(pack, networks))
     facts: dict[str, Any] = {"outputs": outputs, "norm": norm, "box": box}
-    on = shown(box)
+    on = box_words(box)
     near: list[Sides] | None = None
     data: tuple[str, ...] = ()
-    if "near" in given:
-        require(given["lower"] is None and not given["tree"], "boxes around samples are bounded from above, each whole")
-        near, radius, data = around_samples(given["near"], box)
+    if "near" in parts:
+        require(parts["lower"] is None and not parts["tree"], "boxes around samples are bounded from above, each whole")
+        near, radius, data = around_samples(parts["near"], box)
         on = f"what of {on} is within {at_least(radius, 9)} of one of {len(near)} samples"
         facts["near"] = {"samples": len(near), "radius": radius}
-    said = []
-    if given["lower"] is not None:
-        facts["lower"] = _lower(given["lower"], box, pair, outputs, norm)
-        said.append(f"is more than {at_least(facts['lower'], 9)} at one input (exact)")
-    if given["upper"] is not None:
-        facts["upper"] = rational(given["upper"], "upper")
-        facts["leaves"] = _upper(facts["upper"], given, pair, box, outputs, norm, near)
-        said.append(f"is at most {at_most(facts['upper'], 9)} on {on} ({facts['leaves']} boxes re-computed)")
-    require(bool(said), "the certificate states nothing")
+    clauses = []
+    if parts["lower"] is not None:
+        facts["lower"] = _lower(parts["lower"], box, pair, outputs, norm)
+        clauses.append(f"is more than {at_least(facts['lower'], 9)} at one input (exact)")
+    if parts["upper"] is not None:
+        facts["upper"] = rational(parts["upper"], "upper")
+        facts["leaves"] = _upper(facts["upper"], parts, pair, box, outputs, norm, near)
+        clauses.append(f"is at most {at_most(facts['upper'], 9)} on {on} ({facts['leaves']} boxes re-computed)")
+    require(bool(clauses), "the certificate states nothing")
     what = {"inf": "|g - f|", "1": "the 1-norm of g - f", "2": "the 2-norm of g - f"}[norm]
     where = "" if len(outputs) == count else f" in outputs {', '.join(map(str, outputs[:20]))}"
-    digests = tuple(each.digest() for each in networks)
+    digests = tuple(network.digest() for network in networks)
     names = f"for f = {short(digests[0])} and g = {short(digests[1])}, "
-    return Finding(f"{names}{what}{where} {', and '.join(said)}", facts, digests, data)
+    return Finding(f"{names}{what}{where} {', and '.join(clauses)}", facts, digests, data)
 
 
 def around_samples(value: object, box: Sides) -> tuple[list[Sides], Fraction, tuple[str, ...]]:
     """The part of a box near each sample, how near, and the samples' digest."""
-    given = object_with_keys(value, "near", "samples radius")
-    radius = rational(given["radius"], "near.radius")
+    parts = object_with_keys(value, "near", "samples radius")
+    radius = rational(parts["radius"], "near.radius")
     require(radius >= 0, "a distance from samples is negative")
-    samples = matrix(given["samples"], "near.samples", columns=len(box))
+    samples = matrix(parts["samples"], "near.samples", columns=len(box))
     require(bool(samples), "there are no samples")
-    found = []
+    boxes = []
     for sample in samples:
         point = exactly(sample)
         require(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "a sample is outside the box")
-        found.append([(max(low, x - radius), min(high, x + radius)) for x, (low, high) in zip(point, box, strict=True)])
-    return found, radius, (digest_of("data", samples),)
+        boxes.append([(max(low, x - radius), min(high, x + radius)) for x, (low, high) in zip(point, box, strict=True)])
+    return boxes, radius, (digest_of("data", samples),)
 
 
 # From below
 
 
 def _lower(value: object, box: Sides, pair: tuple[PackedNetwork, ...], outputs: list[int], norm: str) -> Fraction:
-    given = object_with_keys(value, "lower", "input above")
-    point = exactly(numbers(given["input"], "lower.input", length=len(box)))
-    above = rational(given["above"], "lower.above")
+    parts = object_with_keys(value, "lower", "input above")
+    point = exactly(numbers(parts["input"], "lower.input", length=len(box)))
+    above = rational(parts["above"], "lower.above")
     require(above >= 0, "a bound from below is negative")
     require(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "the input is outside the box")
     ours, theirs = (network.evaluate(point) for network in pair)
@@ -129,16 +129,16 @@ def within(sizes: Sequence[Fraction | float], most: Fraction, norm: str) -> bool
 
 
 def _matching(value: object, hidden: int) -> list[Places]:
-    found = []
+    layers = []
     for item in items(value, "matching", length=hidden):
-        given = object_with_keys(item, "matching", "first second scale")
-        scale = numbers(given["scale"], "matching.scale")
+        parts = object_with_keys(item, "matching", "first second scale")
+        scale = numbers(parts["scale"], "matching.scale")
         first, second = (
-            np.array(integers(given[side], f"matching.{side}", -1, length=len(scale)), dtype=np.intp)
+            np.array(integers(parts[side], f"matching.{side}", -1, length=len(scale)), dtype=np.intp)
             for side in ("first", "second")
         )
-        found.append(Places(first, second, np.array(scale)))
-    return found
+        layers.append(Places(first, second, np.array(scale)))
+    return layers
 
 
 def _upper(
@@ -179,22 +179,22 @@ def _cap(value: object, layers: list[Shared], box: Sides, outputs: list[int]) ->
     if value is None:
         return [math.inf] * len(outputs)
     require(len(layers) > 1, "a network without hidden layers has no bilinear form")
-    given = object_with_keys(value, "spectral", "rows columns")
+    parts = object_with_keys(value, "spectral", "rows columns")
     below = layers[-2].W.shape
-    rows = np.array(matrix(given["rows"], "spectral.rows", rows=len(outputs), columns=1 + below[0]))
-    columns = np.array(matrix(given["columns"], "spectral.columns", rows=len(outputs), columns=1 + 2 * below[1]))
+    rows = np.array(matrix(parts["rows"], "spectral.rows", rows=len(outputs), columns=1 + below[0]))
+    columns = np.array(matrix(parts["columns"], "spectral.columns", rows=len(outputs), columns=1 + 2 * below[1]))
     limit_cost(40.0 * rows.size * columns.shape[1])
     require(bool((rows > 0).all() and (columns > 0).all()), "a weight of the bilinear form is not positive")
     middle = np.array([middle_of(*side) for side in box])
     centre, radius = middle[:, 0], middle[:, 1]
     ends = hidden_ends(layers, centre[None], radius[None])
-    found = spectral_gaps(layers, ends, (centre, radius), outputs, Weights(rows, columns))
-    return [Fraction(float(gap)) if np.isfinite(gap) else math.inf for gap in found]
+    gaps = spectral_gaps(layers, ends, (centre, radius), outputs, Weights(rows, columns))
+    return [Fraction(float(gap)) if np.isfinite(gap) else math.inf for gap in gaps]
 
 
 def _gaps(layers: list[Shared], boxes: list[Sides]) -> Iterator[list[Fraction | float]]:
     """For each box an upper bound of the size of each output's difference; an infinity stays one."""
-    for low, high in bounded(layers, boxes):
+    for low, high in difference_bounds(layers, boxes):
         sizes = np.maximum(np.maximum(high, -low), 0.0)
         yield [Fraction(float(size)) if np.isfinite(size) else math.inf for size in sizes]
 
@@ -238,11 +238,11 @@ def spectral_gaps(
 ) -> Floats:
     """Upper bounds of `|g - f|` on one box with this centre and radius, given the ends of its hidden layers."""
     with np.errstate(all="ignore"):
-        found = [
+        gaps = [
             _gap(layers, ends, box, output, p, q)
             for output, p, q in zip(outputs, given.rows, given.columns, strict=True)
         ]
-    return np.where(np.isfinite(found), found, np.inf)
+    return np.where(np.isfinite(gaps), gaps, np.inf)
 
 
 def _gap(
@@ -290,7 +290,7 @@ def _entering(layers: Sequence[Shared], ends: Sequence[Ends], box: tuple[Floats,
     if len(layers) == 2:
         nothing = np.zeros_like(box[0])
         return np.concatenate([box[0], nothing]), np.concatenate([box[1], nothing])
-    h_low, h_high, _, _, D_low, D_high = (end[0] for end in ends[-2].activated(layers[-3].slopes))
+    h_low, h_high, _, _, D_low, D_high = (end[0] for end in ends[-2].activate(layers[-3].slopes))
     low, high = np.concatenate([h_low, D_low]), np.concatenate([h_high, D_high])
     middle = low / 2 + high / 2
     return middle, np.nextafter(np.maximum(high - middle, middle - low), np.inf)
@@ -307,7 +307,7 @@ def _norm(matrix: Floats) -> float:
     for _ in range(SQUARINGS):
         scales.append(math.ldexp(1.0, math.frexp(math.sqrt(np.sum(matrix * matrix)))[1]))
         matrix = (matrix / scales[-1]).T @ (matrix / scales[-1])
-    found = math.sqrt(np.sum(matrix * matrix)) * (1 + room)
+    norm = math.sqrt(np.sum(matrix * matrix)) * (1 + room)
     for scale in reversed(scales):
-        found = scale * math.sqrt(found + room) * (1 + 4 * UNIT)
-    return first * found
+        norm = scale * math.sqrt(norm + room) * (1 + 4 * UNIT)
+    return first * norm

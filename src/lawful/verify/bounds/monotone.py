@@ -24,11 +24,11 @@ from lawful.verify.bounds.boxes import (
     MOST_HALVINGS,
     MOST_NUMBERS,
     Sides,
-    centred,
+    box_words,
+    centres_and_radii,
     halves,
     leaves_of,
     read_box,
-    shown,
     widest,
 )
 from lawful.verify.bounds.network import Floats, PackedNetwork, pack, read_weighted_network
@@ -42,46 +42,46 @@ from lawful.verify.core.schema import exactly, integer, integers, items, limit_c
 
 def check(body: dict[str, Any]) -> Finding:
     """Which of the two holds."""
-    given = object_with_keys(body, "certificate", "network box rising falling outputs inputs tree regions")
-    network = read_weighted_network(given["network"], "network")
+    parts = object_with_keys(body, "certificate", "network box rising falling outputs inputs tree regions")
+    network = read_weighted_network(parts["network"], "network")
     count = len(network.inputs)
-    box = read_box(given["box"], count)
-    rising, falling = (integers(given[side], side, 0, count - 1, most=count) for side in ("rising", "falling"))
+    box = read_box(parts["box"], count)
+    rising, falling = (integers(parts[side], side, 0, count - 1, most=count) for side in ("rising", "falling"))
     require(bool(rising or falling), "no input is given in which something is monotone")
     require(len({*rising, *falling}) == len(rising) + len(falling), "an input is named twice")
-    outputs = integers(given["outputs"], "outputs", 0, len(network.outputs) - 1, most=len(network.outputs))
+    outputs = integers(parts["outputs"], "outputs", 0, len(network.outputs) - 1, most=len(network.outputs))
     require(bool(outputs) and len(set(outputs)) == len(outputs), "the outputs are not chosen once each")
     packed = pack(network)
     facts: dict[str, Any] = {"box": box, "rising": rising, "falling": falling, "outputs": outputs}
-    name, which = f"for f = {short(network.digest())}, ", _listed(outputs, "output")
-    if given["inputs"] is not None:
-        require(given["tree"] is None and given["regions"] == [], "a certificate shows one of the two")
-        at, output = _against(given["inputs"], box, packed, rising, falling, outputs)
+    name, which = f"for f = {short(network.digest())}, ", _list_places(outputs, "output")
+    if parts["inputs"] is not None:
+        require(parts["tree"] is None and parts["regions"] == [], "a certificate shows one of the two")
+        at, output = _against(parts["inputs"], box, packed, rising, falling, outputs)
         facts |= {"input": at, "output": output}
         verb = "falls" if at in rising else "rises"
-        statement = f"{name}output {output} {verb} somewhere on {shown(box)} as input {at} grows (exact)"
+        statement = f"{name}output {output} {verb} somewhere on {box_words(box)} as input {at} grows (exact)"
     else:
-        tree = integers(given["tree"], "tree", 0, len(box))
+        tree = integers(parts["tree"], "tree", 0, len(box))
         leaves = leaves_of(tree, box)
-        walks = _walks(given["regions"], len(leaves))
+        walks = _walks(parts["regions"], len(leaves))
         facts["regions"] = sum(
-            _walked(network, leaves[leaf], walk, rising, falling, outputs) for leaf, walk in walks.items()
+            _compare_regions(network, leaves[leaf], walk, rising, falling, outputs) for leaf, walk in walks.items()
         )
         rest = [leaf for number, leaf in enumerate(leaves) if number not in walks]
         _monotone(rest, len(tree), packed, rising, falling, outputs)
         facts["leaves"] = len(leaves)
         ways = [
-            f"never {verb} as {_listed(some, 'input')} grows"
+            f"never {verb} as {_list_places(some, 'input')} grows"
             for verb, some in (("falls", rising), ("rises", falling))
             if some
         ]
         many = f"{facts['leaves']} boxes re-computed"
         many += f", {facts['regions']} regions in rationals" if walks else ""
-        statement = f"{name}{which} {' and '.join(ways)} within {shown(box)} ({many})"
+        statement = f"{name}{which} {' and '.join(ways)} within {box_words(box)} ({many})"
     return Finding(statement, facts, (network.digest(),))
 
 
-def _listed(places: list[int], what: str) -> str:
+def _list_places(places: list[int], what: str) -> str:
     return f"{what}{'s' * (len(places) > 1)} {', '.join(map(str, places[:20]))}{', ...' * (len(places) > 20)}"
 
 
@@ -106,16 +106,16 @@ def _against(
 
 def _walks(value: object, leaves: int) -> dict[int, object]:
     """Which leaves are shown region by region, and how."""
-    found: dict[int, object] = {}
+    walks: dict[int, object] = {}
     for item in items(value, "regions"):
         walk = object_with_keys(item, "regions", "leaf decisions")
         leaf = integer(walk["leaf"], "regions.leaf", 0, leaves - 1)
-        require(leaf not in found, "a leaf is shown twice")
-        found[leaf] = walk["decisions"]
-    return found
+        require(leaf not in walks, "a leaf is shown twice")
+        walks[leaf] = walk["decisions"]
+    return walks
 
 
-def _walked(
+def _compare_regions(
     network: CheckedDag, leaf: Sides, decisions: object, rising: list[int], falling: list[int], outputs: list[int]
 ) -> int:
     """Compare the slopes on every region of a leaf with zero; how many regions were looked at.
@@ -173,7 +173,7 @@ def _right(
     shared: list[Shared], boxes: list[Sides], rising: list[int], falling: list[int], outputs: list[int]
 ) -> list[bool]:
     """Whether all slopes have the right sign, box by box."""
-    centre, radius = centred(boxes)
+    centre, radius = centres_and_radii(boxes)
     with np.errstate(all="ignore"):
         low, high = _slopes(shared, hidden_ends(shared, centre, radius), [*rising, *falling], len(boxes))
     low, high = low[:, :, outputs], high[:, :, outputs]
@@ -192,12 +192,12 @@ def _slopes(shared: list[Shared], ends: list[Ends], inputs: list[int], boxes: in
         slopes = here.slopes
         least = np.where(known.z_low >= 0, 1.0, slopes)[:, None, :]
         most = np.where(known.z_high <= 0, slopes, 1.0)[:, None, :]
-        low, high = _gated(low, least, most), -_gated(-high, least, most)
+        low, high = _gate_below(low, least, most), -_gate_below(-high, least, most)
         low, high = _below(above.V, low, high), -_below(above.V, -high, -low)
     return low, high
 
 
-def _gated(low: Floats, least: Floats, most: Floats) -> Floats:
+def _gate_below(low: Floats, least: Floats, most: Floats) -> Floats:
     """Lower bounds of `τ v` for `v >= low` and τ between two numbers that are not negative."""
     factor = np.where(low < 0, most, least)
     product = low * factor

@@ -73,8 +73,8 @@ def _integers(values: list[float]) -> tuple[list[int], int]:
 
 def rows_of(matrix: Matrix, rows: NDArray[Any]) -> Floats:
     """Some of its rows, as an array."""
-    found = matrix[rows]
-    return np.asarray(found if isinstance(found, np.ndarray) else found.toarray())
+    chosen = matrix[rows]
+    return np.asarray(chosen if isinstance(chosen, np.ndarray) else chosen.toarray())
 
 
 def read_weighted_network(value: object, where: str) -> CheckedDag:
@@ -89,7 +89,7 @@ def pack(dag: CheckedDag) -> PackedNetwork:
     slopes = np.ones(len(dag.roles))
     slopes[dag.hidden] = dag.slopes
     require(bool(((slopes >= 0) & (slopes <= 1)).all()), "an activation has a slope that is not between 0 and 1")
-    roles, tails, heads, levels = (np.array(each, np.int64) for each in (dag.roles, dag.tails, dag.heads, dag.levels))
+    roles, tails, heads, levels = (np.array(part, np.int64) for part in (dag.roles, dag.tails, dag.heads, dag.levels))
     return PackedNetwork(
         layers_of(LayeredGraph(roles, tails, heads, slopes, np.array(dag.weights), levels)), dag.digest()
     )

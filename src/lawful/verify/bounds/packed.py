@@ -27,20 +27,20 @@ MOST_LEVELS = 2_000  # of a graph
 def read_packed(value: object) -> PackedNetwork:
     """Either form."""
     if isinstance(value, dict) and "layers" in value:
-        return _packed(value)
+        return _read_layers(value)
     graph = _read_graph(value)
     return PackedNetwork(layers_of(graph), _digest_of_graph(graph))
 
 
 def _read_graph(value: object) -> LayeredGraph:
-    given = object_with_keys(value, "network", "nodes edges roles ends slopes weights")
-    count, edges = (integer(given[name], "network", 1, MOST_NUMBERS // 8) for name in ("nodes", "edges"))
-    roles = unpacked(given["roles"], "u1", 1, count)[0].astype(np.int64)
-    tails, heads = unpacked(given["ends"], "<i4", 2, edges).astype(np.int64)
-    weights = unpacked(given["weights"], "<f8", 1, edges)[0] + 0.0
+    parts = object_with_keys(value, "network", "nodes edges roles ends slopes weights")
+    count, edges = (integer(parts[name], "network", 1, MOST_NUMBERS // 8) for name in ("nodes", "edges"))
+    roles = unpack_table(parts["roles"], "u1", 1, count)[0].astype(np.int64)
+    tails, heads = unpack_table(parts["ends"], "<i4", 2, edges).astype(np.int64)
+    weights = unpack_table(parts["weights"], "<f8", 1, edges)[0] + 0.0
     hidden = np.flatnonzero(roles == HIDDEN)
     slopes = np.ones(count)
-    slopes[hidden] = unpacked(given["slopes"], "<f8", 1, len(hidden))[0] + 0.0
+    slopes[hidden] = unpack_table(parts["slopes"], "<f8", 1, len(hidden))[0] + 0.0
     require(bool((roles <= CONSTANT).all()) and int((roles == CONSTANT).sum()) <= 1, "two nodes are constant")
     require(bool((roles == INPUT).any() and (roles == OUTPUT).any()), "there is no input or no output")
     ends = np.concatenate([tails, heads])
@@ -75,37 +75,37 @@ def _digest_of_graph(graph: LayeredGraph) -> str:
     tails, heads = place[graph.tails], place[graph.heads]
     order = np.lexsort((tails, heads))
     counts = [len(inputs), len(hidden), len(outputs), int(biased), len(order)]
-    found = hashlib.sha256(b"lawful network 1\n")
-    found.update(np.array(counts, dtype="<i8").tobytes())
-    found.update(graph.slopes[hidden].astype("<f8").tobytes())
-    found.update(np.stack([heads[order], tails[order]], axis=1).astype("<i8").tobytes())
-    found.update(graph.weights[order].astype("<f8").tobytes())
-    return f"network:{found.hexdigest()}"
+    total = hashlib.sha256(b"lawful network 1\n")
+    total.update(np.array(counts, dtype="<i8").tobytes())
+    total.update(graph.slopes[hidden].astype("<f8").tobytes())
+    total.update(np.stack([heads[order], tails[order]], axis=1).astype("<i8").tobytes())
+    total.update(graph.weights[order].astype("<f8").tobytes())
+    return f"network:{total.hexdigest()}"
 
 
-def _packed(value: object) -> PackedNetwork:
-    given = object_with_keys(value, "network", "layers slopes")
+def _read_layers(value: object) -> PackedNetwork:
+    listed = object_with_keys(value, "network", "layers slopes")
     parts = [
-        object_with_keys(each, "network", "shape weights bias")
-        for each in items(given["layers"], "network", most=10_000)
+        object_with_keys(item, "network", "shape weights bias")
+        for item in items(listed["layers"], "network", most=10_000)
     ]
     require(bool(parts), "the network has no layers")
-    slopes = [number(each, "network") for each in items(given["slopes"], "network", length=len(parts) - 1)]
+    slopes = [number(item, "network") for item in items(listed["slopes"], "network", length=len(parts) - 1)]
     require(all(0 <= slope <= 1 for slope in slopes), "an activation has a slope that is not between 0 and 1")
     weights, biases = [], []
     total = 0
     for part in parts:
         rows, columns = (
-            integer(each, "network", 1, MOST_NUMBERS) for each in items(part["shape"], "network", length=2)
+            integer(item, "network", 1, MOST_NUMBERS) for item in items(part["shape"], "network", length=2)
         )
         total += rows * (columns + 1)
         if total > MOST_NUMBERS:
             raise Unsupported(f"a network of more than {MOST_NUMBERS:,} numbers is not checked")
-        weights.append(unpacked(part["weights"], "<f8", rows, columns) + 0.0)
-        biases.append(None if part["bias"] is None else unpacked(part["bias"], "<f8", 1, rows)[0] + 0.0)
+        weights.append(unpack_table(part["weights"], "<f8", rows, columns) + 0.0)
+        biases.append(None if part["bias"] is None else unpack_table(part["bias"], "<f8", 1, rows)[0] + 0.0)
     require(all(len(one) == two.shape[1] for one, two in pairwise(weights)), "layers do not fit")
     every = [*weights, *(bias for bias in biases if bias is not None)]
-    require(all(bool(np.isfinite(each).all()) for each in every), "a weight is not finite")
+    require(all(bool(np.isfinite(item).all()) for item in every), "a weight is not finite")
     layers = [
         PackedLayer(weight, np.zeros(len(weight)) if bias is None else bias, np.full(len(weight), slope))
         for weight, bias, slope in zip(weights, biases, [*slopes, 1.0], strict=True)
@@ -127,26 +127,28 @@ def _digest(weights: list[Floats], biases: list[Floats | None], slopes: list[flo
         heads = np.broadcast_to(np.arange(starts[layer + 1], starts[layer + 2])[:, None], tails.shape)
         edges.append(np.stack([heads, tails], axis=2).astype("<i8").tobytes())
         values.append(table.astype("<f8").tobytes())
-    count = sum(len(each) for each in values) // 8
+    count = sum(len(rows_written) for rows_written in values) // 8
     biased = any(bias is not None for bias in biases)
-    found = hashlib.sha256(b"lawful network 1\n")
-    found.update(np.array([widths[0], sum(widths[1:-1]), widths[-1], int(biased), count], dtype="<i8").tobytes())
+    total = hashlib.sha256(b"lawful network 1\n")
+    total.update(np.array([widths[0], sum(widths[1:-1]), widths[-1], int(biased), count], dtype="<i8").tobytes())
     hidden = [np.full(width, slope) for width, slope in zip(widths[1:-1], slopes, strict=True)]
-    found.update(np.concatenate([*hidden, np.zeros(0)]).astype("<f8").tobytes())
+    total.update(np.concatenate([*hidden, np.zeros(0)]).astype("<f8").tobytes())
     for part in (*edges, *values):
-        found.update(part)
-    return f"network:{found.hexdigest()}"
+        total.update(part)
+    return f"network:{total.hexdigest()}"
 
 
-def unpacked(value: object, kind: str, rows: int, columns: int) -> Floats:
+def unpack_table(value: object, kind: str, rows: int, columns: int) -> Floats:
     """A table of numbers, packed by zlib and written in base 64, as doubles."""
     size = rows * columns * np.dtype(kind).itemsize
     require(isinstance(value, str) and rows * columns <= MOST_NUMBERS, "a packed table is missing or too large")
     unpacker = zlib.decompressobj()
     try:
-        found = unpacker.decompress(base64.b64decode(str(value), validate=True), size + 1)  # no more than it should be
+        content = unpacker.decompress(
+            base64.b64decode(str(value), validate=True), size + 1
+        )  # no more than it should be
     except (zlib.error, ValueError):
-        found = b""
+        content = b""
     whole_stream = unpacker.eof and not unpacker.unused_data
-    require(whole_stream and len(found) == size, "a packed table has not the size that it should have")
-    return np.frombuffer(found, dtype=kind).reshape(rows, columns).astype(np.float64)
+    require(whole_stream and len(content) == size, "a packed table has not the size that it should have")
+    return np.frombuffer(content, dtype=kind).reshape(rows, columns).astype(np.float64)

@@ -78,7 +78,7 @@ def share_layers(
 ) -> list[Shared]:
     """The pair after the matching."""
     limit_dense([len(mine.bias) + len(yours.bias) for mine, yours in zip(first, second, strict=True)], inputs)
-    before, found = Places.identity(inputs), []
+    before, pairs = Places.identity(inputs), []
     for number, (mine, yours) in enumerate(zip(first, second, strict=True)):
         here = matches[number] if number < len(matches) else Places.identity(len(mine.bias))
         _check_match(here, mine, yours)
@@ -89,20 +89,20 @@ def share_layers(
         slopes = np.ones(len(here.first))
         for places, layer in ((here.second, yours), (here.first, mine)):
             slopes[places >= 0] = layer.slopes[places[places >= 0]]
-        found.append(Shared(W, V, V - W, b, c, c - b, slopes, doubt, shift_doubt))
+        pairs.append(Shared(W, V, V - W, b, c, c - b, slopes, doubt, shift_doubt))
         before = here
-    return found
+    return pairs
 
 
 def beside_nothing(layers: list[PackedLayer], inputs: int) -> list[Shared]:
     """One network beside one of the same shape whose weights are all zero."""
     limit_dense([len(layer.bias) for layer in layers], inputs)
-    found = []
+    pairs = []
     for layer in layers:
         V, c = _place(layer, np.arange(layer.weight.shape[1]), np.arange(len(layer.bias)))
         none, nothing = np.zeros_like(V), np.zeros_like(c)
-        found.append(Shared(none, V, V, nothing, c, c, layer.slopes, none, nothing))
-    return found
+        pairs.append(Shared(none, V, V, nothing, c, c, layer.slopes, none, nothing))
+    return pairs
 
 
 def limit_dense(widths: Sequence[int], inputs: int) -> None:
@@ -123,8 +123,8 @@ def _check_match(match: Places, mine: PackedLayer, yours: PackedLayer) -> None:
     """Every neuron stands at exactly one place, next to one of the same slope or to none; factors are positive."""
     require(len(match.first) == len(match.second) == len(match.scale), "the matching is of two lengths")
     for places, layer in ((match.first, mine), (match.second, yours)):
-        own = np.sort(places[places >= 0])
-        require(np.array_equal(own, np.arange(len(layer.bias))), "the matching loses a neuron")
+        neurons = np.sort(places[places >= 0])
+        require(np.array_equal(neurons, np.arange(len(layer.bias))), "the matching loses a neuron")
     require(bool((match.scale > 0).all()), "a factor of the matching is not positive")
     both = (match.first >= 0) & (match.second >= 0)
     same = mine.slopes[match.first[both]] == yours.slopes[match.second[both]]
@@ -134,9 +134,9 @@ def _check_match(match: Places, mine: PackedLayer, yours: PackedLayer) -> None:
 def _place(layer: PackedLayer, below: Indices, here: Indices) -> tuple[Floats, Floats]:
     """Rows, columns and biases at their places, zero where there is no neuron."""
     rows, columns = here >= 0, below >= 0
-    given = layer.weight if isinstance(layer.weight, np.ndarray) else layer.weight.toarray()
+    stored = layer.weight if isinstance(layer.weight, np.ndarray) else layer.weight.toarray()
     weight, bias = np.zeros((len(here), len(below))), np.zeros(len(here))
-    weight[np.ix_(rows, columns)] = given[np.ix_(here[rows], below[columns])]
+    weight[np.ix_(rows, columns)] = stored[np.ix_(here[rows], below[columns])]
     bias[rows] = layer.bias[here[rows]]
     return weight, bias
 
@@ -150,8 +150,8 @@ def _rescale(values: Floats, new: Floats, old: Floats) -> tuple[Floats, Floats]:
     with np.errstate(all="ignore"):
         factor = new / old
         require(bool(((factor > 1 / EXTREME) & (factor < EXTREME)).all()), "factors of the matching are too far apart")
-        found = values * factor
-        require(bool(np.isfinite(found).all()), "a number is too large for doubles")
+        scaled = values * factor
+        require(bool(np.isfinite(scaled).all()), "a number is too large for doubles")
         powers = (np.frexp(new)[0] == 0.5) & (np.frexp(old)[0] == 0.5)
-        exact = powers & (found / factor == values)
-    return found, np.where(exact, 0.0, 4 * UNIT * np.abs(found) + TINY)
+        exact = powers & (scaled / factor == values)
+    return scaled, np.where(exact, 0.0, 4 * UNIT * np.abs(scaled) + TINY)

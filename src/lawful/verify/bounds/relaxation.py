@@ -45,7 +45,7 @@ class Ends(NamedTuple):
     d_low: Floats
     d_high: Floats
 
-    def tightened(self) -> Ends:
+    def tighten(self) -> Ends:
         """Each interval cut by what the others say; an end that is NaN or on the wrong side of infinity is none."""
         y_low, z_low, d_low = (np.where(end < np.inf, end, -np.inf) for end in self[::2])
         y_high, z_high, d_high = (np.where(end > -np.inf, end, np.inf) for end in self[1::2])
@@ -60,7 +60,7 @@ class Ends(NamedTuple):
         y, z, d = (np.maximum(np.abs(low), np.abs(high)) for low, high in zip(self[::2], self[1::2], strict=True))
         return y, z, d
 
-    def activated(self, slopes: Floats) -> Ends:
+    def activate(self, slopes: Floats) -> Ends:
         """Intervals of φ(y), φ(z) and their difference, which is d times a slope between φ's two."""
         on, off = (self.y_low >= 0) & (self.z_low >= 0), (self.y_high <= 0) & (self.z_high <= 0)
         least, most = np.where(on, 1.0, slopes), np.where(off, slopes, 1.0)
@@ -167,14 +167,14 @@ class _Pass:
         low, high = _down(self.centre - self.radius), _up(self.centre + self.radius)
         entering = Ends(low, high, low, high, np.zeros_like(low), np.zeros_like(low))
         for number, layer in enumerate(self.layers):
-            ends = self.sums(number, entering).tightened()
+            ends = self.sums(number, entering).tighten()
             if number == len(self.layers) - 1:
                 return self.outputs(ends)
             if number:
-                ends = self.refined(number, ends)
+                ends = self.refine(number, ends)
             self.ends.append(ends)
             self.hidden.append(self.relax(number, ends))
-            entering = ends.activated(layer.slopes)
+            entering = ends.activate(layer.slopes)
         raise AssertionError("a network has at least one layer")
 
     def sums(self, number: int, entering: Ends) -> Ends:
@@ -195,12 +195,12 @@ class _Pass:
         ))  # fmt: skip
         middles = h @ layer.W.T + layer.b, k @ layer.V.T + layer.c, d @ layer.V.T + h @ layer.E.T + layer.e
         widths = h_width @ W, k_width @ V, d_width @ V + h_width @ E
-        found = [
+        ends = [
             middle + sign * (width + rough)
             for middle, width, rough in zip(middles, widths, self.rough[number], strict=True)
             for sign in (-1.0, 1.0)
         ]
-        return Ends(*found)
+        return Ends(*ends)
 
     def relax(self, number: int, ends: Ends) -> RelaxedLayer:
         """Lines and planes, and what rounding their coefficients and summing their shifts may lose."""
@@ -211,12 +211,12 @@ class _Pass:
         self.underflow = self.underflow + TINY * (8 + 2 * (y + z + d).sum(axis=1))
         rough_f, rough_g = (8 * UNIT * size + slack * line.shift + TINY for size, line in ((y, f), (z, g)))
         rough_below, rough_above = (
-            8 * UNIT * (np.abs(each.d) * d + np.abs(each.y) * y) + 2 * slack * np.abs(each.shift) + TINY
-            for each in (below, above)
+            8 * UNIT * (np.abs(plane.d) * d + np.abs(plane.y) * y) + 2 * slack * np.abs(plane.shift) + TINY
+            for plane in (below, above)
         )
         return RelaxedLayer((f, g), below, above, (rough_f, rough_g), rough_below, rough_above)
 
-    def refined(self, number: int, ends: Ends) -> Ends:
+    def refine(self, number: int, ends: Ends) -> Ends:
         """Backward bounds for the neurons of unknown sign."""
         loose = ((ends.y_low < 0) & (ends.y_high > 0)) | ((ends.z_low < 0) & (ends.z_high > 0))
         at, neuron = np.nonzero(loose & (self.layers[number].slopes != 1))
@@ -226,17 +226,17 @@ class _Pass:
         rows[np.arange(len(at)), neuron] = 1.0
         rows[len(at) + np.arange(len(at)), neuron] = -1.0
         twice = np.concatenate([at, at])
-        found = [
+        bests = [
             np.fmax.reduce([self.least(self.alone(which, number, rows, twice, version), twice) for version in VERSIONS])
             for which in (0, 1)
         ]
-        found.append(self.least(self.together(number, rows, twice), twice))
+        bests.append(self.least(self.together(number, rows, twice), twice))
         better = [end.copy() for end in ends]
-        for which, best in enumerate(found):
+        for which, best in enumerate(bests):
             low, high = better[2 * which], better[2 * which + 1]
             low[at, neuron] = np.fmax(low[at, neuron], best[: len(at)])
             high[at, neuron] = np.fmin(high[at, neuron], -best[len(at) :])
-        return Ends(*better).tightened()
+        return Ends(*better).tighten()
 
     def outputs(self, ends: Ends) -> tuple[Floats, Floats]:
         """The best of intervals, of substitution through the difference, and of substitution through both networks."""
@@ -294,8 +294,8 @@ class _Pass:
         rows, constant, error = function
         centre, radius, size = self.centre[at], self.radius[at], np.abs(rows)
         error = error + self.slacks[0] * (_dot(size, np.abs(centre) + radius) + np.abs(constant)) + self.underflow[at]
-        found = constant + _dot(rows, centre) - _dot(size, radius) - error
-        return np.where(np.isfinite(found), found, -np.inf)
+        bound = constant + _dot(rows, centre) - _dot(size, radius) - error
+        return np.where(np.isfinite(bound), bound, -np.inf)
 
 
 def _dot(first: Floats, second: Floats) -> Floats:

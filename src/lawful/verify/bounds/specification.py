@@ -56,26 +56,26 @@ class SpecifiedRegion(NamedTuple):
 
     def forbids(self, x: list[Fraction], y: list[Fraction]) -> bool:
         """Whether an input of the box leads into a case."""
-        return any(all(each.holds(x, y) for each in case) for case in self.cases)
+        return any(all(condition.holds(x, y) for condition in case) for case in self.cases)
 
 
 def check(body: dict[str, Any]) -> Finding:
     """Which of the two holds."""
-    given = object_with_keys(body, "certificate", "network regions input proofs")
-    network = read_packed(given["network"])
+    parts = object_with_keys(body, "certificate", "network regions input proofs")
+    network = read_packed(parts["network"])
     inputs, outputs = network.layers[0].weight.shape[1], len(network.layers[-1].bias)
-    regions = [_region(item, inputs, outputs) for item in items(given["regions"], "regions", most=MOST_BOXES)]
+    regions = [_region(item, inputs, outputs) for item in items(parts["regions"], "regions", most=MOST_BOXES)]
     require(bool(regions), "nothing is forbidden: there is no question")
     whole = in_full("; or from ".join(map(str, regions)))
     facts: dict[str, Any] = {"regions": regions, "inputs": inputs, "of_outputs": outputs}
     name = f"for f = {short(network.digest)}, "
-    if given["input"] is not None:
-        require(given["proofs"] is None, "a certificate shows one of the two")
-        facts["input"] = [_coordinate(item) for item in items(given["input"], "input", length=inputs)]
-        facts["outputs"], at = _reached(facts["input"], regions, network)
+    if parts["input"] is not None:
+        require(parts["proofs"] is None, "a certificate shows one of the two")
+        facts["input"] = [_coordinate(item) for item in items(parts["input"], "input", length=inputs)]
+        facts["outputs"], at = _evaluate_input(facts["input"], regions, network)
         return Finding(f"{name}an input leads from box {at + 1} of {whole} (exact)", facts, (network.digest,))
-    proofs = items(given["proofs"], "proofs", length=len(regions))
-    facts["nodes"] = sum(_excluded(region, network, proof) for region, proof in zip(regions, proofs, strict=True))
+    proofs = items(parts["proofs"], "proofs", length=len(regions))
+    facts["nodes"] = sum(_check_box(region, network, proof) for region, proof in zip(regions, proofs, strict=True))
     statement = f"{name}no input leads from {whole} ({facts['nodes']} boxes re-computed)"
     return Finding(statement, facts, (network.digest,))
 
@@ -86,11 +86,11 @@ def _coordinate(value: object) -> Fraction:
 
 
 def _region(value: object, inputs: int, outputs: int) -> SpecifiedRegion:
-    given = object_with_keys(value, "regions", "box forbidden")
-    box = read_box(given["box"], inputs)
+    parts = object_with_keys(value, "regions", "box forbidden")
+    box = read_box(parts["box"], inputs)
     cases = [
         [_condition(item, inputs, outputs) for item in items(case, "forbidden", most=MOST_ROWS)]
-        for case in items(given["forbidden"], "forbidden", most=MOST_CASES)
+        for case in items(parts["forbidden"], "forbidden", most=MOST_CASES)
     ]
     require(bool(cases), "nothing is forbidden on a box: there is no question")
     return SpecifiedRegion(box, cases)
@@ -98,21 +98,21 @@ def _region(value: object, inputs: int, outputs: int) -> SpecifiedRegion:
 
 def _condition(value: object, inputs: int, outputs: int) -> SpecifiedCondition:
     """Coefficients by place: `{"outputs": [[0, "1"]], "inputs": [], ...}`."""
-    given = object_with_keys(value, "forbidden", "outputs inputs bound strict")
+    parts = object_with_keys(value, "forbidden", "outputs inputs bound strict")
     rows = []
     for name, count in (("outputs", outputs), ("inputs", inputs)):
         row = [Fraction(0)] * count
-        for pair in items(given[name], "forbidden", most=count):
+        for pair in items(parts[name], "forbidden", most=count):
             place, number = items(pair, "forbidden", length=2)
             require(type(place) is int and 0 <= place < count and not row[place], f"it names {name} that are not there")
             row[place] = rational(number, "forbidden")
         rows.append(row)
     return SpecifiedCondition(
-        rows[0], rows[1], rational(given["bound"], "forbidden"), truth(given["strict"], "forbidden")
+        rows[0], rows[1], rational(parts["bound"], "forbidden"), truth(parts["strict"], "forbidden")
     )
 
 
-def _reached(
+def _evaluate_input(
     point: list[Fraction], regions: list[SpecifiedRegion], network: PackedNetwork
 ) -> tuple[list[Fraction], int]:
     """The outputs at the input, and a box of which it is in a case."""
@@ -125,7 +125,7 @@ def _reached(
     raise AssertionError
 
 
-def _excluded(region: SpecifiedRegion, network: PackedNetwork, proof: object) -> int:
+def _check_box(region: SpecifiedRegion, network: PackedNetwork, proof: object) -> int:
     """Check the proof for one box; how many boxes were bounded. A single point needs none: it is evaluated."""
     if proof is None:
         require(all(low == high for low, high in region.box), "only a box of a single point needs no proof")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.verify.bounds.network import MOST_NUMBERS, Floats, Indices, Matrix, PackedLayer, rows_of
-from lawful.verify.bounds.packed import unpacked
+from lawful.verify.bounds.packed import unpack_table
 from lawful.verify.core.schema import integer, integers, items, limit_cost, numbers, object_with_keys, require
 
 ULP = 2.0**-53
@@ -191,7 +191,7 @@ def substitute(
     for layer in range(len(lines) - 1, -1, -1):
         size = np.abs(on)
         if not tower.linear[layer]:  # else both lines are the identity
-            loose, up, shift, low = (each[at] for each in lines[layer])
+            loose, up, shift, low = (part[at] for part in lines[layer])
             if slopes is not None:
                 low = np.where(loose, np.clip(tower.part(slopes, layer), tower.slopes[layer], 1.0), up)
             negative = np.minimum(on, 0.0)
@@ -245,18 +245,18 @@ class TreeEvidence(NamedTuple):
 
 def read_evidence(value: object, tower: SizedTower, cases: list[CaseRows]) -> TreeEvidence:
     """The evidence for one box, with its sizes checked."""
-    given = object_with_keys(value, "proof", "splits middles slopes pushes weights rounds tuned")
-    splits = integers(given["splits"], "splits", -len(tower.xsize), 1 + tower.count)
+    listed = object_with_keys(value, "proof", "splits middles slopes pushes weights rounds tuned")
+    splits = integers(listed["splits"], "splits", -len(tower.xsize), 1 + tower.count)
     leaves, longest = splits.count(0), max(len(case.bounds) for case in cases)
-    middles = numbers(given["middles"], "middles", length=sum(code < 0 for code in splits))
-    slopes = unpacked(given["slopes"], "u1", leaves, tower.count) / 128
-    pushes = unpacked(given["pushes"], "<f4", leaves, tower.count)
-    weights = unpacked(given["weights"], "<f4", leaves, longest)
-    for each in (pushes, weights):
-        require(bool((np.isfinite(each) & (each >= 0)).all()), "a multiplier is negative or infinite")
+    middles = numbers(listed["middles"], "middles", length=sum(code < 0 for code in splits))
+    slopes = unpack_table(listed["slopes"], "u1", leaves, tower.count) / 128
+    pushes = unpack_table(listed["pushes"], "<f4", leaves, tower.count)
+    weights = unpack_table(listed["weights"], "<f4", leaves, longest)
+    for table in (pushes, weights):
+        require(bool((np.isfinite(table) & (table >= 0)).all()), "a multiplier is negative or infinite")
     tuned: dict[int, tuple[Indices, Floats]] = {}
     slopes_tuned = 0
-    for item in items(given["tuned"], "tuned", most=max(tower.depth, 1)):
+    for item in items(listed["tuned"], "tuned", most=max(tower.depth, 1)):
         part = object_with_keys(item, "tuned", "layer neurons slopes")
         layer = integer(part["layer"], "tuned.layer", 1, tower.depth - 1)
         width = len(tower.biases[layer])
@@ -264,9 +264,9 @@ def read_evidence(value: object, tower: SizedTower, cases: list[CaseRows]) -> Tr
         require(layer not in tuned and len(set(neurons.tolist())) == len(neurons), "a neuron is tuned twice")
         slopes_tuned += 2 * len(neurons) * int(tower.cuts[layer])
         require(slopes_tuned <= MOST_NUMBERS, "a packed table is missing or too large")
-        tuned[layer] = neurons, unpacked(part["slopes"], "u1", 2 * len(neurons), int(tower.cuts[layer])) / 128
+        tuned[layer] = neurons, unpack_table(part["slopes"], "u1", 2 * len(neurons), int(tower.cuts[layer])) / 128
     return TreeEvidence(
-        splits, middles, slopes, pushes, weights, integer(given["rounds"], "rounds", 0, MOST_ROUNDS), tuned
+        splits, middles, slopes, pushes, weights, integer(listed["rounds"], "rounds", 0, MOST_ROUNDS), tuned
     )
 
 
@@ -287,7 +287,7 @@ class TreeNodes:
         return TreeNodes(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
 
 
-def _joined(parts: list[TreeNodes]) -> TreeNodes:
+def _join(parts: list[TreeNodes]) -> TreeNodes:
     return TreeNodes(**{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(TreeNodes)})
 
 
@@ -305,8 +305,8 @@ class _Check:
         self.tower, self.low, self.high, self.cases, self.evidence = tower, low, high, cases, evidence
         inner = [weight.size + 4 * max(weight.shape) for weight in tower.weights]  # of a sparse one: what is stored
         work = sum(2 * len(tower.biases[k]) * sum(inner[:k]) for k in range(tower.depth))
-        each = PRICE * (work * evidence.rounds + 4 * sum(inner)) + NODE_PRICE + tower.count
-        limit_cost(len(evidence.splits) * each + PRICE * 3 * work)  # the root is bounded up to three times
+        node_cost = PRICE * (work * evidence.rounds + 4 * sum(inner)) + NODE_PRICE + tower.count
+        limit_cost(len(evidence.splits) * node_cost + PRICE * 3 * work)  # the root is bounded up to three times
         widest = max(max(weight.shape) for weight in tower.weights)
         self.batch = int(np.clip(TOGETHER / (widest * (widest if evidence.rounds else 8)), 1, 256))
 
@@ -322,16 +322,16 @@ class _Check:
                 group, waiting = waiting[-self.batch :], waiting[: -self.batch]
                 require(True, "")  # the clock
                 ids = np.array([number for number, _ in group], dtype=np.intp)
-                here = _joined([each for _, each in group])
+                here = _join([node for _, node in group])
                 nodes += len(ids)
                 self._propagate(here, case)
                 code = codes[ids]
                 open_ = (code == 1) & ~here.dead
                 leaf = np.flatnonzero((code == 0) & ~here.dead)
                 if len(leaf):
-                    open_[leaf] = ~self._closed(here.take(leaf), case, leaf_of[ids[leaf]])
+                    open_[leaf] = ~self._is_closed(here.take(leaf), case, leaf_of[ids[leaf]])
                 for row in np.flatnonzero(open_):
-                    waiting += [(int(ids[row]), half) for half in self._halved(here.take(np.array([row])))]
+                    waiting += [(int(ids[row]), half) for half in self._halve(here.take(np.array([row])))]
                 for row in np.flatnonzero((code != 0) & (code != 1) & ~here.dead):
                     number = int(ids[row])
                     for side in (0, 1):
@@ -409,8 +409,8 @@ class _Check:
 
     def _settle(self, nodes: TreeNodes) -> None:
         """Use the phases, and note where nothing is left."""
-        for each in (nodes.least, nodes.most, nodes.low, nodes.high):
-            require(bool(np.isfinite(each).all()), "a number overflows")
+        for ends in (nodes.least, nodes.most, nodes.low, nodes.high):
+            require(bool(np.isfinite(ends).all()), "a number overflows")
         nodes.least = np.where(nodes.phase > 0, np.maximum(nodes.least, 0), nodes.least)
         nodes.most = np.where(nodes.phase < 0, np.minimum(nodes.most, 0), nodes.most)
         nodes.dead |= (nodes.least > nodes.most).any(axis=1) | (nodes.low > nodes.high).any(axis=1)
@@ -421,9 +421,9 @@ class _Check:
         low, high = nodes.low, nodes.high
         if chain.below >= 0:
             slope = self.tower.slopes[chain.below]
-            low, high = (self.tower.part(each, chain.below) for each in (nodes.least, nodes.most))
+            low, high = (self.tower.part(ends, chain.below) for ends in (nodes.least, nodes.most))
             low, high = np.where(low > 0, low, slope * low), np.where(high > 0, high, slope * high)
-        least, most = (self.tower.part(each, layer) for each in (nodes.least, nodes.most))
+        least, most = (self.tower.part(ends, layer) for ends in (nodes.least, nodes.most))
         middle = (low / 2 + high / 2) @ chain.matrix.T + chain.shift
         width = (high / 2 - low / 2) @ chain.size.T + chain.lost
         np.maximum(least, middle - width, out=least)
@@ -435,7 +435,7 @@ class _Check:
         for layer in range(tower.depth):
             require(True, "")  # the clock
             self._interval(nodes, layer)
-            least, most, phase = (tower.part(each, layer) for each in (nodes.least, nodes.most, nodes.phase))
+            least, most, phase = (tower.part(ends, layer) for ends in (nodes.least, nodes.most, nodes.phase))
             slopes: Floats | None = None
             at, neuron = np.nonzero((((least < 0) & (most > 0)) | (phase != 0)) & (tower.slopes[layer] < 1))
             if tuned:  # of the one root
@@ -446,8 +446,8 @@ class _Check:
                 exact = BoundedRows(
                     np.concatenate([weight, -weight]), np.concatenate([bias, -bias]), np.zeros(2 * len(at))
                 )
-                found = substitute(tower, exact, lines, twice, slopes)
-                low = found.least(tower, nodes.low[twice], nodes.high[twice])
+                rows = substitute(tower, exact, lines, twice, slopes)
+                low = rows.least(tower, nodes.low[twice], nodes.high[twice])
                 least[at, neuron] = np.maximum(least[at, neuron], low[: len(at)])
                 most[at, neuron] = np.minimum(most[at, neuron], -low[len(at) :])
             # Inside a pass an interval may be empty: the node is dead then, and any lines do.
@@ -465,7 +465,7 @@ class _Check:
             for layer in range(self.tower.depth)
         ]
 
-    def _combined(
+    def _combine(
         self,
         nodes: TreeNodes,
         case: CaseRows,
@@ -483,14 +483,14 @@ class _Check:
         start = BoundedRows(
             top @ tower.weights[-1], top @ tower.biases[-1] - weights @ case.bounds, tower.g * (weights @ size)
         )
-        found = substitute(tower, start, self._all_lines(nodes), at, slopes, pushes)
-        return found._replace(rows=found.rows + on_inputs)
+        rows = substitute(tower, start, self._all_lines(nodes), at, slopes, pushes)
+        return rows._replace(rows=rows.rows + on_inputs)
 
     def _contract(self, nodes: TreeNodes, case: CaseRows) -> None:
         """Cut the boxes to where every condition may hold, and every phase of a sum that is linear in the inputs."""
         count, rows = len(nodes.low), len(case.bounds)
         at = np.repeat(np.arange(count), rows)
-        self._cut(nodes, self._combined(nodes, case, np.tile(np.eye(rows), (count, 1)), at), at)
+        self._cut(nodes, self._combine(nodes, case, np.tile(np.eye(rows), (count, 1)), at), at)
         for layer in self._linear():
             chain = self.tower.chains[layer]
             at, neuron = np.nonzero(self.tower.part(nodes.phase, layer))
@@ -513,16 +513,16 @@ class _Check:
         nodes.low[owners] = np.maximum(nodes.low[owners], low)
         nodes.high[owners] = np.minimum(nodes.high[owners], high)
 
-    def _closed(self, nodes: TreeNodes, case: CaseRows, leaf: Indices) -> NDArray[np.bool_]:
+    def _is_closed(self, nodes: TreeNodes, case: CaseRows, leaf: Indices) -> NDArray[np.bool_]:
         """Whether the multipliers of each leaf exclude the case on it."""
         proof = self.evidence
         weights = proof.weights[leaf][:, : len(case.bounds)]
-        found = self._combined(
+        rows = self._combine(
             nodes, case, weights, np.arange(len(leaf)), proof.slopes[leaf], proof.pushes[leaf] * nodes.phase
         )
-        return np.asarray(found.least(self.tower, nodes.low, nodes.high) > 0)
+        return np.asarray(rows.least(self.tower, nodes.low, nodes.high) > 0)
 
-    def _halved(self, node: TreeNodes) -> list[TreeNodes]:
+    def _halve(self, node: TreeNodes) -> list[TreeNodes]:
         """A leaf that is not closed: halves of its widest side, a few times: roundings differ from the maker's."""
         require(int(node.halved[0]) < MOST_HALVINGS, "a leaf of the tree may lead to what is forbidden")
         width = node.high[0] - node.low[0]

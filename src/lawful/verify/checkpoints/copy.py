@@ -22,14 +22,14 @@ from lawful.outward import at_most
 from lawful.verify.checkpoints.element import (
     ListedFrame,
     RowFactors,
-    acted,
+    act,
     acted_on,
     as_it_is,
     factors_of_rows,
     moves_only,
     need_partners,
+    nonzero_after,
     own_numbers,
-    reached,
     read_frames,
     read_matrices,
     read_shifts,
@@ -92,39 +92,40 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     matrices, partners, off, forms = read_matrices(parts["matrices"], numbers)
     frames = read_frames(parts["frames"], matrices, partners, shapes)
     shifts = read_shifts(parts["shifts"], shapes)
-    moved_only = {name_of(each, shapes, "moved") for each in items(parts["moved"], "moved", most=1_000_000)}
-    found = _Comparison(frames, shifts, moved_only)
+    moved_only = {name_of(item, shapes, "moved") for item in items(parts["moved"], "moved", most=1_000_000)}
+    comparison = _Comparison(frames, shifts, moved_only)
     for names, joining in clusters(shapes, folds):
-        one, two = ({name: each.made(name) for name in names} for each in (first, second))
-        found.compare(one, two, joining)
-    need_partners(frames, matrices, partners, found.mixed)
-    own = own_numbers(shifts, shapes, first.constants | second.constants, found.factors)
-    require(found.left(own) > 0, "nothing that is listed is compared")
-    statement = _statement(digests, found, found.left(own), folds, len(shapes))
+        one, two = ({name: item.make(name) for name in names} for item in (first, second))
+        comparison.compare(one, two, joining)
+    need_partners(frames, matrices, partners, comparison.mixed)
+    alone = own_numbers(shifts, shapes, first.constants | second.constants, comparison.factors)
+    require(comparison.left(alone) > 0, "nothing that is listed is compared")
+    statement = _statement(digests, comparison, comparison.left(alone), folds, len(shapes))
     if shifts:
         added = sum(piece.size for pieces in shifts.values() for piece in pieces)
         statement += f". {added:,} constants are added to {len(shifts)} tensors"
-    if own:
+    if alone:
         statement += (
-            f". {sum(own.values()):,} numbers have a constant or a factor of their own, with which any numbers "
+            f". {sum(alone.values()):,} numbers have a constant or a factor of their own, with which any numbers "
         )
-        statement += f"would pass: {_names(own)}"
+        statement += f"would pass: {_names(alone)}"
     if matrices:
         statement += f". The {len(matrices)} matrices are orthogonal or pairs of inverses up to {at_most(off, 1)}"
-    statement += _listed_parts(parts["tensors"], found)
+    statement += _listed_parts(parts["tensors"], comparison)
     statement += settings
     proof = None
     if "program" in parts:
 
         def held(name: str) -> tuple[Array, Array]:
-            return first.made(name), second.made(name)
+            return first.make(name), second.make(name)
 
         proof = prove(parts["program"], shapes, folds, frames, shifts, forms, held)
     statement += _function(proof, bool(folds))
-    facts = {"tensors": len(shapes), "numbers": found.total, "moved_only": found.exact, "entry": found.worst,
-             "tensor": found.where, "relative": found.furthest, "folds": len(folds), "matrices": len(matrices),
-             "inverse": off, "dropped": sum(found.dropped.values()), "means": found.means,
-             "own": sum(own.values()), "function": proof is not None and not proof.open,
+    facts = {"tensors": len(shapes), "numbers": comparison.total, "moved_only": comparison.exact,
+             "entry": comparison.worst, "tensor": comparison.where, "relative": comparison.furthest,
+             "folds": len(folds), "matrices": len(matrices), "inverse": off,
+             "dropped": sum(comparison.dropped.values()), "means": comparison.means, "own": sum(alone.values()),
+             "function": proof is not None and not proof.open,
              "program": None if proof is None else proof.digest}  # fmt: skip
     return Finding(statement, facts, digests)
 
@@ -151,13 +152,13 @@ class _Comparison:
         """The tensors of one cluster, as they are stored in A and B."""
         first, second = FoldedTensors(one, folds), FoldedTensors(two, folds)
         for name in {*first.dropped, *second.dropped}:
-            self.dropped[name] = max(each.dropped.get(name, 0) for each in (first, second))
+            self.dropped[name] = max(state.dropped.get(name, 0) for state in (first, second))
         self.means += max(first.means, second.means)
         self.epsilon = max(self.epsilon, first.epsilon)
         for name in list(one):
             terms = first.terms[name] + second.terms[name] + terms_of(self.frames.get(name, []))
-            held = (one, two, first.state, second.state, first.sizes, second.sizes)
-            self._entries(name, [each.pop(name) for each in held], terms)
+            six = (one, two, first.state, second.state, first.sizes, second.sizes)
+            self._entries(name, [state.pop(name) for state in six], terms)
 
     def _entries(self, name: str, six: list[Array], terms: int) -> None:
         """One tensor of both: as stored, after folds, and the sizes of its terms."""
@@ -176,13 +177,13 @@ class _Comparison:
         for number, count in acted_on(six[3], by):
             self.mixed[number] = self.mixed.get(number, 0) + count
         for along, where in _slabs(six[0].shape, by):
-            raw_one, raw_two, *folded = (_cut(each, along, where) for each in six)
-            one, two, size, mixed = (np.ldexp(each, -exponent) for each in folded)
-            sizes, turned = np.maximum(acted(mixed, by, absolute=True), size), acted(two, by)
+            raw_one, raw_two, *folded = (_cut(array, along, where) for array in six)
+            one, two, size, mixed = (np.ldexp(array, -exponent) for array in folded)
+            sizes, turned = np.maximum(act(mixed, by, absolute=True), size), act(two, by)
             for piece in self.shifts.get(name, ()):
                 part = np.ldexp(_cut(piece, along, where), -exponent)
                 turned, sizes = turned + part, sizes + np.abs(part)
-            nonzero = (folded[2] != 0) | reached(folded[3], by)
+            nonzero = (folded[2] != 0) | nonzero_after(folded[3], by)
             vanishing = vanishing or bool((sizes[nonzero] < LEAST_SIZE).any())
             gap = np.abs(turned - one)
             require(bool(np.isfinite(gap).all()), "an entry is not finite")
@@ -194,11 +195,11 @@ class _Comparison:
                 lines.add(gap, size, spread(mixed**2, by), along)
             off, length = math.hypot(off, float(np.linalg.norm(gap))), math.hypot(length, float(np.linalg.norm(one)))
             if kinds:
-                pair = raw_one, acted(raw_two, by)
+                pair = raw_one, act(raw_two, by)
                 kinds = {(kind, side) for kind, side in kinds if _stored_in(STORED[kind], pair[side], pair[1 - side])}
         require(not plain or bool(kinds), OTHER)
         require(not vanishing or (0, 0) in kinds, far)
-        require(lines.explained(), f"{name} differs by more than rounding of its numbers explains")
+        require(lines.is_explained(), f"{name} differs by more than rounding of its numbers explains")
         require(lines.tells(), f"{name} is mixed so that rounding of its numbers explains any others")
         share += 4 * (terms + CHAIN) * ULP
         if (0, 0) in kinds:
@@ -222,7 +223,7 @@ class _Lines:
         self.together = (
             range(one.ndim) if shifted else sorted({d for frame in by if frame.rotations for d in frame.dims})
         )
-        units = [_unit(each) for each in (one, two)]
+        units = [_unit(stored) for stored in (one, two)]
         self.unit = max(WORKED, *(unit for unit, _ in units))
         self.least = math.ldexp(max(least for _, least in units), -exponent)
         self.stretched = any(len(frame.rotations) < len(frame.blocks) for frame in by)
@@ -233,15 +234,15 @@ class _Lines:
         """A slab: differences, sizes of the terms of A, squares of those of B after they were moved."""
         axes = tuple(self.together)
         floor = self.least**2
-        three = [np.sum(each, axis=axes) for each in (gap**2, first**2 + floor, second + floor)]
+        three = [np.sum(squares, axis=axes) for squares in (gap**2, first**2 + floor, second + floor)]
         self.whole.append(three)
         self.apart = self.apart and along not in axes
 
-    def explained(self) -> bool:
+    def is_explained(self) -> bool:
         """Whether no line, nor the whole tensor, is further off than that."""
         if not self.whole:
             return True
-        slabs = self.whole if self.apart else [[np.sum(each, axis=0) for each in zip(*self.whole, strict=True)]]
+        slabs = self.whole if self.apart else [[np.sum(sums, axis=0) for sums in zip(*self.whole, strict=True)]]
         return self._within(WHOLE, self._together()) and all(self._within(EXPLAINED, slab) for slab in slabs)
 
     def tells(self) -> bool:
@@ -287,8 +288,8 @@ def _cut(array: Array, along: int, where: slice) -> Array:
         return array
     places: list[Any] = [slice(None)] * array.ndim
     places[along] = where
-    found: Array = array[tuple(places)]
-    return found
+    part: Array = array[tuple(places)]
+    return part
 
 
 def _statement(digests: tuple[str, ...], found: _Comparison, left: int, folds: list[Fold], tensors: int) -> str:
@@ -326,10 +327,10 @@ def _function(proof: Proof | None, folded: bool) -> str:
 def _listed_parts(names: list[Any], found: _Comparison) -> str:
     """What was not simply read from the files, and what is not compared."""
     words = ""
-    made = sum(isinstance(source, dict) and "parts" in source for _, *sources in names for source in sources)
+    composed = sum(isinstance(source, dict) and "parts" in source for _, *sources in names for source in sources)
     constant = sum(isinstance(source, dict) and "constant" in source for _, *sources in names for source in sources)
-    if made:
-        words += f". {made} tensors are joined or cut from those of a file"
+    if composed:
+        words += f". {composed} tensors are joined or cut from those of a file"
     if constant:
         words += f". {constant} tensors that a file lacks are constants"
     if found.apart:

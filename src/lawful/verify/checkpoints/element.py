@@ -54,13 +54,13 @@ Form = Array | Rotation | int  # what a matrix is exactly: its floats, a rotatio
 def read_matrices(value: object, most: int) -> tuple[list[Array], list[int], float, list[Form]]:
     """Matrices, each with a partner that is its inverse transposed (orthogonal ones are their own); how far their
     products with these are from 1 at most; and what each is exactly."""
-    found: list[Array] = []
+    matrices: list[Array] = []
     partners: list[int] = []
     forms: list[Form] = []
     sizes: list[int] = []
     numbers = 0
-    for each in items(value, "matrices", most=1_000_000):
-        parts = object_with_keys(each, "matrices", "size partner", "values dual skew order signs")
+    for item in items(value, "matrices", most=1_000_000):
+        parts = object_with_keys(item, "matrices", "size partner", "values dual skew order signs")
         size = integer(parts["size"], "matrices", 1, 100_000)
         numbers += size * size
         sizes.append(size)
@@ -73,27 +73,27 @@ def read_matrices(value: object, most: int) -> tuple[list[Array], list[int], flo
         if isinstance(form, int):
             other = forms[form] if form < len(forms) else 0
             require(not isinstance(other, int), "a matrix is the inverse of none")
-            found.append(np.zeros((0, 0)))
+            matrices.append(np.zeros((0, 0)))
         else:
-            found.append(form.matrix if isinstance(form, Rotation) else form)
+            matrices.append(form.matrix if isinstance(form, Rotation) else form)
     for place, form in enumerate(forms):
         if isinstance(form, int):
             try:
-                found[place] = np.asarray(np.linalg.inv(found[form]).T, dtype=np.float64)
+                matrices[place] = np.asarray(np.linalg.inv(matrices[form]).T, dtype=np.float64)
             except np.linalg.LinAlgError:
                 raise CertificateError("a matrix has no inverse") from None
     off = relative = 0.0
-    for matrix, partner in zip(found, partners, strict=True):
-        require(partner < len(found) and found[partner].shape == matrix.shape, "a matrix has no partner")
-        gap = np.abs(matrix @ found[partner].T - np.eye(len(matrix)))
+    for matrix, partner in zip(matrices, partners, strict=True):
+        require(partner < len(matrices) and matrices[partner].shape == matrix.shape, "a matrix has no partner")
+        gap = np.abs(matrix @ matrices[partner].T - np.eye(len(matrix)))
         require(
             float(gap.sum(1).max()) < 0.5, "a matrix is not inverse to its partner"
         )  # so it has one: Neumann's series
         off = max(off, float(gap.max(initial=0.0)))
-        gap /= np.maximum(np.abs(matrix) @ np.abs(found[partner]).T, 1.0)
+        gap /= np.maximum(np.abs(matrix) @ np.abs(matrices[partner]).T, 1.0)
         relative = max(relative, float(gap.max()))
     require(relative <= INVERSE, "a matrix is neither orthogonal nor inverse to its partner")
-    return found, partners, off, forms
+    return matrices, partners, off, forms
 
 
 def _form(parts: dict[str, Any], size: int) -> Form:
@@ -102,10 +102,10 @@ def _form(parts: dict[str, Any], size: int) -> Form:
         return integer(object_with_keys(parts, "matrices", "size partner dual")["dual"], "matrices", 0)
     if "skew" not in parts:
         object_with_keys(parts, "matrices", "size partner values")
-        return _unpacked(parts["values"], "matrices", size * size).reshape(size, size)
+        return _unpack(parts["values"], "matrices", size * size).reshape(size, size)
     object_with_keys(parts, "matrices", "size partner skew order signs")
     skew = np.zeros((size, size))
-    skew[np.triu_indices(size, 1)] = _unpacked(parts["skew"], "matrices", size * (size - 1) // 2)
+    skew[np.triu_indices(size, 1)] = _unpack(parts["skew"], "matrices", size * (size - 1) // 2)
     order = np.array(integers(parts["order"], "matrices", 0, size - 1, length=size))
     signs = np.array(integers(parts["signs"], "matrices", -1, 1, length=size))
     require(len(np.unique(order)) == size and bool((signs != 0).all()), "a rotation has rows twice, or rows of zeros")
@@ -116,15 +116,15 @@ def read_frames(
     value: object, matrices: list[Array], partners: list[int], shapes: Shapes
 ) -> dict[str, list[ListedFrame]]:
     """For each tensor what happens to its axes, each at most once."""
-    found: dict[str, list[ListedFrame]] = {}
-    for each in items(value, "frames", most=1_000_000):
-        parts = object_with_keys(each, "frames", "tensor dims source factor blocks", "divisor")
+    frames: dict[str, list[ListedFrame]] = {}
+    for item in items(value, "frames", most=1_000_000):
+        parts = object_with_keys(item, "frames", "tensor dims source factor blocks", "divisor")
         name = name_of(parts["tensor"], shapes, "frames")
-        own = found.setdefault(name, [])
-        own.append(_frame(parts, matrices, partners, shapes[name]))
-        dims = [d for frame in own for d in frame.dims]
+        listed = frames.setdefault(name, [])
+        listed.append(_frame(parts, matrices, partners, shapes[name]))
+        dims = [d for frame in listed for d in frame.dims]
         require(len(set(dims)) == len(dims), "an axis is moved twice")
-    return found
+    return frames
 
 
 def _frame(parts: dict[str, Any], matrices: list[Array], partners: list[int], shape: tuple[int, ...]) -> ListedFrame:
@@ -133,8 +133,8 @@ def _frame(parts: dict[str, Any], matrices: list[Array], partners: list[int], sh
     count = int(np.prod([shape[d] for d in dims], dtype=int))
     source = np.array(integers(parts["source"], "frames", 0, count - 1, length=count))
     require(len(np.unique(source)) == count, "the rows of an axis are not permuted")
-    top = _unpacked(parts["factor"], "frames", count)
-    divisor = _unpacked(parts["divisor"], "frames", count) if "divisor" in parts else np.ones(count)
+    top = _unpack(parts["factor"], "frames", count)
+    divisor = _unpack(parts["divisor"], "frames", count) if "divisor" in parts else np.ones(count)
     require(bool((divisor != 0).all()), "a row is divided by zero")
     with np.errstate(over="ignore", under="ignore"):
         factor = top / divisor
@@ -142,8 +142,8 @@ def _frame(parts: dict[str, Any], matrices: list[Array], partners: list[int], sh
     blocks: list[tuple[Places, Array]] = []
     numbers: list[tuple[int, Places]] = []
     used = np.zeros(count, dtype=bool)
-    for each in items(parts["blocks"], "frames", most=1_000_000):
-        entry = object_with_keys(each, "blocks", "rows matrix")
+    for item in items(parts["blocks"], "frames", most=1_000_000):
+        entry = object_with_keys(item, "blocks", "rows matrix")
         number = integer(entry["matrix"], "blocks", 0, len(matrices) - 1)
         matrix = matrices[number]
         rows = np.array([_line(line, count, len(matrix)) for line in items(entry["rows"], "blocks", most=count)])
@@ -165,25 +165,25 @@ def _line(value: object, count: int, size: int) -> list[int]:
 
 def read_shifts(value: object, shapes: Shapes) -> dict[str, list[Array]]:
     """For each tensor the constants that are added to it, of size 1 where they do not change."""
-    found: dict[str, list[Array]] = {}
-    for each in items(value, "shifts", most=1_000_000):
-        parts = object_with_keys(each, "shifts", "tensor shape values")
+    shifts: dict[str, list[Array]] = {}
+    for item in items(value, "shifts", most=1_000_000):
+        parts = object_with_keys(item, "shifts", "tensor shape values")
         name = name_of(parts["tensor"], shapes, "shifts")
         shape = tuple(integers(parts["shape"], "shifts", 1, 10**9, length=len(shapes[name])))
         require(all(s in (1, t) for s, t in zip(shape, shapes[name], strict=True)), "a shift does not fit")
-        piece = _unpacked(parts["values"], "shifts", int(np.prod(shape, dtype=int))).reshape(shape)
-        found.setdefault(name, []).append(piece)
-    return found
+        piece = _unpack(parts["values"], "shifts", int(np.prod(shape, dtype=int))).reshape(shape)
+        shifts.setdefault(name, []).append(piece)
+    return shifts
 
 
-def _unpacked(value: object, where: str, count: int) -> Array:
+def _unpack(value: object, where: str, count: int) -> Array:
     """So many finite numbers."""
-    found = unpack(value, count, where).astype(np.float64)
-    require(bool(np.isfinite(found).all()), "a number of the certificate is not finite")
-    return found
+    values = unpack(value, count, where).astype(np.float64)
+    require(bool(np.isfinite(values).all()), "a number of the certificate is not finite")
+    return values
 
 
-def acted(tensor: Array, frames: list[ListedFrame], *, absolute: bool = False) -> Array:
+def act(tensor: Array, frames: list[ListedFrame], *, absolute: bool = False) -> Array:
     """A tensor after all that happens to its axes (`absolute`: with the absolute values of all numbers)."""
     for frame in frames:
         tensor = _along(tensor, frame, np.abs if absolute else as_it_is, set())
@@ -198,7 +198,7 @@ def spread(squares: Array, frames: list[ListedFrame]) -> Array:
     return squares
 
 
-def reached(tensor: Array, frames: list[ListedFrame]) -> Places:
+def nonzero_after(tensor: Array, frames: list[ListedFrame]) -> Places:
     """Which entries have a term other than zero after all that happens to the axes, however small it is."""
     counts = (tensor != 0).astype(np.float64)
     for frame in frames:
@@ -215,9 +215,9 @@ def moves_only(tensor: Array, frames: list[ListedFrame]) -> bool:
     if not tensor.any():  # zeros stay zeros
         return True
     matrices = [matrix for frame in frames for _, matrix in frame.blocks]
-    if len(frames) + len(matrices) > 8 or any((np.count_nonzero(each, axis=1) != 1).any() for each in matrices):
+    if len(frames) + len(matrices) > 8 or any((np.count_nonzero(block, axis=1) != 1).any() for block in matrices):
         return False
-    listed = [*(frame.factor for frame in frames), *(each[each != 0] for each in matrices)]
+    listed = [*(frame.factor for frame in frames), *(block[block != 0] for block in matrices)]
     factors = np.abs(np.concatenate([np.ones(1), *listed]))
     if bool((np.frexp(factors)[0] != 0.5).any()):
         return False
@@ -277,7 +277,9 @@ def need_partners(frames: Frames, matrices: Sequence[Array], partners: Sequence[
 
     `seen` counts, for each matrix, the numbers other than zero on which it acts.
     """
-    acting = Counter(number for own in frames.values() for frame in own for number, rows in frame.numbers for _ in rows)
+    acting = Counter(
+        number for listed in frames.values() for frame in listed for number, rows in frame.numbers for _ in rows
+    )
     for number in acting:
         partner = partners[number]
         places = acting[number] + (acting[partner] if partner != number else 0)
@@ -302,40 +304,40 @@ def own_numbers(
     those of others known (a constant tensor of any shape can be listed with any factors). `factors` are of rows of
     more than one number that are not all zero: zeros are zeros times any factor.
     """
-    shared = _shared_factors([own.shared for name, own in factors.items() if name not in constants])
-    found: dict[str, int] = {}
+    shared = _shared_factors([alone.shared for name, alone in factors.items() if name not in constants])
+    counts: dict[str, int] = {}
     for name, shape in shapes.items():
         size = int(np.prod(shape, dtype=int))
         added = shifts.get(name, [])
-        own = _own_constants(added, shape) if added else 0
+        alone = _own_constants(added, shape) if added else 0
         for lone in factors[name].lone:
-            own = max(own, int((~_among(lone, shared)).sum()))
+            alone = max(alone, int((~_among(lone, shared)).sum()))
         if name in constants:
-            own = size
-        if own:
-            found[name] = own
-    return found
+            alone = size
+        if alone:
+            counts[name] = alone
+    return counts
 
 
 def _own_constants(pieces: list[Array], shape: tuple[int, ...]) -> int:
     """How many numbers of a tensor have a constant each, which is added to no other one."""
     changed = int(np.count_nonzero(np.broadcast_to(sum(pieces), shape)))
-    each = [_constants(piece, piece.shape != shape) for piece in pieces]
-    alone = changed if sum(count for count, _ in each) >= changed else sum(once for _, once in each)
+    counts = [_constants(piece, piece.shape != shape) for piece in pieces]
+    alone = changed if sum(count for count, _ in counts) >= changed else sum(once for _, once in counts)
     return min(changed, alone)
 
 
 def _constants(piece: Array, repeated: bool) -> tuple[int, int]:
     """How many numbers other than zero there are in a piece, of which whole slices may be the same; how many are in a
     slice that occurs once."""
-    found = int(np.count_nonzero(piece))
-    once = 0 if repeated else found
+    count = int(np.count_nonzero(piece))
+    once = 0 if repeated else count
     for d, size in enumerate(piece.shape):
         if 1 < size < piece.size:
             slices, counts = np.unique(piece, axis=d, return_counts=True)
-            found = min(found, int(np.count_nonzero(slices)))
+            count = min(count, int(np.count_nonzero(slices)))
             once = min(once, int(np.count_nonzero(np.compress(counts == 1, slices, axis=d))))
-    return found, once
+    return count, once
 
 
 def factors_of_rows(tensor: Array, frames: list[ListedFrame]) -> RowFactors:
@@ -360,4 +362,4 @@ def _among(values: Array, known: Array) -> np.ndarray[tuple[int, ...], np.dtype[
     """Which values are among those known, which are in order, up to rounding."""
     after = np.searchsorted(known, values)
     near = [known[np.clip(after + step, 0, len(known) - 1)] for step in (-1, 0)]
-    return np.minimum(*(np.abs(each - values) for each in near)) <= ALIKE * values
+    return np.minimum(*(np.abs(nearest - values) for nearest in near)) <= ALIKE * values

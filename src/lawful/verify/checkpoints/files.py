@@ -24,14 +24,14 @@ Taken = dict[str, list[Any]]  # for each tensor of a file, the rows that were ta
 
 def read_sources(value: object) -> dict[str, tuple[Source, Source]]:
     """For each tensor of the common form, the tensor of each file that it is, or how it is made of some."""
-    found: dict[str, tuple[Source, Source]] = {}
-    for each in items(value, "tensors", most=1_000_000):
-        name, *sources = items(each, "tensors", length=3)
+    pairs: dict[str, tuple[Source, Source]] = {}
+    for item in items(value, "tensors", most=1_000_000):
+        name, *sources = items(item, "tensors", length=3)
         if not isinstance(name, str) or not all(isinstance(part, (str, dict)) for part in sources):
             raise NotACertificate("tensors: expected a name and two sources")
-        require(name not in found, "a tensor is named twice")
-        found[name] = (sources[0], sources[1])
-    return found
+        require(name not in pairs, "a tensor is named twice")
+        pairs[name] = (sources[0], sources[1])
+    return pairs
 
 
 def need_one_reading(
@@ -64,7 +64,7 @@ class FormTensors:
         self.shapes: Shapes = {}
         self._check()
 
-    def made(self, name: str, taken: Taken | None = None) -> Array:
+    def make(self, name: str, taken: Taken | None = None) -> Array:
         """One of them, in float64."""
         source, taken = self.sources[name], {} if taken is None else taken
         if isinstance(source, str):
@@ -76,7 +76,7 @@ class FormTensors:
             shape = tuple(integers(parts["shape"], "tensors", 1, 10**9, most=8))
             require(math.prod(shape) <= self._room(), "a constant tensor is larger than the file")
             return np.full(shape, number(parts["constant"], "tensors"))
-        return self._joined(object_with_keys(source, "tensors", "parts axis transposed rows"), taken)
+        return self._join(object_with_keys(source, "tensors", "parts axis transposed rows"), taken)
 
     @property
     def constants(self) -> set[str]:
@@ -90,7 +90,7 @@ class FormTensors:
         taken: Taken = {}
         room = self._room()
         for name in self.sources:
-            array = self.made(name, taken)
+            array = self.make(name, taken)
             room -= array.size
             require(room >= 0, "the tensors of a file are used too often")
             require(bool(np.isfinite(array).all()), "a file holds numbers that are not finite")
@@ -103,7 +103,7 @@ class FormTensors:
                 same_axis = len({axis for axis, _ in taken[key]}) == 1
                 require(same_axis and len(rows) == count, "a file holds rows that the certificate does not speak of")
 
-    def _joined(self, parts: dict[str, Any], taken: Taken) -> Array:
+    def _join(self, parts: dict[str, Any], taken: Taken) -> Array:
         """Tensors (or so many zeros) joined along an axis, then rows of that."""
         turned = truth(parts["transposed"], "tensors")
         pieces: list[Array] = []
@@ -185,16 +185,16 @@ def check_settings(bound: object, files: Sequence[Any]) -> str:
     both = [getattr(file, "settings", None) for file in files]
     if bound is not None:
         stated = items(bound, "settings", length=2)
-        for name, each in zip(stated, both, strict=True):
-            right = name is None or name == settings_digest(each)
+        for name, settings in zip(stated, both, strict=True):
+            right = name is None or name == settings_digest(settings)
             require(right, "the settings are not those that it is about: give the folders as they were")
-    for each in both:
+    for settings in both:
         for key, words in MORE.items():
-            if each is not None and each.get(key) not in (None, {}, "model.safetensors"):
+            if settings is not None and settings.get(key) not in (None, {}, "model.safetensors"):
                 raise CertificateError(f"a folder {words} ({key}): its function is not known")
     if None in both:
         return ""
-    one, two = (dict(_flat(each or {})) for each in both)
+    one, two = (dict(_flat(settings or {})) for settings in both)
     # A key that one folder lacks has the default of its architecture there, which null need not be.
     apart = [key for key in sorted({*one, *two}) if one.get(key, ABSENT) != two.get(key, ABSENT)]
     if not apart:
@@ -207,15 +207,15 @@ def check_settings(bound: object, files: Sequence[Any]) -> str:
                 f"the settings of the folders differ in {key}: equal numbers are not equal functions"
             )
     alone = [key for key in apart if key not in inert]
-    found = f". The settings of both folders are the same but for {_listed(inert)}" if inert else ""
+    sentence = f". The settings of both folders are the same but for {_list_keys(inert)}" if inert else ""
     if unchecked:
-        found += f". Not checked: that the difference in {_listed(unchecked)} has no effect here"
+        sentence += f". Not checked: that the difference in {_list_keys(unchecked)} has no effect here"
     if alone:
-        found += f". Not checked: that {_listed(alone)}, which only one folder states, is what the other takes"
-    return found
+        sentence += f". Not checked: that {_list_keys(alone)}, which only one folder states, is what the other takes"
+    return sentence
 
 
-def _listed(keys: Sequence[str]) -> str:
+def _list_keys(keys: Sequence[str]) -> str:
     """The first ten, and how many more there are: none is left out in silence."""
     more = f" and {len(keys) - 10} more" if len(keys) > 10 else ""
     return ", ".join(key[:60] for key in keys[:10]) + more

@@ -36,7 +36,7 @@ class ListedGain(NamedTuple):
     centred: bool
 
     @property
-    def carried(self) -> bool:
+    def has_biased_readers(self) -> bool:
         """Whether all readers have a bias."""
         return all(reader.bias is not None for reader in self.readers)
 
@@ -111,25 +111,25 @@ def _fold(kind: str, parts: dict[str, Any], shapes: Shapes) -> Fold:
 
     if kind == "gain":
         gain, offset = (None if parts[key] is None else name(key) for key in ("gain", "offset"))
-        readers = [_reader(each, shapes) for each in items(parts["readers"], "folds", most=10_000)]
+        readers = [_reader(item, shapes) for item in items(parts["readers"], "folds", most=10_000)]
         require(bool(readers), "a gain is folded into nothing")
-        vectors = [each for each in (gain, offset) if each is not None]
-        fits = all(shapes[each] == (shapes[r.weight][r.axis],) for each in vectors for r in readers)
+        vectors = [item for item in (gain, offset) if item is not None]
+        fits = all(shapes[item] == (shapes[r.weight][r.axis],) for item in vectors for r in readers)
         require(fits, "a gain does not fit the layer that reads it")
         fold = ListedGain(gain, offset, number(parts["plus"], "folds"), readers, truth(parts["centred"], "folds"))
-        require(offset is None or fold.carried or gain is not None, "an offset is folded into nothing")
-        for reader in readers if offset is not None and fold.carried else []:
+        require(offset is None or fold.has_biased_readers or gain is not None, "an offset is folded into nothing")
+        for reader in readers if offset is not None and fold.has_biased_readers else []:
             _require_bias(reader, shapes)
         return fold
     if kind == "statistics":
         gain, offset, mean, variance = four = [name(key) for key in ("gain", "offset", "mean", "variance")]
         writer = None if parts["writer"] is None else _reader(parts["writer"], shapes)
         count = shapes[four[0]]
-        require(len(count) == 1 and all(shapes[each] == count for each in four), "statistics do not fit each other")
+        require(len(count) == 1 and all(shapes[item] == count for item in four), "statistics do not fit each other")
         if writer is not None:
-            own = (shapes[writer.weight][writer.axis],)
-            require(count == own, "statistics do not fit the layer before them")
-            require(writer.bias is None or shapes[writer.bias] == own, "a bias does not fit its layer")
+            rows_of_writer = (shapes[writer.weight][writer.axis],)
+            require(count == rows_of_writer, "statistics do not fit the layer before them")
+            require(writer.bias is None or shapes[writer.bias] == rows_of_writer, "a bias does not fit its layer")
         return ListedStatistics(gain, offset, mean, variance, number(parts["epsilon"], "folds"), writer)
     if kind == "value":
         bias, reader = name("bias"), _reader(parts["reader"], shapes)
@@ -138,11 +138,11 @@ def _fold(kind: str, parts: dict[str, Any], shapes: Shapes) -> Fold:
         rows = integers(parts["rows"], "folds", 0, len_of(shapes[bias]) - 1)
         last = shapes[reader.weight][reader.axis] - 1
         copies = [
-            integers(each, "folds", 0, last, length=len(rows)) for each in items(parts["columns"], "folds", most=10_000)
+            integers(item, "folds", 0, last, length=len(rows)) for item in items(parts["columns"], "folds", most=10_000)
         ]
-        once = all(len(set(each)) == len(each) for each in (rows, *copies))
+        once = all(len(set(item)) == len(item) for item in (rows, *copies))
         require(bool(copies) and once, "the bias of values goes nowhere, or twice")
-        return ListedValue(bias, np.array(rows, dtype=int), [np.array(each, dtype=int) for each in copies],
+        return ListedValue(bias, np.array(rows, dtype=int), [np.array(item, dtype=int) for item in copies],
                            reader.weight, reader.axis, str(reader.bias))  # fmt: skip
     if kind == "move":
         move = ListedMove(name("source"), name("target"))
@@ -190,12 +190,14 @@ def clusters(names: Iterable[str], folds: Sequence[Fold]) -> Iterator[tuple[list
     for order, fold in enumerate(folds):
         joined = list({id(of[name]): of[name] for name in tensors_of(fold)}.values())
         target = max(joined, key=len)
-        own = sorted((entry for group in joined for entry in folding.pop(id(group), [])), key=lambda entry: entry[0])
+        entries = sorted(
+            (entry for group in joined for entry in folding.pop(id(group), [])), key=lambda entry: entry[0]
+        )
         for group in joined:
             if group is not target:
                 target += group
                 of.update(dict.fromkeys(group, target))
-        folding[id(target)] = [*own, (order, fold)]
+        folding[id(target)] = [*entries, (order, fold)]
     for group in {id(group): group for group in of.values()}.values():
         yield group, [fold for _, fold in folding.get(id(group), [])]
 
@@ -261,13 +263,13 @@ class FoldedTensors:
         gain, offset = fold.gain, fold.offset
         factor = None if gain is None else self.state[gain] + fold.plus
         for weight, axis, bias in fold.readers:
-            if offset is not None and fold.carried and bias is not None:
+            if offset is not None and fold.has_biased_readers and bias is not None:
                 self._add(bias, offset, weight, axis)
             if factor is not None:
                 self._multiply(weight, axis, factor, np.abs(factor))
             if fold.centred:
                 self._take_means(weight, axis)
-        if offset is not None and fold.carried:
+        if offset is not None and fold.has_biased_readers:
             self._clear(offset)
         elif offset is not None and factor is not None:
             read = bool(((factor != 0) | (self.state[offset] == 0)).all())

@@ -34,7 +34,7 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
         raise CertificateError("it is about the numbers of two checkpoints: give both files, A and then B")
     least = number(parts["apart"], "apart")
     require(least > 0, "outputs that are nothing apart are no difference")
-    programs = [read_steps(each) for each in items(parts["steps"], "steps", most=2)]
+    programs = [read_steps(listed) for listed in items(parts["steps"], "steps", most=2)]
     require(bool(programs), "no steps are listed")
     for steps in programs:
         require(steps[1].length == 0, "an input that is not in the certificate")
@@ -53,8 +53,8 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
         _need_one_order(names, surveys[0][1], surveys[1][1])
     both = programs[0], programs[-1]
     pair = [
-        (steps, _numbers(file, shapes, own, steps[0].length))
-        for steps, file, (_, shapes), own in zip(both, files, surveys, names, strict=True)
+        (steps, _numbers(file, shapes, listed_names, steps[0].length))
+        for steps, file, (_, shapes), listed_names in zip(both, files, surveys, names, strict=True)
     ]
     _need_apart(pair, least)
     digests = surveys[0][0], surveys[1][0]
@@ -81,17 +81,17 @@ def _numbers(file: Mapping[str, Array], shapes: Mapping[str, Any], names: object
     require(len(set(tensors)) == len(tensors), "a tensor is named twice")
     fits = sum(math.prod(shapes[name]) for name in tensors) == count
     require(fits, "the steps do not begin with the numbers of the tensors")
-    found: list[float] = []
+    laid: list[float] = []
     for name in tensors:
         values = np.asarray(file[name], dtype=np.float64)
         require(bool(np.isfinite(values).all()), "a number of the files is not finite")
-        found += values.ravel().tolist()
-    return found
+        laid += values.ravel().tolist()
+    return laid
 
 
 def _need_one_order(names: Sequence[Any], first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
     """Tensors that stand at one place are of one shape, and have one name wherever both files know both names."""
-    one, two = (items(each, "tensors", most=100_000) for each in names)
+    one, two = (items(listed, "tensors", most=100_000) for listed in names)
     require(len(one) == len(two), "one list of steps reads more tensors of one file than of the other")
     for mine, yours in zip(one, two, strict=True):
         shared = mine == yours or (yours not in first and mine not in second)
@@ -134,5 +134,7 @@ def _output(steps: Sequence[ReadStep], values: Sequence[float]) -> Any:
     """A ball that holds the output."""
     numbers = Numbers()
     leaves = {"parameters": values, "input": []}
-    found = interpret(steps, numbers, lambda step: [numbers.table([leaves.get(step.kind, step.values)])], keep=False)
-    return found[0][0][0, 0]
+    values_of_steps = interpret(
+        steps, numbers, lambda step: [numbers.table([leaves.get(step.kind, step.values)])], keep=False
+    )
+    return values_of_steps[0][0][0, 0]

@@ -53,12 +53,12 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     claimed = word(parts["verdict"], "verdict", "equal", "different")
     limit_cost(200.0 * sum(array.size for file in files for array in file.values()))
     readings = [
-        [_layer_names(each) for each in items(layers, "layers", most=1000)]
+        [_layer_names(item) for item in items(layers, "layers", most=1000)]
         for layers in items(parts["layers"], "layers", length=2)
     ]
     depth = len(readings[0])
     require(depth >= 2 and len(readings[1]) == depth, "the networks have different depths, or no hidden layer")
-    networks = [_network(file, own, activation) for file, own in zip(files, readings, strict=True)]
+    networks = [_network(file, reading, activation) for file, reading in zip(files, readings, strict=True)]
     _need_one_reading(readings, files)
     ends = [(len(network[0][0][0]), len(network[-1][0])) for network in networks]
     require(ends[0] == ends[1], "inputs or outputs are of different numbers")
@@ -78,7 +78,7 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
         len({key[1] for key in one if key[0] == layer}) for layer in range(depth - 1)
     )  # fmt: skip
     layers = f"{depth - 1} hidden layer{'s' * (depth > 2)} of {activation}"
-    names = [" / ".join(map(str, own)) for own in readings]
+    names = [" / ".join(map(str, reading)) for reading in readings]
     by = names[0] if names[0] == names[1] else f"{names[0]}; and {names[1]}"
     words = f"{short(digests[0])} and {short(digests[1])}, read as {layers} ({by[:400]}), are "
     if claimed == "equal":
@@ -162,7 +162,7 @@ def _sums(network: Sequence[Layer], activation: str) -> Table:
 
 def _named_weights(network: Sequence[Layer]) -> Table:
     """Weights by layer and the names of both units, biases of outputs by their place."""
-    found: Table = {}
+    table: Table = {}
     reduced = _without_repetition(network)
     names: list[object] = list(range(len(reduced[0][0][0])))
     flips = [1] * len(names)
@@ -170,16 +170,16 @@ def _named_weights(network: Sequence[Layer]) -> Table:
         last = depth == len(reduced) - 1
         require(all(all(row) for row in rows), "a weight is zero, and the theorem says nothing then")
         require(last or all(biases), "a bias is zero, and the theorem says nothing then")
-        own: list[object] = list(range(len(rows))) if last else [abs(bias) for bias in biases]
-        require(len(set(own)) == len(own), "two biases of a layer have the same absolute value")
+        unit_names: list[object] = list(range(len(rows))) if last else [abs(bias) for bias in biases]
+        require(len(set(unit_names)) == len(unit_names), "two biases of a layer have the same absolute value")
         signs = [1 if last or bias > 0 else -1 for bias in biases]
-        for name, sign, row, bias in zip(own, signs, rows, biases, strict=True):
+        for name, sign, row, bias in zip(unit_names, signs, rows, biases, strict=True):
             for other, flip, weight in zip(names, flips, row, strict=True):
-                found[depth, name, other] = sign * flip * weight
+                table[depth, name, other] = sign * flip * weight
             if last:
-                found["bias", name] = bias
-        names, flips = own, signs
-    return found
+                table["bias", name] = bias
+        names, flips = unit_names, signs
+    return table
 
 
 def _without_repetition(network: Sequence[Layer]) -> list[Layer]:

@@ -32,25 +32,25 @@ KEYS = "network x y loss decay times theta losses drift"
 
 def check(body: dict[str, Any]) -> Finding:
     """Where the loss stood at each snapshot, and how far the balances strayed from `e^{-2λt}` times the first."""
-    given = object_with_keys(body, "certificate", KEYS)
-    dag = read_dag(given["network"])
+    parts = object_with_keys(body, "certificate", KEYS)
+    dag = read_dag(parts["network"])
     require(dag.weights is None, "the weights of the network are those of the snapshots")
-    times = numbers(given["times"], "times")
+    times = numbers(parts["times"], "times")
     require(len(times) >= 2 and all(a < b for a, b in pairwise(times)), "the times do not increase")
     require(times[0] >= 0, "the times start before 0")
-    theta = matrix(given["theta"], "theta", rows=len(times), columns=len(dag.tails))
-    losses = [interval(value, "losses") for value in items(given["losses"], "losses", length=len(times))]
-    decay, drift = number(given["decay"], "decay"), number(given["drift"], "drift")
+    theta = matrix(parts["theta"], "theta", rows=len(times), columns=len(dag.tails))
+    losses = [interval(value, "losses") for value in items(parts["losses"], "losses", length=len(times))]
+    decay, drift = number(parts["decay"], "decay"), number(parts["drift"], "drift")
     require(decay >= 0, "the decay is negative")
-    x = matrix(given["x"], "x", columns=len(dag.inputs))
+    x = matrix(parts["x"], "x", columns=len(dag.inputs))
     require(len(x) > 0, "there are no data")
-    loss = word(given["loss"], "loss", "mse", "bce", "ce")
-    y = _targets(given["y"], loss, len(x), len(dag.outputs))
+    loss = word(parts["loss"], "loss", "mse", "bce", "ce")
+    y = _targets(parts["y"], loss, len(x), len(dag.outputs))
     limit_cost(10.0 * len(times) * len(x) * (len(dag.tails) + len(dag.roles)))
     with ctx.workprec(BITS):
         for place, (weights, ends) in enumerate(zip(theta, losses, strict=True)):
-            found = _loss(dag, [ball(weight) for weight in weights], x, y, loss)
-            require(lies_in(found, ends), f"the loss at snapshot {place} is not in its interval")
+            mean_loss = _loss(dag, [ball(weight) for weight in weights], x, y, loss)
+            require(lies_in(mean_loss, ends), f"the loss at snapshot {place} is not in its interval")
         _check_drift(dag, theta, times, decay, drift)
     names = tuple(replace(dag, weights=tuple(weights)).digest() for weights in (theta[0], theta[-1]))
     data = digest_of("data", x, y)
@@ -70,10 +70,10 @@ def _targets(value: object, loss: str, samples: int, outputs: int) -> list[list[
     """A row per sample: numbers, or the place of the right class."""
     if loss == "ce":
         return [[float(label)] for label in integers(value, "y", 0, outputs - 1, length=samples)]
-    found = matrix(value, "y", rows=samples, columns=outputs)
+    rows = matrix(value, "y", rows=samples, columns=outputs)
     if loss == "bce":
-        require(all(0 <= target <= 1 for row in found for target in row), "a probability is not between 0 and 1")
-    return found
+        require(all(0 <= target <= 1 for row in rows for target in row), "a probability is not between 0 and 1")
+    return rows
 
 
 def _loss(dag: CheckedDag, weights: list[Ball], x: list[list[float]], y: list[list[float]], loss: str) -> Ball:

@@ -24,14 +24,14 @@ def realised_patterns(
     inputs with these gates: beside a coordinate of 0 a chain of neurons has the gates of one sign or of the other, and
     the gates at 0 itself may be those of neither.
     """
-    found = []
-    for given in inputs:
+    patterns = []
+    for point in inputs:
         value = [Fraction(0)] * len(dag.roles)
         gate = [Fraction(1)] * len(dag.roles)
         silent = [False] * len(dag.roles)  # 0 for all weights nearby
         if dag.constant is not None:
             value[dag.constant] = Fraction(1)
-        for node, coordinate in zip(dag.inputs, given, strict=True):
+        for node, coordinate in zip(dag.inputs, point, strict=True):
             value[node] = Fraction(coordinate)
             silent[node] = on_data and not coordinate
         for node in dag.order:
@@ -44,9 +44,9 @@ def realised_patterns(
                 gate[node] = Fraction(1) if total > 0 else dag.slope[node]
                 value[node] = gate[node] * total
                 silent[node] = unheard or (total < 0 and dag.slope[node] == 0)
-        found.append(tuple(gate[node] for node in dag.hidden))
-    require(bool(found), "no input shows any activation pattern")
-    return tuple(found)
+        patterns.append(tuple(gate[node] for node in dag.hidden))
+    require(bool(patterns), "no input shows any activation pattern")
+    return tuple(patterns)
 
 
 def check_gates(dag: CheckedDag, stated: Sequence[float | None]) -> Gates:
@@ -87,23 +87,23 @@ def gates_alike(dag: CheckedDag, gates: Gates) -> tuple[object, ...]:
 
     None if nothing shows it of a node.
     """
-    found: list[object] = [None] * len(dag.roles)
+    shared: list[object] = [None] * len(dag.roles)
     for node in dag.hidden:
         heard = [(tail, dag.exact[edge]) for tail, edge in dag.into[node] if gates[tail] != 0]
         if len(heard) == 1 and heard[0][1] != 0 and gates[node] is None:
-            found[node] = (dag.slope[node], heard[0][0], heard[0][1] > 0)
-    return tuple(found)
+            shared[node] = (dag.slope[node], heard[0][0], heard[0][1] > 0)
+    return tuple(shared)
 
 
 def grouped_patterns(
     patterns: Sequence[tuple[Fraction, ...]], groups: Sequence[int]
 ) -> tuple[tuple[Fraction, ...], ...]:
     """The pattern of each group of data, after showing that all its members share it."""
-    found: dict[int, tuple[Fraction, ...]] = {}
+    by_group: dict[int, tuple[Fraction, ...]] = {}
     for pattern, group in zip(patterns, groups, strict=True):
-        require(found.setdefault(group, pattern) == pattern, f"two inputs of group {group} show different patterns")
-    require(sorted(found) == list(range(len(found))), "a group is empty")
-    return tuple(found[group] for group in range(len(found)))
+        require(by_group.setdefault(group, pattern) == pattern, f"two inputs of group {group} show different patterns")
+    require(sorted(by_group) == list(range(len(by_group))), "a group is empty")
+    return tuple(by_group[group] for group in range(len(by_group)))
 
 
 def _bounds(terms: Sequence[tuple[Fraction, tuple[End, End]]]) -> tuple[End, End]:
@@ -148,7 +148,7 @@ def every_pattern(dag: CheckedDag) -> set[tuple[Fraction, ...]]:
     lines: list[dict[int, Affine]] = [{inputs[0]: (ZERO, Fraction(1))}]
     if plane:  # homogeneous: two parallel lines meet every cone
         lines = [{inputs[0]: (Fraction(side), ZERO), inputs[1]: (ZERO, Fraction(1))} for side in (1, -1)]
-    found: set[tuple[Fraction, ...]] = set()
+    patterns: set[tuple[Fraction, ...]] = set()
     pieces = 0
     for line in lines:
         waiting: list[tuple[Switch, Switch]] = [(None, None)]
@@ -160,12 +160,12 @@ def every_pattern(dag: CheckedDag) -> set[tuple[Fraction, ...]]:
             require(pieces <= 4 * MOST_PATTERNS, "there are too many pieces")
             left, right = piece.reach()
             piece.check_ends(left, right)
-            found.add(tuple(piece.gate[node] for node in dag.hidden))
+            patterns.add(tuple(piece.gate[node] for node in dag.hidden))
             if left is not None and (low is None or low < left):
                 waiting.append((low, left))
             if right is not None and (high is None or right < high):
                 waiting.append((right, high))
-    return found
+    return patterns
 
 
 def _inner_piece(dag: CheckedDag, line: dict[int, Affine], low: Switch, high: Switch) -> _Piece:
@@ -280,7 +280,7 @@ class Samples:
     def heard_at(self, node: int) -> list[dict[int, Fraction]]:
         """The samples that are heard through a node."""
         require(not self.every, "sums of weights into one neuron rest on data only")
-        return [given for given, unheard in zip(self.signals, self.unheard, strict=True) if node not in unheard]
+        return [signal for signal, unheard in zip(self.signals, self.unheard, strict=True) if node not in unheard]
 
 
 def read_samples(
@@ -297,9 +297,9 @@ def all_inputs(dag: CheckedDag, patterns: Sequence[tuple[Fraction, ...]]) -> Sam
 
 def _samples(dag: CheckedDag, inputs: Sequence[Sequence[float]], patterns: Sequence[tuple[Fraction, ...]]) -> Samples:
     signals, mutes, unheards, frees, gates = [], [], [], [], []
-    for given, pattern in zip(inputs, patterns, strict=True):
+    for point, pattern in zip(inputs, patterns, strict=True):
         gate = dict(zip(dag.hidden, pattern, strict=True))
-        signal = {node: Fraction(value) for node, value in zip(dag.inputs, given, strict=True)}
+        signal = {node: Fraction(value) for node, value in zip(dag.inputs, point, strict=True)}
         signal |= {} if dag.constant is None else {dag.constant: Fraction(1)}
         mute = {node for node, value in signal.items() if value == 0}
         no_signal = set()
@@ -321,11 +321,11 @@ def _samples(dag: CheckedDag, inputs: Sequence[Sequence[float]], patterns: Seque
 
 
 def _unheard(dag: CheckedDag, closed: set[int]) -> set[int]:
-    found: set[int] = set()
+    unheard: set[int] = set()
     for node in reversed(dag.order):
-        if dag.roles[node] == HIDDEN and (node in closed or all(head in found for head, _ in dag.out_of[node])):
-            found.add(node)
-    return found
+        if dag.roles[node] == HIDDEN and (node in closed or all(head in unheard for head, _ in dag.out_of[node])):
+            unheard.add(node)
+    return unheard
 
 
 def gates_on_data(dag: CheckedDag, samples: Samples, stated: Sequence[float | None]) -> Gates:
@@ -344,28 +344,28 @@ def gates_on_data(dag: CheckedDag, samples: Samples, stated: Sequence[float | No
 
 def alike_on_data(dag: CheckedDag, samples: Samples) -> tuple[object, ...]:
     """What nodes must share to have the same gate at every sample where it matters."""
-    found: list[object] = [None] * len(dag.roles)
+    shared: list[object] = [None] * len(dag.roles)
     for node in dag.hidden:
         shown = zip(samples.gates, samples.free, strict=True)
-        found[node] = (dag.slope[node], tuple(None if node in free else gate[node] for gate, free in shown))
-    return tuple(found)
+        shared[node] = (dag.slope[node], tuple(None if node in free else gate[node] for gate, free in shown))
+    return tuple(shared)
 
 
 def still_sum(
     samples: Samples, roles: Sequence[int], ends: Sequence[tuple[int, int]], node: int, value: object
 ) -> dict[int, Fraction]:
     """A sum of weights from inputs into one node, after showing that every sample heard there keeps it."""
-    found: dict[int, Fraction] = {}
+    terms: dict[int, Fraction] = {}
     for item in items(value, "known"):
         edge, factor = items(item, "known", length=2)
         edge = integer(edge, "known", 0, len(ends) - 1)
-        require(edge not in found and ends[edge][1] == node, f"a sum does not name edges into node {node}")
+        require(edge not in terms and ends[edge][1] == node, f"a sum does not name edges into node {node}")
         require(roles[ends[edge][0]] in (INPUT, CONSTANT), "a sum names an edge that comes from a neuron")
-        found[edge] = rational(factor, "known")
+        terms[edge] = rational(factor, "known")
     for signal in samples.heard_at(node):
-        total = sum((factor * signal[ends[edge][0]] for edge, factor in found.items()), Fraction(0))
+        total = sum((factor * signal[ends[edge][0]] for edge, factor in terms.items()), Fraction(0))
         require(total == 0, f"a sample moves a sum of weights into node {node}")
-    return found
+    return terms
 
 
 def one_signal(samples: Samples, sink: int, nodes: Sequence[int]) -> dict[int, Fraction]:

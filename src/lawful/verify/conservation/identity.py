@@ -148,11 +148,11 @@ def _slopes(
             return [point, along]
         if step.kind == "constant" or sample is not None:
             return [numbers.table([step.values if sample is None or step.kind == "constant" else sample.values]), None]
-        given = numbers.draw(step.length)
+        drawn = numbers.draw(step.length)
         if tokens:
-            runs = given[0, :plain].reshape(-1, tokens)  # a view
+            runs = drawn[0, :plain].reshape(-1, tokens)  # a view
             runs[:, -1] = numbers.number(1) - runs[:, :-1].sum(axis=1)
-        return [given, None]
+        return [drawn, None]
 
     slope = interpret(steps, numbers, leaf, keep=False)[0][1]
     return np.zeros((1, steps[-1].length), dtype=object) if slope is None else slope
@@ -174,7 +174,7 @@ class _Size:
         """Of products, of values and of derivatives alike."""
         return _Size(self.degree + other.degree, self.bits + other.bits, self.plain and other.plain)
 
-    def added(self, terms: int) -> _Size:
+    def add_terms(self, terms: int) -> _Size:
         """Of sums, brought to a common denominator."""
         degree = self.degree if self.plain else self.degree * terms
         return _Size(degree, self.bits * terms + log2(max(terms, 1)), self.plain)
@@ -189,7 +189,7 @@ class _Size:
         along = _Size(most + 1.0, digits + log2(8.0 + 8 * len(coefficients)))
         pairs: list[tuple[_Size, _Size]] = []
         for number, step in enumerate(steps):
-            given = [pairs[source] for source in step.sources]
+            operands = [pairs[source] for source in step.sources]
             if number == 0:
                 pairs.append((free, along))
             elif step.kind == "input" and not data:
@@ -199,11 +199,11 @@ class _Size:
                 bits = max((_digits(Fraction(value)) for value in values), default=0.0)
                 pairs.append((_Size(0.0, bits), _Size(0.0, 0.0)))
             else:
-                pairs.append(_grown(step, given))
-        return pairs[-1][1].added(2)
+                pairs.append(_grow(step, operands))
+        return pairs[-1][1].add_terms(2)
 
 
-def _grown(step: ReadStep, given: Sequence[tuple[_Size, _Size]]) -> tuple[_Size, _Size]:
+def _grow(step: ReadStep, given: Sequence[tuple[_Size, _Size]]) -> tuple[_Size, _Size]:
     free = _Size(1.0, 1.0)
     values, slopes = [pair[0] for pair in given], [pair[1] for pair in given]
     value, slope = _largest(values), _largest(slopes)
@@ -211,14 +211,14 @@ def _grown(step: ReadStep, given: Sequence[tuple[_Size, _Size]]) -> tuple[_Size,
         case "take":
             return value, slope
         case "sum":
-            return value.added(step.extra[0]), slope.added(step.extra[0])
+            return value.add_terms(step.extra[0]), slope.add_terms(step.extra[0])
         case "add":
-            return value.added(2), slope.added(2)
+            return value.add_terms(2), slope.add_terms(2)
         case "mul" | "matmul":
             terms = step.extra[2] if step.kind == "matmul" else 1
-            return values[0].times(values[1]).added(terms), value.times(slope).added(2 * terms)
+            return values[0].times(values[1]).add_terms(terms), value.times(slope).add_terms(2 * terms)
         case "choose":
-            return free.times(value).added(3), free.times(slope).added(3)
+            return free.times(value).add_terms(3), free.times(slope).add_terms(3)
         case "reciprocal":
             inverse = _Size(value.degree, value.bits, plain=value.degree == 0)
             return inverse, inverse.times(inverse).times(slope)

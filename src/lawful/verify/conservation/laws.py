@@ -61,30 +61,31 @@ WHERE = {
 def check(body: dict[str, Any]) -> Finding:
     """Exactly how many independent laws training has."""
     level = word(body.get("level"), "level", *MORE)
-    given = object_with_keys(body, "certificate", KEYS + MORE[level], "every" if level == "near" else "")
-    dag = read_dag(given["network"])
+    parts = object_with_keys(body, "certificate", KEYS + MORE[level], "every" if level == "near" else "")
+    dag = read_dag(parts["network"])
     require((dag.weights is None) is (level == "phi"), "the weights do not go with the level")
-    case = _read(given, dag, level)
+    case = _read(parts, dag, level)
     parameters = len(dag.tails)
-    require(integer(given["parameters"], "parameters") == parameters, "the number of parameters is not the network's")
-    require(integer(given["states"], "states") == case.states, "the number of states is not that of the flow")
-    brackets = integers(given["brackets"], "brackets", 1, case.states + 100, most=16)
-    dimensions = integers(given["dimensions"], "dimensions", 0, case.states, length=len(brackets))
+    require(integer(parts["parameters"], "parameters") == parameters, "the number of parameters is not the network's")
+    require(integer(parts["states"], "states") == case.states, "the number of states is not that of the flow")
+    brackets = integers(parts["brackets"], "brackets", 1, case.states + 100, most=16)
+    dimensions = integers(parts["dimensions"], "dimensions", 0, case.states, length=len(brackets))
     require(len(brackets) > 0, "there are no brackets")
     _check_cost(case, brackets)
-    count = integer(given["laws"], "laws", 0, case.states)
-    laws = law_gradients(case, given["known"])
+    count = integer(parts["laws"], "laws", 0, case.states)
+    laws = law_gradients(case, parts["known"])
     lower = _rank(laws, case.prime)
     require(lower == count, f"{lower} of the explicit laws are independent, not {count}")
     values = np.zeros((0, case.states), dtype=np.int64)
     for depth, (stated, rows) in enumerate(zip(dimensions, brackets, strict=True)):
         samples = [case.multipliers(depth, slot, rows) for slot in range(depth + 1)]
         point = np.repeat(case.point[:, None], rows, axis=1)
-        found = _bracket(case, depth)(point, samples).T
+        rows_here = _bracket(case, depth)(point, samples).T
         require(
-            not (_products(laws, found, case.prime)).any(), f"a law is not conserved by the brackets of level {depth}"
+            not (_products(laws, rows_here, case.prime)).any(),
+            f"a law is not conserved by the brackets of level {depth}",
         )
-        values = np.concatenate([values, found])
+        values = np.concatenate([values, rows_here])
         dimension = _rank(values, case.prime)
         require(dimension == stated, f"the brackets up to level {depth} span {dimension} dimensions, not {stated}")
     upper = case.states - dimensions[-1]
@@ -98,12 +99,12 @@ def check(body: dict[str, Any]) -> Finding:
         "loss": case.loss,
         "flow": _flow_words(case),
     }
-    facts["claim"] = _claim(case, dag, level, given["known"])
+    facts["claim"] = _claim(case, dag, level, parts["known"])
     where = WHERE[facts["claim"] if facts["claim"] == "somewhere" else level]
     if level == "data":
-        data = digest_of("data", matrix(given["inputs"], "inputs"))
-        facts |= {"samples": len(given["inputs"]), "data": data}
-        where = where.format(samples=len(given["inputs"]), data=short(data))
+        data = digest_of("data", matrix(parts["inputs"], "inputs"))
+        facts |= {"samples": len(parts["inputs"]), "data": data}
+        where = where.format(samples=len(parts["inputs"]), data=short(data))
     architecture = dag.digest(weights=False)
     if facts["claim"] == "somewhere":
         where = where.format(architecture=short(architecture))
@@ -192,7 +193,7 @@ def _read(given: dict[str, Any], dag: CheckedDag, level: str) -> Case:
             patterns = grouped_patterns(patterns, groups)
             gates = gates_on_data(dag, samples, fixed)
             alike = alike_on_data(dag, samples)
-            spans = spans_of(_extended(dag, inputs, prime), groups, prime)
+            spans = spans_of(_extend(dag, inputs, prime), groups, prime)
     return Case(
         dag.roles, dag.tails, dag.heads, gates, tuple(dag.order), max(dag.levels), prime,
         integer(given["seed"], "seed", 0, 2**64 - 1), loss, flow, patterns, spans, point,
@@ -200,11 +201,11 @@ def _read(given: dict[str, Any], dag: CheckedDag, level: str) -> Case:
     )  # fmt: skip
 
 
-def _extended(dag: CheckedDag, inputs: list[list[float]], prime: int) -> list[list[int]]:
+def _extend(dag: CheckedDag, inputs: list[list[float]], prime: int) -> list[list[int]]:
     """The data as residues, with a 1 for the constant."""
     one = [] if dag.constant is None else [1]
-    exact = [[Fraction(value) for value in given] for given in inputs]
-    return [[value.numerator * pow(value.denominator, -1, prime) % prime for value in given] + one for given in exact]
+    exact = [[Fraction(value) for value in point] for point in inputs]
+    return [[value.numerator * pow(value.denominator, -1, prime) % prime for value in point] + one for point in exact]
 
 
 def _check_cost(case: Case, brackets: list[int]) -> None:
@@ -213,7 +214,9 @@ def _check_cost(case: Case, brackets: list[int]) -> None:
     for level, rows in enumerate(brackets):
         if level:
             evaluations = (level * degree - level + 3) * evaluations + degree + 2
-        work = case.mixed * (len(case.tails) + len(case.roles)) + sum(len(where) ** 2 for where, _ in case.metric)
+        work = case.patterns_per_field * (len(case.tails) + len(case.roles)) + sum(
+            len(where) ** 2 for where, _ in case.metric
+        )
         steps += evaluations * work * (50 + rows / 10) + 10.0 * rows * (level + 1) * MIXED * len(case.roles)
         limit_cost(steps)
     if sum(brackets) * case.states > MOST_ENTRIES:
@@ -251,7 +254,7 @@ def _gradient(case: Case, weights: Residues, multipliers: Residues) -> Residues:
 def _field(case: Case, state: Residues, multipliers: Residues) -> Residues:
     size, flow = len(case.tails), case.flow
     force = np.zeros((size, state.shape[1]), dtype=np.int64)
-    for part in np.split(multipliers[:-1], case.mixed):
+    for part in np.split(multipliers[:-1], case.patterns_per_field):
         force = (force + _gradient(case, state[:size], part)) % case.prime
     if flow["name"] == "metric":
         return times_metric(case, force)

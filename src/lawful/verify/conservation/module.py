@@ -43,35 +43,35 @@ SURE = 100  # a false law may pass with a probability of 2^−100 at most
 
 def check(body: dict[str, Any]) -> Finding:
     """At most how many laws a module has near a point, and that as many explicit ones hold everywhere."""
-    given = object_with_keys(body, "certificate", KEYS, "tokens decay data draws")
-    steps = read_steps(given["steps"])
+    parts = object_with_keys(body, "certificate", KEYS, "tokens decay data draws")
+    steps = read_steps(parts["steps"])
     size, width, ends = steps[0].length, steps[1].length, steps[-1].length
-    require(integer(given["parameters"], "parameters") == size, "the number of parameters is not the program's")
-    precision = integer(given["precision"], "precision", 64, 1024)
-    theta = integers(given["theta"], "theta", length=size)
-    data = [numbers(row, "data", length=width) for row in items(given.get("data", []), "data", most=MOST_SAMPLES)]
-    require("data" not in given or bool(data), "the data are empty")
+    require(integer(parts["parameters"], "parameters") == size, "the number of parameters is not the program's")
+    precision = integer(parts["precision"], "precision", 64, 1024)
+    theta = integers(parts["theta"], "theta", length=size)
+    data = [numbers(row, "data", length=width) for row in items(parts.get("data", []), "data", most=MOST_SAMPLES)]
+    require("data" not in parts or bool(data), "the data are empty")
     if data:
-        inputs: list[Any] = integers(given["inputs"], "inputs", 0, len(data) - 1)
+        inputs: list[Any] = integers(parts["inputs"], "inputs", 0, len(data) - 1)
     else:
-        inputs = [integers(row, "inputs", length=width) for row in items(given["inputs"], "inputs")]
-    weights = [integers(row, "weights", length=ends) for row in items(given["weights"], "weights", length=len(inputs))]
-    classes = integer(given["classes"], "classes", 0, ends)
+        inputs = [integers(row, "inputs", length=width) for row in items(parts["inputs"], "inputs")]
+    weights = [integers(row, "weights", length=ends) for row in items(parts["weights"], "weights", length=len(inputs))]
+    classes = integer(parts["classes"], "classes", 0, ends)
     loss = _loss(classes, weights)
-    bits = [integer(given[key], key, 0, 64) for key in ("theta_bits", "sample_bits")]
-    draws = _draws(given.get("draws", []), width)
+    bits = [integer(parts[key], key, 0, 64) for key in ("theta_bits", "sample_bits")]
+    draws = _draws(parts.get("draws", []), width)
     require(not draws or not data, "random numbers are not drawn on given data")
     plain = width - sum(count for _, count in draws)
     _check_draws(draws, [row[plain:] for row in inputs] if draws else [], 2 ** bits[1])
-    tokens = integer(given.get("tokens", 0), "tokens", 0, plain)
+    tokens = integer(parts.get("tokens", 0), "tokens", 0, plain)
     _check_tokens(tokens, [row[:plain] for row in data or inputs] if tokens else [], 1 if data else 2 ** bits[1])
-    words = [integers(row, "words", 0, len(inputs) - 1, most=6) for row in items(given["words"], "words", most=size)]
-    columns = integers(given["columns"], "columns", 0, size - 1, length=len(words))
+    words = [integers(row, "words", 0, len(inputs) - 1, most=6) for row in items(parts["words"], "words", most=size)]
+    columns = integers(parts["columns"], "columns", 0, size - 1, length=len(words))
     require(len(set(columns)) == len(columns) and all(words), "a coordinate appears twice, or a bracket has no field")
     work = sum(work_of(step) for step in steps)
     if (entries := sum(step.length for step in steps)) > MOST_ENTRIES:
         raise Unsupported(f"the steps of this certificate have {entries:,} numbers, more than {MOST_ENTRIES:,}")
-    brackets = sum(60.0 * work * 4.0 ** len(found) for found in words) + 10.0 * len(words) ** 3
+    brackets = sum(60.0 * work * 4.0 ** len(path) for path in words) + 10.0 * len(words) ** 3
     # Identities are evaluated with a value and a slope of 256 bits for every number, once for each sample.
     limit_cost(brackets + 100.0 * work * len(data) + 8.0 * (work + entries) * max(1, len(data)))
     before = ctx.prec
@@ -85,23 +85,23 @@ def check(body: dict[str, Any]) -> Finding:
         rows = fields.brackets(words)
         samples = _samples(Fields(steps, point, table, table), data)
         require(_invertible(rows[:, columns]), "the brackets are not proved independent")
-        laws = [_law(law, size) for law in items(given["known"], "known", most=size)]
+        laws = [_law(law, size) for law in items(parts["known"], "known", most=size)]
         # every sample draws its own prime, and differentiates all laws anew: two microseconds a factor and term
         places = sum(len(monomial) ** 2 for law in laws for monomial, _ in law)
         spend(float(max(1, len(data))) * (PRIME_COST + 8.0 * places))
         slopes = [_slope(law, point[0]) for law in laws]
-        independent = _independent(slopes, size)
+        independent = _count_independent(slopes, size)
     finally:
         ctx.prec = before
     most = size - len(words)
     require(
-        integer(given["laws"], "laws", 0, size) == most,
+        integer(parts["laws"], "laws", 0, size) == most,
         f"the brackets leave room for {most} laws, not as many as stated",
     )
     require(independent == most, f"{independent} of the explicit laws are independent, not {most}")
     sure = identities(steps, laws, classes, tokens, samples, plain)
     require(not most or sure >= SURE, "the explicit laws are no identities of the program")
-    digest = "program:" + _fingerprint([given["steps"], given["draws"]] if draws else given["steps"])
+    digest = "program:" + _fingerprint([parts["steps"], parts["draws"]] if draws else parts["steps"])
     facts: dict[str, Any] = {
         "laws": most, "parameters": size, "loss": loss, "claim": "near" if data else "somewhere",
         "error": f"2^-{sure}" if most else "0",
@@ -126,8 +126,8 @@ def check(body: dict[str, Any]) -> Finding:
     if draws:
         facts["draws"] = sorted({kind for kind, _ in draws})
         statement += f"; {sum(count for _, count in draws)} random numbers are drawn anew at every step, in any way"
-    if "decay" in given:
-        facts["decay"] = number(given["decay"], "decay")
+    if "decay" in parts:
+        facts["decay"] = number(parts["decay"], "decay")
         require(facts["decay"] > 0, "the weight decay is not positive")
         require(all(len({len(monomial) for monomial, _ in law}) == 1 for law in laws), "a law is not homogeneous")
         statement += f"; weight decay {facts['decay']!r} turns a law h of degree d into e^(d·{facts['decay']!r}·t) h"
@@ -153,12 +153,12 @@ def _check_tokens(count: int, inputs: Sequence[Sequence[float]], one: int) -> No
 
 def _draws(value: object, width: int) -> list[tuple[str, int]]:
     """Runs of random numbers at the end of the inputs: gates of 0 and 1, numbers between them, or any."""
-    found = []
+    runs = []
     for run in items(value, "draws", most=width):
         kind, count = items(run, "draws", length=2)
-        found.append((word(kind, "draws", "gate", "unit", "real"), integer(count, "draws", 0, width)))
-    require(sum(count for _, count in found) <= width, "more random numbers than inputs")
-    return found
+        runs.append((word(kind, "draws", "gate", "unit", "real"), integer(count, "draws", 0, width)))
+    require(sum(count for _, count in runs) <= width, "more random numbers than inputs")
+    return runs
 
 
 def _check_draws(draws: Sequence[tuple[str, int]], rows: Sequence[Sequence[int]], one: int) -> None:
@@ -212,28 +212,28 @@ def _invertible(matrix: Table) -> bool:
 
 def _law(value: object, size: int) -> list[tuple[tuple[int, ...], Fraction]]:
     """A polynomial: monomials of parameters and their coefficients."""
-    found = []
+    terms = []
     for term in items(value, "law", most=1_000_000):
         monomial, factor = items(term, "term", length=2)
-        found.append((tuple(integers(monomial, "monomial", 0, size - 1, most=8)), rational(factor, "coefficient")))
-    return found
+        terms.append((tuple(integers(monomial, "monomial", 0, size - 1, most=8)), rational(factor, "coefficient")))
+    return terms
 
 
 def _slope(law: Sequence[tuple[tuple[int, ...], Fraction]], point: Any) -> dict[int, Any]:
-    found: dict[int, Any] = {}
+    gradient: dict[int, Any] = {}
     for monomial, factor in law:
         for place, edge in enumerate(monomial):
             term = arb(fmpz(factor.numerator)) / fmpz(factor.denominator)
             for other in (*monomial[:place], *monomial[place + 1 :]):
                 term = term * point[other]
-            found[edge] = found.get(edge, arb(0)) + term
-    return found
+            gradient[edge] = gradient.get(edge, arb(0)) + term
+    return gradient
 
 
-def _independent(slopes: Sequence[dict[int, Any]], size: int) -> int:
+def _count_independent(slopes: Sequence[dict[int, Any]], size: int) -> int:
     """How many gradients of laws are surely independent: eliminate while a pivot surely differs from 0."""
     rows = [dict(slope) for slope in slopes]
-    found = 0
+    rank = 0
     while rows:
         require(True, "")  # asks how late it is: a file of 50 MB may list laws that take hours to eliminate
         best = [
@@ -244,14 +244,14 @@ def _independent(slopes: Sequence[dict[int, Any]], size: int) -> int:
             break
         _, number, edge = max(sure)
         pivot = rows.pop(number)
-        found += 1
+        rank += 1
         for row in rows:
             if edge in row:
                 factor = row.pop(edge) / pivot[edge]
                 for other, value in pivot.items():
                     if other != edge:
                         row[other] = row.get(other, arb(0)) - factor * value
-    return found
+    return rank
 
 
 # Gradient fields of a program and their brackets, in ball arithmetic.
@@ -285,10 +285,10 @@ class SureChoices(Numbers):
         for earlier in range(len(self.idle), place):
             self.idle.append(self._idle(earlier, self.steps[earlier]))
         either = (self.idle[step.sources[1]] & self.idle[step.sources[2]]).ravel().tolist()
-        told = [(bool(x > 0), bool(x < 0)) for x in np.ravel(sign[0])]
-        sure = all(up or down or same for (up, down), same in zip(told, either, strict=True))
+        signs = [(bool(x > 0), bool(x < 0)) for x in np.ravel(sign[0])]
+        sure = all(up or down or same for (up, down), same in zip(signs, either, strict=True))
         require(sure, "a sign that decides a piece cannot be told")
-        self.sides[place] = up = np.array([up for up, _ in told]).reshape(np.shape(sign[0]))
+        self.sides[place] = up = np.array([up for up, _ in signs]).reshape(np.shape(sign[0]))
         return plus(
             each(first, lambda x: np.where(up, x, arb(0))),
             each(second, lambda x: np.where(up, arb(0), x)),
@@ -296,25 +296,25 @@ class SureChoices(Numbers):
 
     def _idle(self, place: int, step: ReadStep) -> Any:
         """Constants of 0 and what they make 0, near the point."""
-        given, count = [self.idle[source] for source in step.sources], self.count
+        operands, count = [self.idle[source] for source in step.sources], self.count
         match step.kind:
             case "constant":
                 return np.repeat(np.array([value == 0.0 for value in step.values], dtype=bool)[None], count, axis=0)
             case "take":
                 last = np.ones((count, 1), dtype=bool)
-                return np.concatenate([*given, last], axis=1)[:, np.array(step.extra, dtype=np.intp)]
+                return np.concatenate([*operands, last], axis=1)[:, np.array(step.extra, dtype=np.intp)]
             case "add":
-                return given[0] & given[1]
+                return operands[0] & operands[1]
             case "mul":
-                return given[0] | given[1]
+                return operands[0] | operands[1]
             case "matmul":
                 n, p, q, r = step.extra
-                left, right = (~given[0]).reshape(count, n, p, q), (~given[1]).reshape(count, n, q, r)
+                left, right = (~operands[0]).reshape(count, n, p, q), (~operands[1]).reshape(count, n, q, r)
                 return (np.matmul(left.astype(int), right.astype(int)) == 0).reshape(count, -1)
             case "sum":
-                return given[0].reshape(count, step.length, step.extra[0]).all(axis=2)
+                return operands[0].reshape(count, step.length, step.extra[0]).all(axis=2)
             case "choose":
-                return np.where(self.sides[place], given[1], given[2])
+                return np.where(self.sides[place], operands[1], operands[2])
         return np.zeros((count, step.length), dtype=bool)
 
 

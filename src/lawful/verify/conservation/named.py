@@ -40,8 +40,8 @@ def law_gradients(case: Case, value: object) -> Residues:
             case "combination", [parts]:
                 require(case.flow["name"] == "metric", "combinations are for metrics")
                 for part in items(parts, "known"):
-                    weight, name, *own = items(part, "known", most=4)
-                    ends = [integer(node, "known", 0, len(case.roles) - 1) for node in own]
+                    weight, name, *ends_named = items(part, "known", most=4)
+                    ends = [integer(node, "known", 0, len(case.roles) - 1) for node in ends_named]
                     for place, entry in _quadratic(case, [name, *ends], into, out_of).items():
                         matrix[place] = matrix.get(place, Fraction(0)) + rational(weight, "known") * entry
             case (("neuron" | "pair" | "rotation"), _):
@@ -109,7 +109,7 @@ def _part(case: Case, source: object, sink: int, stated: object, resting: list[b
     outside = {node for node, role in enumerate(case.roles) if role in (INPUT, CONSTANT)}
     sources = outside if source is None else {integer(source, "known", 0, count - 1)} - inner - {sink}
     pairs = list(zip(case.tails, case.heads, strict=True))
-    own = []
+    edges = []
     for edge, (tail, head) in enumerate(pairs):
         if resting[edge]:
             continue
@@ -117,16 +117,16 @@ def _part(case: Case, source: object, sink: int, stated: object, resting: list[b
         require(starts or head not in inner, "a part reads another node")
         require(ends or tail not in inner, "a part is read by another node")
         if starts and ends:
-            own.append(edge)
-    spend(ROW_COST * len(own) * case.states)
-    moving = set(own)
+            edges.append(edge)
+    spend(ROW_COST * len(edges) * case.states)
+    moving = set(edges)
     if case.flow["name"] == "decay":
         _check_even(case, moving, inner, sink)
     signal = dict.fromkeys(sources, ONE)
     if source is None:
         require(case.samples is not None, "a part without a source needs data")
         if case.samples is not None:
-            signal = one_signal(case.samples, sink, sorted({pairs[e][0] for e in own} - inner))
+            signal = one_signal(case.samples, sink, sorted({pairs[e][0] for e in edges} - inner))
     gate = [case.residue(case.gates[node] or Fraction(0)) if node in inner else 1 for node in range(count)]
     up, down = [0] * count, [0] * count
     for node, value in signal.items():
@@ -140,10 +140,10 @@ def _part(case: Case, source: object, sink: int, stated: object, resting: list[b
         if node in inner:
             down[node] = sum(int(case.point[e]) * down[pairs[e][1]] for e in case.out_of[node] if e in moving)
             down[node] = down[node] * gate[node] % case.prime
-    slope = {e: up[pairs[e][0]] * down[pairs[e][1]] * case.residue(speed.get(e, ONE)) % case.prime for e in own}
-    pivot = next((e for e in own if slope[e]), None)
+    slope = {e: up[pairs[e][0]] * down[pairs[e][1]] * case.residue(speed.get(e, ONE)) % case.prime for e in edges}
+    pivot = next((e for e in edges if slope[e]), None)
     rows = []
-    for edge in own:
+    for edge in edges:
         if pivot is not None and edge != pivot:
             row = [0] * case.states
             row[edge], row[pivot] = slope[pivot], -slope[edge] % case.prime

@@ -75,28 +75,28 @@ class Case:
         return value.numerator * pow(value.denominator, -1, self.prime) % self.prime
 
     @property
-    def mixed(self) -> int:
+    def patterns_per_field(self) -> int:
         """How many activation patterns one field sums; 1 where gates are free."""
         return min(max(len(self.patterns), 1), MIXED)
 
     def multipliers(self, level: int, slot: int, rows: int) -> Residues:
         """One number per pattern, node and row, then one for the drift of momentum."""
-        start = _stirred(_stirred(self.seed & MASK, level), slot)
-        table = np.empty((self.mixed * len(self.roles) + 1, rows), dtype=np.int64)
+        start = _stir(_stir(self.seed & MASK, level), slot)
+        table = np.empty((self.patterns_per_field * len(self.roles) + 1, rows), dtype=np.int64)
         for row in range(rows):
             column: list[int] = []
-            for place in range(self.mixed):
-                own = _stirred(start, FIRST_PATTERN + place) if self.patterns else start
-                column += self._line(own, place, row)
-            table[:, row] = [*column, _stirred(_stirred(_stirred(start, 2), row), 0) % self.prime]
+            for place in range(self.patterns_per_field):
+                state = _stir(start, FIRST_PATTERN + place) if self.patterns else start
+                column += self._line(state, place, row)
+            table[:, row] = [*column, _stir(_stir(_stir(start, 2), row), 0) % self.prime]
         return table
 
     def _line(self, start: int, place: int, row: int) -> list[int]:
-        state = _stirred(start, row)
-        line = [_stirred(state, node) % self.prime for node in range(len(self.roles))]
+        state = _stir(start, row)
+        line = [_stir(state, node) % self.prime for node in range(len(self.roles))]
         which = place
-        if len(self.patterns) > self.mixed:
-            which = _stirred(_stirred(_stirred(start, 1), row), 0) % self.prime % len(self.patterns)
+        if len(self.patterns) > self.patterns_per_field:
+            which = _stir(_stir(_stir(start, 1), row), 0) % self.prime % len(self.patterns)
         hidden = [node for node, role in enumerate(self.roles) if role == HIDDEN]
         for number, node in enumerate(hidden):
             if self.patterns:
@@ -114,8 +114,8 @@ class Case:
         """A random combination of the data that show the pattern; what the first input was is its random number."""
         nodes = [node for node, role in enumerate(self.roles) if role == INPUT]
         nodes += [node for node, role in enumerate(self.roles) if role == CONSTANT]
-        state = _stirred(_stirred((self.seed + 1) & MASK, which), line[nodes[0]])
-        factors = [_stirred(state, number) % self.prime for number in range(len(self.spans[which]))]
+        state = _stir(_stir((self.seed + 1) & MASK, which), line[nodes[0]])
+        factors = [_stir(state, number) % self.prime for number in range(len(self.spans[which]))]
         for place, node in enumerate(nodes):
             pairs = zip(factors, self.spans[which], strict=True)
             line[node] = sum(factor * vector[place] for factor, vector in pairs) % self.prime
@@ -123,21 +123,21 @@ class Case:
 
 def spans_of(points: list[list[int]], groups: list[int], prime: int) -> tuple[list[list[int]], ...]:
     """For each pattern its data, or as many random combinations of them as there are coordinates, if fewer."""
-    found = []
+    spans = []
     for pattern in range(max(groups) + 1):
-        own = [point for point, group in zip(points, groups, strict=True) if group == pattern]
-        require(len(own) > 0, f"no input shows pattern {pattern}")
-        width = len(own[0])
-        if len(own) > width:
+        members = [point for point, group in zip(points, groups, strict=True) if group == pattern]
+        require(len(members) > 0, f"no input shows pattern {pattern}")
+        width = len(members[0])
+        if len(members) > width:
             mixed = []
             for row in range(width):
-                state = _stirred(_stirred(0, 3), row)
-                factors = [_stirred(state, number) % prime for number in range(len(own))]
-                pairs = list(zip(factors, own, strict=True))
+                state = _stir(_stir(0, 3), row)
+                factors = [_stir(state, number) % prime for number in range(len(members))]
+                pairs = list(zip(factors, members, strict=True))
                 mixed.append([sum(factor * point[place] for factor, point in pairs) % prime for place in range(width)])
-            own = mixed
-        found.append(own)
-    return tuple(found)
+            members = mixed
+        spans.append(members)
+    return tuple(spans)
 
 
 def states_of(parameters: int, flow: Mapping[str, Any]) -> int:
@@ -147,7 +147,7 @@ def states_of(parameters: int, flow: Mapping[str, Any]) -> int:
     return parameters + int(flow["name"] == "decay")
 
 
-def _stirred(state: int, label: int) -> int:
+def _stir(state: int, label: int) -> int:
     """SplitMix64's finaliser, in plain integers."""
     mixed = (state + 0x9E3779B97F4A7C15 * (label + 1)) & MASK
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & MASK
@@ -201,12 +201,12 @@ def _positive(matrix: list[list[Fraction]]) -> bool:
 
 def times_metric(case: Case, force: Residues) -> Residues:
     """`M ∇f` modulo the prime."""
-    found = np.zeros_like(force)
+    product = np.zeros_like(force)
     for where, matrix in case.metric:
         for row, line in zip(where, matrix, strict=True):
             for column, value in zip(where, line, strict=True):
-                found[row] = (found[row] + case.residue(value) * force[column]) % case.prime
-    return found
+                product[row] = (product[row] + case.residue(value) * force[column]) % case.prime
+    return product
 
 
 def check_spared(case: Case, form: Form) -> None:
@@ -225,15 +225,15 @@ def over_metric(case: Case, gradient: list[int]) -> list[int]:
     """`M⁻¹ v` modulo the prime, by FLINT."""
     from flint import nmod_mat
 
-    found = list(gradient)
+    solved = list(gradient)
     for where, matrix in case.metric:
         if any(gradient[edge] % case.prime for edge in where):
             entries = [case.residue(value) for line in matrix for value in line]
             right = nmod_mat(len(where), 1, [gradient[edge] % case.prime for edge in where], case.prime)
             solution = nmod_mat(len(where), len(where), entries, case.prime).solve(right)
             for place, edge in enumerate(where):
-                found[edge] = int(solution[place, 0])
-    return found
+                solved[edge] = int(solution[place, 0])
+    return solved
 
 
 # What a heavy ball keeps: rotations, and impulse and resting place wherever no force acts.
@@ -257,14 +257,14 @@ def momentum_rows(
     rate = case.residue(friction)
 
     def row(by_theta: Mapping[int, int], by_speed: Mapping[int, int], by_time: int) -> Row:
-        found = [0] * case.states
+        gradient = [0] * case.states
         for edge, value in by_theta.items():
-            found[edge] += value
+            gradient[edge] += value
         for edge, value in by_speed.items():
-            found[size + edge] += value
+            gradient[size + edge] += value
         if timed:
-            found[-1] += by_time
-        return [entry % case.prime for entry in found]
+            gradient[-1] += by_time
+        return [entry % case.prime for entry in gradient]
 
     decaying: list[tuple[dict[int, int], dict[int, int], int]] = []  # gradients by θ and v, and the value
     for form in rotations:

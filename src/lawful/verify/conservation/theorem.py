@@ -16,17 +16,17 @@ from lawful.verify.core.schema import integer, integers, items, limit_cost, numb
 
 def check(body: dict[str, Any]) -> Finding:
     """How many laws the theorem gives, for which architecture."""
-    given = object_with_keys(body, "certificate", "widths biases slope laws")
-    inputs, hidden, outputs = integers(given["widths"], "widths", 1, 10_000_000, length=3)
-    biases = [truth(item, "biases") for item in items(given["biases"], "biases", length=2)]
-    slope = number(given["slope"], "slope")
+    parts = object_with_keys(body, "certificate", "widths biases slope laws")
+    inputs, hidden, outputs = integers(parts["widths"], "widths", 1, 10_000_000, length=3)
+    biases = [truth(item, "biases") for item in items(parts["biases"], "biases", length=2)]
+    slope = number(parts["slope"], "slope")
     limit_cost(500.0 * (inputs + outputs + 2) * hidden)
     require(slope != 1 or not any(biases), "the theorem about linear networks has no biases")
     rank = min(inputs + outputs, hidden)
     laws = hidden if slope != 1 else rank * (2 * hidden + 1 - rank) // 2
-    stated = integer(given["laws"], "laws", 0)
+    stated = integer(parts["laws"], "laws", 0)
     require(stated == laws, f"the theorem gives {laws} laws, not the {stated} stated")
-    dag = _wired(inputs, hidden, outputs, biases, slope)
+    dag = _wire(inputs, hidden, outputs, biases, slope)
     digest = dag.digest()
     theorem = "P1 Example 3.6" if slope != 1 else "P1 Corollary 4.4"
     among = "among functions of φ, " if slope != 1 else ""
@@ -44,7 +44,7 @@ def check(body: dict[str, Any]) -> Finding:
     return Finding(words, facts, (digest,))
 
 
-def _wired(inputs: int, hidden: int, outputs: int, biases: list[bool], slope: float) -> CheckedDag:
+def _wire(inputs: int, hidden: int, outputs: int, biases: list[bool], slope: float) -> CheckedDag:
     """The architecture, edge by edge."""
     constant = inputs + hidden + outputs
     roles = [INPUT] * inputs + [HIDDEN] * hidden + [OUTPUT] * outputs + [CONSTANT] * any(biases)

@@ -37,7 +37,7 @@ def load_certificate(certificate: Any) -> Mapping[str, Any] | str | bytes:
 def match_digests(digests: Sequence[str], given: Sequence[Any]) -> tuple[int, ...]:
     """Which of the certificate's digests each given thing has; each stands for one only."""
     free = list(range(len(digests)))
-    found = []
+    places = []
     for number, thing in enumerate(given, 1):
         names = digests_of(thing)
         place = next((place for place in free if digests[place] in names), None)
@@ -45,8 +45,8 @@ def match_digests(digests: Sequence[str], given: Sequence[Any]) -> tuple[int, ..
             name = getattr(thing, "text", f"network {number} of those given")
             raise CertificateError(f"the certificate is not about {name}: {_about(digests)}")
         free.remove(place)
-        found.append(place)
-    return tuple(found)
+        places.append(place)
+    return tuple(places)
 
 
 def _about(digests: Sequence[str]) -> str:

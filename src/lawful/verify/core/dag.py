@@ -80,10 +80,10 @@ class CheckedDag:
         return self._collect(self.tails, self.heads)
 
     def _collect(self, near: Sequence[int], far: Sequence[int]) -> Edges:
-        found: Edges = [[] for _ in self.roles]
+        edges: Edges = [[] for _ in self.roles]
         for edge, (here, there) in enumerate(zip(near, far, strict=True)):
-            found[here].append((there, edge))
-        return found
+            edges[here].append((there, edge))
+        return edges
 
     @cached_property
     def levels(self) -> list[int]:
@@ -152,15 +152,15 @@ class CheckedDag:
         edges = sorted((place[head], place[tail], edge) for head, tail, edge in ends)
         counts = [len(self.inputs), len(hidden), len(self.outputs), int(biased), len(edges)]
         slope = dict(zip(self.hidden, self.slopes, strict=True))
-        found = hashlib.sha256(b"lawful network 1\n")
-        found.update(little_endian("q", counts))
-        found.update(little_endian("d", (slope[node] + 0.0 for node in hidden)))
-        found.update(little_endian("q", (end for head, tail, _ in edges for end in (head, tail))))
+        total = hashlib.sha256(b"lawful network 1\n")
+        total.update(little_endian("q", counts))
+        total.update(little_endian("d", (slope[node] + 0.0 for node in hidden)))
+        total.update(little_endian("q", (end for head, tail, _ in edges for end in (head, tail))))
         if weights and self.weights is not None:
-            own = self.weights
-            found.update(little_endian("d", (own[edge] + 0.0 for _, _, edge in edges)))
-            return f"network:{found.hexdigest()}"
-        return f"architecture:{found.hexdigest()}"
+            values = self.weights
+            total.update(little_endian("d", (values[edge] + 0.0 for _, _, edge in edges)))
+            return f"network:{total.hexdigest()}"
+        return f"architecture:{total.hexdigest()}"
 
 
 def _must(condition: bool, otherwise: str) -> None:
@@ -170,40 +170,40 @@ def _must(condition: bool, otherwise: str) -> None:
 
 def read_dag(value: object, where: str = "network") -> CheckedDag:
     """A graph in a certificate: roles, edges, slopes of hidden nodes, and weights or null."""
-    given = object_with_keys(value, where, "roles edges slopes weights")
-    roles = integers(given["roles"], f"{where}.roles", 0, 3, most=MOST_NODES)
-    edges = [integers(pair, f"{where}.edges", 0, length=2) for pair in items(given["edges"], f"{where}.edges")]
-    weights = given["weights"]
+    parts = object_with_keys(value, where, "roles edges slopes weights")
+    roles = integers(parts["roles"], f"{where}.roles", 0, 3, most=MOST_NODES)
+    edges = [integers(pair, f"{where}.edges", 0, length=2) for pair in items(parts["edges"], f"{where}.edges")]
+    weights = parts["weights"]
     return CheckedDag(
         tuple(roles),
         tuple(tail for tail, _ in edges),
         tuple(head for _, head in edges),
-        tuple(numbers(given["slopes"], f"{where}.slopes")),
+        tuple(numbers(parts["slopes"], f"{where}.slopes")),
         None if weights is None else tuple(numbers(weights, f"{where}.weights", length=len(edges))),
     )
 
 
 def read_squares(value: object, where: str, dag: CheckedDag, read: Callable[[object, str], Any]) -> dict[int, Any]:
     """Squares `[edge, amount]` of some edges, none twice; those of the others are 0."""
-    found: dict[int, Any] = {}
+    squares: dict[int, Any] = {}
     for item in items(value, where, most=len(dag.tails)):
         number, amount = items(item, where, length=2)
         edge = integer(number, where, 0, len(dag.tails) - 1)
-        require(edge not in found, f"{where}: edge {edge} appears twice")
-        found[edge] = read(amount, where)
-        require(found[edge] >= 0, f"{where}: edge {edge} has a negative square")
-    return found
+        require(edge not in squares, f"{where}: edge {edge} appears twice")
+        squares[edge] = read(amount, where)
+        require(squares[edge] >= 0, f"{where}: edge {edge} has a negative square")
+    return squares
 
 
 def read_mlp(value: object, where: str = "network") -> CheckedDag:
     """A layered network in a certificate, edge by edge: weights, biases (null for a layer without) and slopes."""
-    given = object_with_keys(value, where, "weights biases slopes")
-    layers = [matrix(rows, f"{where}.weights") for rows in items(given["weights"], f"{where}.weights")]
+    parts = object_with_keys(value, where, "weights biases slopes")
+    layers = [matrix(rows, f"{where}.weights") for rows in items(parts["weights"], f"{where}.weights")]
     _must(len(layers) > 0 and all(rows and rows[0] for rows in layers), "a layer is empty")
     for lower, upper in pairwise(layers):
         _must(len(lower) == len(upper[0]), "layers do not fit")
-    biases = items(given["biases"], f"{where}.biases", length=len(layers))
-    slopes = numbers(given["slopes"], f"{where}.slopes", length=len(layers) - 1)
+    biases = items(parts["biases"], f"{where}.biases", length=len(layers))
+    slopes = numbers(parts["slopes"], f"{where}.slopes", length=len(layers) - 1)
     widths = [len(layers[0][0]), *map(len, layers)]
     nodes = [range(end - width, end) for width, end in zip(widths, accumulate(widths), strict=True)]
     constant = sum(widths)

@@ -45,7 +45,7 @@ class Verified:
         return {"kind": self.kind, "statement": self.statement, "facts": facts, "networks": list(self.networks)}
 
     def _repr_html_(self) -> str:
-        about = "".join(f"<br><code>{escape(each)}</code>" for each in self.networks)
+        about = "".join(f"<br><code>{escape(digest)}</code>" for digest in self.networks)
         return f"<div><strong>verified</strong>: {escape(self.statement)}{about}</div>"
 
 
@@ -55,12 +55,12 @@ def digest_of(what: str, *tables: Sequence[Sequence[float]]) -> str:
     >>> digest_of("data", [[1.0, 2.0]]) == digest_of("data", [[1, 2]]), digest_of("data", [[1.0, 2.0]])[:13]
     (True, 'data:4bd0e023')
     """
-    found = hashlib.sha256(b"lawful numbers 1\n")
+    total = hashlib.sha256(b"lawful numbers 1\n")
     for table in tables:
-        found.update(little_endian("q", (len(table), len(table[0]) if len(table) else 0)))
+        total.update(little_endian("q", (len(table), len(table[0]) if len(table) else 0)))
         for row in table:
-            found.update(little_endian("d", (float(value) + 0.0 for value in row)))
-    return f"{what}:{found.hexdigest()}"
+            total.update(little_endian("d", (float(value) + 0.0 for value in row)))
+    return f"{what}:{total.hexdigest()}"
 
 
 def little_endian(code: str, values: Iterable[Any]) -> bytes:

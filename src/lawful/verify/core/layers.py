@@ -43,7 +43,7 @@ class CheckedStack:
         """All weights and biases."""
         return [entry for layer in self.layers for row in layer for entry in row]
 
-    def changed(self, layer: int, rows: list[Row], above: list[Row]) -> CheckedStack:
+    def with_rows(self, layer: int, rows: list[Row], above: list[Row]) -> CheckedStack:
         """Other rows in hidden layer `layer` (from 1) and in the one above it."""
         layers = list(self.layers)
         layers[layer - 1], layers[layer] = rows, above
@@ -53,7 +53,7 @@ class CheckedStack:
         """The network less one hidden neuron."""
         rows = [row for place, row in enumerate(self.layers[layer - 1]) if place != neuron]
         heads = [[*row[:neuron], *row[neuron + 1 :]] for row in above or self.layers[layer]]
-        return self.changed(layer, rows, heads)
+        return self.with_rows(layer, rows, heads)
 
 
 def read_layers(value: object, read: Callable[[object], CheckedDag] = read_mlp) -> tuple[CheckedStack, str]:
@@ -77,19 +77,19 @@ def dag_as_layers(dag: CheckedDag) -> CheckedStack:
     known: dict[int, dict[int, Rational]] = {node: {place: ONE} for place, node in enumerate(dag.inputs)}
     width, entries, layers, slopes = len(known), 0, [], []
     for height in range(1, depth + 1):
-        own = dag.outputs if height == depth else [node for node in dag.hidden if level[node] == height]
-        used = {slope_of[node] for node in own} if height < depth else {ONE}
+        nodes = dag.outputs if height == depth else [node for node in dag.hidden if level[node] == height]
+        used = {slope_of[node] for node in nodes} if height < depth else {ONE}
         require(len(used) == 1, "a level of the graph mixes activations")
         slope = used.pop()
         carried = [] if height == depth else [node for node in known if last_use[node] > height]
-        size = (len(own) + 2 * len(carried)) * (width + 1)
+        size = (len(nodes) + 2 * len(carried)) * (width + 1)
         entries += size
         spend(20.0 * size)
         if entries > MOST_ENTRIES:  # skips past n levels make n³ entries of them
             raise Unsupported(f"the levels of a graph have more than {MOST_ENTRIES:,} entries together")
         rows: list[Row] = []
         fresh: dict[int, dict[int, Rational]] = {}
-        for node in own:
+        for node in nodes:
             row = [ZERO] * (width + 1)
             for tail, edge in dag.into[node]:
                 for place, share in {width: ONE}.items() if tail == dag.constant else known[tail].items():
@@ -116,9 +116,9 @@ def compose(rows: list[Row], values: Sequence[Row], variables: int) -> list[Row]
     if not rows:
         return []
     spend(float(len(rows)) * (len(values) + 1) * (variables + 1))
-    found: list[Row] = (fmpq_mat(rows) * fmpq_mat([*values, [ZERO] * variables + [ONE]])).tolist()
-    spend(sum(cost_of(row) for row in found))
-    return found
+    sums: list[Row] = (fmpq_mat(rows) * fmpq_mat([*values, [ZERO] * variables + [ONE]])).tolist()
+    spend(sum(cost_of(row) for row in sums))
+    return sums
 
 
 def activate(value: Row, on: bool, slope: Rational) -> Row:
@@ -141,11 +141,11 @@ def affine_range(row: Row, box: Sequence[Span]) -> Span:
 
 def layer_ranges(net: CheckedStack, box: Sequence[Span], layers: int) -> list[Span]:
     """Ranges of the values behind the first layers, by interval arithmetic."""
-    found = list(box)
+    ranges = list(box)
     for rows, slope in zip(net.layers[:layers], net.slopes, strict=False):
-        found = [activation_range(*affine_range(row, found), slope) for row in rows]
-        spend(sum(cost_of(span) for span in found))
-    return found
+        ranges = [activation_range(*affine_range(row, ranges), slope) for row in rows]
+        spend(sum(cost_of(span) for span in ranges))
+    return ranges
 
 
 def read_box(value: object, inputs: int) -> tuple[list[Span], str]:

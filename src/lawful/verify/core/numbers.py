@@ -26,8 +26,8 @@ def exact(value: float) -> Rational:
 
 def fraction(value: object, where: str) -> Rational:
     """A fraction written as text."""
-    found = rational(value, where)
-    return fmpq(found.numerator, found.denominator)
+    exact_value = rational(value, where)
+    return fmpq(exact_value.numerator, exact_value.denominator)
 
 
 def quotient(value: object, where: str) -> Rational:
@@ -84,8 +84,8 @@ def ball(value: float | Fraction) -> Ball:
 
 def product(left: Table, right: Table) -> Table:
     """The product of two matrices."""
-    found: Table = (arb_mat(left) * arb_mat(right)).tolist()
-    return found
+    rows: Table = (arb_mat(left) * arb_mat(right)).tolist()
+    return rows
 
 
 def transpose(table: Sequence[Sequence[Ball]]) -> Table:

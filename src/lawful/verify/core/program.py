@@ -62,19 +62,19 @@ def _step(kind: Any, line: Any, before: Sequence[ReadStep]) -> ReadStep:
         values = numbers(object_with_keys(line, "step", "kind values")["values"], "values")
         return ReadStep(kind, (), len(values), values=tuple(values))
     keys = {"take": "kind sources indices", "matmul": "kind sources sizes", "sum": "kind sources sizes"}
-    given = object_with_keys(line, "step", keys.get(kind, "kind sources") if isinstance(kind, str) else "kind")
-    sources = tuple(integers(given["sources"], "sources", 0, len(before) - 1, most=1000))
+    parts = object_with_keys(line, "step", keys.get(kind, "kind sources") if isinstance(kind, str) else "kind")
+    sources = tuple(integers(parts["sources"], "sources", 0, len(before) - 1, most=1000))
     lengths = [before[source].length for source in sources]
     if kind == "take":
-        indices = tuple(integers(given["indices"], "indices", -1, sum(lengths) - 1))
+        indices = tuple(integers(parts["indices"], "indices", -1, sum(lengths) - 1))
         return ReadStep(kind, sources, len(indices), indices)
     if kind == "matmul":
-        n, p, q, r = sizes = tuple(integers(given["sizes"], "sizes", 1, 5_000_000, length=4))
+        n, p, q, r = sizes = tuple(integers(parts["sizes"], "sizes", 1, 5_000_000, length=4))
         require(lengths == [n * p * q, n * q * r], "a matrix product does not fit")
         require(n * p * r <= 5_000_000, "a matrix product is too large")
         return ReadStep(kind, sources, n * p * r, sizes)
     if kind == "sum":
-        (run,) = integers(given["sizes"], "sizes", 1, length=1)
+        (run,) = integers(parts["sizes"], "sizes", 1, length=1)
         require(len(lengths) == 1 and lengths[0] % run == 0, "a sum does not fit")
         return ReadStep(kind, sources, lengths[0] // run, (run,))
     word(kind, "step", *PAIRS, *FUNCTIONS, "choose")
@@ -160,10 +160,10 @@ class Numbers:
     def product(self, x: Table, y: Table) -> Table:
         """Stacks of matrix products, `(rows, n, p, q)` times `(rows, n, q, r)`."""
         (rows, n, p, q), r = x.shape, y.shape[3]
-        found = np.empty((rows * n, p * r), dtype=object)
+        stack = np.empty((rows * n, p * r), dtype=object)
         for k, (left, right) in enumerate(zip(x.reshape(rows * n, -1), y.reshape(rows * n, -1), strict=True)):
-            found[k] = (self.matrix(p, q, left.tolist()) * self.matrix(q, r, right.tolist())).entries()
-        return found.reshape(rows, -1)
+            stack[k] = (self.matrix(p, q, left.tolist()) * self.matrix(q, r, right.tolist())).entries()
+        return stack.reshape(rows, -1)
 
     def _take(self, step: ReadStep, arguments: Sequence[Jet]) -> Jet:
         indices = np.array(step.extra, dtype=np.intp)
@@ -214,8 +214,8 @@ def interpret(
     values: dict[int, Jet] = {}
     for place, step in enumerate(steps):
         require(True, "")  # asks how late it is
-        given = [values[source] for source in step.sources]
-        values[place] = leaf(step) if step.kind in LEAVES else numbers.apply(place, step, given)
+        operands = [values[source] for source in step.sources]
+        values[place] = leaf(step) if step.kind in LEAVES else numbers.apply(place, step, operands)
         for source in () if keep else set(step.sources):
             if last[source] == place:
                 del values[source]

@@ -60,14 +60,14 @@ class Lanes:
     """The lanes: arrays of residues are `(LANES, *shape)`."""
 
     def __init__(self) -> None:
-        found: list[int] = []
-        while len(found) < PRIMES:
+        primes: list[int] = []
+        while len(primes) < PRIMES:
             n = secrets.randbits(30) | 1 << 30 | 1
-            if n not in found and _is_prime(n):
-                found.append(n)
-        self.primes = found
-        self.modulus: int = prod(found)
-        self.p: Residues = np.array([*found, *found], dtype=np.int64)
+            if n not in primes and _is_prime(n):
+                primes.append(n)
+        self.primes = primes
+        self.modulus: int = prod(primes)
+        self.p: Residues = np.array([*primes, *primes], dtype=np.int64)
         self.random: np.random.Generator = np.random.Generator(np.random.Philox(secrets.randbits(128)))
         self.mixing = self.random.integers(0, 2**63, LANES, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
         self.signed: dict[bytes, Fraction | None] = {}  # ratios that were met, as the numbers that they are
@@ -101,11 +101,11 @@ class Lanes:
         share, exponent = np.frexp(np.asarray(values, dtype=np.float64))
         whole = np.ldexp(share, 53).astype(np.int64)
         kinds, which = np.unique(exponent - 53, return_inverse=True)
-        found = np.empty((lanes, *np.shape(values)), dtype=np.int64)
+        residues = np.empty((lanes, *np.shape(values)), dtype=np.int64)
         for lane, p in enumerate(self.p[:lanes].tolist()):
             powers = np.array([pow(2, int(e), p) for e in kinds], dtype=np.int64)
-            found[lane] = (whole % p) * powers[which].reshape(np.shape(values)) % p
-        return found
+            residues[lane] = (whole % p) * powers[which].reshape(np.shape(values)) % p
+        return residues
 
     def integers(self, values: np.ndarray[Any, Any]) -> Residues:
         """Integers, exactly."""
@@ -120,23 +120,23 @@ class Lanes:
         """A whole power; of degree -1, 0 stays 0 (which no random point is)."""
         if n < 0:
             return self.power(self.inverse(a), -n)
-        found = np.ones_like(a)
+        total = np.ones_like(a)
         while n:
-            found = self.times(found, a) if n & 1 else found
+            total = self.times(total, a) if n & 1 else total
             a, n = self.times(a, a), n >> 1
-        return found
+        return total
 
     def inverse(self, a: Residues) -> Residues:
         """Fermat: a^(p-2)."""
-        found = np.empty_like(a)
+        inverses = np.empty_like(a)
         for lane in range(len(a)):
             p = int(self.p[lane])
             base, total, n = a[lane], np.ones_like(a[lane]), p - 2
             while n:
                 total = total * base % p if n & 1 else total
                 base, n = base * base % p, n >> 1
-            found[lane] = total
-        return found
+            inverses[lane] = total
+        return inverses
 
     def matmul(self, a: Residues, b: Residues) -> Residues:
         """Matrix products lane by lane, by exact products of halves in float64."""
@@ -226,7 +226,7 @@ class FunctionVariables:
 
     def distinct(self, sides: list[Residues]) -> list[Residues]:
         """The different arrays among the sides."""
-        return list({id(each): each for each in sides}.values())
+        return list({id(array): array for array in sides}.values())
 
     def spread(
         self, sides: list[Residues], table: Residues, kinds: Any, shape: tuple[int, ...], scale: Any = None
@@ -235,32 +235,32 @@ class FunctionVariables:
         line = table[:, kinds]
         if scale is not None:
             line = self.field.times(line, scale)
-        found: dict[int, Residues] = {}
+        parts: dict[int, Residues] = {}
         start = 0
-        for each in self.distinct(sides):
-            size = prod(each.shape[1:])
-            found[id(each)] = line[:, start : start + size].reshape(LANES, *shape)
+        for array in self.distinct(sides):
+            size = prod(array.shape[1:])
+            parts[id(array)] = line[:, start : start + size].reshape(LANES, *shape)
             start += size
-        return SideValues([found[id(each)] for each in sides])
+        return SideValues([parts[id(array)] for array in sides])
 
     def note_parting(self, sides: list[Residues], kinds: Any) -> None:
         """Remember the first node at which one side has values that the first side has not."""
         if self.parted is not None:
             return
         start, first = 0, None
-        for each in self.distinct(sides):
-            size = prod(each.shape[1:])
-            own = np.unique(kinds[start : start + size])
+        for array in self.distinct(sides):
+            size = prod(array.shape[1:])
+            values = np.unique(kinds[start : start + size])
             start += size
             if first is None:
-                first = own
-            elif not np.isin(own, first).all():
+                first = values
+            elif not np.isin(values, first).all():
                 self.parted = self.node
                 return
 
     def variables(self, sides: list[Residues], shape: tuple[int, ...]) -> SideValues:
         """A variable for every different column of the keys `(lanes, *shape)`."""
-        line = np.concatenate([each.reshape(len(each), -1) for each in self.distinct(sides)], axis=1)
+        line = np.concatenate([array.reshape(len(array), -1) for array in self.distinct(sides)], axis=1)
         first, kinds = self.field.groups(line)
         self.note_parting(sides, kinds)
         return self.spread(sides, self.field.draw((len(first),)), kinds, shape)
@@ -268,7 +268,7 @@ class FunctionVariables:
     def function(self, name: str, detail: float, x: SideValues, shape: tuple[int, ...]) -> SideValues:
         """A function of one number whose values are remembered, so that another node or a fold meets them again."""
         sides = self.distinct(x.sides)
-        line = np.concatenate([each.reshape(LANES, -1) for each in sides], axis=1)
+        line = np.concatenate([array.reshape(LANES, -1) for array in sides], axis=1)
         first, kinds = self.field.groups(line)
         self.note_parting(x.sides, kinds)
         if len(first) > SMALL_TABLE:
@@ -291,11 +291,11 @@ class FunctionVariables:
         that has to be recognised: only then its sign is known.
         """
         field, shape = self.field, sides[0].shape[1:]
-        line = np.concatenate([each.reshape(LANES, -1) for each in self.distinct(sides)], axis=1)
+        line = np.concatenate([item.reshape(LANES, -1) for item in self.distinct(sides)], axis=1)
         beside = None
         if extra is not None:
             chosen = {id(one): two for one, two in zip(sides, extra, strict=True)}
-            beside = np.concatenate([chosen[id(each)].reshape(LANES, -1) for each in self.distinct(sides)], axis=1)
+            beside = np.concatenate([chosen[id(item)].reshape(LANES, -1) for item in self.distinct(sides)], axis=1)
         one, two = line[:PRIMES], line[PRIMES:]
         ratio = field.times(two, field.inverse(one))
         zero = np.asarray(~line.any(0))
@@ -305,14 +305,14 @@ class FunctionVariables:
         scale[:, zero] = 1
         scales, which = field.groups(scale)
         numbers = [field.number(scale[:, place]) for place in scales]
-        sign = np.array([0 if each is None else (1 if each > 0 else -1) for each in numbers])[which]
+        sign = np.array([0 if item is None else (1 if item > 0 else -1) for item in numbers])[which]
         # Three kinds of variables: of the value that came first, of its opposite, and of what is no known multiple.
-        own = np.zeros(len(kinds), dtype=np.int64)
+        by_value = np.zeros(len(kinds), dtype=np.int64)
         if (sign == 0).any():
             whole = line if beside is None else np.concatenate([line, beside])
-            own = field.groups(whole)[1] + 1
+            by_value = field.groups(whole)[1] + 1
         opposite = (sign < 0) & (not even)
-        firsts, final = field.groups(np.stack([kinds, np.where(sign == 0, own, 0), opposite]).astype(np.int64))
+        firsts, final = field.groups(np.stack([kinds, np.where(sign == 0, by_value, 0), opposite]).astype(np.int64))
         self.note_parting(sides, final)
         table = field.draw((len(firsts),))
         if degree == 0:

@@ -26,42 +26,42 @@ _END: ContextVar[float] = ContextVar("end", default=math.inf)  # of the check th
 _SPENT: ContextVar[float] = ContextVar("spent", default=0.0)  # steps of the check that runs
 
 
-def parse(given: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
+def parse(certificate: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
     """The JSON object, or `NotACertificate`: duplicate keys, NaN, infinities and numbers like 1e400 are refused.
 
     >>> parse('{"kind": "laws", "version": 1}')
     {'kind': 'laws', 'version': 1}
     """
-    if isinstance(given, Mapping):
+    if isinstance(certificate, Mapping):
         try:
-            given = json.dumps(given, allow_nan=False)
+            certificate = json.dumps(certificate, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise NotACertificate(f"not a JSON object: {_short(str(error))}") from None
-    if len(given) > MOST_BYTES:
+    if len(certificate) > MOST_BYTES:
         raise NotACertificate(f"larger than {MOST_BYTES:,} bytes, not a certificate")
-    text = given if isinstance(given, bytes) else given.encode(errors="replace")
+    text = certificate if isinstance(certificate, bytes) else certificate.encode(errors="replace")
     if text.count(b"[") + text.count(b"{") > MOST_LISTS:
         raise NotACertificate(f"more than {MOST_LISTS:,} lists and objects, not a certificate")
     try:
-        found = json.loads(
-            given, object_pairs_hook=unique_keys, parse_constant=_finite, parse_float=_finite, parse_int=_integer
+        value = json.loads(
+            certificate, object_pairs_hook=unique_keys, parse_constant=_finite, parse_float=_finite, parse_int=_integer
         )
     except RecursionError:
         raise NotACertificate("not a certificate: nested too deeply") from None
     except (ValueError, UnicodeError) as error:
         raise NotACertificate(f"not a certificate: {_short(str(error))}") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise NotACertificate("not a certificate: a certificate is a JSON object")
-    _check_depth(found)
-    return found
+    _check_depth(value)
+    return value
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The object of JSON that has these keys; readers differ in which of two equal ones they believe."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError("a key appears twice in an object")
-    return found
+    return values
 
 
 def _finite(text: str) -> float:
@@ -166,10 +166,10 @@ def numbers(value: object, where: str, **sizes: Any) -> list[float]:
 
 def matrix(value: object, where: str, *, rows: int | None = None, columns: int | None = None) -> list[list[float]]:
     """A rectangle of doubles."""
-    found = [numbers(row, where, length=columns) for row in items(value, where, length=rows)]
-    if len({len(row) for row in found}) > 1:
+    rows_read = [numbers(row, where, length=columns) for row in items(value, where, length=rows)]
+    if len({len(row) for row in rows_read}) > 1:
         raise NotACertificate(f"{where}: rows of different lengths")
-    return found
+    return rows_read
 
 
 def exactly(values: Sequence[float]) -> list[Fraction]:

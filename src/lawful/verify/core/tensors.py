@@ -38,11 +38,11 @@ class WrittenTensor(NamedTuple):
 
 def read_tensor(value: object) -> WrittenTensor:
     """A tensor written as the base64 of its little-endian bytes."""
-    given = object_with_keys(value, "tensor", "dtype shape data")
-    dtype = word(given["dtype"], "dtype", *TYPES)
-    shape = tuple(integers(given["shape"], "shape", 0, 10**7, most=8))
+    parts = object_with_keys(value, "tensor", "dtype shape data")
+    dtype = word(parts["dtype"], "dtype", *TYPES)
+    shape = tuple(integers(parts["shape"], "shape", 0, 10**7, most=8))
     try:
-        raw = base64.b64decode(given["data"], validate=True)
+        raw = base64.b64decode(parts["data"], validate=True)
     except (binascii.Error, TypeError, ValueError):
         raise NotACertificate("tensor: its data is not base64") from None
     return WrittenTensor(dtype, shape, tensor_line(dtype, shape, raw), decode(dtype, shape, raw))
@@ -76,10 +76,10 @@ def weights_digest(lines: Mapping[str, str]) -> str:
     >>> weights_digest({"w": "a\\nv b"}) == weights_digest({"w": "a", "v": "b"})
     False
     """
-    found = hashlib.sha256(b"lawful weights 2\n")
+    total = hashlib.sha256(b"lawful weights 2\n")
     for name in sorted(lines):
-        found.update(f"{json.dumps([name, lines[name]])}\n".encode())
-    return f"weights:{found.hexdigest()}"
+        total.update(f"{json.dumps([name, lines[name]])}\n".encode())
+    return f"weights:{total.hexdigest()}"
 
 
 class GivenTensors:
@@ -136,7 +136,7 @@ class SafeTensors(GivenTensors):
             parts = {str(name): part for name, part in header.items() if name != "__metadata__"}
             for part in parts.values():
                 low, high = part["data_offsets"]
-                whole = all(type(each) is int and each >= 0 for each in (*part["shape"], low, high))
+                whole = all(type(count) is int and count >= 0 for count in (*part["shape"], low, high))
                 fits = whole and high - low == prod(part["shape"]) * STORED_TYPES[part["dtype"]][1]
                 if not fits or high > len(self.data):
                     raise ValueError

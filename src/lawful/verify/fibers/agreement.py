@@ -23,7 +23,7 @@ def agreement(value: object, first: CheckedStack, second: CheckedStack, box: Box
     ending = word(value.get("ending") if isinstance(value, dict) else None, "witness.ending", *ENDINGS)
     witness = object_with_keys(value, "witness", f"first second ending {ENDINGS[ending]}")
     ours, theirs = (
-        _walked(net, witness[key], f"witness.{key}", box) for net, key in ((first, "first"), (second, "second"))
+        _apply_steps(net, witness[key], f"witness.{key}", box) for net, key in ((first, "first"), (second, "second"))
     )
     require(ours.widths[-1] == theirs.widths[-1], "the networks have different numbers of outputs")
     if ending == "regions":
@@ -38,7 +38,7 @@ def agreement(value: object, first: CheckedStack, second: CheckedStack, box: Box
     return "normal form"
 
 
-def _walked(net: CheckedStack, value: object, where: str, box: Box) -> CheckedStack:
+def _apply_steps(net: CheckedStack, value: object, where: str, box: Box) -> CheckedStack:
     for step in items(value, where, most=100_000):
         net = apply_step(net, step, box)
         spend(5.0 * cost_of(net.entries))  # factors that pile up make long numbers
@@ -133,9 +133,9 @@ def apply_step(net: CheckedStack, value: object, box: Box) -> CheckedStack:
     """The network after one step, which must keep the function."""
     kind = word(value.get("do") if isinstance(value, dict) else None, "step.do", *STEPS)
     keys, step = STEPS[kind]
-    given = object_with_keys(value, "step", f"do layer {keys}")
-    layer = integer(given["layer"], "step.layer", 1, len(net.layers) - 1)
-    return step(net, layer, given, box)
+    parts = object_with_keys(value, "step", f"do layer {keys}")
+    layer = integer(parts["layer"], "step.layer", 1, len(net.layers) - 1)
+    return step(net, layer, parts, box)
 
 
 def _neuron(net: CheckedStack, layer: int, value: object) -> int:
@@ -146,7 +146,7 @@ def _reorder(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> Ch
     rows, above = net.layers[layer - 1], net.layers[layer]
     order = integers(given["order"], "step.order", length=len(rows))
     require(sorted(order) == list(range(len(rows))), f"layer {layer}: not an order of its neurons")
-    return net.changed(layer, [rows[k] for k in order], [[*(row[k] for k in order), row[-1]] for row in above])
+    return net.with_rows(layer, [rows[k] for k in order], [[*(row[k] for k in order), row[-1]] for row in above])
 
 
 def _rescale(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> CheckedStack:
@@ -154,7 +154,7 @@ def _rescale(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> Ch
     factors = [quotient(v, "step.factors") for v in items(given["factors"], "step.factors", length=len(rows))]
     require(all(factor > 0 for factor in factors), f"layer {layer}: rescaling needs positive factors")
     scaled = [[factor * entry for entry in row] for factor, row in zip(factors, rows, strict=True)]
-    return net.changed(
+    return net.with_rows(
         layer, scaled, [[*(w / f for w, f in zip(row[:-1], factors, strict=True)), row[-1]] for row in above]
     )
 
@@ -218,7 +218,7 @@ def _translate(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> 
     rows[neuron][-1] += shift
     above = [[*row[:-1], row[-1] - shift * row[neuron]] for row in net.layers[layer]]
     require(all(row[-1] <= 0 for row in above), "the shift uncovers the hidden neuron")
-    return net.changed(layer, rows, above)
+    return net.with_rows(layer, rows, above)
 
 
 def _lift(net: CheckedStack, layer: int, given: dict[str, Any], box: Box) -> CheckedStack:
@@ -229,7 +229,7 @@ def _lift(net: CheckedStack, layer: int, given: dict[str, Any], box: Box) -> Che
     require(active, f"layer {layer}: neuron {neuron} is not always active")
     rows = [[*row] for row in net.layers[layer - 1]]
     rows[neuron][-1] += shift
-    return net.changed(layer, rows, [[*row[:-1], row[-1] - shift * row[neuron]] for row in net.layers[layer]])
+    return net.with_rows(layer, rows, [[*row[:-1], row[-1] - shift * row[neuron]] for row in net.layers[layer]])
 
 
 def _flip(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> CheckedStack:
@@ -245,7 +245,7 @@ def _flip(net: CheckedStack, layer: int, given: dict[str, Any], _: Box) -> Check
         share = above[k] / above[neuron]
         rows[neuron] = [a + share * b for a, b in zip(rows[neuron], rows[k], strict=True)]
         rows[k] = [-entry for entry in rows[k]]
-    return net.changed(layer, rows, [above])
+    return net.with_rows(layer, rows, [above])
 
 
 Step = Callable[[CheckedStack, int, dict[str, Any], Box], CheckedStack]

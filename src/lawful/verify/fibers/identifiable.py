@@ -33,27 +33,27 @@ MOST_COUNTED = 10_000  # assignments of roles that are looked at one by one
 def check(body: dict[str, Any]) -> Finding:
     """The verdict, and among which parameters it holds."""
     listing = " twins complete" if {"twins", "complete"} & set(body) else ""  # both or neither
-    given = object_with_keys(body, "certificate", f"network identifiable other witness ridges{listing}")
-    net, digest = read_layers(given["network"])
-    if not truth(given["identifiable"], "identifiable"):
-        return Finding(None, _check_no(given, net), (digest,))
-    require(given["other"] is None and given["witness"] is None, "other parameters do not go with the answer yes")
-    require("twins" not in given and "complete" not in given, "twins do not go with the answer yes")
+    parts = object_with_keys(body, "certificate", f"network identifiable other witness ridges{listing}")
+    net, digest = read_layers(parts["network"])
+    if not truth(parts["identifiable"], "identifiable"):
+        return Finding(None, _check_no(parts, net), (digest,))
+    require(parts["other"] is None and parts["witness"] is None, "other parameters do not go with the answer yes")
+    require("twins" not in parts and "complete" not in parts, "twins do not go with the answer yes")
     require(all(slope == 0 for slope in net.slopes), "the theorems are about ReLU")
     among = "all parameters of its shape"
     if len(net.layers) == 2:
-        require(given["ridges"] is None, "one hidden layer needs no ridges")
+        require(parts["ridges"] is None, "one hidden layer needs no ridges")
         if _facing(net.layers[0]):
             require(count_parameters(net) == 1, "neurons can have other roles")
         else:
             _check_orientation(net, 1)
     elif len(net.layers) == 3 and len(net.layers[0]) == 1:
-        require(given["ridges"] is None, "a first layer of one neuron needs no ridges")
+        require(parts["ridges"] is None, "a first layer of one neuron needs no ridges")
         _check_ramp(net)
         require(any(row[0] > 0 for row in net.layers[1]), "the first layer can be reversed")
         require(any(row[0] < 0 for row in net.layers[1]), "the first layer is hidden")
     else:
-        _check_bottleneck(net, given["ridges"])
+        _check_bottleneck(net, parts["ridges"])
         among = "generic parameters of its shape (P4 Definition 8)"
     return Finding(None, {"identifiable": True, "among": among}, (digest,))
 
@@ -128,13 +128,16 @@ def _other(value: object, net: CheckedStack) -> CheckedStack:
     """Other parameters, as fractions; the shape and the slopes are the network's."""
     rows = items(value, "other", length=len(net.layers))
     layers = tuple(
-        [[fraction(entry, "other") for entry in items(row, "other", length=len(own[0]))] for row in items(one, "other")]
-        for one, own in zip(rows, net.layers, strict=True)
+        [
+            [fraction(entry, "other") for entry in items(row, "other", length=len(like[0]))]
+            for row in items(one, "other")
+        ]
+        for one, like in zip(rows, net.layers, strict=True)
     )
     limit_sums((entry for layer in layers for row in layer for entry in row), 20.0 * len(net.entries))
-    found = CheckedStack(net.inputs, layers, net.slopes)
-    require(found.widths == net.widths, "the other parameters have another shape")
-    return found
+    other = CheckedStack(net.inputs, layers, net.slopes)
+    require(other.widths == net.widths, "the other parameters have another shape")
+    return other
 
 
 def _invariants(net: CheckedStack) -> list[Any]:
@@ -142,7 +145,7 @@ def _invariants(net: CheckedStack) -> list[Any]:
 
     What a neuron without weights and bias sends on is left out: its scale is free.
     """
-    found: list[Any] = []
+    invariants: list[Any] = []
     scales = [ONE] * net.inputs
     for layer, rows in enumerate(net.layers):
         last = layer == len(net.layers) - 1
@@ -154,9 +157,9 @@ def _invariants(net: CheckedStack) -> list[Any]:
             scaled = [factor * entry for entry in line]
             lines.append([*(scaled[:-1] if not layer else sorted(scaled[:-1])), scaled[-1]])
             sizes.append(size)
-        found.append(lines if last else sorted(lines))
+        invariants.append(lines if last else sorted(lines))
         scales = sizes
-    return found
+    return invariants
 
 
 def _terms(net: CheckedStack, layer: int) -> list[Row]:
@@ -228,10 +231,10 @@ def _check_bottleneck(net: CheckedStack, value: object) -> None:
         return
     fixed = set()
     for item in items(value, "ridges", most=10 * len(first)):
-        given = object_with_keys(item, "ridges", "first second values")
-        neuron = integer(given["first"], "ridges.first", 0, len(first) - 1)
-        bent = integer(given["second"], "ridges.second", 0, len(second) - 1)
-        point = [fraction(entry, "other") for entry in items(given["values"], "ridges.values", length=len(first))]
+        parts = object_with_keys(item, "ridges", "first second values")
+        neuron = integer(parts["first"], "ridges.first", 0, len(first) - 1)
+        bent = integer(parts["second"], "ridges.second", 0, len(second) - 1)
+        point = [fraction(entry, "other") for entry in items(parts["values"], "ridges.values", length=len(first))]
         limit_sums(point, 20.0 * len(net.entries))
         require(_is_ridge(second, heads, neuron, bent, point), f"a ridge does not fix first-layer neuron {neuron}")
         fixed.add(neuron)

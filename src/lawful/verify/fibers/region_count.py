@@ -17,22 +17,22 @@ from lawful.verify.core.schema import integer, items, limit_sums, object_with_ke
 
 def check(body: dict[str, Any]) -> Finding:
     """The number of regions on the whole space or a box."""
-    given = object_with_keys(body, "certificate", "network box regions decisions points")
-    net, digest = read_layers(given["network"], read_network)
-    _require_no_skips(given["network"], net)
-    box, domain = read_box(given["box"], net.inputs)
-    points = iter(items(given["points"], "points"))
+    parts = object_with_keys(body, "certificate", "network box regions decisions points")
+    net, digest = read_layers(parts["network"], read_network)
+    _require_no_skips(parts["network"], net)
+    box, domain = read_box(parts["box"], net.inputs)
+    points = iter(items(parts["points"], "points"))
     regions = 0
-    for rows, _ in walk_regions(given["decisions"], (net,), box):
+    for rows, _ in walk_regions(parts["decisions"], (net,), box):
         point = [fraction(value, "points") for value in items(next(points, []), "points", length=net.inputs)]
         limit_sums(point, 10.0 * len(rows) * net.inputs)
         inside = all(value > 0 for (value,) in compose(rows, [[x] for x in point], 0))
         require(inside, f"point {regions} does not lie inside its region")
         regions += 1
     require(next(points, None) is None, "there are more points than regions")
-    stated = integer(given["regions"], "regions", 0)
+    stated = integer(parts["regions"], "regions", 0)
     require(stated == regions, f"there are {regions} regions, not the {stated} stated")
-    facts = {"regions": regions, "domain": domain, "box": box_sides(given["box"])}
+    facts = {"regions": regions, "domain": domain, "box": box_sides(parts["box"])}
     return Finding(None, facts, (digest,))
 
 

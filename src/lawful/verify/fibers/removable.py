@@ -28,18 +28,18 @@ Constraint = tuple[Row, Rational, Span]  # values of the others and 1, the neuro
 
 def check(body: dict[str, Any]) -> Finding:
     """How many neurons are needed, how many can go, and how many it says nothing of."""
-    given = object_with_keys(body, "certificate", "network neurons")
-    net, digest = read_layers(given["network"])
+    parts = object_with_keys(body, "certificate", "network neurons")
+    net, digest = read_layers(parts["network"])
     hidden = [(layer, neuron) for layer, width in enumerate(net.widths[1:-1], 1) for neuron in range(width)]
-    found: dict[tuple[int, int], str] = {}
-    for item in items(given["neurons"], "neurons", most=len(hidden)):
+    answers: dict[tuple[int, int], str] = {}
+    for item in items(parts["neurons"], "neurons", most=len(hidden)):
         placed = isinstance(item, dict) and {"layer", "neuron", "answer"} <= set(item)
         require(placed, "neurons: an answer lacks its place")
         layer = integer(item["layer"], "neurons.layer", 1, len(net.layers) - 1)
         neuron = integer(item["neuron"], "neurons.neuron", 0, len(net.layers[layer - 1]) - 1)
-        require((layer, neuron) not in found, "neurons: one is decided twice")
-        found[layer, neuron] = word(item["answer"], "neurons.answer", "needed", "removable")
-        if found[layer, neuron] == "needed":
+        require((layer, neuron) not in answers, "neurons: one is decided twice")
+        answers[layer, neuron] = word(item["answer"], "neurons.answer", "needed", "removable")
+        if answers[layer, neuron] == "needed":
             _check_need(object_with_keys(item, "neurons", "layer neuron answer points cases"), net, layer, neuron)
         else:
             keys = "layer neuron answer coefficients constant decisions"
@@ -48,8 +48,8 @@ def check(body: dict[str, Any]) -> Finding:
             factors = [fraction(value, "neurons") for value in listed]
             constant = fraction(stated["constant"], "neurons")
             check_surrogate(stated["decisions"], net, layer, neuron, factors, constant)
-    needed = [place for place in hidden if found.get(place) == "needed"]
-    removable = [place for place in hidden if found.get(place) == "removable"]
+    needed = [place for place in hidden if answers.get(place) == "needed"]
+    removable = [place for place in hidden if answers.get(place) == "removable"]
     facts = {"hidden": len(hidden), "needed": needed, "removable": removable}
     return Finding(None, facts, (digest,))
 

@@ -22,22 +22,22 @@ KEYS = "networks box verdict within witness counterexample"
 
 def check(body: dict[str, Any]) -> Finding:
     """Equal or different, on which domain, and within what."""
-    given = object_with_keys(body, "certificate", KEYS)
-    networks = items(given["networks"], "networks", length=2)
+    parts = object_with_keys(body, "certificate", KEYS)
+    networks = items(parts["networks"], "networks", length=2)
     (first, one), (second, other) = (read_layers(network, read_network) for network in networks)
-    box, domain = read_box(given["box"], first.inputs)
-    facts: dict[str, Any] = {"domain": domain, "box": box_sides(given["box"]), "inputs": first.inputs}
-    if word(given["verdict"], "verdict", "equal", "different") == "different":
-        unused = given["witness"] is None and given["within"] is None
+    box, domain = read_box(parts["box"], first.inputs)
+    facts: dict[str, Any] = {"domain": domain, "box": box_sides(parts["box"]), "inputs": first.inputs}
+    if word(parts["verdict"], "verdict", "equal", "different") == "different":
+        unused = parts["witness"] is None and parts["within"] is None
         require(unused, "a witness does not go with the verdict different")
-        facts |= {"verdict": "different"} | _different(given["counterexample"], first, second, box)
+        facts |= {"verdict": "different"} | _different(parts["counterexample"], first, second, box)
     else:
-        require(given["counterexample"] is None, "a counterexample does not go with the verdict equal")
-        within = object_with_keys(given["within"], "within", "kind value")
+        require(parts["counterexample"] is None, "a counterexample does not go with the verdict equal")
+        within = object_with_keys(parts["within"], "within", "kind value")
         share = number(within["value"], "within.value")
         exactly = word(within["kind"], "within.kind", "exactly", "weights") == "exactly"
         require(share == 0 if exactly else 0 < share < 1, "the certificate does not say how far the networks agree")
-        how = agreement(given["witness"], first, second, box, exact(share))
+        how = agreement(parts["witness"], first, second, box, exact(share))
         verdict = "equal weight by weight" if share else "equal"
         facts |= {"verdict": verdict, "within": (within["kind"], Fraction(share)), "by": how}
     return Finding(None, facts, (one, other))
@@ -50,8 +50,8 @@ def _different(value: object, first: CheckedStack, second: CheckedStack, box: Bo
         require(sizes[0] != sizes[1], "the sizes agree, and there is no input at which the outputs differ")
         return {"sizes": sizes}
     require(first.inputs == second.inputs, "the networks take inputs of different sizes")
-    given = object_with_keys(value, "counterexample", "input")
-    point = items(given["input"], "counterexample.input", length=first.inputs)
+    parts = object_with_keys(value, "counterexample", "input")
+    point = items(parts["input"], "counterexample.input", length=first.inputs)
     place = [quotient(value, "counterexample.input") for value in point]
     limit_sums(place, 4.0 * (len(first.entries) + len(second.entries)))
     for x, (low, high) in zip(place, box, strict=True):

@@ -54,14 +54,14 @@ def read_graph(value: object, where: str = "network") -> CheckedDag:
     """A graph of neurons, or of the entries of a module: tensors with their edges, and lines of the other tensors."""
     if not isinstance(value, dict) or "tensors" not in value:
         return read_dag(value, where)
-    given = object_with_keys(value, where, "nodes tensors others other_laws")
-    nodes = integer(given["nodes"], f"{where}.nodes", 0, 5_000_000)
+    parts = object_with_keys(value, where, "nodes tensors others other_laws")
+    nodes = integer(parts["nodes"], f"{where}.nodes", 0, 5_000_000)
     tails: list[int] = []
     heads: list[int] = []
     places: list[tuple[str, int]] = []
     weights: list[float] = []
     lines: dict[str, str] = {}
-    for item in items(given["tensors"], f"{where}.tensors", most=100_000):
+    for item in items(parts["tensors"], f"{where}.tensors", most=100_000):
         part = object_with_keys(item, f"{where}.tensors", "name tensor positions tails heads")
         name, tensor = part["name"], read_tensor(part["tensor"])
         require(isinstance(name, str) and name not in lines, "a tensor has no name, or one twice")
@@ -73,23 +73,23 @@ def read_graph(value: object, where: str = "network") -> CheckedDag:
         places += [(name, spot) for spot in spots]
         weights += [float(tensor.values[spot]) for spot in spots]
     require(nodes <= 2 * len(tails) + 1000, "there are more nodes than ends of edges")
-    others = given["others"]
+    others = parts["others"]
     texts = isinstance(others, dict) and all(isinstance(line, str) and len(line) < 400 for line in others.values())
     require(texts and not set(others) & set(lines), f"{where}.others: a tensor is named twice, or has no line")
     return CheckedEntries(
         (INPUT, *(HIDDEN,) * nodes, OUTPUT), tuple(tails), tuple(heads), (0.0,) * nodes, tuple(weights), tuple(places),
-        truth(given["other_laws"], f"{where}.other_laws"), weights_digest(lines | others), frozenset(others.items()),
+        truth(parts["other_laws"], f"{where}.other_laws"), weights_digest(lines | others), frozenset(others.items()),
     )  # fmt: skip
 
 
 def check_locks(value: object, dag: CheckedDag, balance: Mapping[int, Number], slack: Number) -> dict[int, Number]:
     """The least value of `x_e` for each edge that is locked at every balance within `slack` of the stated one."""
-    found: dict[int, Number] = {}
+    least: dict[int, Number] = {}
     for item in items(value, "locked", most=len(dag.tails)):
         lock = object_with_keys(item, "locked", "edge side nodes")
         edge = integer(lock["edge"], "locked.edge", 0, len(dag.tails) - 1)
         nodes = set(integers(lock["nodes"], "locked.nodes", 0, len(dag.roles) - 1))
-        require(edge not in found, f"edge {edge} is locked twice")
+        require(edge not in least, f"edge {edge} is locked twice")
         require(nodes <= balance.keys(), f"edge {edge}: a node of its set is not hidden")
         out = word(lock["side"], "locked.side", "out", "in") == "out"
         near = dag.out_of if out else dag.into
@@ -97,6 +97,6 @@ def check_locks(value: object, dag: CheckedDag, balance: Mapping[int, Number], s
         crossing = {other for node in nodes for end, other in near[node] if end not in nodes}
         require(crossing == {edge}, f"edge {edge}: other edges cross its set, or none does")
         total = sum(balance[node] for node in nodes)
-        found[edge] = (-total if out else total) - slack
-        require(found[edge] > 0, f"edge {edge}: the minimum is not above the tolerance")
-    return found
+        least[edge] = (-total if out else total) - slack
+        require(least[edge] > 0, f"edge {edge}: the minimum is not above the tolerance")
+    return least

@@ -24,27 +24,27 @@ KEYS = "network denominator tolerance balance locked flows connected log2_compon
 
 def check(body: dict[str, Any]) -> Finding:
     """How many components the invariant set has, and which edges are locked."""
-    given = object_with_keys(body, "certificate", KEYS)
-    dag = read_graph(given["network"])
-    denominator = integer(given["denominator"], "denominator", 1)
-    slack = integer(given["tolerance"], "tolerance", 0)
-    units = integers(given["balance"], "balance", length=len(dag.hidden))
+    parts = object_with_keys(body, "certificate", KEYS)
+    dag = read_graph(parts["network"])
+    denominator = integer(parts["denominator"], "denominator", 1)
+    slack = integer(parts["tolerance"], "tolerance", 0)
+    units = integers(parts["balance"], "balance", length=len(dag.hidden))
     balance = dict(zip(dag.hidden, units, strict=True))
     if dag.weights is not None:
-        own = all(fmpq(unit, denominator) == dag.balance[node] for node, unit in balance.items())
-        require(own, "the balance is not that of the weights")
-    locked = check_locks(given["locked"], dag, balance, slack)
-    freed = _freed(given["flows"], dag, balance, slack)
+        of_weights = all(fmpq(unit, denominator) == dag.balance[node] for node, unit in balance.items())
+        require(of_weights, "the balance is not that of the weights")
+    locked = check_locks(parts["locked"], dag, balance, slack)
+    freed = _free_edges(parts["flows"], dag, balance, slack)
     require(not set(locked) & freed, "an edge is both locked and freed")
     entries = isinstance(dag, CheckedEntries)
     others = isinstance(dag, CheckedEntries) and dag.other_laws
     for edge in range(0 if others else len(dag.tails)):
         settled = edge in locked or edge in freed or not (entries or _is_an_only_way(dag, edge))
         require(settled, f"edge {edge} is neither locked nor freed")
-    stated = integer(given["log2_components"], "log2_components", 0)
+    stated = integer(parts["log2_components"], "log2_components", 0)
     require(stated == len(locked), f"{len(locked)} edges are locked, not the {stated} stated")
     connected = None if (slack or others) and not locked else not locked  # within a tolerance nothing shows that it is
-    answer = None if given["connected"] is None else truth(given["connected"], "connected")
+    answer = None if parts["connected"] is None else truth(parts["connected"], "connected")
     require(answer is connected, "the stated answer does not follow")
     places = dag.places if isinstance(dag, CheckedEntries) else list(zip(dag.tails, dag.heads, strict=True))
     least = [{"edge": places[edge], "at_least": Fraction(x, denominator)} for edge, x in sorted(locked.items())]
@@ -63,9 +63,9 @@ def _is_an_only_way(dag: CheckedDag, edge: int) -> bool:
     return only_out or (dag.roles[head] == HIDDEN and len(dag.into[head]) == 1)
 
 
-def _freed(value: object, dag: CheckedDag, balance: dict[int, int], slack: int) -> set[int]:
+def _free_edges(value: object, dag: CheckedDag, balance: dict[int, int], slack: int) -> set[int]:
     """Edges on which some flow of the balance is zero, up to the slack in the sum of absolute differences."""
-    found: set[int] = set()
+    free: set[int] = set()
     size = sum(abs(unit) for unit in balance.values())
     for number, item in enumerate(items(value, "flows", most=len(dag.tails))):
         flow = object_with_keys(item, "flows", "squares frees")
@@ -75,5 +75,5 @@ def _freed(value: object, dag: CheckedDag, balance: dict[int, int], slack: int) 
         require(wrong <= slack, f"flow {number} does not have the stated balance")
         frees = integers(flow["frees"], "flows.frees", 0, len(dag.tails) - 1)
         require(not any(squares.get(edge) for edge in frees), f"flow {number} is not zero on an edge that it frees")
-        found.update(frees)
-    return found
+        free.update(frees)
+    return free

@@ -19,30 +19,30 @@ from lawful.verify.invariant_set.balances import CheckedEntries, check_locks, re
 
 def check(body: dict[str, Any]) -> Finding:
     """Whether a path joins the two, and how far from the start's balance it strays; or why there is none."""
-    given = object_with_keys(body, "certificate", "start stop joined signs waypoints drift locked")
-    start, stop = read_graph(given["start"], "start"), read_graph(given["stop"], "stop")
+    parts = object_with_keys(body, "certificate", "start stop joined signs waypoints drift locked")
+    start, stop = read_graph(parts["start"], "start"), read_graph(parts["stop"], "stop")
     require(start.weights is not None and stop.weights is not None, "a network has no weights")
     require(start.graph == stop.graph, "the two are not weights of one graph")
-    facts: dict[str, Any] = {"entries": isinstance(start, CheckedEntries), "joined": truth(given["joined"], "joined")}
+    facts: dict[str, Any] = {"entries": isinstance(start, CheckedEntries), "joined": truth(parts["joined"], "joined")}
     if facts["joined"]:
-        require(given["locked"] is None, "a path needs no locks")
+        require(parts["locked"] is None, "a path needs no locks")
         tensors: list[frozenset[Any]] = []  # beside those with edges
         for end in (start, stop):
             if isinstance(end, CheckedEntries):
                 require(not end.other_laws, "other laws of the module are not looked at")
                 tensors.append(end.rest)
         differ = {name for name, _ in tensors[0] ^ tensors[1]} if tensors else ()
-        pieces, drift = _check_path(given, start, stop)
+        pieces, drift = _check_path(parts, start, stop)
         facts |= {"pieces": pieces, "drift": as_fraction(drift), "other_tensors": len(differ)}
     else:
-        unused = given["signs"] is None and given["waypoints"] is None and given["drift"] is None
+        unused = parts["signs"] is None and parts["waypoints"] is None and parts["drift"] is None
         require(unused, "no path has no pieces")
         apart = _distance(start, stop.balance)
         facts["balances_differ_by"] = as_fraction(apart)
-        if given["locked"] is None:
+        if parts["locked"] is None:
             require(apart > 0, "the balances are equal, and no lock is named")
         else:
-            locked = check_locks(given["locked"], start, start.balance, apart)
+            locked = check_locks(parts["locked"], start, start.balance, apart)
             require(bool(locked), "no locked edge is named")
             for edge in locked:
                 opposite = _sign(start, edge) * _sign(stop, edge) < 0

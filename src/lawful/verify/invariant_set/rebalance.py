@@ -15,14 +15,14 @@ from lawful.verify.core.schema import integers, number, numbers, object_with_key
 
 def check(body: dict[str, Any]) -> Finding:
     """How far the weights are from rescaled ones, and the balance from the one asked for."""
-    given = object_with_keys(body, "certificate", "before after factors rounding target except residual")
-    before, after = read_dag(given["before"], "before"), read_dag(given["after"], "after")
+    parts = object_with_keys(body, "certificate", "before after factors rounding target except residual")
+    before, after = read_dag(parts["before"], "before"), read_dag(parts["after"], "after")
     require(before.weights is not None and after.weights is not None, "a network has no weights")
     require(before.graph == after.graph, "the two are not weights of one graph")
-    factors = numbers(given["factors"], "factors", length=len(before.hidden))
+    factors = numbers(parts["factors"], "factors", length=len(before.hidden))
     require(all(factor > 0 for factor in factors), "a factor is not positive")
     scale = dict(zip(before.hidden, map(exact, factors), strict=True))
-    rounding, residual = number(given["rounding"], "rounding"), number(given["residual"], "residual")
+    rounding, residual = number(parts["rounding"], "rounding"), number(parts["residual"], "residual")
     require(0 <= rounding < 1 and residual >= 0, "the rounding is no share of a weight, or the residual is negative")
     share, most = exact(rounding), exact(residual)
     weights = zip(before.weights or (), after.weights or (), strict=True)
@@ -30,8 +30,8 @@ def check(body: dict[str, Any]) -> Finding:
         wanted = exact(old) * scale.get(head, ONE) / scale.get(tail, ONE)
         close = abs(exact(new) - wanted) <= share * abs(wanted)
         require(close, f"edge {edge} is not its weight rescaled, within the stated rounding")
-    target = numbers(given["target"], "target", length=len(before.hidden))
-    left = set(integers(given["except"], "except", 0, len(before.hidden) - 1))
+    target = numbers(parts["target"], "target", length=len(before.hidden))
+    left = set(integers(parts["except"], "except", 0, len(before.hidden) - 1))
     for place, (node, wanted) in enumerate(zip(before.hidden, map(exact, target), strict=True)):
         close = place in left or abs(after.balance[node] - wanted) <= most
         require(close, f"the balance of node {node} is further off than stated")

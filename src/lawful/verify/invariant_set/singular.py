@@ -25,30 +25,30 @@ Ways = Mapping[int, Iterable[int]]
 
 def check(body: dict[str, Any]) -> Finding:
     """Whether the invariant set of the network's own balance has a singular point."""
-    given = object_with_keys(body, "certificate", "network balance exist cut_off squares refutations")
-    dag = read_dag(given["network"])
-    require((dag.weights is None) is not (given["balance"] is None), "a balance is prescribed, or that of the weights")
+    parts = object_with_keys(body, "certificate", "network balance exist cut_off squares refutations")
+    dag = read_dag(parts["network"])
+    require((dag.weights is None) is not (parts["balance"] is None), "a balance is prescribed, or that of the weights")
     balance = dag.balance
-    if given["balance"] is not None:
-        stated = items(given["balance"], "balance", length=len(dag.hidden))
+    if parts["balance"] is not None:
+        stated = items(parts["balance"], "balance", length=len(dag.hidden))
         balance = {node: fraction(item, "balance") for node, item in zip(dag.hidden, stated, strict=True)}
         limit_sums(balance.values(), float(len(balance)))
     facts: dict[str, Any] = {"prescribed": dag.weights is None, "balance": [as_fraction(c) for c in balance.values()]}
-    facts["exist"] = truth(given["exist"], "exist")
+    facts["exist"] = truth(parts["exist"], "exist")
     if facts["exist"]:
-        require(given["refutations"] is None, "a witness needs no refutations")
-        facts["cut_off"] = sorted(_check_witness(given, dag, balance))
+        require(parts["refutations"] is None, "a witness needs no refutations")
+        facts["cut_off"] = sorted(_check_witness(parts, dag, balance))
     else:
-        require(given["cut_off"] is None and given["squares"] is None, "a witness does not go with the answer no")
-        facts["refuted"] = _check_none(given["refutations"], dag, balance)
+        require(parts["cut_off"] is None and parts["squares"] is None, "a witness does not go with the answer no")
+        facts["refuted"] = _check_none(parts["refutations"], dag, balance)
     return Finding(None, facts, (dag.digest(),))
 
 
 def _read_hidden(value: object, where: str, dag: CheckedDag) -> frozenset[int]:
-    found = integers(value, where, 0, len(dag.roles) - 1)
-    require(set(found) <= set(dag.hidden), f"{where}: a node is not hidden")
-    require(len(set(found)) == len(found), f"{where}: a node appears twice")
-    return frozenset(found)
+    nodes = integers(value, where, 0, len(dag.roles) - 1)
+    require(set(nodes) <= set(dag.hidden), f"{where}: a node is not hidden")
+    require(len(set(nodes)) == len(nodes), f"{where}: a node appears twice")
+    return frozenset(nodes)
 
 
 def _check_witness(given: dict[str, Any], dag: CheckedDag, balance: Mapping[int, Rational]) -> frozenset[int]:
@@ -94,11 +94,11 @@ def _check_none(value: object, dag: CheckedDag, balance: Mapping[int, Rational])
 
 def _refutation(item: object, dag: CheckedDag, units: Mapping[int, int]) -> frozenset[int]:
     """A set that cannot be cut off: on one side nothing leaves (or enters) some neurons whose balance needs it."""
-    given = object_with_keys(item, "refutations", "cut_off inside blocked forward")
-    cut_off = _read_hidden(given["cut_off"], "refutations.cut_off", dag)
-    blocked = _read_hidden(given["blocked"], "refutations.blocked", dag)
-    inside = truth(given["inside"], "refutations.inside")
-    forward = truth(given["forward"], "refutations.forward")
+    parts = object_with_keys(item, "refutations", "cut_off inside blocked forward")
+    cut_off = _read_hidden(parts["cut_off"], "refutations.cut_off", dag)
+    blocked = _read_hidden(parts["blocked"], "refutations.blocked", dag)
+    inside = truth(parts["inside"], "refutations.inside")
+    forward = truth(parts["forward"], "refutations.forward")
     require(all((node in cut_off) is inside for node in blocked), "a refutation blocks neurons of the other side")
     ends = dag.out_of if forward else dag.into
     others = {end for node in blocked for end, _ in ends[node]} - blocked
@@ -122,12 +122,12 @@ def _find_possible(units: Mapping[int, int], heads: Ways, tails: Ways, inner: in
 
 def _reach(start: set[int], ways: Ways, within: set[int] | frozenset[int]) -> set[int]:
     """Where ways inside a set lead to from a part of it."""
-    found, waiting = set(start), list(start)
+    reached, waiting = set(start), list(start)
     while waiting:
-        fresh = {end for end in ways[waiting.pop()] if end in within and end not in found}
-        found |= fresh
+        fresh = {end for end in ways[waiting.pop()] if end in within and end not in reached}
+        reached |= fresh
         waiting += fresh
-    return found
+    return reached
 
 
 def _zero_sums(nodes: list[int], units: Mapping[int, int]) -> Iterator[frozenset[int]]:

@@ -32,21 +32,21 @@ KEYS = "effective_depth softness ridge steps weights into out inputs targets sta
 
 def check(body: dict[str, Any]) -> Finding:
     """The stationarity and the rank estimates lie in the stated intervals."""
-    given = object_with_keys(body, "certificate", KEYS)
-    steps = numbers(given["steps"], "steps")
+    parts = object_with_keys(body, "certificate", KEYS)
+    steps = numbers(parts["steps"], "steps")
     require(bool(steps) and all(step > 0 for step in steps), "the steps are not positive")
-    weights = [matrix(layer, "weights") for layer in items(given["weights"], "weights", length=len(steps))]
+    weights = [matrix(layer, "weights") for layer in items(parts["weights"], "weights", length=len(steps))]
     width = len(weights[0])
     require(width > 0 and all(len(layer) == width for layer in weights), "the layers differ in width")
     require(all(len(row) == width + 1 for layer in weights for row in layer), "a layer does not fit its width and bias")
-    inputs = matrix(given["inputs"], "inputs")
-    targets = matrix(given["targets"], "targets", rows=len(inputs))
+    inputs = matrix(parts["inputs"], "inputs")
+    targets = matrix(parts["targets"], "targets", rows=len(inputs))
     require(bool(inputs) and bool(inputs[0]) and bool(targets[0]), "there are no data")
-    into, out = (None if given[key] is None else matrix(given[key], key) for key in ("into", "out"))
+    into, out = (None if parts[key] is None else matrix(parts[key], key) for key in ("into", "out"))
     require(
         _fits(into, width, len(inputs[0])) and _fits(out, len(targets[0]), width), "the data do not fit the network"
     )
-    depth, soft, ridge = (number(given[key], key) for key in ("effective_depth", "softness", "ridge"))
+    depth, soft, ridge = (number(parts[key], key) for key in ("effective_depth", "softness", "ridge"))
     require(soft >= 0 and ridge > 0 and depth >= 0, "depth, softness or ridge is negative")
     require(
         any(value for layer in weights for row in layer for value in row), "all weights are zero: nothing is relative"
@@ -55,17 +55,19 @@ def check(body: dict[str, Any]) -> Finding:
     # every layer's state is kept for the way back, before and after its activation: the sum of squares needs no memory
     if len(steps) * (2 * width + 1) * len(inputs) > MOST_BALLS:
         raise Unsupported(f"the states of this network are more than {MOST_BALLS:,} numbers")
-    stated = interval(given["stationarity"], "stationarity")
-    ranks = [interval(value, "ranks") for value in items(given["ranks"], "ranks", length=len(steps))]
+    stated = interval(parts["stationarity"], "stationarity")
+    ranks = [interval(value, "ranks") for value in items(parts["ranks"], "ranks", length=len(steps))]
     with ctx.workprec(BITS):
         path = _Path(
             [ball(step) for step in steps], [_balls(layer) for layer in weights],
             None if out is None else _balls(out), ball(depth), ball(soft), ball(ridge),
         )  # fmt: skip
         start = transpose(_balls(inputs))
-        gap, found = path.measured(start if into is None else product(_balls(into), start), transpose(_balls(targets)))
+        gap, measured_ranks = path.measure(
+            start if into is None else product(_balls(into), start), transpose(_balls(targets))
+        )
         require(lies_in(gap, stated), "the stationarity is not in its interval")
-        for layer, (rank, ends) in enumerate(zip(found, ranks, strict=True)):
+        for layer, (rank, ends) in enumerate(zip(measured_ranks, ranks, strict=True)):
             require(lies_in(rank, ends), f"the Hamiltonian of layer {layer} is not in its interval")
     network = digest_of("leaky", [[depth, soft]], [steps], *weights, into or [], out or [])
     data = digest_of("data", inputs, targets)
@@ -99,12 +101,12 @@ class _Path:
     soft: Ball
     ridge: Ball
 
-    def measured(self, start: Table, targets: Table) -> tuple[Ball, list[Ball]]:
+    def measure(self, start: Table, targets: Table) -> tuple[Ball, list[Ball]]:
         """The stationarity, and a rank estimate for each layer."""
         states, lifts = [start], []
         for step, weight in zip(self.steps, self.weights, strict=True):
             state = states[-1]
-            lift = [[self.rectified(a) for a in row] for row in state] + [[arb(1)] * len(state[0])]
+            lift = [[self.rectify(a) for a in row] for row in state] + [[arb(1)] * len(state[0])]
             pushed = product(weight, lift)
             keep = 1 - step * self.depth
             states.append(
@@ -130,10 +132,10 @@ class _Path:
                 (m * a for rows in zip(momentum, before, strict=True) for m, a in zip(*rows, strict=True)), arb(0)
             )
             ranks.append(2 * inner - squares(moved))
-            slope = self.pulled_back(slope, step, weight, before)
+            slope = self.pull_back(slope, step, weight, before)
         return (gap / size).sqrt(), ranks[::-1]
 
-    def pulled_back(self, slope: Table, step: Ball, weight: Table, before: Table) -> Table:
+    def pull_back(self, slope: Table, step: Ball, weight: Table, before: Table) -> Table:
         """The gradient one layer below."""
         keep = 1 - step * self.depth
         back = product(transpose([row[:-1] for row in weight]), slope)
@@ -142,7 +144,7 @@ class _Path:
             for rows in zip(slope, back, before, strict=True)
         ]
 
-    def rectified(self, value: Ball) -> Ball:
+    def rectify(self, value: Ball) -> Ball:
         """`max(a, 0)`, or a parabola where |a| is below the softness."""
         if not self.soft > 0:
             return value.max(arb(0))

@@ -21,19 +21,19 @@ Points = list[Vector]
 
 def check(body: dict[str, Any]) -> Finding:
     """What is known of each cluster."""
-    given = object_with_keys(body, "certificate", "points labels answers")
-    table = matrix(given["points"], "points")
+    parts = object_with_keys(body, "certificate", "points labels answers")
+    table = matrix(parts["points"], "points")
     points = [list(map(exact, row)) for row in table]
     require(bool(points) and bool(points[0]), "there are no points")
-    answers = items(given["answers"], "answers", most=len(points))
-    labels = integers(given["labels"], "labels", 0, length=len(points))
+    answers = items(parts["answers"], "answers", most=len(points))
+    labels = integers(parts["labels"], "labels", 0, length=len(points))
     require(sorted(set(labels)) == list(range(len(answers))), "the answers are not one for each cluster")
     require(len(answers) > 1, "one cluster alone: there is nothing to part")
     spend(20.0 * len(points) * len(points[0]) * len(answers))
     kinds = []
     for number, item in enumerate(answers):
         sides = [
-            [p for p, label in zip(points, labels, strict=True) if (label == number) is own] for own in (True, False)
+            [p for p, label in zip(points, labels, strict=True) if (label == number) is side] for side in (True, False)
         ]
         kinds.append(_answer(item, f"cluster {number}", *sides))
     data = digest_of("data", table, [[label] for label in labels])
@@ -57,8 +57,8 @@ def _parts(normal: Vector, inside: Points, outside: Points) -> bool:
 
 
 def _hyperplane(answer: dict[str, Any], where: str, inside: Points, outside: Points) -> None:
-    given = items(answer["normal"], "answers.normal", length=len(inside[0]))
-    normal = [fraction(value, "answers.normal") for value in given]
+    entries = items(answer["normal"], "answers.normal", length=len(inside[0]))
+    normal = [fraction(value, "answers.normal") for value in entries]
     limit_sums(normal, 2.0 * len(normal) * (len(inside) + len(outside)))
     require(_parts(normal, inside, outside), f"{where}: the hyperplane does not part it from the rest")
 
@@ -75,10 +75,10 @@ def _common(answer: dict[str, Any], where: str, inside: Points, outside: Points)
 
 def _frame(answer: dict[str, Any], where: str, inside: Points, outside: Points) -> None:
     width = len(inside[0])
-    found: Points = []
+    frame: Points = []
     for row in matrix(answer["rotation"], "answers.rotation", rows=width, columns=width):
         vector = list(map(exact, row))
-        for other in found:  # numbers grow with every vector before: counted as they are made
+        for other in frame:  # numbers grow with every vector before: counted as they are made
             share = _dot(vector, other) / _dot(other, other)
             vector = [a - share * b for a, b in zip(vector, other, strict=True)]
             common = lcm(*(int(a.q) for a in vector))  # without denominators: those of a sum would multiply
@@ -86,8 +86,8 @@ def _frame(answer: dict[str, Any], where: str, inside: Points, outside: Points) 
             spend(2.0 * cost_of(vector))
         require(any(vector), f"{where}: the frame is not a basis")
         spend(2.0 * (len(inside) + len(outside)) * cost_of(vector))
-        require(_parts(vector, inside, outside), f"{where}: direction {len(found)} does not part it from the rest")
-        found.append(vector)
+        require(_parts(vector, inside, outside), f"{where}: direction {len(frame)} does not part it from the rest")
+        frame.append(vector)
 
 
 def _obtuse(answer: dict[str, Any], where: str, inside: Points, outside: Points) -> None:

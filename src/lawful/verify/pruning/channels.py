@@ -32,35 +32,35 @@ Tie = tuple[int, Any, int, Any]  # channels of one operation, and those of anoth
 def check(body: dict[str, Any], networks: Sequence[Any] = ()) -> Finding:
     """How many channels went while the function stayed, up to rounding; tensors held by digest are in `networks`."""
     keys = "program results before after others added folded dropped lost gone moves"
-    given = object_with_keys(body, "certificate", keys)
+    parts = object_with_keys(body, "certificate", keys)
     find = finder(networks)
     before, after = (
         {
-            str(name): read_held_tensor(each, str(name), find)
-            for name, each in object_with_any_keys(given[key], key).items()
+            str(name): read_held_tensor(tensor, str(name), find)
+            for name, tensor in object_with_any_keys(parts[key], key).items()
         }
         for key in ("before", "after")
     )
-    others = {str(name): line for name, line in object_with_any_keys(given["others"], "others").items()}
+    others = {str(name): line for name, line in object_with_any_keys(parts["others"], "others").items()}
     require(all(isinstance(line, str) and len(line) < 400 for line in others.values()), "others: expected texts")
     require(not set(others) & (set(before) | set(after)), "a tensor is both read and not read")
-    lost = {word(name, "lost", *others) for name in items(given["lost"], "lost", most=len(others))}
+    lost = {word(name, "lost", *others) for name in items(parts["lost"], "lost", most=len(others))}
     stay = {name: line for name, line in others.items() if name not in lost}
     digests = tuple(
         weights_digest({name: tensor.line for name, tensor in tensors.items()} | rest)
         for tensors, rest in ((before, others), (after, stay))
     )
-    steps = read_program(given["program"], before)
-    for name in dict.fromkeys(str(item["tensors"]["weight"]) for item in given["program"] if "transposed" in item):
+    steps = read_program(parts["program"], before)
+    for name in dict.fromkeys(str(item["tensors"]["weight"]) for item in parts["program"] if "transposed" in item):
         require(name in after, "a tensor is missing")
-        after[name] = after[name].turned()
-    results = integers(given["results"], "results", 0, len(steps) - 1, most=1000)
+        after[name] = after[name].transpose()
+    results = integers(parts["results"], "results", 0, len(steps) - 1, most=1000)
     _require_outputs(steps, results)
-    tidying = read_tidying(given["added"], given["folded"], given["dropped"], steps, results)
+    tidying = read_tidying(parts["added"], parts["folded"], parts["dropped"], steps, results)
     tied = _tied_channels(steps)
     pinned = _spread(tied, _fixed_channels(steps, results))
     stated = [np.zeros(step.channels, dtype=bool) for step in steps]
-    for item in items(given["gone"], "gone"):
+    for item in items(parts["gone"], "gone"):
         at, place = integers(item, "gone", 0, length=2)
         require(at < len(steps) and place < steps[at].channels, "a channel is not there")
         stated[at][place] = True
@@ -68,11 +68,11 @@ def check(body: dict[str, Any], networks: Sequence[Any] = ()) -> Finding:
     require(
         not any((one & two).any() for one, two in zip(gone, pinned, strict=True)), "a channel that must stay leaves"
     )
-    moves = [_move(item, steps, gone) for item in items(given["moves"], "moves", most=1_000_000)]
+    moves = [_move(item, steps, gone) for item in items(parts["moves"], "moves", most=1_000_000)]
     columns = [(move.step, move.place) for move in moves if move.kind != "row"]
     require(len(set(columns)) == len(columns), "a channel is taken over twice")
     _limit_work(steps, before, moves)
-    alive = [~each for each in gone]
+    alive = [~mask for mask in gone]
     with ctx.workprec(BITS):
         run = _run(steps, before, alive, moves, tidying.dropped, results)
         weights = ChangedWeights(steps, before, alive)
@@ -81,7 +81,7 @@ def check(body: dict[str, Any], networks: Sequence[Any] = ()) -> Finding:
     layers = [at for at, step in enumerate(steps) if step.kind == "layer" and step.first is None]
     hidden = sum(int((~pinned[at]).sum()) for at in layers)
     left = hidden - sum(int(gone[at].sum()) for at in layers)
-    name = hashlib.sha256(json.dumps([given["program"], results], sort_keys=True).encode()).hexdigest()
+    name = hashlib.sha256(json.dumps([parts["program"], results], sort_keys=True).encode()).hexdigest()
     tidy = f", {len(tidying.folded)} normalisations folded" if tidying.folded else ""
     tidy += f", {len(tidying.dropped)} biases that nobody sees dropped" if tidying.dropped else ""
     words = (
@@ -92,12 +92,12 @@ def check(body: dict[str, Any], networks: Sequence[Any] = ()) -> Finding:
     )
     if others:  # the module may read them all the same: that is for whoever knows the module to say
         gone_too = f", {len(lost)} of which are gone" if lost else ""
-        words += f". It does not read {_listed(others)}{gone_too}"
+        words += f". It does not read {_list_names(others)}{gone_too}"
     facts = {"channels_before": hidden, "channels_after": left, "program": name, "unread": sorted(others)}
     return Finding(words, facts, digests)
 
 
-def _listed(names: Collection[str]) -> str:
+def _list_names(names: Collection[str]) -> str:
     """How many tensors there are, and the first by name."""
     first = ", ".join(name[:60] for name in sorted(names)[:4])
     return f"{len(names)} tensor{'s' * (len(names) > 1)} ({first}{', ...' * (len(names) > 4)})"
@@ -174,7 +174,7 @@ def _tied_channels(steps: list[ChannelStep]) -> tuple[Any, Any]:
     starts = np.cumsum([0, *(step.channels for step in steps)])
     pairs = [(starts[one] + np.ravel(here), starts[two] + np.ravel(there)) for one, here, two, there in _ties(steps)]
     first, second = (
-        np.concatenate([np.zeros(0, np.intp), *each]) for each in (zip(*pairs, strict=True) if pairs else ((), ()))
+        np.concatenate([np.zeros(0, np.intp), *ends]) for ends in (zip(*pairs, strict=True) if pairs else ((), ()))
     )
     root = np.arange(starts[-1])
     while not np.array_equal(root[first], root[second]):

@@ -55,8 +55,8 @@ class ChangedWeights:
 
     def rows(self, at: int) -> list[int]:
         """The channels of an operation that are left."""
-        found: list[int] = self.alive[at].nonzero()[0].tolist()
-        return found
+        rows: list[int] = self.alive[at].nonzero()[0].tolist()
+        return rows
 
     def entry(self, name: str, place: int) -> ExpectedNumber:
         """One number, exactly."""
@@ -239,7 +239,7 @@ def compare(weights: ChangedWeights, after: Mapping[str, Tensor], tidying: Liste
 def _check_groups(weights: ChangedWeights, at: int) -> None:
     """Groups of a layer leave with all their channels on both sides; the others keep equally many."""
     step = weights.steps[at]
-    both = (weights.alive[each].reshape(step.groups, -1).sum(1).tolist() for each in (step.sources[0], at))
+    both = (weights.alive[place].reshape(step.groups, -1).sum(1).tolist() for place in (step.sources[0], at))
     left = set(zip(*both, strict=True)) - {(0, 0)}
     require(len(left) == 1 and min(left.pop()) > 0, "what is left of the groups has other sizes")
 
@@ -248,15 +248,15 @@ def _places(weights: ChangedWeights, at: int, role: str) -> Iterator[tuple[int, 
     """The rows of a tensor that are left, each with the places of its numbers that are."""
     step = weights.steps[at]
     shape = weights.tensors[str(step.tensors[role])].shape
-    each = prod(shape[1:])
+    size = prod(shape[1:])
     if role != "weight" or step.kind != "layer":
-        yield from ((row, np.arange(row * each, (row + 1) * each)) for row in weights.rows(at))
+        yield from ((row, np.arange(row * size, (row + 1) * size)) for row in weights.rows(at))
         return
     taps, below = np.arange(prod(shape[2:])), weights.alive[step.sources[0]]
     for row in weights.rows(at):
         columns = weights.columns(at, row)
         left = np.flatnonzero(below[columns.start : columns.stop])
-        yield row, (row * each + left[:, None] * len(taps) + taps).reshape(-1)
+        yield row, (row * size + left[:, None] * len(taps) + taps).reshape(-1)
 
 
 def _require_sizes(weights: ChangedWeights, at: int, role: str, new: Tensor) -> None:
@@ -275,18 +275,18 @@ def _compare_entries(weights: ChangedWeights, at: int, role: str, new: Tensor) -
     old = weights.tensors[name]
     changed = {place for tensor, place in weights.changed if tensor == name}
     if not changed and new.line == old.line and new.shape == old.shape:
-        complete = all(weights.alive[each].all() for each in (at, *weights.steps[at].sources))
+        complete = all(weights.alive[step_or_source].all() for step_or_source in (at, *weights.steps[at].sources))
         if complete:
             return
     _require_sizes(weights, at, role, new)
     stored, before = np.asarray(new.values), np.asarray(old.values)
     start = 0
     for _, places in _places(weights, at, role):
-        own = stored[start : start + len(places)]
-        same = own == before[places]
+        numbers = stored[start : start + len(places)]
+        same = numbers == before[places]
         if changed and (moved := changed.intersection(places.tolist())):
             for offset in np.flatnonzero(np.isin(places, list(moved))).tolist():
-                _require_near(float(own[offset]), weights.changed[name, int(places[offset])], new.dtype)
+                _require_near(float(numbers[offset]), weights.changed[name, int(places[offset])], new.dtype)
                 same[offset] = True
         require(bool(same.all()), "a weight that nothing was added to has changed")
         start += len(places)

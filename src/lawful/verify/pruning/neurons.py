@@ -42,23 +42,23 @@ Ranges = dict[int, Span]
 
 def check(body: dict[str, Any]) -> Finding:
     """How many neurons went, and how far any output can have moved, on which inputs."""
-    given = object_with_keys(body, "certificate", KEYS)
-    original = result = read_dag(given["original"], "original")
+    parts = object_with_keys(body, "certificate", KEYS)
+    original = result = read_dag(parts["original"], "original")
     require(original.weights is not None, "a network has no weights")
     latest = label_nodes(original, range(len(original.roles)))
-    region, finite = _read_box(given["box"], latest.inputs)
+    region, finite = _read_box(parts["box"], latest.inputs)
     bound = rounding = ZERO
-    for place, item in enumerate(items(given["stages"], "stages", most=1000), 1):
+    for place, item in enumerate(items(parts["stages"], "stages", most=1000), 1):
         spend(40.0 * original.growth * len(original.tails))
         result, latest, moved, rounded = _check_stage(item, latest, region, finite, f"stage {place}")
         bound, rounding = bound + moved, rounding + rounded
     before, after = len(original.hidden), len(result.hidden)
-    stated = [integer(given[key], key, 0) for key in ("neurons_before", "neurons_after")]
+    stated = [integer(parts[key], key, 0) for key in ("neurons_before", "neurons_after")]
     require(stated == [before, after], f"{before} and {after} hidden neurons, not the stated numbers")
-    bounds = [exact(number(given[key], key)) for key in ("max_output_change_bound", "rounding_bound")]
+    bounds = [exact(number(parts[key], key)) for key in ("max_output_change_bound", "rounding_bound")]
     require(bounds[0] >= bound, "max_output_change_bound: the stages add up to more")
     require(bounds[1] >= rounding, "rounding_bound: the stages add up to more")
-    ends = [] if given["box"] is None else [region[label] for label in latest.inputs]
+    ends = [] if parts["box"] is None else [region[label] for label in latest.inputs]
     facts = {
         "neurons_before": before,
         "neurons_after": after,
@@ -77,24 +77,24 @@ def _read_box(box: object, inputs: list[int]) -> tuple[Ranges, Ranges]:
         [None if end is None else exact(number(end, "box")) for end in items(corner, "box", length=len(inputs))]
         for corner in items(box, "box", length=2)
     ]
-    found = dict(zip(inputs, zip(*corners, strict=True), strict=True))
-    require(all(low is None or high is None or low <= high for low, high in found.values()), "the box is empty")
-    return found, found
+    sides = dict(zip(inputs, zip(*corners, strict=True), strict=True))
+    require(all(low is None or high is None or low <= high for low, high in sides.values()), "the box is empty")
+    return sides, sides
 
 
 def _check_stage(
     item: object, before: LabelledDag, region: Ranges, finite: Ranges, where: str
 ) -> tuple[CheckedDag, LabelledDag, Rational, Rational]:
     """The network after a stage, as a graph and by labels, and how far it and its rounding move any output."""
-    given = object_with_keys(item, "stages", "after labels evidence carriers")
-    dag = read_dag(given["after"], "stages.after")
+    parts = object_with_keys(item, "stages", "after labels evidence carriers")
+    dag = read_dag(parts["after"], "stages.after")
     require(dag.weights is not None, f"{where}: a network without weights")
     spend(40.0 * dag.growth * len(dag.tails))
-    labels = integers(given["labels"], "stages.labels", 0, length=len(dag.roles))
+    labels = integers(parts["labels"], "stages.labels", 0, length=len(dag.roles))
     require(len(set(labels)) == len(labels), f"{where}: two nodes have one label")
     after = label_nodes(dag, labels)
     require(before.inputs == after.inputs and before.outputs == after.outputs, f"{where}: inputs or outputs differ")
-    reasons = _read_evidence(given["evidence"], where)
+    reasons = _read_evidence(parts["evidence"], where)
     require(set(reasons) <= set(before.hidden), f"{where}: a neuron with evidence is not hidden")
     for label in [label for label, reason in reasons.items() if isinstance(reason, dict)]:
         before = _replace_by_surrogate(before, label, reasons.pop(label), where)
@@ -104,7 +104,7 @@ def _check_stage(
     for label in before.into:  # tails first: the forms in a neuron's sum are known
         if reasons.get(label) is not None:
             forms[label] = stage.form(label, forms)
-    wanted, errors, carriers = stage.wanted(given["carriers"], after, forms)
+    wanted, errors, carriers = stage.expected_sums(parts["carriers"], after, forms)
     for carrier in carriers:
         low, _ = range_of(wanted[carrier], values)
         active = after.hidden[carrier] == 1 or (low is not None and low >= 0)
@@ -152,34 +152,34 @@ def _is_rounded(wanted: Rational, stored: Rational) -> bool:
 
 def _read_evidence(value: object, where: str) -> dict[int, Any]:
     """The reason of each neuron that leaves: None (unread), a value, a side, a partner with a factor, a surrogate."""
-    found: dict[int, Any] = {}
+    reasons: dict[int, Any] = {}
     for item in items(value, "stages.evidence"):
         name, reason = items(item, "stages.evidence", length=2)
         label = integer(name, "stages.evidence", 0)
-        require(label not in found, f"{where}: a neuron appears twice")
+        require(label not in reasons, f"{where}: a neuron appears twice")
         if isinstance(reason, list):
             partner, factor = items(reason, "stages.evidence", length=2)
-            found[label] = integer(partner, "stages.evidence", 0), fraction(factor, "stages.evidence")
+            reasons[label] = integer(partner, "stages.evidence", 0), fraction(factor, "stages.evidence")
         elif reason is None or reason in ("on", "off") or isinstance(reason, dict):
-            found[label] = reason
+            reasons[label] = reason
         else:
-            found[label] = fraction(reason, "stages.evidence")
-    return found
+            reasons[label] = fraction(reason, "stages.evidence")
+    return reasons
 
 
 def _replace_by_surrogate(before: LabelledDag, name: int, value: object, where: str) -> LabelledDag:
     """The network with an affine combination of its layer in a neuron's place: the same outputs for every input."""
-    given = object_with_keys(value, where, "factors constant layers decisions")
-    layers = [integers(layer, where, 0) for layer in items(given["layers"], where, most=1000)]
+    parts = object_with_keys(value, where, "factors constant layers decisions")
+    layers = [integers(layer, where, 0) for layer in items(parts["layers"], where, most=1000)]
     net = as_layers(before, layers, where)
     place = next(place for place, layer in enumerate(layers) if name in layer)
     form: Sum = {}
-    for item in items(given["factors"], where):
+    for item in items(parts["factors"], where):
         label, factor = items(item, where, length=2)
         form[integer(label, where, 0)] = fraction(factor, where)
     require(set(form) <= set(layers[place]) - {name}, f"{where}: a surrogate is not of the layer of neuron {name}")
-    factors, constant = [form.get(label, ZERO) for label in layers[place]], fraction(given["constant"], where)
-    check_surrogate(given["decisions"], net, place + 1, layers[place].index(name), factors, constant)
+    factors, constant = [form.get(label, ZERO) for label in layers[place]], fraction(parts["constant"], where)
+    check_surrogate(parts["decisions"], net, place + 1, layers[place].index(name), factors, constant)
     forms = {name: (form | {BIAS: constant}, ZERO)}
     hidden = {label: slope for label, slope in before.hidden.items() if label != name}
     into = {label: substitute(row, forms)[0] for label, row in before.into.items() if label != name}
@@ -228,7 +228,7 @@ class _Stage:
             return {partner: factor}, off
         return _add({partner: -factor}, form, 1 + slope), off + abs(1 + slope) * error
 
-    def wanted(
+    def expected_sums(
         self, value: object, after: LabelledDag, forms: Mapping[int, Form]
     ) -> tuple[dict[int, Sum], Sum, set[int]]:
         """The exact sums of the next network, the error of each, and its carriers.
@@ -245,8 +245,8 @@ class _Stage:
             label, follower, shift = items(item, "stages.carriers", length=3)
             carrier, follower = integer(label, "stages.carriers", 0), integer(follower, "stages.carriers", 0)
             new = carrier not in known and carrier in after.hidden
-            own = follower not in followers and follower in after.into
-            require(new and own, f"{where}: carrier {carrier} is not new, or has no follower of its own")
+            follows_once = follower not in followers and follower in after.into
+            require(new and follows_once, f"{where}: carrier {carrier} is not new, or has no follower of its own")
             known.add(carrier)
             followers[follower] = carrier, fraction(shift, "stages.carriers")
         carriers = {carrier for carrier, _ in followers.values()}

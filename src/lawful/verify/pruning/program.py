@@ -49,13 +49,13 @@ class Tensor:
         """All numbers, row after row."""
         return self.load()
 
-    def turned(self) -> Tensor:
+    def transpose(self) -> Tensor:
         """The same with its first two axes exchanged."""
         require(len(self.shape) >= 2, "what is stored with its inputs first has rows and columns")
         rows, columns, *kernel = self.shape
         taps = prod(kernel)
 
-        def exchanged() -> Any:
+        def read_transposed() -> Any:
             values = array(TYPES[self.dtype])
             for column in range(columns):
                 for row in range(rows):
@@ -63,7 +63,7 @@ class Tensor:
                     values.extend(self.values[start : start + taps])
             return values
 
-        return Tensor(self.dtype, (columns, rows, *kernel), self.line, exchanged)
+        return Tensor(self.dtype, (columns, rows, *kernel), self.line, read_transposed)
 
 
 def read_held_tensor(value: object, name: str, find: Finder) -> Tensor:
@@ -136,14 +136,14 @@ class HeadTables:
 
 def read_heads(value: object, channels: Sequence[int], made: int) -> HeadTables:
     """Tables that fit the channels of the three sources and of the result."""
-    given = object_with_keys(value, "heads", "queries keys values " + " ".join(FLAGS))
+    parts = object_with_keys(value, "heads", "queries keys values " + " ".join(FLAGS))
     keys, values = (
-        tuple(tuple(integers(row, name, 0, count - 1)) for row in items(given[name], name))
+        tuple(tuple(integers(row, name, 0, count - 1)) for row in items(parts[name], name))
         for name, count in (("keys", channels[1]), ("values", channels[2]))
     )
     queries = tuple(
         tuple(tuple(integers(row, "queries", 0, channels[0] - 1)) for row in items(group, "queries"))
-        for group in items(given["queries"], "queries")
+        for group in items(parts["queries"], "queries")
     )
     groups = len(keys)
     require(groups > 0 and len(values) == len(queries) == groups, "an attention has other groups")
@@ -155,7 +155,7 @@ def read_heads(value: object, channels: Sequence[int], made: int) -> HeadTables:
         flat = [place for row in table for place in row]
         require(len(set(flat)) == len(flat), "an attention takes a channel twice")
     require(made == groups * len(queries[0]) * len(values[0]), "an attention makes another number of channels")
-    flags = [truth(given[name], name) for name in FLAGS]
+    flags = [truth(parts[name], name) for name in FLAGS]
     require(flags[1] or not flags[0], "mixed channels must stay")
     return HeadTables(queries, keys, values, *flags)
 
@@ -226,24 +226,24 @@ class ChannelStep:
 
 def read_program(value: object, tensors: dict[str, Tensor]) -> list[ChannelStep]:
     """Operations in order; each must fit what it reads. Weights that are stored with inputs first are turned."""
-    found: list[ChannelStep] = []
+    steps: list[ChannelStep] = []
     used: dict[str, int] = {}
     turned: set[int] = set()
     total = 0
     for item in items(value, "program", most=100_000):
-        given = object_with_keys(item, "program", KEYS, "heads transposed groups")
-        kind = word(given["kind"], "program.kind", *KINDS)
-        sources = tuple(integers(given["sources"], "sources", 0, len(found) - 1, most=1000))
+        parts = object_with_keys(item, "program", KEYS, "heads transposed groups")
+        kind = word(parts["kind"], "program.kind", *KINDS)
+        sources = tuple(integers(parts["sources"], "sources", 0, len(steps) - 1, most=1000))
         roles = ROLES.get(kind, ())
-        names = object_with_keys(given["tensors"], "tensors", " ".join(roles))
+        names = object_with_keys(parts["tensors"], "tensors", " ".join(roles))
         for name in names.values():
             require(name is None or (isinstance(name, str) and name in tensors), "an operation uses an unknown tensor")
-        function = given["function"]
+        function = parts["function"]
         require(isinstance(function, str) and len(function) < 40, "a function has no name")
         require(kind != "same" or function in SAME, "a function that does not commute with factors")
         arguments = tuple(
             part if isinstance(part, str) else Fraction(number(part, "arguments"))
-            for part in items(given["arguments"], "arguments", most=8)
+            for part in items(parts["arguments"], "arguments", most=8)
         )
         if kind == "same" and (function == "neg" or function.endswith("number")):
             numbers = [part for part in arguments if isinstance(part, Fraction)]
@@ -251,34 +251,34 @@ def read_program(value: object, tensors: dict[str, Tensor]) -> list[ChannelStep]
         owners = {used.get(name) for name in names.values() if name is not None}
         require(len(owners) < 2, "two operations share a tensor, and not all")
         first = owners.pop() if owners else None
-        used |= {name: len(found) for name in names.values() if name is not None and first is None}
-        if "transposed" in given:
-            require(kind == "layer" and truth(given["transposed"], "transposed"), "only a layer is transposed")
-        if "transposed" in given and first is None:
-            turned.add(len(found))
-            tensors[str(names["weight"])] = tensors[str(names["weight"])].turned()
-        channels, heads = integer(given["channels"], "channels", 1, 10**7), None
+        used |= {name: len(steps) for name in names.values() if name is not None and first is None}
+        if "transposed" in parts:
+            require(kind == "layer" and truth(parts["transposed"], "transposed"), "only a layer is transposed")
+        if "transposed" in parts and first is None:
+            turned.add(len(steps))
+            tensors[str(names["weight"])] = tensors[str(names["weight"])].transpose()
+        channels, heads = integer(parts["channels"], "channels", 1, 10**7), None
         if channels > MOST_AT_ONCE:
             raise Unsupported(f"an operation has more than {MOST_AT_ONCE:,} channels")
         total += channels
         if total > MOST_CHANNELS:
             raise Unsupported(f"the operations have more than {MOST_CHANNELS:,} channels together")
-        require(("heads" in given) is (kind == "attend"), "an attention has heads, and nothing else has")
+        require(("heads" in parts) is (kind == "attend"), "an attention has heads, and nothing else has")
         if kind == "attend":
             require(len(sources) == 3, "an attention has three sources")
-            heads = read_heads(given["heads"], [found[source].channels for source in sources], channels)
-        groups = integer(given.get("groups", 1), "groups", 1, channels)
+            heads = read_heads(parts["heads"], [steps[source].channels for source in sources], channels)
+        groups = integer(parts.get("groups", 1), "groups", 1, channels)
         step = ChannelStep(
-            kind, sources, channels, names, truth(given["padded"], "padded"),
-            integer(given["width"], "width", 1, 10**7), function, arguments, heads, groups, first,
+            kind, sources, channels, names, truth(parts["padded"], "padded"),
+            integer(parts["width"], "width", 1, 10**7), function, arguments, heads, groups, first,
         )  # fmt: skip
         if first is not None:
-            require(_same_layer(step, found[first]), "two operations share a tensor and are not one layer")
-            require(("transposed" in given) is (first in turned), "a layer is stored in two ways")
-        _check_fit(step, found, tensors)
-        found.append(step)
+            require(_same_layer(step, steps[first]), "two operations share a tensor and are not one layer")
+            require(("transposed" in parts) is (first in turned), "a layer is stored in two ways")
+        _check_fit(step, steps, tensors)
+        steps.append(step)
     require(set(used) == set(tensors), "a tensor is used nowhere")
-    return found
+    return steps
 
 
 def _same_layer(one: ChannelStep, two: ChannelStep) -> bool:
@@ -324,15 +324,18 @@ def _check_fit(step: ChannelStep, before: list[ChannelStep], tensors: Mapping[st
             require(bool(shapes), "a scale has neither weights nor biases")
         else:
             require(step.function == "instance_norm", "a normalisation of each channel is called something else")
-            given = step.arguments[0] if len(step.arguments) == 1 else ""
-            require(isinstance(given, Fraction) and given > 0, "a normalisation lacks its epsilon")
+            argument = step.arguments[0] if len(step.arguments) == 1 else ""
+            require(isinstance(argument, Fraction) and argument > 0, "a normalisation lacks its epsilon")
     elif step.kind == "cat":
         require(step.channels == sum(below), "a concatenation does not fit")
     elif step.kind == "part":
-        given = step.arguments[0] if len(step.arguments) == 1 else ""
-        require(isinstance(given, Fraction) and given.denominator == 1, "a part does not say where it starts")
+        argument = step.arguments[0] if len(step.arguments) == 1 else ""
+        require(isinstance(argument, Fraction) and argument.denominator == 1, "a part does not say where it starts")
         require(step.start >= 0, "a part starts before the first channel")
         require(step.start + step.channels <= below[0], "a part is not in what it reads")
     elif step.kind not in ("input", "other", "attend"):
-        require(all(step.channels == each * step.width for each in below), f"a {step.kind} does not fit what it reads")
+        require(
+            all(step.channels == channels * step.width for channels in below),
+            f"a {step.kind} does not fit what it reads",
+        )
         require(step.width == 1 or step.kind == "flat", "only a flattening widens")

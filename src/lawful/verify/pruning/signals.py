@@ -62,8 +62,8 @@ class Signals(NamedTuple):
     @property
     def constant(self) -> Mask:
         """Which channels are numbers, in each network."""
-        found: Mask = np.logical_not(self.moving.any(0))
-        return found
+        still_ones: Mask = np.logical_not(self.moving.any(0))
+        return still_ones
 
 
 class ChannelRun(FunctionVariables):
@@ -97,8 +97,8 @@ class ChannelRun(FunctionVariables):
     def know(self, factor: Fraction) -> None:
         """A factor whose sign is recognised."""
         if factor:
-            for each in (factor, -factor, 1 / factor, -1 / factor):
-                self.field.know(each)
+            for ratio in (factor, -factor, 1 / factor, -1 / factor):
+                self.field.know(ratio)
             self.factor_bits = max(self.factor_bits, 2.0 * _bits(factor))
 
     def same_results(self, results: Sequence[int]) -> bool:
@@ -108,12 +108,12 @@ class ChannelRun(FunctionVariables):
         for at, step in enumerate(self.steps):
             require(True, "")  # asks how late it is
             self.node = at
-            found = self.value(at, step, [values[source] for source in step.sources])
-            for part in (found.moving, found.still):
+            signals = self.value(at, step, [values[source] for source in step.sources])
+            for part in (signals.moving, signals.still):
                 part[:, 1, ~self.alive[at]] = 0
-            self.most_degree = max(self.most_degree, found.degree)
-            self.most_bits = max(self.most_bits, found.bits)
-            values[at] = found
+            self.most_degree = max(self.most_degree, signals.degree)
+            self.most_bits = max(self.most_bits, signals.bits)
+            values[at] = signals
             for source in {*step.sources, at} - set(results):
                 if last.get(source, at) == at:
                     del values[source]
@@ -189,8 +189,10 @@ class ChannelRun(FunctionVariables):
         match step.kind:
             case "input":
                 drawn = self.field.draw((step.channels,))
-                return self.made(drawn, drawn)
-            case "other" if step.function != "instance_norm" or [each.moving.shape[2] for each in x] != [step.channels]:
+                return self.new_variables(drawn, drawn)
+            case "other" if step.function != "instance_norm" or [operand.moving.shape[2] for operand in x] != [
+                step.channels
+            ]:
                 return self.opaque(step, x)  # whatever else it reads counts
             case "other" | "instance":
                 return self.instance(step, x[0])
@@ -203,38 +205,40 @@ class ChannelRun(FunctionVariables):
             case "attend":
                 return self.attend(at, step, *x)
             case "cat":
-                return _joined([np.arange(each.moving.shape[2]) for each in x], x)
+                return _join([np.arange(operand.moving.shape[2]) for operand in x], x)
             case "part":
-                return _joined([np.arange(step.start, step.start + step.channels)], x)
+                return _join([np.arange(step.start, step.start + step.channels)], x)
             case "copy":
-                return _joined([np.arange(step.channels)], x)
+                return _join([np.arange(step.channels)], x)
             case "flat":
                 return self.flat(at, step, x[0])
         return self.bend(step, x[0])
 
-    def made(self, before: Residues, after: Residues, bits: float = 1.0) -> Signals:
+    def new_variables(self, before: Residues, after: Residues, bits: float = 1.0) -> Signals:
         """New variables."""
         moving = np.stack([before, after], axis=1)
         return Signals(moving, np.zeros_like(moving), 1.0, bits)
 
     def opaque(self, step: ChannelStep, x: list[Signals]) -> Signals:
         """Anything: the same operands have the same result."""
-        same = all(np.array_equal(part[:, 0], part[:, 1]) for each in x for part in each[:2])
+        same = all(np.array_equal(part[:, 0], part[:, 1]) for operand in x for part in operand[:2])
         if not same:
             raise CertificateError("an operation that is not followed reads something else in the smaller network")
         drawn = self.field.draw((step.channels,))
-        return self.made(drawn, drawn)
+        return self.new_variables(drawn, drawn)
 
     def instance(self, step: ChannelStep, x: Signals) -> Signals:
         """A channel without its mean, which takes the signal 1 with it, over its deviation."""
-        made = self.each_signal(x.moving)
-        made[:, x.constant] = 0
+        variables = self.each_signal(x.moving)
+        variables[:, x.constant] = 0
         gain, shift = (self.entries(step.tensors.get(r), step.channels, d) for r, d in (("weight", 1), ("bias", 0)))
-        found = self.affine(Signals(made, np.zeros_like(made), 1.0, 1.0), gain, shift, self.tensor_bits(step))
+        signals = self.affine(
+            Signals(variables, np.zeros_like(variables), 1.0, 1.0), gain, shift, self.tensor_bits(step)
+        )
         if step.tensors.get("weight") is not None:
-            self.know_ratios(found, self.vector(step, "weight", 1.0)[:, None])
+            self.know_ratios(signals, self.vector(step, "weight", 1.0)[:, None])
         values = self.vector(step, "bias", 0.0)
-        return self.note(found, lambda _, c: Fraction(float(values[c])))
+        return self.note(signals, lambda _, c: Fraction(float(values[c])))
 
     def vector(self, step: ChannelStep, role: str, default: float) -> np.ndarray[Any, Any]:
         """A vector of weights as floats."""
@@ -255,19 +259,19 @@ class ChannelRun(FunctionVariables):
         if step.kind == "norm":
             mean, epsilon = self.vector(step, "mean", 0.0), Fraction(step.arguments[0])
             inside = [Fraction(value) + epsilon for value in self.vector(step, "variance", 0.0).tolist()]
-            factor = field.times(factor, np.stack([self.variable("1/sqrt", each) for each in inside], axis=1))
+            factor = field.times(factor, np.stack([self.variable("1/sqrt", values) for values in inside], axis=1))
         to = field.reduce(field.floats(shift) - field.times(field.floats(mean), factor))
-        found = self.affine(x, factor, to, self.tensor_bits(step) + 64)
-        self.know_ratios(found, gain[:, None])
+        signals = self.affine(x, factor, to, self.tensor_bits(step) + 64)
+        self.know_ratios(signals, gain[:, None])
 
         def number(side: int, c: int) -> Value | None:
-            away, by, added = (Fraction(float(each[c])) for each in (mean, gain, shift))
+            away, by, added = (Fraction(float(values[c])) for values in (mean, gain, shift))
             value = self.number(x, side, c) if by else ZERO
             if value is None or step.kind == "scale":
                 return None if value is None else plus([(by, value)], added)
             return standardise(value, away, inside[c], by, added)
 
-        return self.note(found, number)
+        return self.note(signals, number)
 
     def combine(self, kind: str, x: Signals, y: Signals) -> Signals:
         """x + y, x - y, or x y: of a product, the part in which both move is a new signal."""
@@ -275,13 +279,13 @@ class ChannelRun(FunctionVariables):
         if kind != "mul":
             sign = 1 if kind == "add" else -1
             moving, still = (field.reduce(a + sign * b) for a, b in zip(x[:2], y[:2], strict=True))
-            found = Signals(moving, still, max(x.degree, y.degree), max(x.bits, y.bits) + 1)
+            signals = Signals(moving, still, max(x.degree, y.degree), max(x.bits, y.bits) + 1)
 
             def total(side: int, c: int) -> Value | None:
                 one, two = self.number(x, side, c), self.number(y, side, c)
                 return None if one is None or two is None else plus([(Fraction(sign), two)], one)
 
-            return self.note(found, total)
+            return self.note(signals, total)
         moving = field.reduce(field.times(x.moving, y.still) + field.times(y.moving, x.still) + self.product(x, y))
         still = field.times(x.still, y.still)
 
@@ -297,17 +301,17 @@ class ChannelRun(FunctionVariables):
         The quotient of the two points of a prime is the same for all multiples of a signal.
         """
         field, shape = self.field, x.moving.shape
-        one, two = (each.moving.reshape(LANES, -1) for each in (x, y))
+        one, two = (operand.moving.reshape(LANES, -1) for operand in (x, y))
         moved: Mask = np.logical_and(one.any(0), two.any(0))
-        keys = [field.times(each[PRIMES:], field.inverse(each[:PRIMES])) for each in (one, two)]
+        keys = [field.times(operand[PRIMES:], field.inverse(operand[:PRIMES])) for operand in (one, two)]
         first, kinds = field.groups(np.concatenate([*keys, moved[None].astype(np.int64)]))
         self.count(kinds)
-        made = field.draw((len(first),))[:, kinds]
-        for each in (one, two):
-            scale = field.times(each[:PRIMES], field.inverse(each[:PRIMES, first[kinds]]))
-            made = field.times(made, np.concatenate([scale, scale]))
-        made[:, ~moved] = 0
-        return made.reshape(shape)
+        result = field.draw((len(first),))[:, kinds]
+        for operand in (one, two):
+            scale = field.times(operand[:PRIMES], field.inverse(operand[:PRIMES, first[kinds]]))
+            result = field.times(result, np.concatenate([scale, scale]))
+        result[:, ~moved] = 0
+        return result.reshape(shape)
 
     def flat(self, at: int, step: ChannelStep, x: Signals) -> Signals:
         """Every place of a channel is a channel of its own: a map for each place."""
@@ -344,7 +348,7 @@ class ChannelRun(FunctionVariables):
         else:
             still = field.reduce(still + folded)
         wide = np.broadcast_to(still[..., None], met.shape)
-        made, rest = self.through(step, name, np.stack([met, wide]))
+        sums, rest = self.through(step, name, np.stack([met, wide]))
         if step.tensors["bias"] is not None:
             bias = np.repeat(self.entries(step.tensors["bias"], step.channels)[:, None], 2, axis=1)
             if owner in self.dropped:
@@ -352,14 +356,14 @@ class ChannelRun(FunctionVariables):
             rest = field.reduce(rest + bias)
         for move in (move for move in moves if move.kind == "row"):
             for other, factor in move.terms:
-                for part in (made, rest):
+                for part in (sums, rest):
                     term = field.times(part[:, 1, move.place], field.rational(factor))
                     part[:, 1, other] = field.reduce(part[:, 1, other] + term)
         bits = self.tensor_bits(step) + self.move_bits(owner)
-        found = Signals(made, rest, x.degree + 1, x.bits + bits)
+        signals = Signals(sums, rest, x.degree + 1, x.bits + bits)
         if step.kind == "layer":
-            self.know_ratios(found, np.asarray(self.tensors[name].values).reshape(shape[0], -1))
-        return self.note(found, lambda side, row: self.row_number(step, x, side, row))
+            self.know_ratios(signals, np.asarray(self.tensors[name].values).reshape(shape[0], -1))
+        return self.note(signals, lambda side, row: self.row_number(step, x, side, row))
 
     def move_bits(self, owner: int) -> float:
         """How much longer the weights of a layer become by its moves.
@@ -387,20 +391,20 @@ class ChannelRun(FunctionVariables):
         count = step.channels
         if step.kind == "depthwise":
             weights = self.field.floats(values)[:, None]
-            made, rest = (self.field.reduce(self.field.times(part, weights).sum(-1)) for part in inside)
-            return made, rest
+            sums, rest = (self.field.reduce(self.field.times(part, weights).sum(-1)) for part in inside)
+            return sums, rest
         # (parts, points, primes, networks, groups, columns) -> (groups, primes, columns, parts x points x networks)
         laid = inside.reshape(2, 2, PRIMES, 2, step.groups, -1)
         right = laid.transpose(4, 2, 5, 0, 1, 3).reshape(step.groups, PRIMES, -1, 8)
-        found = np.empty((PRIMES, count, 8), dtype=np.int64)
+        products = np.empty((PRIMES, count, 8), dtype=np.int64)
         rows, chunk = count // step.groups, max(1, AT_ONCE // max(1, values.shape[1]))
         for group in range(step.groups):
             for start in range(group * rows, (group + 1) * rows, chunk):
                 stop = min(start + chunk, (group + 1) * rows)
                 require(True, "")
-                found[:, start:stop] = self.field.matmul(self.field.floats(values[start:stop], PRIMES), right[group])
-        made = found.reshape(PRIMES, count, 2, 2, 2).transpose(2, 3, 0, 4, 1).reshape(2, LANES, 2, count)
-        return made[0], made[1]
+                products[:, start:stop] = self.field.matmul(self.field.floats(values[start:stop], PRIMES), right[group])
+        sums = products.reshape(PRIMES, count, 2, 2, 2).transpose(2, 3, 0, 4, 1).reshape(2, LANES, 2, count)
+        return sums[0], sums[1]
 
     def fold_constant(self, owner: int, column: int, x: Signals) -> Residues:
         """The constant that a reader takes over: the one that the layer meets where it is used first."""
@@ -435,32 +439,32 @@ class ChannelRun(FunctionVariables):
             number = Fraction(step.arguments[0]) if step.arguments else Fraction(-1)
             require(number != 0, "a channel is multiplied with zero, or divided by it")
             by = self.field.rational(1 / number if step.function == "div number" else number)[:, None]
-            found = self.affine(x, by, np.zeros_like(by), float(_bits(number)))
+            signals = self.affine(x, by, np.zeros_like(by), float(_bits(number)))
 
             def product(side: int, c: int) -> Value | None:
                 value = self.number(x, side, c)
                 return None if value is None else evaluate(step.function, step.arguments, value)
 
-            return self.note(found, product)
-        kept = x.constant & ~(x.still.any(0) if step.padded else np.zeros_like(x.constant))
+            return self.note(signals, product)
+        constants = x.constant & ~(x.still.any(0) if step.padded else np.zeros_like(x.constant))
         slopes = self.vector(step, "weight", 0.0) if step.kind == "slopes" else None
         line = self.whole(x)
         if step.kind in ("same", "pool", "slopes"):
-            made = self.commuting(step, line, slopes)
+            values = self.commuting(step, line, slopes)
         else:
             even = parity(step.function, step.arguments)
             flip = 2 * line[0] > int(self.field.p[0])
             upright = np.where(flip, self.field.reduce(-line), line) if even else line
-            made = self.each_signal(upright)
-            made = np.where(flip, self.field.reduce(-made), made) if even < 0 else made
+            values = self.each_signal(upright)
+            values = np.where(flip, self.field.reduce(-values), values) if even < 0 else values
             if even < 0:
-                made[:, ~line.any(0)] = 0
-        made[:, kept] = 0
-        still, bits = np.zeros_like(made), self.factor_bits
-        for side, channel in np.argwhere(kept).tolist():
+                values[:, ~line.any(0)] = 0
+        values[:, constants] = 0
+        still, bits = np.zeros_like(values), self.factor_bits
+        for side, channel in np.argwhere(constants).tolist():
             still[:, side, channel], size = self.constant(step, slopes, x.still[:, side, channel], channel)
             bits = max(bits, size)
-        return Signals(made, still, 1.0, bits)
+        return Signals(values, still, 1.0, bits)
 
     def constant(self, step: ChannelStep, slopes: Any, given: Residues, channel: int) -> tuple[Residues, float]:
         """A function of a number: its residues, and the bits of a fraction."""
@@ -470,13 +474,13 @@ class ChannelRun(FunctionVariables):
             "leaky_relu", (Fraction(float(slopes[channel])),)
         )  # fmt: skip
         value = self.numbers.get(given.tobytes())
-        made = None if value is None else evaluate(name, arguments, value)
-        if made is not None and exact(made):
-            residue, size = self.field.rational(made), float(_bits(made))
+        result = None if value is None else evaluate(name, arguments, value)
+        if result is not None and exact(result):
+            residue, size = self.field.rational(result), float(_bits(result))
         else:
             residue, size = self.variable(name, arguments, given.tobytes()), 1.0
-        if made is not None:
-            self.numbers[residue.tobytes()] = made
+        if result is not None:
+            self.numbers[residue.tobytes()] = result
         return residue, size
 
     def commuting(self, step: ChannelStep, line: Residues, slopes: Any) -> Residues:
@@ -495,7 +499,7 @@ class ChannelRun(FunctionVariables):
 
     def count(self, *compared: np.ndarray[Any, Any]) -> None:
         """All pairs of signals that are compared."""
-        size = float(sum(each.size for each in compared))
+        size = float(sum(keys.size for keys in compared))
         self.pairs += size * size
         self.told += size
 
@@ -509,30 +513,30 @@ class ChannelRun(FunctionVariables):
         place = np.array(heads.keys)
         if heads.rotary:
             key = np.broadcast_to(self.whole(keys)[:, :, place][:, :, :, None], query.shape)
-            told = np.concatenate([query, key]).transpose(0, 4, 1, 2, 3).reshape(-1, 2, groups * heads.heads)
+            scores = np.concatenate([query, key]).transpose(0, 4, 1, 2, 3).reshape(-1, 2, groups * heads.heads)
         else:
             key = np.roll(keys.moving, PRIMES, axis=0)[:, :, place]
-            told = field.reduce(field.times(query, key[:, :, :, None]).sum(-1)).reshape(LANES, 2, -1)
+            scores = field.reduce(field.times(query, key[:, :, :, None]).sum(-1)).reshape(LANES, 2, -1)
         if not heads.alike:
-            number = np.broadcast_to(np.arange(told.shape[2]), (1, *told.shape[1:]))
-            told = np.concatenate([told, number])
-        maps = self.each_signal(told)
-        written, which = np.array(heads.written), np.repeat(np.arange(told.shape[2]), len(heads.values[0]))
+            number = np.broadcast_to(np.arange(scores.shape[2]), (1, *scores.shape[1:]))
+            scores = np.concatenate([scores, number])
+        maps = self.each_signal(scores)
+        written, which = np.array(heads.written), np.repeat(np.arange(scores.shape[2]), len(heads.values[0]))
         moving = field.times(values.moving[:, :, written], maps[:, :, which])
         still = values.still[:, :, written]
         if not heads.whole:
-            moving = field.reduce(moving + field.times(still, self.each_signal(told)[:, :, which]))
+            moving = field.reduce(moving + field.times(still, self.each_signal(scores)[:, :, which]))
             still = np.zeros_like(still)
         self.most_degree = max(self.most_degree, queries.degree + keys.degree)
         self.most_bits = max(self.most_bits, queries.bits + keys.bits + log2(len(place[0]) + 1))
         return Signals(moving, still, values.degree + 1, values.bits)
 
 
-def _joined(places: Sequence[np.ndarray[Any, Any]], x: Sequence[Signals]) -> Signals:
+def _join(places: Sequence[np.ndarray[Any, Any]], x: Sequence[Signals]) -> Signals:
     """Some channels of each operand, one after the other."""
-    parts = [(each.moving[:, :, at], each.still[:, :, at]) for at, each in zip(places, x, strict=True)]
-    moving, still = (np.concatenate(each, axis=2) for each in zip(*parts, strict=True))
-    return Signals(moving, still, max(each.degree for each in x), max(each.bits for each in x))
+    parts = [(operand.moving[:, :, at], operand.still[:, :, at]) for at, operand in zip(places, x, strict=True)]
+    moving, still = (np.concatenate(operand, axis=2) for operand in zip(*parts, strict=True))
+    return Signals(moving, still, max(operand.degree for operand in x), max(operand.bits for operand in x))
 
 
 def _bits(value: Fraction) -> int:

@@ -183,20 +183,20 @@ class Variables(FunctionVariables):
     def each(self, change: Callable[..., Any], *values: SideValues) -> list[Any]:
         """A function of the arrays of each side, computed once for the same arrays."""
         done: dict[tuple[int, ...], Any] = {}
-        found = []
+        results = []
         for arrays in zip(*(value.sides for value in values), strict=True):
             key = tuple(map(id, arrays))
             if key not in done:
                 done[key] = change(*arrays)
-            found.append(done[key])
-        return found
+            results.append(done[key])
+        return results
 
     def dense(self, value: SideValues) -> SideValues:
         """Parameters written out."""
         if not any(isinstance(side, Weight) for side in value.sides):
             return value
-        made = self.each(lambda w: w.write_out(self.field) if isinstance(w, Weight) else w, value)
-        return SideValues(made, value.below, value.positions)
+        written = self.each(lambda w: w.write_out(self.field) if isinstance(w, Weight) else w, value)
+        return SideValues(written, value.below, value.positions)
 
     def finite(self, *values: SideValues) -> None:
         """Refuse minus infinity where no rule speaks of it."""
@@ -251,16 +251,16 @@ class Contractions(Variables):
         batch = [c for c in la if c in lb and c in out]
         inner = [c for c in la if c in lb and c not in out]
         left, right = [c for c in la if c not in lb], [c for c in lb if c not in la]
-        counts = [prod(size[c] for c in each) for each in (batch, left, inner, right)]
+        counts = [prod(size[c] for c in letters_of) for letters_of in (batch, left, inner, right)]
         one = a.transpose(0, *(1 + la.index(c) for c in batch + left + inner)).reshape(
             LANES, counts[0], counts[1], counts[2]
         )
         two = b.transpose(0, *(1 + lb.index(c) for c in batch + inner + right)).reshape(
             LANES, counts[0], counts[2], counts[3]
         )
-        made = field.matmul(one, two).reshape(LANES, *(size[c] for c in batch + left + right))
+        product = field.matmul(one, two).reshape(LANES, *(size[c] for c in batch + left + right))
         have = batch + left + right
-        return made.transpose(0, *(1 + have.index(c) for c in out))
+        return product.transpose(0, *(1 + have.index(c) for c in out))
 
     def convolve(self, node: ListedNode, x: SideValues, w: SideValues) -> SideValues:
         """Padding is 0; for each place of the kernel an Einstein sum with what lies there."""
@@ -284,8 +284,8 @@ class Contractions(Variables):
                 slice(k * d, k * d + s * (n - 1) + 1, s)
                 for k, d, s, n in zip(at, attributes["dilation"], attributes["stride"], places, strict=True)
             )
-            found: Residues = a[(Ellipsis, *cut)]  # type: ignore[arg-type]
-            return found
+            part: Residues = a[(Ellipsis, *cut)]  # type: ignore[arg-type]
+            return part
 
         uvw = "uvw"[:rank]
         if isinstance(w, Weight) and kernel in w.groups and groups == 1 and {(0,), (1,)} <= set(w.groups):
@@ -321,7 +321,7 @@ class Contractions(Variables):
             weights = [self.field.integers((line[:, None] == np.arange(count)).astype(np.int64))] * len(self.leaves)
         else:
             index = self.dense(index)
-            keys = np.concatenate([each.reshape(LANES, -1) for each in self.distinct(index.sides)], axis=1)
+            keys = np.concatenate([array.reshape(LANES, -1) for array in self.distinct(index.sides)], axis=1)
             first, kinds = self.field.groups(keys)
             self.note_parting(index.sides, kinds)
             if count * len(first) > MOST_COEFFICIENTS:
@@ -329,14 +329,14 @@ class Contractions(Variables):
             chosen = self.field.draw((len(first), count))
             # One of the entries is picked: whatever else is not known of the combination, its coefficients add up to 1.
             chosen[:, :, -1] = self.field.reduce(1 - chosen[:, :, :-1].sum(-1))
-            weights, start, made = [], 0, {}
-            for each in self.distinct(index.sides):
-                size = prod(each.shape[1:])
-                made[id(each)] = chosen[:, kinds[start : start + size]]
+            weights, start, by_array = [], 0, {}
+            for array in self.distinct(index.sides):
+                size = prod(array.shape[1:])
+                by_array[id(array)] = chosen[:, kinds[start : start + size]]
                 start += size
-            weights = [made[id(each)] for each in index.sides]
+            weights = [by_array[id(array)] for array in index.sides]
         letters = "abcdefghijkl"[: len(shape)]
         mine = letters[axis]
         out = letters.replace(mine, "y")
-        found = self.contract(table, SideValues(weights), letters, "y" + mine, out)
-        return SideValues(self.each(lambda a: np.ascontiguousarray(a).reshape(LANES, *node.shape), found))
+        picked = self.contract(table, SideValues(weights), letters, "y" + mine, out)
+        return SideValues(self.each(lambda a: np.ascontiguousarray(a).reshape(LANES, *node.shape), picked))

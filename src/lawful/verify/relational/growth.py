@@ -76,20 +76,20 @@ def measure(
         require(True, "")
         inside = [values[k] for k in node.operands]
         count = prod(program.nodes[node.operands[0]].shape) if node.operands else 1
-        made = _growth(node, inside, leaves, held, denominators, count)
+        value = _growth(node, inside, leaves, held, denominators, count)
         # a mean square; or the product over all that a maximum is taken of, divided by its sum as often
         times = 2.0 * max(count // prod(node.shape), 2) if node.op in EXTREMES else 2.0
-        for each in (*(_whole(one, denominators, times) for one in inside), _whole(made, denominators)):
-            degree, height = max(degree, min(each[0], MOST_DEGREE)), max(height, min(each[1], MOST_DEGREE))
-        tables += len(made.below)
+        for size in (*(_whole(one, denominators, times) for one in inside), _whole(value, denominators)):
+            degree, height = max(degree, min(size[0], MOST_DEGREE)), max(height, min(size[1], MOST_DEGREE))
+        tables += len(value.below)
         if tables > MOST_DENOMINATORS:
             raise NotCovered("programs with so many quotients")
-        values.append(made)
+        values.append(value)
         signed += prod(node.shape) if node.op in SIGNED else 0
         most = max(most, prod(node.shape) if node.op != "parameter" else 1)
         squared = 2 if node.op == "normalise" else 1
         products = max(
-            products, *made.products.values(), *(squared * n for x in inside for n in x.products.values()), 1
+            products, *value.products.values(), *(squared * n for x in inside for n in x.products.values()), 1
         )
         if products > MOST_PRODUCTS:
             raise NotCovered("products of a parameter with itself of a high degree")
@@ -100,7 +100,7 @@ def measure(
     by_primes = PRIMES * (LOG_PRIMES - log2(max(2 * height * WORD / 30, 1))) - pairs
     by_signs = SIGN_BITS - log2(sides * signed)
     bits = int(max(0, min(by_points, by_primes, by_signs) - 2))  # the chances are added
-    return Reach(products, [not each.products for each in values], bits)
+    return Reach(products, [not size.products for size in values], bits)
 
 
 def _whole(
@@ -154,32 +154,32 @@ def _growth(
 
 def _largest(several: Sequence[DegreeAndHeight]) -> DegreeAndHeight:
     """Of sums."""
-    below, products = largest([each.below for each in several]), largest([each.products for each in several])
-    return DegreeAndHeight(max(each.degree for each in several), max(each.height for each in several), below, products)
+    below, products = largest([one.below for one in several]), largest([one.products for one in several])
+    return DegreeAndHeight(max(one.degree for one in several), max(one.height for one in several), below, products)
 
 
 def _total(several: Sequence[DegreeAndHeight]) -> DegreeAndHeight:
     """Of products."""
-    below, products = total([each.below for each in several]), total([each.products for each in several])
-    return DegreeAndHeight(sum(each.degree for each in several), sum(each.height for each in several), below, products)
+    below, products = total([one.below for one in several]), total([one.products for one in several])
+    return DegreeAndHeight(sum(one.degree for one in several), sum(one.height for one in several), below, products)
 
 
 def largest(several: Sequence[Mapping[K, N]]) -> dict[K, N]:
     """The largest number of each key: of sums."""
-    found: dict[K, N] = {}
-    for each in several:
-        for key, value in each.items():
-            found[key] = max(found.get(key, value), value)
-    return found
+    most: dict[K, N] = {}
+    for one in several:
+        for key, value in one.items():
+            most[key] = max(most.get(key, value), value)
+    return most
 
 
 def total(several: Sequence[Mapping[K, N]]) -> dict[K, N]:
     """The sum of the numbers of each key: of products."""
-    found: dict[K, N] = {}
-    for each in several:
-        for key, value in each.items():
-            found[key] = found[key] + value if key in found else value
-    return found
+    sums: dict[K, N] = {}
+    for one in several:
+        for key, value in one.items():
+            sums[key] = sums[key] + value if key in sums else value
+    return sums
 
 
 # Parameters: their degree after folds, and the numbers that act on them
@@ -201,8 +201,8 @@ def parameter_growth(
         degree, height = 2 + 2 * sum(degrees[name] for name in names), 2 + 2 * sum(heights[name] for name in names)
         for name in names:
             degrees[name], heights[name] = min(degree, MOST_DEGREE), min(height, MOST_DEGREE)
-    for name, own in frames.items():
-        heights[name] += sum(_words_of_frame(frame, forms) for frame in own)
+    for name, listed in frames.items():
+        heights[name] += sum(_words_of_frame(frame, forms) for frame in listed)
     for name, pieces in shifts.items():
         heights[name] += sum(words_of(piece) for piece in pieces)
     return {name: DegreeAndHeight(degrees[name], heights[name], {}, products.get(name, {})) for name in shapes}

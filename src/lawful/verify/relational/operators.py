@@ -88,7 +88,7 @@ class Runs(Contractions):
             return self.convolve(node, x[0], x[1])
         if op == "lookup":
             return self.lookup(node, x[0], x[1])
-        x = [self.dense(each) for each in x]
+        x = [self.dense(operand) for operand in x]
         if op == "add":
             return self.add(node, *x)
         if op == "softmax":
@@ -117,13 +117,13 @@ class Runs(Contractions):
         if op in COMPARISONS:
             return self.homogeneous(self.each(lambda a, b: self.difference(node, a, b), *x), None, 0)
         if op in ODD or op in EVEN:
-            return self.signed(node, x[0])
+            return self.odd_or_even(node, x[0])
         if op in PLAIN:
             return self.function(op, 0.0, x[0], node.shape)
         if op in TOGETHER:
             return self.variables(self.each(lambda a, b: np.concatenate(self.laid(node, a, b)), *x), node.shape)
         if op in ("not", "and", "or", "xor"):
-            x = [self.truths(node, place, each) for place, each in enumerate(x)]
+            x = [self.truths(node, place, operand) for place, operand in enumerate(x)]
             return SideValues(self.each(lambda *arrays: self.logic(node, *arrays), *x))
         return self.opaque(node, x)
 
@@ -154,41 +154,41 @@ class Runs(Contractions):
             turned = _turn(x[0].sides, places, node.shape)
             if turned is not None:
                 return SideValues(turned)
-        x = [self.dense(each) for each in x]
-        sizes = [prod(each.sides[0].shape[1:]) for each in x]
+        x = [self.dense(operand) for operand in x]
+        sizes = [prod(operand.sides[0].shape[1:]) for operand in x]
 
         def move(*arrays: Residues) -> Residues:
             flat = [array.reshape(LANES, -1) for array in arrays]
             return (flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1))[:, places]
 
         below = None
-        if any(each.below is not None for each in x):
+        if any(operand.below is not None for operand in x):
             parts = [
                 np.zeros(n, dtype=bool) if v.below is None else v.below.reshape(-1)
                 for v, n in zip(x, sizes, strict=True)
             ]
             below = np.concatenate(parts)[places]
         exact = None
-        if all(each.positions is not None for each in x):
-            exact = np.concatenate([np.asarray(each.positions).reshape(-1) for each in x])[places]
+        if all(operand.positions is not None for operand in x):
+            exact = np.concatenate([np.asarray(operand.positions).reshape(-1) for operand in x])[places]
         return SideValues(self.each(move, *x), below if below is not None and below.any() else None, exact)
 
     def laid(self, node: ListedNode, *arrays: Residues) -> list[Residues]:
         """Arrays of the shape of the node."""
         rank = len(node.shape)
-        found = []
+        laid_out = []
         for array in arrays:
             wide = array.reshape(LANES, *(1,) * (rank - array.ndim + 1), *array.shape[1:])
-            found.append(np.broadcast_to(wide, (LANES, *node.shape)))
-        return found
+            laid_out.append(np.broadcast_to(wide, (LANES, *node.shape)))
+        return laid_out
 
     def add(self, node: ListedNode, x: SideValues, y: SideValues) -> SideValues:
         """x + y; minus infinity stays what it is."""
         below = None
         for value in (x, y):
             if value.below is not None:
-                own = np.broadcast_to(value.below, node.shape)
-                below = own if below is None else below | own
+                entries = np.broadcast_to(value.below, node.shape)
+                below = entries if below is None else below | entries
 
         def total(a: Residues, b: Residues) -> Residues:
             one, two = self.laid(node, a, b)
@@ -243,20 +243,20 @@ class Runs(Contractions):
             return SideValues(self.each(lambda a: self.field.power(a, int(exponent)), x))
         return self.function("power", exponent, x, node.shape)
 
-    def signed(self, node: ListedNode, x: SideValues) -> SideValues:
+    def odd_or_even(self, node: ListedNode, x: SideValues) -> SideValues:
         """Odd and even functions: of a value and its opposite, the one that is less in the first lane is looked up."""
         field, p = self.field, int(self.field.p[0])
         flips = self.each(lambda a: 2 * a[0] > p, x)
         upright = self.each(lambda a: np.where(2 * a[0] > p, field.reduce(-a), a), x)
-        made = self.function(node.op, 0.0, SideValues(upright), node.shape)
+        results = self.function(node.op, 0.0, SideValues(upright), node.shape)
         if node.op in EVEN:
-            return made
-        found: dict[tuple[int, int], Residues] = {}
-        for flip, value, given in zip(flips, made.sides, x.sides, strict=True):
-            zero = ~given.any(0)  # an odd function is 0 at 0
+            return results
+        sides: dict[tuple[int, int], Residues] = {}
+        for flip, value, argument in zip(flips, results.sides, x.sides, strict=True):
+            zero = ~argument.any(0)  # an odd function is 0 at 0
             turned = np.where(flip, field.reduce(-value), value)
-            found.setdefault((id(flip), id(value)), np.where(zero, 0, turned))
-        return SideValues([found[id(flip), id(value)] for flip, value in zip(flips, made.sides, strict=True)])
+            sides.setdefault((id(flip), id(value)), np.where(zero, 0, turned))
+        return SideValues([sides[id(flip), id(value)] for flip, value in zip(flips, results.sides, strict=True)])
 
     def normalise(self, node: ListedNode, x: SideValues) -> SideValues:
         """x - mean, times (mean square + ε)^(-1/2), which is a function of one number."""
@@ -287,14 +287,14 @@ class Runs(Contractions):
         share = field.inverse(field.integers(count))
 
         def centre(a: Residues) -> Residues:
-            kept = np.where(there, a, 0)
-            return field.reduce(kept - field.times(self.total(kept, (axis,)), share))
+            finite = np.where(there, a, 0)
+            return field.reduce(finite - field.times(self.total(finite, (axis,)), share))
 
         grown = self.function("exp", 0.0, SideValues(self.each(centre, x)), node.shape)
 
         def divide(a: Residues) -> Residues:
-            kept = np.where(there, a, 0)
-            return field.times(kept, field.inverse(self.total(kept, (axis,))))
+            finite = np.where(there, a, 0)
+            return field.times(finite, field.inverse(self.total(finite, (axis,))))
 
         return SideValues(self.each(divide, grown))
 
@@ -314,7 +314,7 @@ class Runs(Contractions):
         if not flat_there.any(-1).all():
             raise NotCovered("a maximum of nothing but minus infinity")
 
-        def told(a: Residues) -> tuple[Residues, Residues]:
+        def sum_and_product(a: Residues) -> tuple[Residues, Residues]:
             order = [0] + [k for k in range(1, a.ndim) if k not in moved] + moved
             flat = a.transpose(order).reshape(LANES, *rest, -1)
             flat = np.where(flat_there, flat, 0)
@@ -328,12 +328,12 @@ class Runs(Contractions):
                 power = np.where(inside, field.times(power, total), power)
             return total, field.times(product, field.inverse(power))
 
-        both = self.each(told, x)
+        both = self.each(sum_and_product, x)
         sums, signs = [one for one, _ in both], [two for _, two in both]
-        if any(bool((~each.any(0)).any()) for each in sums):
+        if any(bool((~total_of_side.any(0)).any()) for total_of_side in sums):
             raise NotCovered("a maximum of values that add up to 0")
-        made = self.homogeneous(sums, signs, 1)
-        return SideValues(self.each(lambda a: a.reshape(LANES, *node.shape), made))
+        result = self.homogeneous(sums, signs, 1)
+        return SideValues(self.each(lambda a: a.reshape(LANES, *node.shape), result))
 
 
 def _turn(sides: list[Any], places: np.ndarray[Any, Any], shape: tuple[int, ...]) -> list[Any] | None:
@@ -360,21 +360,21 @@ def _turn(sides: list[Any], places: np.ndarray[Any, Any], shape: tuple[int, ...]
         return None
     to = dict(zip(order, after, strict=True))
     spare = [k for k, n in enumerate(shape) if n == 1]
-    made: dict[int, Any] = {}
+    turned: dict[int, Any] = {}
     for side in sides:
         if not isinstance(side, Weight):
-            made[id(side)] = np.ascontiguousarray(
+            turned[id(side)] = np.ascontiguousarray(
                 side.transpose(0, *(1 + k for k in order + [k for k in range(len(first.shape)) if k not in order]))
             ).reshape(LANES, *shape)
             continue
         groups, factors, free = [], [], list(spare)
         for axes, factor in zip(side.groups, side.factors, strict=True):
-            kept = [k for k in axes if k in to]
-            factor = factor.reshape(*factor.shape[:2], *(side.shape[k] for k in kept))
-            groups.append(tuple(to[k] for k in kept))
+            staying = [k for k in axes if k in to]
+            factor = factor.reshape(*factor.shape[:2], *(side.shape[k] for k in staying))
+            groups.append(tuple(to[k] for k in staying))
             factors.append(factor)
         if free:
             groups[0] = (*groups[0], *free)
             factors[0] = factors[0].reshape(*factors[0].shape, *(1,) * len(free))
-        made[id(side)] = Weight(shape, tuple(groups), tuple(factors))
-    return [made[id(side)] for side in sides]
+        turned[id(side)] = Weight(shape, tuple(groups), tuple(factors))
+    return [turned[id(side)] for side in sides]

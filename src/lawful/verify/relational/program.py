@@ -100,15 +100,15 @@ def _need_room(nodes: list[ListedNode], outputs: tuple[int, ...]) -> None:
     """Refuse a program of a few lines that takes gigabytes: what is read later is kept until then."""
     last = {source: node.number for node in nodes for source in node.operands} | dict.fromkeys(outputs, len(nodes))
     ending: dict[int, int] = {}
-    kept = 0
+    room = 0
     for node in nodes:
         size = math.prod(node.shape) if node.op != "parameter" else 0
-        kept += size
-        if kept + node.attributes.get("padded", 0) > MOST_AT_ONCE:
+        room += size
+        if room + node.attributes.get("padded", 0) > MOST_AT_ONCE:
             raise NotCovered("programs with so many numbers at a time")
         end = last.get(node.number, node.number)
         ending[end] = ending.get(end, 0) + size
-        kept -= ending.pop(node.number, 0)
+        room -= ending.pop(node.number, 0)
 
 
 def _node(
@@ -120,7 +120,7 @@ def _node(
     shapes: dict[str, tuple[int, ...]],
 ) -> ListedNode:
     where = f"program node {place}"
-    sizes = [each.shape for each in inside]
+    sizes = [operand.shape for operand in inside]
     attributes: dict[str, Any] = {}
 
     def expect(count: int) -> object:
@@ -200,8 +200,8 @@ def _node(
         raise NotCovered(printable(op)[:40])
     require(result == shape, "a node of the program has another shape than its operands give it")
     truths = op in TRUTHS or attributes.get("to") == "b" or attributes.get("kind") == "b"
-    truths = truths or (op in ("take", "detach", "cast") and all(each.truths for each in inside))
-    return ListedNode(place, op, tuple(each.number for each in inside), shape, attributes, truths)
+    truths = truths or (op in ("take", "detach", "cast") and all(operand.truths for operand in inside))
+    return ListedNode(place, op, tuple(operand.number for operand in inside), shape, attributes, truths)
 
 
 def _broadcast(sizes: list[tuple[int, ...]], where: str) -> tuple[int, ...]:
@@ -224,7 +224,10 @@ def _spec(value: object, sizes: list[tuple[int, ...]], where: str) -> tuple[tupl
     left, right = inside.split(",")
     letters = left + right + out
     require(letters.isalpha() and letters.isascii(), "an Einstein sum has letters alone")
-    require(all(len(set(each)) == len(each) for each in (left, right, out)), "a letter is repeated in one operand")
+    require(
+        all(len(set(letters_of)) == len(letters_of) for letters_of in (left, right, out)),
+        "a letter is repeated in one operand",
+    )
     require(len(left) == len(sizes[0]) and len(right) == len(sizes[1]), "an Einstein sum does not fit its operands")
     require(set(out) <= set(left + right), "a result of an Einstein sum is no letter of its operands")
     size = dict(zip(left, sizes[0], strict=True))
@@ -268,6 +271,6 @@ def _positions(parts: dict[str, Any], shape: tuple[int, ...], where: str) -> np.
 def _constant(parts: dict[str, Any], shape: tuple[int, ...], where: str) -> np.ndarray[Any, Any]:
     kind = word(parts["kind"], where, "b", "i", "f")
     count = math.prod(shape)
-    found = unpack(parts["values"], count, where, "<f8" if kind == "f" else "<i8").reshape(shape)
-    require(kind != "b" or bool(((found == 0) | (found == 1)).all()), "a truth value is neither 0 nor 1")
-    return found
+    values = unpack(parts["values"], count, where, "<f8" if kind == "f" else "<i8").reshape(shape)
+    require(kind != "b" or bool(((values == 0) | (values == 1)).all()), "a truth value is neither 0 nor 1")
+    return values

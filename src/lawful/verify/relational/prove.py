@@ -45,7 +45,9 @@ class Assignment:
 
     def copy(self) -> Assignment:
         """Another one to be changed."""
-        return Assignment(self.field, dict(self.tensors), {name: dict(each) for name, each in self.degrees.items()})
+        return Assignment(
+            self.field, dict(self.tensors), {name: dict(degrees) for name, degrees in self.degrees.items()}
+        )
 
     def leaves(self) -> dict[str, Leaf]:
         """As the program reads them."""
@@ -53,9 +55,9 @@ class Assignment:
 
     def vector(self, name: str) -> Residues:
         """A tensor of one axis, written out."""
-        found = self.tensors[name].write_out(self.field)
-        require(found.ndim == 2, "what is folded is no vector")
-        return found
+        values = self.tensors[name].write_out(self.field)
+        require(values.ndim == 2, "what is folded is no vector")
+        return values
 
     def put_vector(self, name: str, values: Residues) -> None:
         """Another vector in its place."""
@@ -64,7 +66,9 @@ class Assignment:
     def clear(self, name: str) -> None:
         """Zeros in its place."""
         weight = self.tensors[name]
-        self.tensors[name] = Weight(weight.shape, weight.groups, tuple(np.zeros_like(each) for each in weight.factors))
+        self.tensors[name] = Weight(
+            weight.shape, weight.groups, tuple(np.zeros_like(factor) for factor in weight.factors)
+        )
         self.degrees[name] = {}
 
     def add_degree(self, name: str, *others: str) -> None:
@@ -103,7 +107,7 @@ class Assignment:
             vector = self.vector(gain)
             factor = field.reduce(vector + self._constant(fold.plus, vector))
         for weight, axis, bias in fold.readers:
-            if offset is not None and fold.carried and bias is not None:
+            if offset is not None and fold.has_biased_readers and bias is not None:
                 self._add(bias, self.vector(offset), weight, axis)
                 self.add_degree(bias, offset, weight)
             if factor is not None:
@@ -111,7 +115,7 @@ class Assignment:
                 self.add_degree(weight, str(gain))
             if fold.centred:
                 self.tensors[weight] = self.tensors[weight].centre(field, axis)
-        if offset is not None and fold.carried:
+        if offset is not None and fold.has_biased_readers:
             self.clear(offset)
         elif offset is not None and factor is not None:
             self.put_vector(offset, field.times(self.vector(offset), field.inverse(factor)))
@@ -119,10 +123,10 @@ class Assignment:
             self.put_vector(gain, self._constant(1 - Fraction(fold.plus), self.vector(gain)))
 
     def _add(self, bias: str, vector: Residues, weight: str, axis: int) -> None:
-        made = self.tensors[weight].apply(self.field, axis, vector)
-        own = self.vector(bias)
-        require(made.shape == own.shape, "a bias does not fit its layer")
-        self.put_vector(bias, self.field.reduce(own + made))
+        image = self.tensors[weight].apply(self.field, axis, vector)
+        before = self.vector(bias)
+        require(image.shape == before.shape, "a bias does not fit its layer")
+        self.put_vector(bias, self.field.reduce(before + image))
 
     def _statistics(self, fold: ListedStatistics) -> None:
         field = self.field
@@ -147,19 +151,19 @@ class Assignment:
     def _root(self, values: Residues) -> Residues:
         """A variable for x^(-1/2) of each value: the same that the program's own function gets."""
         memory = self.powers.setdefault(("power", -0.5), {})
-        found = self.field.draw((values.shape[1],))
+        roots = self.field.draw((values.shape[1],))
         for place, column in enumerate(np.ascontiguousarray(values.T)):
-            found[:, place] = memory.setdefault(column.tobytes(), found[:, place].copy())
-        return found
+            roots[:, place] = memory.setdefault(column.tobytes(), roots[:, place].copy())
+        return roots
 
     def _value(self, fold: ListedValue) -> None:
-        own = self.vector(fold.bias)
+        before = self.vector(fold.bias)
         spread = self.field.zeros((self.tensors[fold.weight].shape[fold.axis],))
         for columns in fold.columns:
-            spread[:, columns] += own[:, fold.rows]
+            spread[:, columns] += before[:, fold.rows]
         self._add(fold.target, self.field.reduce(spread), fold.weight, fold.axis)
         self.add_degree(fold.target, fold.bias, fold.weight)
-        left = own.copy()
+        left = before.copy()
         left[:, fold.rows] = 0
         self.put_vector(fold.bias, left)
 
@@ -168,7 +172,7 @@ def draw_assignment(field: Lanes, shapes: Shapes, moved: Mapping[str, list[tuple
     """Random tensors."""
     tensors = {name: draw_weight(field, shape, moved.get(name, []), terms) for name, shape in shapes.items()}
     return Assignment(
-        field, tensors, {name: {name: 1} if len(each.groups) > 1 else {} for name, each in tensors.items()}
+        field, tensors, {name: {name: 1} if len(weight.groups) > 1 else {} for name, weight in tensors.items()}
     )
 
 
@@ -189,9 +193,9 @@ def exact_frames(
     if sum(size**3 for size in work) > MOST_ELIMINATED:
         raise NotCovered("matrices of such a size")
     exact = _matrices(field, forms)
-    found: dict[str, list[ExactFrame]] = {}
-    for name, own in listed_frames.items():
-        for frame in own:
+    frames: dict[str, list[ExactFrame]] = {}
+    for name, listed in listed_frames.items():
+        for frame in listed:
             top, divisor = frame.quotient
             factor = None
             if not (top == divisor).all():
@@ -200,21 +204,21 @@ def exact_frames(
                     field.know(Fraction(one) / Fraction(two))
                     field.know(Fraction(two) / Fraction(one))
             blocks = tuple((rows, exact[number]) for number, rows in frame.numbers)
-            found.setdefault(name, []).append(ExactFrame(frame.dims, frame.source, factor, blocks))
-    return found
+            frames.setdefault(name, []).append(ExactFrame(frame.dims, frame.source, factor, blocks))
+    return frames
 
 
 def _matrices(field: Lanes, forms: list[Form]) -> list[Residues]:
-    found: dict[int, Residues] = {}
+    matrices: dict[int, Residues] = {}
     for place, form in enumerate(forms):
         if isinstance(form, Rotation):
-            found[place] = _cayley(field, form)
+            matrices[place] = _cayley(field, form)
         elif not isinstance(form, int):
-            found[place] = field.floats(form)
+            matrices[place] = field.floats(form)
     for place, form in enumerate(forms):
         if isinstance(form, int):
-            found[place] = _tiled(field, found[form], lambda m, p: _rows(_inverse(m)).T)
-    return [found[place] for place in range(len(forms))]
+            matrices[place] = _for_each_prime(field, matrices[form], lambda m, p: _rows(_inverse(m)).T)
+    return [matrices[place] for place in range(len(forms))]
 
 
 def _cayley(field: Lanes, rotation: Rotation) -> Residues:
@@ -226,13 +230,15 @@ def _cayley(field: Lanes, rotation: Rotation) -> Residues:
         entries = _rows(s)
         return _rows(_matrix((one - entries) % p, p) * _inverse(_matrix((one + entries) % p, p)))
 
-    return field.reduce(_tiled(field, skew, turn)[:, rotation.order] * rotation.signs.astype(np.int64)[None, :, None])
+    return field.reduce(
+        _for_each_prime(field, skew, turn)[:, rotation.order] * rotation.signs.astype(np.int64)[None, :, None]
+    )
 
 
-def _tiled(field: Lanes, matrix: Residues, change: Any) -> Residues:
+def _for_each_prime(field: Lanes, matrix: Residues, change: Any) -> Residues:
     """A function of a matrix modulo each prime; the same at both points."""
-    found = [change(_matrix(matrix[lane], int(field.p[lane])), int(field.p[lane])) for lane in range(PRIMES)]
-    return np.stack([*found, *found][:LANES])
+    tiles = [change(_matrix(matrix[lane], int(field.p[lane])), int(field.p[lane])) for lane in range(PRIMES)]
+    return np.stack([*tiles, *tiles][:LANES])
 
 
 def _matrix(entries: np.ndarray[Any, Any], p: int) -> Any:
@@ -240,7 +246,7 @@ def _matrix(entries: np.ndarray[Any, Any], p: int) -> Any:
 
 
 def _rows(matrix: Any) -> np.ndarray[Any, Any]:
-    return np.array([int(each) for each in matrix.entries()], dtype=np.int64).reshape(matrix.nrows(), matrix.ncols())
+    return np.array([int(entry) for entry in matrix.entries()], dtype=np.int64).reshape(matrix.nrows(), matrix.ncols())
 
 
 def _inverse(matrix: Any) -> Any:
@@ -295,7 +301,7 @@ def run(
         unread = tuple(name for name in shapes if name not in _read(program))
         field = Lanes()  # primes and points are drawn here, when all has been read
         frames = exact_frames(field, listed_frames, forms)
-        moved = {name: [frame.dims for frame in own] for name, own in frames.items()}
+        moved = {name: [frame.dims for frame in listed] for name, listed in frames.items()}
         degrees = draw_assignment(field, shapes, moved, 1)
         degrees.fold(folds)
         leaves = parameter_growth(shapes, folds, listed_frames, shifts, forms, degrees.degrees)
@@ -311,8 +317,8 @@ def run(
             folded.fold(folds)
             sides.append(folded)
         last = sides[-1].copy()
-        for name, own in frames.items():
-            for frame in own:
+        for name, listed in frames.items():
+            for frame in listed:
                 last.tensors[name] = last.tensors[name].act(field, frame)
         for name, pieces in shifts.items():
             for piece in pieces:
