@@ -3,6 +3,16 @@
 This package imports `lawful.errors` and `lawful.outward` and nothing else of the project; rationals, integers or balls
 decide everything. Of a certificate only the checker of its kind is loaded, and what that needs of `core`.
 `docs/certificates` specifies every kind: what its keys mean, and why the check implies the sentence.
+
+To audit what verdicts on graphs of neurons rest on, read in this order, each file after those that it imports:
+
+1. `core/schema.py` (strict JSON, and cost counted before it is spent), `core/numbers.py` (one exact number type),
+   `core/dag.py` (networks and their digests), `core/finding.py`, `core/tensors.py`, `core/binding.py` (what a
+   certificate is about), and this file;
+2. `invariant_set/`: `rebalance.py`, `balances.py` (locks), `components.py`, `path.py`, `singular.py`; then
+   `papers/separation.py`;
+3. `core/layers.py` (layers and the walk through regions), `fibers/agreement.py` and `same.py`, `pruning/neurons.py`;
+4. `__main__.py`. `sentences.py` words what was checked, and no check rests on it.
 """
 
 from __future__ import annotations

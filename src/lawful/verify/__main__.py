@@ -57,7 +57,7 @@ def main(words: list[str]) -> int:
 
 def _read(text: str, of_files: bool) -> Any:
     if of_files:
-        from lawful.verify.core.checkpoint import read_checkpoint  # needs NumPy
+        from lawful.verify.checkpoints.safetensors import read_checkpoint  # needs NumPy
 
         return read_checkpoint(Path(text))
     kind = Path(text).suffix.lower()

@@ -213,6 +213,7 @@ def _gaps(layers: list[Shared], boxes: list[Sides]) -> Iterator[list[Fraction | 
 # ‖AᵀA‖` several times and a Frobenius norm at last; a product of matrices of Frobenius norm at most 1 is off by at
 # most `(n + 1) 2^-53` in that norm.
 
+# A Frobenius norm is at most sqrt(n) times the largest singular value: after ten squarings n^(1/2048), 1.005 for 10^5.
 SQUARINGS = 10
 
 

@@ -15,6 +15,7 @@ from lawful.verify.core.schema import limit_cost, require
 
 MOST_ENTRIES = 60_000_000  # of all layers of a pair: three matrices of doubles, 1.4 GB
 EXTREME = 2.0**960  # factors within this and its inverse are normal doubles, however they are divided
+# The largest relative error of one rounding to nearest.
 UNIT = 2.0**-53
 TINY = 1e-312  # far more than underflows lose: each loses less than 1e-323
 

@@ -31,6 +31,7 @@ import numpy as np
 from lawful.verify.bounds.network import Floats, Indices
 from lawful.verify.bounds.pair import TINY, Shared
 
+# A unit in the last place: twice the largest relative error of one rounding, so each slack below is doubled.
 UNIT = 2.0**-52
 VERSIONS = ("low", "flat", "high")  # of lines below an activation: any slope from its own to 1 serves
 

@@ -21,6 +21,7 @@ from lawful.verify.bounds.split_tree import CaseRows, SizedTower, exclude
 from lawful.verify.core.finding import Finding, in_full, short
 from lawful.verify.core.schema import items, number, object_with_keys, rational, require, truth
 
+# Of a question: each is read, and repeated in the statement.
 MOST_BOXES, MOST_CASES, MOST_ROWS = 10_000, 10_000, 1_000
 
 

@@ -17,6 +17,7 @@ from lawful.verify.bounds.network import MOST_NUMBERS, Floats, Indices, Matrix, 
 from lawful.verify.bounds.packed import unpack_table
 from lawful.verify.core.schema import integer, integers, items, limit_cost, numbers, object_with_keys, require
 
+# The largest relative error of one rounding to nearest.
 ULP = 2.0**-53
 # Coefficients below the smallest normal double err by up to n·2^-1074 each and act on values of at most LARGEST:
 # for widths below 10^6 this is under 10^-250 a layer, and TINY covers 10^9 of them.
@@ -215,6 +216,7 @@ def substitute(
 # that is at least `row · x + constant` leaves `row · x + constant <= 0` at every forbidden input, and a phase
 # likewise.
 
+# Of contraction at every node; each is a pass of its own, and is counted as such before it is made.
 MOST_ROUNDS = 8
 MOST_HALVINGS = 12  # of a leaf that is open here by a rounding
 TOGETHER = 2_000_000  # numbers in the largest array of nodes that are checked together

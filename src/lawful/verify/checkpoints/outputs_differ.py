@@ -23,6 +23,7 @@ from lawful.verify.core.program import FUNCTIONS, Numbers, ReadStep, interpret, 
 from lawful.verify.core.schema import items, limit_cost, number, object_with_keys, require
 
 MOST_ENTRIES = 6_000_000  # of all arrays of a list of steps: each is a ball
+# Doubled until balls tell the outputs apart, or can tell that they are closer than is claimed.
 PRECISIONS = (64, 128, 256, 512, 1024, 2048)
 PRODUCT, FUNCTION = 20.0, 300.0  # elementary operations of a product of balls of 64 bits, and of a sine
 

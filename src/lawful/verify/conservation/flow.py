@@ -12,9 +12,9 @@ from typing import Any
 
 from flint import arb, ctx
 
+from lawful.verify.core.balls import BITS, Ball, ball, interval, lies_in, surely_below
 from lawful.verify.core.dag import OUTPUT, CheckedDag, read_dag
 from lawful.verify.core.finding import Finding, digest_of
-from lawful.verify.core.numbers import BITS, Ball, ball, interval, lies_in, surely_below
 from lawful.verify.core.schema import (
     integers,
     items,

@@ -136,6 +136,7 @@ def _times(weight: Fraction, end: End) -> End:
 ZERO = Fraction(0)
 Affine = tuple[Fraction, Fraction]
 Switch = Fraction | None
+# Four times as many pieces are walked at most; the cost of each is counted besides.
 MOST_PATTERNS = 1024
 MOST_POINTS = 64  # tried in one interval
 

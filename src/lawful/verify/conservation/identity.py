@@ -23,6 +23,7 @@ from flint import fmpz, fmpz_mod_ctx, fmpz_mod_mat
 
 from lawful.verify.core.program import Jet, Numbers, ReadStep, Table, each, interpret, plus
 
+# Of the random prime: a polynomial of degree 2^100 still vanishes at random with a chance below 2^-155.
 BITS = 256
 Law = Sequence[tuple[tuple[int, ...], Fraction]]
 

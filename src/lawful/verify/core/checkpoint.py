@@ -8,15 +8,11 @@ import hashlib
 import json
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lawful.errors import LawfulError, NotACertificate
-from lawful.verify.core.binding import load_certificate
-from lawful.verify.core.schema import parse
-from lawful.verify.core.tensors import TYPES, SafeTensors
+from lawful.errors import NotACertificate
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Shapes = dict[str, tuple[int, ...]]
@@ -53,40 +49,3 @@ def unpack(value: object, count: int, where: str, kind: str = "<f8") -> np.ndarr
     elif len(raw) != 8 * count:
         raise NotACertificate(f"{where}: expected {count} packed numbers")
     return np.frombuffer(raw, dtype=kind)
-
-
-# Checkpoints in `.safetensors` files: their tensors of floating point, as arrays of doubles.
-
-STORED = {"float64": "<f8", "float32": "<f4", "float16": "<f2"}
-
-
-class CheckpointTensors(SafeTensors, Mapping[str, Any]):
-    """The tensors of floating point of a file by name, and the settings beside it."""
-
-    def __init__(self, path: Path, settings: dict[str, Any] | None = None) -> None:
-        super().__init__(path)
-        self.settings = settings
-        self.tensors = {name: part for name, part in self.tensors.items() if self.raw(name)[0] in TYPES}
-
-    def __len__(self) -> int:
-        return len(self.tensors)
-
-    def __getitem__(self, name: str) -> Any:
-        dtype, shape, raw = self.raw(name)
-        if dtype == "bfloat16":  # the upper half of a float32
-            values = (np.frombuffer(raw, dtype="<u2").astype("<u4") << 16).view("<f4")
-        else:
-            values = np.frombuffer(raw, dtype=STORED[dtype])
-        return values.astype(np.float64).reshape(shape)
-
-
-def read_checkpoint(path: Path) -> CheckpointTensors:
-    """A file, or a folder with `model.safetensors` and perhaps `config.json`."""
-    if path.is_dir():
-        config = path / "config.json"
-        return CheckpointTensors(
-            path / "model.safetensors", parse(load_certificate(config)) if config.is_file() else None
-        )
-    if path.suffix.lower() != ".safetensors":
-        raise LawfulError(f"{path}: the kernel alone reads .safetensors here; `lawful verify` reads other files")
-    return CheckpointTensors(path)

@@ -270,4 +270,5 @@ def _is_empty(rows: list[Row], support: list[int]) -> bool:
     (free,) = {*range(len(chosen))} - {*pivots}
     weights = {free: ONE} | {pivot: -line[free] for pivot, line in zip(pivots, table, strict=False)}
     total = sum((weight * chosen[k][-1] for k, weight in weights.items()), ZERO)
+    # Farkas: Σ y a = 0 with y >= 0, so a common point would make 0 < Σ y (a·x + c) = Σ y c <= 0.
     return all(weight >= 0 for weight in weights.values()) and total <= 0

@@ -6,13 +6,13 @@ Numbers of a network grow with its depth: each layer adds the length of a weight
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from flint import arb, arb_mat, fmpq
+from flint import fmpq
 
-from lawful.verify.core.schema import number, numbers, rational, require
+from lawful.verify.core.schema import number, rational
 
 Rational = Any  # flint.fmpq, whose type the stubs do not tell
 Span = tuple[Rational | None, Rational | None]  # None is unbounded
@@ -26,8 +26,8 @@ def exact(value: float) -> Rational:
 
 def fraction(value: object, where: str) -> Rational:
     """A fraction written as text."""
-    exact_value = rational(value, where)
-    return fmpq(exact_value.numerator, exact_value.denominator)
+    written = rational(value, where)
+    return fmpq(written.numerator, written.denominator)
 
 
 def quotient(value: object, where: str) -> Rational:
@@ -67,49 +67,3 @@ def activation_range(low: Rational | None, high: Rational | None, slope: Rationa
     turns = (low is None or low < 0) and (high is None or high > 0)
     known = [end for end in ends if end is not None] + [ZERO] * turns
     return min(known), None if None in ends else max(known)
-
-
-# Real numbers as balls that surely hold them (FLINT's `arb`): what a comparison affirms is proved.
-
-BITS = 320
-Ball = Any
-Table = list[list[Ball]]
-
-
-def ball(value: float | Fraction) -> Ball:
-    """A ball around a double (exact) or a rational."""
-    exact = Fraction(value)
-    return arb(fmpq(exact.numerator, exact.denominator))
-
-
-def product(left: Table, right: Table) -> Table:
-    """The product of two matrices."""
-    rows: Table = (arb_mat(left) * arb_mat(right)).tolist()
-    return rows
-
-
-def transpose(table: Sequence[Sequence[Ball]]) -> Table:
-    """The transpose."""
-    return [list(column) for column in zip(*table, strict=True)]
-
-
-def squares(table: Table) -> Ball:
-    """The sum of squares of all entries."""
-    return sum((entry * entry for row in table for entry in row), arb(0))
-
-
-def interval(value: object, where: str) -> tuple[float, float]:
-    """Two doubles in order."""
-    low, high = numbers(value, where, length=2)
-    require(low <= high, f"{where}: its ends are in the wrong order")
-    return low, high
-
-
-def lies_in(value: Ball, ends: tuple[float, float]) -> bool:
-    """Whether a ball surely lies between two ends; one that is not a number never does."""
-    return bool(value.is_finite() and ball(ends[0]) <= value and value <= ball(ends[1]))
-
-
-def surely_below(value: Ball, bound: float) -> bool:
-    """Whether a ball surely lies below a bound or on it."""
-    return bool(value.is_finite() and value <= ball(bound))

@@ -21,6 +21,7 @@ import numpy as np
 Residues = np.ndarray[Any, np.dtype[np.int64]]
 
 PRIMES = 4  # of 31 bits: a product of two residues fits 62 bits; together 124 bits to name a ratio of numbers
+# Two points for each prime: the quotient of a value at both is the same for all its multiples.
 LANES = 2 * PRIMES
 HALF = 16  # bits that one factor of a matrix product is cut at: sums of 2^21 terms are exact in float64
 TERMS = 2**21

@@ -14,11 +14,13 @@ from typing import Any
 
 from lawful.errors import CertificateError, NotACertificate, Unsupported
 
+# Parsed JSON takes up to 20 times its bytes (an empty list 3 and 64): 1 GB. Larger networks are held by digests.
 MOST_BYTES = 50_000_000
 MOST_DEPTH = 12  # lists and objects inside each other
 MOST_LISTS = 5_000_000  # lists and objects in all: an empty one takes 3 bytes of a file and 64 of memory
 MOST_STEPS = 1_000_000_000  # elementary operations that a re-check may take: minutes, not hours
 MOST_SECONDS = 300.0  # of processor time, should an estimate fall short
+# Of an integer, below the 4,300 at which Python refuses to read one, so that no platform's setting decides.
 MOST_DIGITS = 4_000
 MOST_SUM_BITS = 300_000  # adding two such fractions takes 0.06 s
 FRACTION = re.compile(r"-?[0-9]{1,4000}(/[1-9][0-9]{0,3999})?")

@@ -113,6 +113,7 @@ class GivenTensors:
 
 # Tensors of a `.safetensors` file, one by one: for digests of what was given beside a certificate.
 
+# As the format itself allows.
 MOST_HEADER = 100_000_000
 STORED_TYPES = {
     "F64": ("float64", 8), "F32": ("float32", 4), "F16": ("float16", 2), "BF16": ("bfloat16", 2), "I64": ("int64", 8),

@@ -23,8 +23,10 @@ from lawful.verify.core.numbers import ONE, ZERO, fraction
 from lawful.verify.core.schema import integer, items, limit_sums, object_with_keys, require, spend, truth
 from lawful.verify.fibers.agreement import agreement, hides
 
+# A filter alone: sums that vanish vanish modulo it too, and those that meet by chance are compared exactly.
 PRIME = 2**61 - 1
 MOST_LISTED = 32  # neurons whose subsets are all looked at, by halves
+# Of exact comparisons, which only someone who knows the multipliers can make many.
 MOST_HITS = 1000
 MOST_MASKED = 12  # neurons and outputs of a bottleneck whose masked products are all looked at
 MOST_COUNTED = 10_000  # assignments of roles that are looked at one by one

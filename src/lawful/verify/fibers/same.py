@@ -57,6 +57,7 @@ def _different(value: object, first: CheckedStack, second: CheckedStack, box: Bo
     for x, (low, high) in zip(place, box, strict=True):
         require((low is None or low <= x) and (high is None or x <= high), "the input lies outside the box")
     answers = [evaluate(net, place) for net in (first, second)]
+    # Exact values at one input: any difference, however small, is one of the functions.
     apart = [k for k, (a, b) in enumerate(zip(*answers, strict=True)) if a != b]
     require(bool(apart), "the outputs do not differ at the input")
     ours, theirs = (as_fraction(values[apart[0]]) for values in answers)

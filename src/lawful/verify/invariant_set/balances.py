@@ -94,8 +94,10 @@ def check_locks(value: object, dag: CheckedDag, balance: Mapping[int, Number], s
         out = word(lock["side"], "locked.side", "out", "in") == "out"
         near = dag.out_of if out else dag.into
         spend(sum(len(near[node]) for node in nodes))
+        # Summed over the set, an inner edge enters once and leaves once: B̃x = c keeps the crossing edge alone.
         crossing = {other for node in nodes for end, other in near[node] if end not in nodes}
         require(crossing == {edge}, f"edge {edge}: other edges cross its set, or none does")
+        # x_e = ∓Σ c, and another balance within the slack moves that sum by no more: x_e stays above 0.
         total = sum(balance[node] for node in nodes)
         least[edge] = (-total if out else total) - slack
         require(least[edge] > 0, f"edge {edge}: the minimum is not above the tolerance")

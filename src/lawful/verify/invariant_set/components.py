@@ -42,6 +42,7 @@ def check(body: dict[str, Any]) -> Finding:
         settled = edge in locked or edge in freed or not (entries or _is_an_only_way(dag, edge))
         require(settled, f"edge {edge} is neither locked nor freed")
     stated = integer(parts["log2_components"], "log2_components", 0)
+    # Each locked edge keeps its sign, all others can change theirs one by one: 2^locked components (P0 Theorem 2).
     require(stated == len(locked), f"{len(locked)} edges are locked, not the {stated} stated")
     connected = None if (slack or others) and not locked else not locked  # within a tolerance nothing shows that it is
     answer = None if parts["connected"] is None else truth(parts["connected"], "connected")
@@ -71,6 +72,7 @@ def _free_edges(value: object, dag: CheckedDag, balance: dict[int, int], slack: 
         flow = object_with_keys(item, "flows", "squares frees")
         squares = read_squares(flow["squares"], "flows.squares", dag, partial(integer, low=0))
         moved = dag.balance_of(squares)  # a flow may be short and the graph large: nodes not touched miss all of c
+        # Σ |c − B̃x| over all hidden nodes, of which those without an edge of the flow contribute |c|.
         wrong = size + sum(abs(balance[node] - gain) - abs(balance[node]) for node, gain in moved.items())
         require(wrong <= slack, f"flow {number} does not have the stated balance")
         frees = integers(flow["frees"], "flows.frees", 0, len(dag.tails) - 1)

@@ -62,10 +62,12 @@ def _check_path(given: dict[str, Any], start: CheckedDag, stop: CheckedDag) -> t
     limit_sums((square for point in points for square in point.values()), 4.0 * (len(points) + 2) * len(edges))
     for piece, dag in ((signs[0], start), (signs[-1], stop)):
         require(all(piece[edge] * _sign(dag, edge) >= 0 for edge in edges), "an end of the path has other signs")
+    # Squares move on straight lines, signs change only at waypoints: weights are continuous if those are 0 there.
     for place, (before, after) in enumerate(pairwise(signs)):
         turned = [edge for edge in edges if before[edge] != after[edge]]
         require(not any(points[place].get(edge) for edge in turned), f"a weight jumps at waypoint {place}")
     drift = fraction(given["drift"], "drift")
+    # The balance is linear in squares and its distance convex, so between two points it strays no further.
     for squares in (*points, stop.squares):
         require(_distance(start, start.balance_of(squares)) <= drift, "the balance strays further than stated")
     require(drift >= 0, "the drift is negative")

@@ -28,6 +28,7 @@ def check(body: dict[str, Any]) -> Finding:
     weights = zip(before.weights or (), after.weights or (), strict=True)
     for edge, (tail, head, (old, new)) in enumerate(zip(before.tails, before.heads, weights, strict=True)):
         wanted = exact(old) * scale.get(head, ONE) / scale.get(tail, ONE)
+        # Factors cancel along every path exactly, so only the storing of weights is left to compare.
         close = abs(exact(new) - wanted) <= share * abs(wanted)
         require(close, f"edge {edge} is not its weight rescaled, within the stated rounding")
     target = numbers(parts["target"], "target", length=len(before.hidden))

@@ -60,6 +60,7 @@ def _check_witness(given: dict[str, Any], dag: CheckedDag, balance: Mapping[int,
     for edge, amount in squares.items():
         apart = (dag.tails[edge] in inside) is not (dag.heads[edge] in inside)
         require(not (amount and apart), f"edge {edge} joins the cut-off neurons to others")
+    # No edge with a weight joins W to the rest, and both meet their balances: a point of the set that cuts W off.
     total = dag.balance_of(squares)
     require(all(total.get(node, 0) == c for node, c in balance.items()), "the squares do not have the balance")
     return inside
@@ -101,6 +102,7 @@ def _refutation(item: object, dag: CheckedDag, units: Mapping[int, int]) -> froz
     forward = truth(parts["forward"], "refutations.forward")
     require(all((node in cut_off) is inside for node in blocked), "a refutation blocks neurons of the other side")
     ends = dag.out_of if forward else dag.into
+    # What leaves a set of neurons on one side of the cut is at least −Σ c > 0, but nothing there can take it up.
     others = {end for node in blocked for end, _ in ends[node]} - blocked
     crossing = any((end in cut_off) is inside for end in others)
     total = sum(units[node] for node in blocked)

@@ -12,18 +12,8 @@ from typing import Any
 from flint import arb, ctx
 
 from lawful.errors import Unsupported
+from lawful.verify.core.balls import BITS, Ball, Table, ball, interval, lies_in, product, squares, transpose
 from lawful.verify.core.finding import Finding, digest_of
-from lawful.verify.core.numbers import (
-    BITS,
-    Ball,
-    Table,
-    ball,
-    interval,
-    lies_in,
-    product,
-    squares,
-    transpose,
-)
 from lawful.verify.core.schema import items, limit_cost, matrix, number, numbers, object_with_keys, require
 
 MOST_BALLS = 5_000_000  # of 320 bits, about 110 bytes each

@@ -70,6 +70,7 @@ def _common(answer: dict[str, Any], where: str, inside: Points, outside: Points)
         limit_sums(shares, 2.0 * len(shares) * (1 + len(rows[0])))
         require(min(shares) >= 0 and sum(shares) == 1, f"{where}: not the coefficients of a convex combination")
         combined.append([_dot(shares, column) for column in zip(*rows, strict=True)])
+    # One point of both convex hulls: a hyperplane that parts them strictly would have it on both sides.
     require(combined[0] == combined[1], f"{where}: the two convex combinations are different points")
 
 
@@ -96,6 +97,7 @@ def _obtuse(answer: dict[str, Any], where: str, inside: Points, outside: Points)
     first, second = (
         [b - a for a, b in zip(inside[i], outside[j], strict=True)] for i, j in zip(near, far, strict=True)
     )
+    # In a right-angled cone all coordinates are positive, and so is every inner product of two of its vectors.
     require(_dot(first, second) <= 0, f"{where}: the two differences make an acute angle")
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from flint import ctx
 
 from lawful.errors import Unsupported
+from lawful.verify.core.balls import BITS
 from lawful.verify.core.finding import Finding, short
-from lawful.verify.core.numbers import BITS
 from lawful.verify.core.residues import Collision
 from lawful.verify.core.schema import integer, integers, items, limit_cost, object_with_keys, rational, require, word
 from lawful.verify.core.tensors import weights_digest

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lawful.errors import Unsupported
-from lawful.verify.core.numbers import ball
+from lawful.verify.core.balls import ball
 from lawful.verify.core.schema import MOST_SUM_BITS, integer, integers, items, require
 from lawful.verify.pruning.constants import ZERO, Value, exact, is_zero, plus, size_of, times
 from lawful.verify.pruning.program import ChannelStep, Move, Tensor, check_grid

@@ -8,7 +8,7 @@ from typing import Any
 
 from flint import arb
 
-from lawful.verify.core.numbers import ball
+from lawful.verify.core.balls import ball
 from lawful.verify.core.schema import require
 
 ZERO = Fraction(0)

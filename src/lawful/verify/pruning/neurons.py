@@ -109,11 +109,13 @@ def _check_stage(
         low, _ = range_of(wanted[carrier], values)
         active = after.hidden[carrier] == 1 or (low is not None and low >= 0)
         require(active, f"{where}: carrier {carrier} is not always active")
+    # Whatever has no reason stays, under its label and with its activation: no neuron is dropped in silence.
     stays = {label: slope for label, slope in after.hidden.items() if label not in carriers}
     remaining = {label: slope for label, slope in before.hidden.items() if label not in reasons}
     require(stays == remaining, f"{where}: a neuron is missing, should have gone, or has another activation")
     gaps: dict[int, Sum] = {}
     for label, row in wanted.items():
+        # Forms have replaced all that left, so old values solve the new equations but for errors and rounding.
         require(reasons.keys().isdisjoint(row), f"{where}: neuron {label} still reads a neuron that left")
         stored = after.into[label]
         gaps[label] = _add(row, stored, -ONE)
@@ -134,6 +136,7 @@ def _propagate(net: LabelledDag, errors: Mapping[int, Rational]) -> Rational:
         return ZERO
     for label in net.into:
         total = sum((abs(w) * moved[t] for t, w in net.into[label].items() if t in moved), errors.get(label, ZERO))
+        # σ is max(1, |slope|)-Lipschitz, so a neuron passes on that many times what its sum is off.
         moved[label] = max(ONE, abs(net.hidden.get(label, ONE))) * total
         spend(cost_of([moved[label]]))  # errors grow with depth, where all values are 0 too
     return max(moved[output] for output in net.outputs)
