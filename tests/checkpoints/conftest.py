@@ -24,9 +24,9 @@ from lawful.checkpoints.rewrite.folds import State, apply_folds
 
 READERS = (
     "checkpoints.opening",
-    "checkpoints.representative.orbit_member",
+    "checkpoints.representative",
     "api.checkpoints.sketches",
-    "api.checkpoints.orbit_hashes",
+    "api.checkpoints.orbits",
 )
 KNOWN: dict[Hashable, CheckpointArchitecture] = {}
 

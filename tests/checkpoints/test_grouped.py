@@ -20,7 +20,7 @@ from lawful.checkpoints.identity.orbit_hash import orbit_hash
 from lawful.checkpoints.identity.sketch import sketch
 from lawful.checkpoints.opening import OpenCheckpoint
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.representative.orbit_member import represent
+from lawful.checkpoints.representative import represent
 from lawful.checkpoints.rewrite.folds import State
 
 GROUPS = torch.tensor([2, 0, 1])

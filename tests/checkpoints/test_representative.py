@@ -16,8 +16,7 @@ from torch import nn
 
 import lawful
 from lawful.api.checkpoints.orbits import representative
-from lawful.checkpoints.representative.balancing import balance
-from lawful.checkpoints.representative.orbit_member import Representative
+from lawful.checkpoints.representative import Representative, balance
 from lawful.errors import LawfulError
 
 SOME = ("mlp", "resnet", "gpt", "llama")

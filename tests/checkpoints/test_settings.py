@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 from command_line import in_process as lawful
-from lawful.api.checkpoints.orbit_hashes import orbit_fingerprints
 from safetensors.torch import load_file, save_file
 
 import lawful as api
+from lawful.api.checkpoints.orbits import orbit_fingerprints
 from lawful.checkpoints.rewrite.same_program import (
     INERT,
     describe,

@@ -11,7 +11,7 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.result import with_evidence
 
 if TYPE_CHECKING:
-    from lawful.checkpoints.representative.orbit_member import Representative
+    from lawful.checkpoints.representative import Representative
     from lawful.fibers.deep.identifiability import Identifiability
     from lawful.fibers.fingerprint import Canonical
     from lawful.fibers.regions.count import FunctionGroups, RegionCount

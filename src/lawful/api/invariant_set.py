@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lawful.checkpoints.representative.orbit_member import Representative
+    from lawful.checkpoints.representative import Representative
     from lawful.invariant_set.balance import Balance, Number
     from lawful.invariant_set.locks.components import Components
     from lawful.invariant_set.module_graph import Balanced

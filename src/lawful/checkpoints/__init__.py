@@ -2,7 +2,7 @@
 
 In come two files of weights and the module that they belong to (`opening`), read once as a program with the group that
 acts on its weights (`architecture`, `group/`). Out come an alignment (`align/`), a verdict with evidence (`compare/`),
-a relation (`relations/`), a hash of the orbit (`identity/`) or another member of it (`representative/`). Modules that
+a relation (`relations/`), a hash of the orbit (`identity/`) or another member of it (`representative.py`). Modules that
 are written differently are brought to one form first (`rewrite/`).
 """
 

@@ -13,7 +13,7 @@ from torch import nn
 from lawful.checkpoints.identity.orbit_hash import orbit_hash
 from lawful.checkpoints.opening import Model, OpenCheckpoint, open_one
 from lawful.checkpoints.read_architecture import read_architecture
-from lawful.checkpoints.representative.orbit_member import Purpose, Representative, represent
+from lawful.checkpoints.representative import Purpose, Representative, represent
 from lawful.errors import LawfulError
 from lawful.fibers.regions.count import FunctionGroups, NamedFingerprint
 from lawful.formats.queries.data import read_data

@@ -14,17 +14,7 @@ from itertools import count
 
 import torch
 
-from lawful.checkpoints.rewrite.folds import (
-    CentreFold,
-    Fold,
-    GainFold,
-    LinearReader,
-    MoveFold,
-    State,
-    StatisticsFold,
-    ValueFold,
-    apply_folds,
-)
+from lawful.checkpoints.rewrite.folds import Fold, GainFold, State, apply_folds, names_in
 from lawful.types import Indices
 
 KEPT = 2**28  # bytes of tensors that are kept once they are made, all together: more saves no time on GPT-2 small
@@ -110,27 +100,6 @@ class FoldCluster:
 
     names: tuple[str, ...]
     folds: tuple[Fold, ...]
-
-
-def names_in(step: Fold) -> tuple[str, ...]:
-    """All tensors of a fold."""
-    readers: tuple[LinearReader, ...]
-    others: tuple[str | None, ...]
-    if isinstance(step, GainFold):
-        readers, others = step.readers, (step.gain, step.offset)
-    elif isinstance(step, StatisticsFold):
-        readers = () if step.writer is None else (step.writer,)
-        others = step.gain, step.offset, step.mean, step.variance
-    elif isinstance(step, ValueFold):
-        readers, others = (step.reader,), (step.bias,)
-    elif isinstance(step, CentreFold):
-        readers, others = (), (step.tensor, step.amount)
-    elif isinstance(step, MoveFold):
-        readers, others = (), (step.source, step.target)
-    else:
-        readers, others = (), (step.tensor,)
-    names = [*others, *(name for reader in readers for name in (reader.weight, reader.bias))]
-    return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 def fold_clusters(names: Iterable[str], folds: Iterable[Fold]) -> dict[str, FoldCluster]:

@@ -14,14 +14,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from lawful.checkpoints.align.lazy_tensors import COARSE, names_in, rounding_unit
+from lawful.checkpoints.align.lazy_tensors import COARSE, rounding_unit
 from lawful.checkpoints.compare.decide import CheckpointVerdict
 from lawful.checkpoints.compare.exact_element import Cayley, ExactElement, make_exact
 from lawful.checkpoints.compare.uniqueness import UniquenessVerdict
 from lawful.checkpoints.group.axis_actions import AxisFrame, disjoint
 from lawful.checkpoints.group.spaces import AxisPlace
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
-from lawful.checkpoints.rewrite.folds import CentreFold, DropFold, Fold, GainFold, MoveFold, StatisticsFold
+from lawful.checkpoints.rewrite.folds import (
+    CentreFold,
+    DropFold,
+    Fold,
+    GainFold,
+    MoveFold,
+    StatisticsFold,
+    ValueFold,
+    names_in,
+)
 from lawful.errors import Unsupported
 from lawful.formats.io.reading import read_json
 from lawful.program.arrays import NumpyArrays
@@ -110,6 +119,9 @@ def _attribute(value: Any) -> Any:
 BATCH = 2**22  # numbers that are widened together
 STILL_INVERSE = 1e-3  # what rounding may do to the product of a matrix and its inverse
 KIND, SMOOTH, VERSION = "checkpoint-copy", "smooth-pair", 2
+FOLD_WORDS: dict[type, str] = {
+    GainFold: "gain", StatisticsFold: "statistics", MoveFold: "move", DropFold: "drop", CentreFold: "centre"
+}  # fmt: skip
 
 
 def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[str, Any]:
@@ -354,15 +366,7 @@ def _line(rows: Indices) -> int | list[int]:
 
 
 def _fold_json(step: Fold) -> dict[str, Any]:
-    if isinstance(step, GainFold):
-        return {"fold": "gain", **asdict(step)}
-    if isinstance(step, StatisticsFold):
-        return {"fold": "statistics", **asdict(step)}
-    if isinstance(step, MoveFold):
-        return {"fold": "move", **asdict(step)}
-    if isinstance(step, DropFold):
-        return {"fold": "drop", **asdict(step)}
-    if isinstance(step, CentreFold):
-        return {"fold": "centre", **asdict(step)}
-    return {"fold": "value", "bias": step.bias, "rows": list(step.rows),
-            "columns": [list(copy) for copy in step.columns], "reader": asdict(step.reader)}  # fmt: skip
+    if isinstance(step, ValueFold):
+        return {"fold": "value", "bias": step.bias, "rows": list(step.rows),
+                "columns": [list(copy) for copy in step.columns], "reader": asdict(step.reader)}  # fmt: skip
+    return {"fold": FOLD_WORDS[type(step)], **asdict(step)}

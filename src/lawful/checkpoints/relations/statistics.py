@@ -37,7 +37,7 @@ from lawful.checkpoints.group.spaces import (
     members_of,
     then,
 )
-from lawful.checkpoints.representative.balancing import balance
+from lawful.checkpoints.representative import balance
 from lawful.types import Floats
 
 # The laws of the two statistics for checkpoints that have nothing in common but their task.

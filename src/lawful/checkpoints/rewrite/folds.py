@@ -189,6 +189,18 @@ class CentreFold:
 Fold = GainFold | StatisticsFold | ValueFold | MoveFold | DropFold | CentreFold
 
 
+def names_in(step: Fold) -> tuple[str, ...]:
+    """All tensors of a fold: those that its fields name, and those of its layers."""
+    names: list[str | None] = []
+    for value in vars(step).values():
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, LinearReader):
+                names += [part.weight, part.bias]
+            elif isinstance(part, str):
+                names.append(part)
+    return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
 def apply_folds(state: Mapping[str, torch.Tensor], folds: tuple[Fold, ...], *, absolute: bool = False) -> State:
     """The same function with its folds carried out; `absolute`: the sums of the absolute values of all terms."""
     folded = {name: tensor.abs() if absolute else tensor for name, tensor in state.items()}
