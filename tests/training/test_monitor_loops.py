@@ -374,6 +374,45 @@ def test_laws_that_tie_two_rates_are_not_watched() -> None:
         run(half, lambda: half(X).square().mean(), optimizer=torch.optim.SGD(half[2:].parameters(), 0.1))
 
 
+def test_rates_that_a_schedule_parts_later_end_the_laws_between_them() -> None:
+    """Both groups move alike at first; from the third step on one of them is twenty times as fast."""
+    model = mlp()
+    optimizer = torch.optim.SGD([{"params": model[0].parameters()}, {"params": list(model[2:].parameters())}], 1e-3)
+
+    def loss() -> torch.Tensor:
+        optimizer.param_groups[1]["lr"] *= 20.0 if len(taken) == 2 else 1.0
+        taken.append(1)
+        return model(X).square().mean()
+
+    taken: list[int] = []
+    with pytest.warns(UserWarning, match="at different rates"):
+        monitor = run(model, loss, optimizer=optimizer, steps=6)
+    assert [record["laws"]["laws"] for record in monitor.records[1:]] == [14, 14, 6, 6, 6, 6]
+    assert list(monitor.records[-1]["balances"]) == ["2"]
+    assert monitor.records[-1]["drift"] < 1e-5
+
+    both = mlp()
+    plain = torch.optim.SGD([{"params": both[0].parameters()}, {"params": list(both[2:].parameters())}], 1e-3)
+    decay = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(plain, 2)
+    with silence():  # a schedule that moves all groups alike, restarts included
+        monitor = run(both, lambda: (decay.step(), both(X).square().mean())[1], optimizer=plain, steps=6)
+    assert monitor.records[-1]["laws"]["laws"] == 14
+
+
+def test_weights_that_are_frozen_later_end_their_laws() -> None:
+    model = mlp()
+
+    def loss() -> torch.Tensor:
+        model[0].weight.requires_grad_(len(taken) < 2)
+        taken.append(1)
+        return model(X).square().mean()
+
+    taken: list[int] = []
+    with pytest.warns(UserWarning, match="were frozen meanwhile"):
+        monitor = run(model, loss, steps=5)
+    assert [record["laws"]["laws"] for record in monitor.records[1:]] == [14, 14, 6, 6, 6]
+
+
 def test_weights_that_two_parts_run_are_not_watched() -> None:
     """What leaves the whole unchanged changes its first layer, and the loop uses that, too."""
     model = mlp()

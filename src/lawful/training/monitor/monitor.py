@@ -95,6 +95,8 @@ class Monitor:
         self._ran: dict[str, set[int]] = {}  # parts that the loop called, and the parameters that they have
         self._calls: TopCalls | None = None
         self._sizes: StepSizes | None = None
+        self._pattern: tuple[int, ...] = ()  # which groups of the optimisers moved at one rate when last looked at
+        self._trained = set[str]()
         self._wanted, self._reads, self._hooks_fit = laws, True, True
         self._resumed = self._settled = False
         self._said: set[str] = set()
@@ -289,10 +291,7 @@ class Monitor:
         """What the first step has not shown will not be seen: say so, and stop listening."""
         assert self._calls is not None and self._sizes is not None  # noqa: S101, PT018 (entered)
         self._look_at_compiled()
-        self._sizes.close()
-        trained = {name for name, value in self.model.named_parameters() if value.requires_grad}
-        differ = self._sizes.differ
-        self._drop(lambda tied: differ(tied & trained), "the optimiser moves its weights at different rates")
+        self._drop_unequal_rates()
         if not self._calls.compiled:  # compiled code would be compiled again: it guards the hooks of its modules
             self._calls.close()
         if not self._declared and self._reads and self._wanted is not False:
@@ -302,6 +301,25 @@ class Monitor:
                 f" in {', '.join(list(self._ran)[:5])}, which the loop calls one by one" if len(self._ran) > 1 else ""
             )
             self._warn_if_blind(f"no structural laws were found{parts}")
+
+    def _drop_unequal_rates(self) -> None:
+        """A law that ties parameters of different rates is none, in the first step or since a schedule parted them."""
+        assert self._sizes is not None  # noqa: S101 (entered)
+        if self._pattern == self._sizes.pattern:
+            return
+        self._pattern, self._trained = self._sizes.pattern, self._trained_names()
+        rates, trained = self._sizes, self._trained
+        self._drop(lambda tied: rates.differ(tied & trained), "the optimiser moves its weights at different rates")
+
+    def _drop_frozen(self) -> None:
+        """Nor is one that ties what was frozen after the first step to what is still trained."""
+        trained = self._trained_names()
+        frozen, self._trained = self._trained - trained, trained
+        if frozen:
+            self._drop(lambda tied: bool(tied & frozen and tied & trained), "some of its weights were frozen meanwhile")
+
+    def _trained_names(self) -> set[str]:
+        return {name for name, value in self.model.named_parameters() if value.requires_grad}
 
     def _say_unread(self) -> None:
         """Name the parameters that no part that ran has."""
@@ -366,7 +384,10 @@ class Monitor:
         if self._calls is not None and self._sizes is not None and not self._settled:
             self._settled = True
             self._end_first_step()
+        elif self._sizes is not None:
+            self._drop_unequal_rates()
         if self.steps // self.every > before // self.every:
+            self._drop_frozen()
             self._record(loss)
         self._seen.clear()
         self._fresh.clear()

@@ -228,25 +228,35 @@ class StepSizes:
     def __init__(self, model: nn.Module, before: Callable[[], None]) -> None:
         self._names = {id(value): name for name, value in model.named_parameters()}
         self._before = before
-        self.rates: dict[str, Rate] = {}
+        self._groups: dict[int, list[tuple[list[str], Rate]]] = {}  # of each optimiser, what they hold and their rates
         self._hook = register_optimizer_step_pre_hook(self._look)
 
     def _look(self, optimizer: torch.optim.Optimizer, _: Any, __: Any) -> None:
+        """This runs ahead of every step: once the groups are known, only their rates are read again."""
         if torch.compiler.is_compiling():
             return
-        stepped = {
-            self._names[id(value)]: (float(group["lr"]), float(group.get("initial_lr", group["lr"])))
-            for group in optimizer.param_groups
-            for value in group["params"]
-            if id(value) in self._names and "lr" in group
-        }
-        if stepped:
+        groups = [group for group in optimizer.param_groups if "lr" in group]
+        known = self._groups.get(id(optimizer), [])
+        if len(known) != len(groups):
+            members = [[self._names[id(value)] for value in group["params"] if id(value) in self._names]
+                       for group in groups]  # fmt: skip
+        else:
+            members = [names for names, _ in known]
+        if any(members):
             self._before()
-            self.rates |= stepped
+            rates = [(float(group["lr"]), float(group.get("initial_lr", group["lr"]))) for group in groups]
+            self._groups[id(optimizer)] = list(zip(members, rates, strict=True))
+
+    @property
+    def pattern(self) -> tuple[int, ...]:
+        """Which groups, of all optimisers, move at one rate: a schedule that moves all alike leaves it as it is."""
+        rates = [rate for groups in self._groups.values() for _, rate in groups]
+        return tuple(map(rates.index, rates))
 
     def differ(self, names: Collection[str]) -> bool:
         """Whether these parameters are known to move at different rates; one that no optimiser has does not move."""
-        return bool(self.rates) and len({self.rates.get(name) for name in names}) > 1
+        rates = {name: rate for groups in self._groups.values() for members, rate in groups for name in members}
+        return bool(rates) and len({rates.get(name) for name in names}) > 1
 
     def close(self) -> None:
         """Stop looking."""
