@@ -1,4 +1,12 @@
-"""Are two checkpoints of one architecture the same function? Equal with the group element, different with an input."""
+"""Are two checkpoints of one architecture the same function? Equal with the group element, different with an input.
+
+Idea: both definite answers carry evidence of their own. *Equal* is about weights: a member of the group, which leaves
+every output alone, takes B's numbers to A's, entry by entry, where something was computed up to the
+rounding of what is stored (`distances.py`). *Different* is about outputs: one input at which two float64 runs are
+further apart than rounding of weights and arithmetic explain, both measured at that input. Invariant: neither is
+concluded from the failure of the other; between them the answer is *undecided*. Cost: one alignment, then some ten runs
+of the module.
+"""
 
 from __future__ import annotations
 

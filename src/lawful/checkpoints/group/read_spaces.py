@@ -1,4 +1,9 @@
-"""The group of an architecture, read from the symmetries of its graph: blocks, heads, units, shifts."""
+"""The group of an architecture, read from the symmetries of its graph: blocks, heads, units, shifts.
+
+`symmetry/` says which labels of axes are tied and which scales and matrices act on each. Here labels become rows of
+tensors that move together: what a matrix acts on is a block, blocks and rows of one attention are heads, labels that
+no operation tells apart are units that may change places, and units that come in like sets are groups.
+"""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class _FlowIntegration:
             words = f"blows up after t = {self.time:.6g}: {why} with the largest weight at {size:.3g}"
             return Stop(Reason.BLOW_UP, self.time, words)
         solver = self.solver
-        event = self._event(solver, self.time)
+        event = self._first_event(solver, self.time)
         until = solver.t if event is None else event
         limit = self._limit(solver, self.time, until)
         until = limit.time if limit else until
@@ -229,7 +229,7 @@ class _FlowIntegration:
         pattern.tolerance, pattern.pinned, pattern.nested = state.tolerance, list(state.pinned), state.nested
         pattern.evaluations = state.evaluations
 
-    def _event(self, solver: Any, start: float) -> float | None:
+    def _first_event(self, solver: Any, start: float) -> float | None:
         """When the pattern first changes in the step just made, if it does."""
         pattern = self.pattern
         if pattern is None or self.margin >= 0:

@@ -292,7 +292,7 @@ class Monitor:
         assert self._calls is not None and self._sizes is not None  # noqa: S101, PT018 (entered)
         self._look_at_compiled()
         self._drop_unequal_rates()
-        if not self._calls.compiled:  # compiled code would be compiled again: it guards the hooks of its modules
+        if not self._calls.is_compiled:  # compiled code would be compiled again: it guards the hooks of its modules
             self._calls.close()
         if not self._declared and self._reads and self._wanted is not False:
             self._say_unread()
@@ -327,7 +327,7 @@ class Monitor:
         left = [name for name, value in self.model.named_parameters() if value.requires_grad and id(value) not in ran]
         if not left:
             return
-        hidden = self._calls is not None and self._calls.compiled
+        hidden = self._calls is not None and self._calls.is_compiled
         why = (
             "what has it ran inside torch.compile, which hides what it was given"
             if hidden
@@ -437,7 +437,7 @@ class Monitor:
         }
         seen = self._fresh | set(self._seen)
         hidden = [joint.name for joint in self.parts.joints if joint.kinked and joint.name not in seen]
-        if hidden and self.steps and self._calls is not None and self._calls.compiled:
+        if hidden and self.steps and self._calls is not None and self._calls.is_compiled:
             words = (
                 f"dead and linear units of {', '.join(hidden)} are not counted: they are computed inside torch.compile"
             )

@@ -133,7 +133,7 @@ class LawWatch:
         self.held = set[int]()  # the laws, by their ids, that a gradient was held against
 
     @property
-    def checked(self) -> bool:
+    def is_checked(self) -> bool:
         """Whether a gradient was held against laws of it."""
         return bool(self.held)
 
@@ -192,7 +192,7 @@ class LawWatch:
         kinds = {kind: largest(changes) for kind, changes in moved.items()}
         return {
             "laws": self.count, "of": self.total, "drift": largest(every), "relative": largest(relative),
-            "by_group": kinds, "checked": self.checked,
+            "by_group": kinds, "checked": self.is_checked,
         }  # fmt: skip
 
     def save(self, path: Path) -> None:

@@ -163,7 +163,7 @@ class TopCalls:
         return self
 
     @property
-    def compiled(self) -> bool:
+    def is_compiled(self) -> bool:
         """Whether a part ran inside `torch.compile`."""
         return self._compiled.seen
 
