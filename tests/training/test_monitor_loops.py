@@ -389,7 +389,7 @@ def test_rates_that_a_schedule_parts_later_end_the_laws_between_them() -> None:
         monitor = run(model, loss, optimizer=optimizer, steps=6)
     assert [record["laws"]["laws"] for record in monitor.records[1:]] == [14, 14, 6, 6, 6, 6]
     assert list(monitor.records[-1]["balances"]) == ["2"]
-    assert monitor.records[-1]["drift"] < 1e-5
+    assert monitor.records[-1]["drift"] < 1e-4  # of second order in the rate, 0.02
 
     both = mlp()
     plain = torch.optim.SGD([{"params": both[0].parameters()}, {"params": list(both[2:].parameters())}], 1e-3)
