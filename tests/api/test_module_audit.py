@@ -11,8 +11,8 @@ from torch import nn
 
 from lawful import LawfulError
 from lawful.api.module_audit import audit_module
-from lawful.report.audit.module_audit import module_audit_text
-from lawful.report.audit.module_page import module_page
+from lawful.report.audit.audit import audit_text
+from lawful.report.audit.audit_page import audit_page
 
 MODULES = """
 import torch
@@ -40,14 +40,14 @@ def test_an_attention_block() -> None:
     assert found.components.beyond
     assert found.singularity is not None
     assert found.singularity.rank == len(found.components.dag.hidden)
-    text = module_audit_text(found)
+    text = audit_text(found)
     assert "4 entries are dead" in text
     assert max(map(len, text.splitlines())) <= 100
     assert found.to_dict()["where"]["connected"] is None
 
 
 def test_text_from_outside_is_escaped() -> None:
-    page = module_page(audit_module(attention(), (3, 4), source="<b>x</b>"))
+    page = audit_page(audit_module(attention(), (3, 4), source="<b>x</b>"))
     assert "<b>x</b>" not in page
     assert "Dead parameters" in page
 
@@ -73,3 +73,17 @@ def test_from_the_command_line(lawful: Any, tmp_path: Path) -> None:
     assert "balances" in lawful(*named, cwd=tmp_path).stdout
     still = lawful("audit", "audited_modules:frozen", "--input", "1,8,8", "--json", cwd=tmp_path).json
     assert still["summary"]["frozen"] == 40
+
+
+def test_channels_that_change_nothing_come_first() -> None:
+    """What `prune` would remove is the finding: an audit that left it out advised to drop biases instead."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)).eval()
+    with torch.no_grad():
+        net[4].weight[:, :36] = 0
+    found = audit_module(net, (1, 8, 8), source="nets:net", asked="nets:net --input 1,8,8")
+    assert found.recommendations[0].command.startswith("lawful prune nets:net --input 1,8,8 ")
+    assert found.to_dict()["removable_channels"] == 1
+    page = audit_page(found)
+    assert "<h1><em>1 of 4</em> hidden channels can go. Take it out.</h1>" in page
+    assert "1 of 4 hidden channels can go and nothing changes for any input" in " ".join(audit_text(found).split())

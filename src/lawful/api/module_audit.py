@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lawful.api.audit import WORTH_IT, Recommendation, Skipped
+from lawful.api.audit import SAVED, WORTH_IT, Recommendation, Skipped
+from lawful.api.pruning.by_channels import ByChannels, convolutional_file, example_inputs
 from lawful.errors import LawfulError, Unsupported
 from lawful.invariant_set.locks.components import Components, components
 from lawful.invariant_set.locks.unlock import unlock
@@ -16,12 +18,18 @@ from lawful.invariant_set.module_graph import EntryGraph, entry_graph
 from lawful.invariant_set.rebalance import rebalance
 from lawful.invariant_set.singular.spectrum import Singularity, singularity
 from lawful.result import Shown
+from lawful.sentences import audit as of_networks
 from lawful.sentences import symmetries as says
 from lawful.symmetry import Symmetries, symmetries
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from lawful.pruning.channels import ChannelPruning
+    from lawful.pruning.channels.onnx_file import OnnxPruning
+
+# Channels are tried one by one, with the module run in between: seconds at a million weights.
+MOST_PRUNED = {"quick": 200_000, "normal": 2_000_000, "full": 10**12}
 MOST_ENTRIES = {"quick": 500_000, "normal": 20_000_000, "full": 10**12}  # for the scaling graph: one edge each
 
 
@@ -34,6 +42,7 @@ class ModuleAudit(Shown):
     parameters: int
     frozen: int
     symmetries: Symmetries
+    pruning: ChannelPruning | OnnxPruning | None
     components: Components | None
     singularity: Singularity | None
     locked_after_rescaling: int | None
@@ -72,20 +81,36 @@ def audit_module(
             norm = _norm_at_balance(graph)
         except (Unsupported, LawfulError) as error:
             skipped.append(Skipped("where training can go", str(error), f"lawful symmetries {asked}"))
+    pruning = None
+    if parameters > MOST_PRUNED[effort]:
+        skipped.append(Skipped("pruning by channels", f"{parameters:,} weights", f"lawful prune {asked}"))
+    else:
+        try:
+            pruning = _pruned(module, input, source)
+        except LawfulError as error:
+            skipped.append(Skipped("pruning by channels", str(error), f"lawful prune {asked}"))
     return ModuleAudit(
         source=source,
         kind=type(module).__name__,
         parameters=parameters,
         frozen=parameters - found.parameters,
         symmetries=found,
+        pruning=pruning,
         components=where,
         singularity=rank,
         locked_after_rescaling=after,
         balanced_norm=norm,
         skipped=tuple(skipped),
-        recommendations=_advice(found, where, after, norm, asked, parameters),
+        recommendations=_advice(found, pruning, where, after, norm, asked, parameters),
         asked=asked,
     )
+
+
+def _pruned(module: nn.Module, input: Any, source: str) -> ChannelPruning | OnnxPruning:
+    """What `lawful prune` of the same source would do, so that its command brings what the audit says."""
+    if source.endswith(".onnx") and (file := convolutional_file(Path(source))) is not None:
+        return ByChannels(file).prune()
+    return ByChannels(None, module, tuple(example_inputs(module, input, 0))).prune()
 
 
 def _norm_at_balance(graph: EntryGraph) -> float | None:
@@ -103,13 +128,25 @@ def _as_command(source: str, input: Any) -> str:
 
 
 def _advice(
-    found: Symmetries, where: Components | None, after: int | None, norm: float | None, name: str, parameters: int
+    found: Symmetries,
+    pruning: ChannelPruning | OnnxPruning | None,
+    where: Components | None,
+    after: int | None,
+    norm: float | None,
+    name: str,
+    parameters: int,
 ) -> tuple[Recommendation, ...]:
     advice = []
+    if pruning is not None and pruning.removed:
+        share = 1.0 - pruning.parameters_after / pruning.parameters_before
+        title, benefit = of_networks.advise_pruning(len(pruning.removed), share, None, "channel")
+        # An ONNX file is pruned as a file: what is written is one again.
+        files = SAVED.replace(".safetensors", ".onnx") if hasattr(pruning, "model") else SAVED
+        advice.append(Recommendation(title, f"lawful prune {name} {files}", benefit, share))
     if dead := [(part.parameter, part.entries) for part in found.dead]:
         entries = sum(count for _, count in dead)
         title, benefit = says.advise_dead(entries, dead)
-        advice.append(Recommendation(title, f"lawful symmetries {name} --json", benefit, entries / parameters))
+        advice.append(Recommendation(title, f"lawful symmetries {name}", benefit, entries / parameters))
     if where is not None and after is not None and after < len(where.locked):
         title, benefit = says.advise_unlocking(len(where.locked), after)
         command = f"lawful rebalance {name} --balance unlock --out unlocked.safetensors"

@@ -56,11 +56,14 @@ def audit(
     effort = effort or ("quick" if quick else "full" if full else "normal")
     module = trained_module(named)
     if module is not None:
-        _audit_module(module, named, effort, html, as_json)
-        return
-    found = named.network()
-    samples = None if data is None else read_data(data, len(found.to_dag().inputs))
-    result = run(found, source=named.text, asked=named.asked, data=samples, loss=loss, effort=effort)
+        from lawful.api.module_audit import audit_module
+
+        size = named.input_text
+        result: Any = audit_module(module, size, source=named.text, asked=of_module(named), effort=effort)
+    else:
+        found = named.network()
+        samples = None if data is None else read_data(data, len(found.to_dag().inputs))
+        result = run(found, source=named.text, asked=named.asked, data=samples, loss=loss, effort=effort)
     if html is not None:
         write_text(html, audit_page(result))
     if as_json:
@@ -84,22 +87,6 @@ def trained_module(named: Named) -> torch.nn.Module | None:
     from lawful.sources.opening import module_behind
 
     return module_behind(found.reading)
-
-
-def _audit_module(module: torch.nn.Module, named: Named, effort: str, html: Path | None, as_json: bool) -> None:
-    from lawful.api.module_audit import audit_module
-    from lawful.report.audit.module_audit import module_audit_json, print_module_audit
-    from lawful.report.audit.module_page import module_page
-
-    result = audit_module(module, named.input_text, source=named.text, asked=of_module(named), effort=effort)
-    if html is not None:
-        write_text(html, module_page(result))
-    if as_json:
-        print_json(module_audit_json(result))
-    else:
-        print_module_audit(result, console(80))
-        if html is not None:
-            typer.echo(f"page: {html}")
 
 
 def of_module(named: Named) -> str:

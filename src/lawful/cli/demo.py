@@ -24,8 +24,8 @@ def demo(
     from lawful.api.demo import demo as run_demo
     from lawful.formats.io.writing import make_folder, write_bytes
     from lawful.formats.tensors.npz import dump
+    from lawful.report.audit.audit_page import audit_page
     from lawful.report.audit.demo import demo_json, demo_page, demo_text
-    from lawful.report.audit.module_page import module_page
     from lawful.verify import verify
 
     make_folder(out)
@@ -33,7 +33,7 @@ def demo(
     story = run_demo(seed, out)
     proved = {step.certificate: verify(out / step.certificate).statement for step in story.steps if step.certificate}
     write_bytes(out / "data.npz", dump({"x": story.data.x, "y": np.asarray(story.data.y)}, None))
-    write_text(out / "audit.html", module_page(story.audit))
+    write_text(out / "audit.html", audit_page(story.audit))
     write_text(out / "conversion.html", demo_page(story, proved))
     say(as_json, demo_json(story, proved), demo_text(story, proved))
     if not story.proved:

@@ -15,7 +15,7 @@ from lawful.extras import needed
 from lawful.figure import Figure
 from lawful.network.reading import Reading
 from lawful.papers.truncation.flow.motion import TruncationRun
-from lawful.report.audit import audit, module_audit
+from lawful.report.audit import audit
 from lawful.report.checkpoints import diff, relatives
 from lawful.report.page import charts, explorer, notebook
 from lawful.report.plain import plain, tidy
@@ -97,7 +97,7 @@ VIEWS: Mapping[str, View] = {
     "Correspondence": _of_checkpoints("correspondence", "tensors"),
     "Kinship": _of_checkpoints("kinship", "changes"),
     "Audit": View(audit.to_json, audit.audit_text, "recommendations", charts.audit),
-    "ModuleAudit": View(module_audit.module_audit_json, module_audit.module_audit_text, "spaces"),
+    "ModuleAudit": View(audit.to_json, audit.audit_text, "spaces"),
     "BlockReadings": View(leaky.blocks_json, leaky.blocks_text, "blocks", charts.blocks),
     "Canonical": _worded(fibers.canonical_json, fibers.canonical_text),
     "Census": _worded(truncation.census_json, truncation.census_text, "layers"),

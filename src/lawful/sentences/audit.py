@@ -37,11 +37,15 @@ def unlocked(left: int) -> str:
 
 
 @sentence("audit.removable", claims="so many neurons can go at once, and the function is the same before rounding")
-def removable(removed: int, hidden: int, kept: int, parameters: int, rounding: float) -> str:
-    """What a lossless pruning removes."""
+def removable(
+    removed: int, hidden: int, kept: int, parameters: int, rounding: float | None, noun: str = "neurons"
+) -> str:
+    """What a lossless pruning removes; None is a rounding that was not bounded."""
     rounded = f" (rounding weights: at most {at_most(rounding, 2)} on [-1, 1])" if rounding else ""
+    if rounding is None:
+        rounded = " (up to rounding of weights)"
     return (
-        f"{removed} of {hidden} hidden neurons can go and nothing changes for any input{rounded}: "
+        f"{removed} of {hidden} hidden {noun} can go and nothing changes for any input{rounded}: "
         f"{kept:,} of {parameters:,} parameters stay."
     )
 
@@ -155,10 +159,10 @@ def not_identifiable(known: str, reasons: Sequence[str]) -> str:
 @sentence(
     "audit.advise_pruning", claims="the command removes so many neurons and this share of the parameters, losslessly"
 )
-def advise_pruning(removed: int, share: float, rounding: float) -> tuple[str, str]:
-    """Neurons that change nothing."""
-    rounded = " up to rounding of weights" if rounding else ""
-    neurons = "1 neuron that changes" if removed == 1 else f"{removed} neurons that change"
+def advise_pruning(removed: int, share: float, rounding: float | None, noun: str = "neuron") -> tuple[str, str]:
+    """Neurons or channels that change nothing; None is a rounding that was not bounded."""
+    rounded = "" if rounding == 0 else " up to rounding of weights"
+    neurons = f"1 {noun} that changes" if removed == 1 else f"{removed} {noun}s that change"
     return (
         f"remove {neurons} nothing",
         f"{_percent(share)} fewer parameters, the same function for every input{rounded}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +12,25 @@ from rich.console import Console
 from rich.table import Table as TextTable
 from rich.text import Text
 
-from lawful.report.audit.advice import print_advice
+from lawful.report.audit.form import is_of_module, listed, print_advice
+from lawful.report.audit.module_audit import module_json, module_sentences
 from lawful.report.structure.pruning import decided_json, decided_sentence, smallest_json, smallest_sentence, upper
 from lawful.sentences import audit as says
 
 if TYPE_CHECKING:
     from lawful.api.audit import Audit
+    from lawful.api.module_audit import ModuleAudit
 
 BARS = "▁▂▃▄▅▆▇█"
 LARGEST = float(np.finfo(np.float64).max)
 
 
-def to_json(audit: Audit) -> dict[str, Any]:
+def to_json(audit: Audit | ModuleAudit) -> dict[str, Any]:
     """The documented keys of `lawful audit --json`."""
+    return module_json(audit) if is_of_module(audit) else _network_json(audit)
+
+
+def _network_json(audit: Audit) -> dict[str, Any]:
     summary, found, pruning = audit.summary, audit.components, audit.pruning
     sizes = ("name", "inputs", "outputs", "hidden", "parameters", "biases")
     return {
@@ -189,11 +195,6 @@ def same_sentence(audit: Audit) -> str:
     return f"{known}; whether anything else does was not decided."
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """Names, the first few of them, and how many there are."""
-    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
-
-
 def sparkline(values: np.ndarray, bins: int = 24) -> str:
     """A histogram in one line.
 
@@ -216,30 +217,40 @@ EVIDENCE = (
 )
 
 
-def print_audit(audit: Audit, console: Console) -> None:
-    """One page of at most 80 columns."""
-    summary = audit.summary
-    console.print(Text.assemble((audit.source, "bold"), f"  {summary.name}, {summary.parameters:,} parameters"))
+def print_audit(audit: Audit | ModuleAudit, console: Console) -> None:
+    """One page of at most 80 columns, of a network or of a module."""
+    name, answers = _of_module(audit) if is_of_module(audit) else _of_network(audit)
+    console.print(Text.assemble((audit.source, "bold"), f"  {name} parameters"))
     table = TextTable(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for heading, sentence in sentences(audit):
-        table.add_row(heading, sentence)
+    for heading, sentence in answers:
+        table.add_row(heading, Text(sentence))
+    for part in audit.skipped:
+        table.add_row("skipped", Text(f"{part.part}: {part.reason} ({part.remedy})"))
+    console.print(table)
+    print_advice(audit.recommendations, console)
+    if not is_of_module(audit):
+        console.print(EVIDENCE, highlight=False, markup=False, style="dim")
+
+
+def _of_module(audit: ModuleAudit) -> tuple[str, list[tuple[str, str]]]:
+    return f"{audit.kind}, {audit.parameters:,}", list(module_sentences(audit))
+
+
+def _of_network(audit: Audit) -> tuple[str, list[tuple[str, str]]]:
+    answers = list(sentences(audit))
     if len(audit.balance):
         low, high = float(audit.balance.min()), float(audit.balance.max())
-        table.add_row("balances", f"{low:.3g} {sparkline(audit.balance)} {high:.3g}")
+        answers.append(("balances", f"{low:.3g} {sparkline(audit.balance)} {high:.3g}"))
     for layer in audit.activity:
         rows = "; ".join(f"{t.label}: {t.fully} gone, {t.partially} cut" for t in layer.truncated[:4])
         facts = f"dimension {layer.dimension:.1f} of {layer.width}, {len(layer.never)} never fire; {rows}"
-        table.add_row(f"layer {layer.layer} on data", facts)
-    for part in audit.skipped:
-        table.add_row("skipped", f"{part.part}: {part.reason} ({part.remedy})")
-    console.print(table)
-    print_advice(audit.recommendations, console)
-    console.print(EVIDENCE, highlight=False, markup=False, style="dim")
+        answers.append((f"layer {layer.layer} on data", facts))
+    return f"{audit.summary.name}, {audit.summary.parameters:,}", answers
 
 
-def audit_text(audit: Audit) -> str:
+def audit_text(audit: Audit | ModuleAudit) -> str:
     """The same page as plain text."""
     lines = io.StringIO()
     print_audit(audit, Console(file=lines, width=80, color_system=None, force_jupyter=False))

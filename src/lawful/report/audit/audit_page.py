@@ -11,10 +11,8 @@ from lawful.invariant_set.module_graph import as_dag
 from lawful.network import Mlp
 from lawful.outward import at_least
 from lawful.pruning.removable.dependent_neurons import names_by_layer
-from lawful.report.audit.advice import RECHECK, actions, assumed_section, sentence_of
 from lawful.report.audit.audit import (
     conserved_sentence,
-    listed,
     range_sentence,
     rank_sentence,
     same_sentence,
@@ -22,6 +20,8 @@ from lawful.report.audit.audit import (
     wasted_sentence,
     where_sentence,
 )
+from lawful.report.audit.form import RECHECK, Form, assumed_section, is_of_module, listed, sentence_of
+from lawful.report.audit.module_page import module_form
 from lawful.report.page.matrices import columns_of
 from lawful.report.page.page import (
     Action,
@@ -29,11 +29,9 @@ from lawful.report.page.page import (
     Block,
     Chip,
     Markup,
-    Opening,
     Picture,
     Section,
     Table,
-    render,
 )
 from lawful.report.page.terms import as_prose
 from lawful.report.structure.network import ROOMY, draw_network
@@ -43,6 +41,7 @@ from lawful.sentences import pruning as pruning_says
 
 if TYPE_CHECKING:
     from lawful.api.audit import Audit
+    from lawful.api.module_audit import ModuleAudit
 
 LOCKED, DEAD, LINEAR = "var(--lock,#bf8600)", "var(--dead,#8a94a0)", "var(--straight,#4f7d45)"
 MOST_LISTED = 200
@@ -56,21 +55,21 @@ SQUARE = range(5, 41)  # sides of inputs that are taken for pictures, where thei
 NOTHING = "Nothing was found: no rescaling or pruning that the audit tries makes this network smaller or freer."
 
 
-def audit_page(audit: Audit) -> str:
-    """The self-contained page."""
+def audit_page(audit: Audit | ModuleAudit) -> str:
+    """The self-contained page, of a network or of a module."""
+    return (module_form(audit) if is_of_module(audit) else _network_form(audit)).page(audit)
+
+
+def _network_form(audit: Audit) -> Form:
     summary = audit.summary
-    opening = Opening(
-        file=audit.source,
-        kind=f"{summary.name}, {summary.parameters:,} weights, {summary.hidden:,} hidden neurons",
-        chip=_removal_chip(audit),
-        stage=_stage(audit),
-        actions=actions(audit.recommendations, _questions(audit)),
-        nothing=NOTHING,
-    )
     answers = [_waste(audit), _conserved(audit), _locked(audit), _same(audit)]
     if audit.activity:
         answers.append(_on_data(audit))
-    return render(_headline(audit), _lead(audit), _folded(audit), opening=opening, answers=answers)
+    return Form(
+        f"{summary.name}, {summary.parameters:,} weights, {summary.hidden:,} hidden neurons",
+        _headline(audit), _lead(audit), _removal_chip(audit), _stage(audit), _questions(audit), NOTHING,
+        answers, _folded(audit),
+    )  # fmt: skip
 
 
 # The finding
@@ -117,7 +116,8 @@ def _prunes_everywhere(audit: Audit) -> bool:
 
 def _lead(audit: Audit) -> str:
     if _prunes_everywhere(audit):
-        return _removable(audit)
+        words = _removable(audit).partition(" can go and ")[2]  # the headline has said how many
+        return words[:1].upper() + words[1:]
     if not audit.recommendations:
         return f"{wasted_sentence(audit)} {where_sentence(audit)}"
     _, _, rest = audit.recommendations[0].benefit.partition(", ")  # the headline has said its first part
@@ -282,8 +282,8 @@ def _waste(audit: Audit) -> Answer:
         heading = "No neuron was found that can go" if hidden else "It has no hidden neuron"
     there = range_sentence(audit)
     known = wasted_sentence(audit)
-    if removed and _prunes_everywhere(audit):  # the lead has said what goes
-        known = known.removeprefix(_lead(audit)).strip()
+    if removed and _prunes_everywhere(audit):  # the headline and the lead have said what goes
+        known = known.removeprefix(_removable(audit)).strip()
     words = [known, smallest_words(audit), f"On your data's range: {there}" if there else ""]
     command = f"lawful prune {audit.asked} --certificate pruned.json --out pruned.safetensors"
     verify = f"lawful verify pruned.json {audit.asked}"

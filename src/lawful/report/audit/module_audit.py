@@ -1,17 +1,11 @@
-"""The audit of a module as JSON and as one terminal page; the sentences that its HTML page repeats."""
+"""The audit of a module as JSON, and the sentences that the terminal and the page repeat."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table as TextTable
-from rich.text import Text
-
-from lawful.report.audit.advice import print_advice
-from lawful.report.audit.audit import listed
+from lawful.report.audit.form import listed
 from lawful.report.structure.components import edge_words
 from lawful.report.structure.symmetries import symmetries_json
 from lawful.sentences import audit as of_balances
@@ -23,7 +17,7 @@ if TYPE_CHECKING:
 SHARED = ("spaces", "dead", "pinned", "dimension", "log10_discrete", "mode", "noted")  # with `lawful symmetries`
 
 
-def module_audit_json(audit: ModuleAudit) -> dict[str, Any]:
+def module_json(audit: ModuleAudit) -> dict[str, Any]:
     """The documented keys of `lawful audit --json` of a module."""
     found, where = audit.symmetries, audit.components
     described = symmetries_json(found)
@@ -44,6 +38,7 @@ def module_audit_json(audit: ModuleAudit) -> dict[str, Any]:
             "beyond": list(where.beyond),
             "balances": len(where.dag.hidden),
         },
+        "removable_channels": None if audit.pruning is None else len(audit.pruning.removed),
         "rank": None if audit.singularity is None else audit.singularity.rank,
         "skipped": [vars(part) for part in audit.skipped],
         "recommendations": [vars(each) for each in audit.recommendations],
@@ -55,7 +50,7 @@ def module_sentences(audit: ModuleAudit) -> Iterator[tuple[str, str]]:
     found, where = audit.symmetries, audit.components
     if where is not None:
         yield "where it can go", where_words(audit)
-    yield "what is wasted", dead_words(audit)
+    yield "what is wasted", " ".join(filter(None, (removable_words(audit), dead_words(audit))))
     yield "what training conserves", says.conserved(len(found.laws), found.parameters, found.mode)
     yield "same function", says.group(found.dimension, found.log10_discrete)
     if words := rank_words(audit):
@@ -63,6 +58,15 @@ def module_sentences(audit: ModuleAudit) -> Iterator[tuple[str, str]]:
     for each in found.pinned:
         yield "not understood", f"{each.operation} ({each.calls} calls) touches {each.share:.1%} of the parameters."
     yield "read", found.noted
+
+
+def removable_words(audit: ModuleAudit) -> str:
+    """Channels that the rules of pruning remove; nothing where they find none, which proves nothing."""
+    found = audit.pruning
+    if found is None or not found.removed:
+        return ""
+    sizes = found.channels_before, found.parameters_after, found.parameters_before
+    return of_balances.removable(len(found.removed), *sizes, None, "channels")
 
 
 def dead_words(audit: ModuleAudit) -> str:
@@ -88,24 +92,3 @@ def where_words(audit: ModuleAudit) -> str:
     if audit.locked_after_rescaling is not None and audit.locked_after_rescaling < len(where.locked):
         text += f" {says.unlocked(audit.locked_after_rescaling)}"
     return text + "".join(f" Beyond them: {reason}." for reason in where.beyond)
-
-
-def print_module_audit(audit: ModuleAudit, console: Console) -> None:
-    """One page of at most 80 columns."""
-    console.print(Text.assemble((audit.source, "bold"), f"  {audit.kind}, {audit.parameters:,} parameters"))
-    table = TextTable(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for heading, sentence in module_sentences(audit):
-        table.add_row(heading, Text(sentence))
-    for part in audit.skipped:
-        table.add_row("skipped", Text(f"{part.part}: {part.reason} ({part.remedy})"))
-    console.print(table)
-    print_advice(audit.recommendations, console)
-
-
-def module_audit_text(audit: ModuleAudit) -> str:
-    """The same page as plain text."""
-    lines = io.StringIO()
-    print_module_audit(audit, Console(file=lines, width=80, color_system=None, force_jupyter=False))
-    return lines.getvalue().rstrip()

@@ -1,14 +1,15 @@
-"""The audit of a module as one self-contained page, in the form of a network's."""
+"""The audit of a module in the form of every audit, and the page of its blocks."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lawful.outward import at_least
-from lawful.report.audit.advice import RECHECK, actions, assumed_section, sentence_of
-from lawful.report.audit.module_audit import dead_words, rank_words, where_words
+from lawful.report.audit.form import RECHECK, Form, assumed_section, sentence_of
+from lawful.report.audit.module_audit import dead_words, rank_words, removable_words, where_words
 from lawful.report.page.page import Action, Answer, Block, Chip, Opening, Picture, Section, Table, render
 from lawful.report.structure.block_rows import block_of, block_rows, group_words
 from lawful.report.structure.components import edge_words
@@ -23,20 +24,18 @@ SHOWN = 5  # digits of a number in a table: a barrier is rounded downwards to th
 NOTHING = "Nothing was found: no rescaling that the audit tries helps, and no rule finds a dead parameter."
 
 
-def module_page(audit: ModuleAudit) -> str:
-    """The self-contained page."""
-    found = audit.symmetries
+def module_form(audit: ModuleAudit) -> Form:
+    """What the audit of a module fills into the form."""
+    return Form(
+        _kind(audit), _headline(audit), _lead(audit), _removal_chip(audit) or _check_chip(audit),
+        block_rows(audit.symmetries, audit.components), _questions(audit), NOTHING,
+        [_waste(audit), _conserved(audit), _locked(audit), _same(audit)], _details(audit),
+    )  # fmt: skip
+
+
+def _kind(audit: ModuleAudit) -> str:
     frozen = f", {audit.frozen:,} of them frozen" if audit.frozen else ""
-    opening = Opening(
-        file=audit.source,
-        kind=f"{audit.kind}, {audit.parameters:,} weights{frozen}",
-        chip=_check_chip(audit),
-        stage=block_rows(found, audit.components),
-        actions=actions(audit.recommendations, _questions(audit)),
-        nothing=NOTHING,
-    )
-    answers = [_waste(audit), _conserved(audit), _locked(audit), _same(audit)]
-    return render(_headline(audit), _lead(audit), _folded(audit), opening=opening, answers=answers)
+    return f"{audit.kind}, {audit.parameters:,} weights{frozen}"
 
 
 def blocks_page(audit: ModuleAudit) -> str:
@@ -46,7 +45,7 @@ def blocks_page(audit: ModuleAudit) -> str:
     blocks = f"{count:,} block{'s' * (count != 1)}"
     opening = Opening(
         file=audit.source,
-        kind=f"{audit.kind}, {audit.parameters:,} weights",
+        kind=_kind(audit),
         chip=_check_chip(audit),
         stage=block_rows(found, audit.components),
         actions=[
@@ -57,32 +56,46 @@ def blocks_page(audit: ModuleAudit) -> str:
     )  # fmt: skip
     conserved = _at_least(audit)
     title = f"{blocks}, {conserved[0].lower()}{conserved[1:]} conserved."
+    lead = says.group(found.dimension, found.log10_discrete)
     answers = [_conserved(audit), _waste(audit), _locked(audit)]
-    return render(title, _lead(audit), _folded(audit), opening=opening, answers=answers)
+    return render(title, lead, _details(audit), opening=opening, answers=answers)
 
 
 def _headline(audit: ModuleAudit) -> str:
+    """The first recommendation with its number, or what is conserved if there is none."""
     if not audit.recommendations:
         return f"{_at_least(audit)} conserved; nothing was found to improve."
     first = audit.recommendations[0]
-    benefit = first.benefit.split(",")[0].split(" (")[0]
+    if first.title.startswith("remove "):
+        return _and_then(removable_words(audit).partition(" and nothing")[0], "Take {} out.")
     if first.title.startswith("leave out"):
-        dead = dead_words(audit).partition(",")[0]
-        return f"{dead}. Leave {'it' if dead.startswith('1 ') else 'them'} out."
+        return _and_then(dead_words(audit).partition(",")[0], "Leave {} out.")
+    benefit = first.benefit.split(",")[0].split(" (")[0]
     return sentence_of(first.title if any(c.isdigit() for c in first.title) else f"{first.title}: {benefit}")
+
+
+def _lead(audit: ModuleAudit) -> str:
+    """What the headline left unsaid of the first recommendation, or the group."""
+    first = audit.recommendations[0].title if audit.recommendations else ""
+    if first.startswith("remove "):
+        return _capital(removable_words(audit).partition(" can go and ")[2])
+    if first.startswith("leave out"):
+        return _capital(dead_words(audit).partition(", ")[2])
+    found = audit.symmetries
+    return says.group(found.dimension, found.log10_discrete)
+
+
+def _and_then(words: str, advice: str) -> str:
+    return f"{words}. {advice.format('it' if words.startswith('1 ') else 'them')}"
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _at_least(audit: ModuleAudit) -> str:
     found = audit.symmetries
     return says.conserved(len(found.laws), found.parameters, found.mode).partition(" of ")[0]
-
-
-def _lead(audit: ModuleAudit) -> str:
-    best = audit.recommendations[0].benefit if audit.recommendations else ""
-    head, _, rest = best.partition(", ")
-    first = sentence_of(rest if rest and "(" not in head else best) if best else ""
-    found = audit.symmetries
-    return f"{first} {says.group(found.dimension, found.log10_discrete)}".strip()
 
 
 def _check_chip(audit: ModuleAudit) -> Chip:
@@ -106,16 +119,31 @@ def _questions(audit: ModuleAudit) -> list[Action]:
 # One answer, one picture, one chip
 
 
+def _removal_chip(audit: ModuleAudit) -> Chip | None:
+    """The evidence of the first recommendation, if that is to prune."""
+    first = audit.recommendations[0].command if audit.recommendations else ""
+    if not first.startswith("lawful prune "):
+        return None
+    more = "To save the evidence and have an independent checker verify it:"
+    return Chip("open", "Not re-checked", "", more, (first, "lawful verify pruned.json"))
+
+
 def _waste(audit: ModuleAudit) -> Answer:
     dead = sorted(audit.symmetries.dead, key=lambda part: -part.entries)
-    if not dead:
-        words = "The rules that find what no loss can see found nothing in this module."
+    pruning, can_go = audit.pruning, removable_words(audit)
+    counts = Counter((gone.layer, gone.kind) for gone in pruning.removed) if pruning is not None else Counter()
+    rows = [(f"{layer}: {kind} channels", float(count)) for (layer, kind), count in counts.most_common(MOST_ROWS)]
+    rows += [(f"{part.parameter}: dead entries of {part.of:,}", float(part.entries)) for part in dead[:MOST_ROWS]]
+    if not rows:
+        words = "The rules that find what no loss can see, and channels that change nothing, found nothing here."
         return Answer("What can go", says.none_dead_found().rstrip("."), words, None, None)
-    rows = [(f"{part.parameter} ({part.of:,} entries)", float(part.entries)) for part in dead[:MOST_ROWS]]
-    note = f"The {len(rows)} largest of {len(dead):,}." if len(dead) > len(rows) else ""
-    picture = Picture("bars", {"rows": rows, "note": note}, "dead entries of each parameter")
+    note = f"The {MOST_ROWS} largest of {len(dead):,}." if len(dead) > MOST_ROWS else ""
+    picture = Picture("bars", {"rows": rows, "note": note}, "redundant channels, and dead entries of parameters")
+    words = " ".join(filter(None, (can_go, dead_words(audit) if dead else "")))
+    if can_go:
+        return Answer("What can go", can_go.partition(" and nothing")[0], words, picture, _removal_chip(audit))
     chip = Chip("proved", "For any weights", "read from the graph", "", (f"lawful symmetries {audit.asked}",))
-    return Answer("What can go", dead_words(audit).partition(",")[0], dead_words(audit), picture, chip)
+    return Answer("What can go", dead_words(audit).partition(",")[0], words, picture, chip)
 
 
 def _conserved(audit: ModuleAudit) -> Answer:
@@ -194,7 +222,7 @@ def _same(audit: ModuleAudit) -> Answer:
 # Folded
 
 
-def _folded(audit: ModuleAudit) -> list[Section]:
+def _details(audit: ModuleAudit) -> list[Section]:
     found, where = audit.symmetries, audit.components
     sections = [Section("Every kind of symmetry", [space_table(found.spaces)])] if found.spaces else []
     if found.dead:

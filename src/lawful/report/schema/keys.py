@@ -36,6 +36,7 @@ TABLE = {
         dimension?: integer, of the continuous group
         log10_discrete?: number, of the number of permutations
         mode?: string, train or eval
+        removable_channels?: integer?, of a module: how many channels pruning removes
         rank?: integer?, of J""",
     "explore": """
         page: string, the file that was written
