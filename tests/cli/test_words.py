@@ -108,6 +108,11 @@ def test_short_forms_mean_one_thing_everywhere() -> None:
         (["laws", "2-3-1 relu", "--proof", "a.json"], "--certificate"),
         (["prun", "net.npz"], "prune"),
         (["laws", "data.npz"], "W1, b1, W2"),
+        (["net.npz"], 'A subcommand comes first: lawful audit "net.npz"'),
+        (["train", "net.npz"], "lawful flow"),
+        (["laws", "3-4-2", "relu"], 'lawful laws "3-4-2 relu"'),
+        (["audit"], 'lawful audit "3-4-2 relu bias"'),
+        (["show", "net.npz", "turned.npz"], "lawful fingerprint"),
     ],
 )
 def test_mistakes_say_what_was_meant(lawful: Any, place: Path, words: list[str], hint: str) -> None:

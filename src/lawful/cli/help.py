@@ -231,6 +231,8 @@ def arguments_of_help(words: list[str]) -> list[str]:
     >>> arguments_of_help(["help", "laws"]), arguments_of_help(["help", "all"]), arguments_of_help(["laws", "help"])
     (['laws', '--help'], ['--help-all'], ['laws', 'help'])
     """
+    if words == ["version"]:
+        return ["--version"]
     if words[:1] != ["help"]:
         return words
     return ["--help"] if len(words) == 1 else ["--help-all"] if words[1] == "all" else [*words[1:], "--help"]

@@ -149,9 +149,18 @@ def _current_names(command: Any, words: list[str], known: dict[str, Any]) -> Ite
 def hint_for(message: str, command: Any) -> str:
     """What to type instead of a word that fits nowhere, or nothing."""
     known = options_of(command)
+    unknown = re.search(r"No such command '(.+?)'", message)
+    if unknown is not None:
+        return _instead_of(unknown[1])
+    if "Missing argument 'NETWORK'" in message:
+        return f'A file, module:factory or an architecture: lawful {command.name} "3-4-2 relu bias"'
     surplus = re.search(r"unexpected extra argument(?:s|\(s\))? \((.+)\)", message)
     if surplus is not None:
         word = surplus[1].split()[0]
+        if ARCHITECTURE_WORD.fullmatch(word):
+            return f'An architecture is one word, in quotes: lawful {command.name} "3-4-2 {surplus[1]}"'
+        if "--out" not in known and Path(word).is_file():
+            return "It takes fewer files; for many at once: lawful fingerprint FILES, or lawful sweep"
         if "--out" in known and "." in word:
             return f"To write the result there: -o {word}"
         if "--box" in known and re.fullmatch(r"[-+.\deE]+[,:][-+.\deE,:]+", word):
@@ -168,6 +177,22 @@ def hint_for(message: str, command: Any) -> str:
         return f"Did you mean {' or '.join(near)}?" if near else ""
     return ""
 
+
+def _instead_of(word: str) -> str:
+    """The subcommand for a word that is none: a network, or what others call the question."""
+    if Path(word).exists() or ":" in word or re.match(r"\d+-\d", word):
+        return f'A subcommand comes first: lawful audit "{word}"'
+    meaning = COMMANDS.get(word.lower())
+    return f"Did you mean: lawful {meaning}?" if meaning else ""
+
+
+ARCHITECTURE_WORD = re.compile(r"relu|leaky_relu\(.*\)|linear|bias")
+COMMANDS = {
+    "train": "flow", "fit": "flow", "info": "show", "inspect": "show", "describe": "show", "summary": "show",
+    "report": "audit", "analyze": "audit", "analyse": "audit", "compress": "prune", "shrink": "prune",
+    "equal": "same", "equivalent": "same", "cmp": "same", "viz": "explore", "plot": "explore", "draw": "explore",
+    "conserved": "laws", "invariants": "laws", "symmetry": "symmetries", "export": "convert", "hash": "fingerprint",
+}  # fmt: skip
 
 # What others call it: guessed names that no spelling distance finds.
 MEANINGS = {

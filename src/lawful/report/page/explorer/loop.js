@@ -19,7 +19,7 @@ const Loop = (() => {
     byId("hn").textContent = crease ? `of h1.${crease.i}` : "";
     byId("to").textContent = crease ? (Live.t < 0 ? "−" : "+") + Math.abs(Live.t).toFixed(2) : "none";
     byId("tn").textContent = crease ? "The dotted crease belongs to a neuron that the next layer hides: it moves, and the function shows no trace of it."
-      : "These weights hide no crease: every listener of a neuron would have to hear it with a positive weight, all others with none, and have a negative bias.";
+      : "No crease is hidden here. A first-layer neuron hides its crease if every neuron that it feeds has a negative bias, a positive weight for it, and no positive weight for any other.";
     byId("undo").disabled = !Live.past.length;
   }
   let slid = 0;
