@@ -38,15 +38,15 @@ def certificate(found: Components) -> dict[str, Any]:
     (1, [{'edge': 4, 'side': 'out', 'nodes': [2]}])
     """
     balance = found.balance
-    own = found.dag.weights is not None and _is_own(found)
+    has_weights = found.dag.weights is not None and _is_own(found)
     open_answer = found.connected and bool(balance.slack or found.beyond)  # "no lock is sure" is not a yes
     return {
         "kind": "components",
         "version": 2,
-        "about": [_digest(found.dag) if own else digest(as_dag(found.dag), weights=False)],
+        "about": [_digest(found.dag) if has_weights else digest(as_dag(found.dag), weights=False)],
         "connected": None if open_answer else found.connected,
         "log2_components": found.log2_components,
-        "network": _written(found.dag) if own else network_record(as_dag(found.dag), weights=False),
+        "network": _written(found.dag) if has_weights else network_record(as_dag(found.dag), weights=False),
         "denominator": balance.denominator,
         "tolerance": balance.slack,
         "balance": list(balance.units),

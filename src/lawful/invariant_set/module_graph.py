@@ -80,9 +80,9 @@ class EntryGraph:
     @property
     def roles(self) -> NDArray[np.int8]:
         """Hidden nodes between the two ends."""
-        found = np.full(len(self.names), Role.HIDDEN, dtype=np.int8)
-        found[0], found[-1] = Role.INPUT, Role.OUTPUT
-        return found
+        by_node = np.full(len(self.names), Role.HIDDEN, dtype=np.int8)
+        by_node[0], by_node[-1] = Role.INPUT, Role.OUTPUT
+        return by_node
 
     @cached_property
     def hidden(self) -> Indices:
@@ -168,11 +168,11 @@ class EntryGraph:
     def ends(self, edge: int) -> tuple[int, int]:
         """The nodes that an edge leaves and enters."""
         block, place = self._place(edge)
-        found = [
+        pairs = [
             int(small[tuple(min(at, size - 1) for at, size in zip(place, small.shape, strict=True))])
             for small in (block.tails, block.heads)
         ]
-        return found[0], found[1]
+        return pairs[0], pairs[1]
 
     def weight(self, edge: int) -> float:
         """The value of one edge."""
@@ -195,13 +195,13 @@ class EntryGraph:
 
     def with_theta(self, weights: ArrayLike) -> EntryGraph:
         """The same graph and module with other values of its edges."""
-        given = np.asarray(weights, dtype=np.float64)
-        if given.shape != (self.parameters,) or not np.isfinite(given).all():
+        numbers = np.asarray(weights, dtype=np.float64)
+        if numbers.shape != (self.parameters,) or not np.isfinite(numbers).all():
             raise InvalidNetwork(f"{self.parameters} entries need as many finite numbers")
         values = dict(self.values)
         for start, block in zip(self.starts, self.blocks, strict=False):
             flat = values[block.parameter].astype(np.float64).reshape(-1)
-            flat[block.positions] = given[start : start + block.count]
+            flat[block.positions] = numbers[start : start + block.count]
             values[block.parameter] = flat.reshape(block.shape)
         return replace(self, values=values, log_scales=None)
 
@@ -217,11 +217,13 @@ class EntryGraph:
 
     def state(self) -> dict[str, torch.Tensor]:
         """The module's state with the entries at their values here, each in its own type."""
-        found = {name: tensor.detach() for name, tensor in self.module.state_dict().items()}
-        self._fill(found, {block.parameter: found[block.parameter].clone() for block in self.blocks})
+        tensors_by_name = {name: tensor.detach() for name, tensor in self.module.state_dict().items()}
+        self._fill(
+            tensors_by_name, {block.parameter: tensors_by_name[block.parameter].clone() for block in self.blocks}
+        )
         for name, first in _twins(self.module).items():  # one tensor under several names
-            found[name] = found[first]
-        return found
+            tensors_by_name[name] = tensors_by_name[first]
+        return tensors_by_name
 
     def _fill(self, found: dict[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> None:
         """Put the edges' values into tensors, and these into their places."""
@@ -240,18 +242,18 @@ class EntryGraph:
 
         batch = inputs if isinstance(inputs, torch.Tensor) else torch.as_tensor(np.asarray(inputs))
         with torch.no_grad():
-            found = self.filled().eval()(batch.double() if batch.is_floating_point() else batch)
-        return found if isinstance(inputs, torch.Tensor) else found.numpy()
+            outputs = self.filled().eval()(batch.double() if batch.is_floating_point() else batch)
+        return outputs if isinstance(inputs, torch.Tensor) else outputs.numpy()
 
     def filled(self, double: bool = True) -> nn.Module:
         """A copy of the module, in float64 or in its own types, with the entries at their values here."""
         from lawful.program.frontends.export import copied, twin_of
 
         twin = twin_of(self.module) if double else copied(self.module)
-        own = dict(twin.named_parameters())
+        parameters = dict(twin.named_parameters())
         for block in self.blocks:
-            own[block.parameter].data = own[block.parameter].data.contiguous()
-        self._fill({}, {block.parameter: own[block.parameter].data for block in self.blocks})
+            parameters[block.parameter].data = parameters[block.parameter].data.contiguous()
+        self._fill({}, {block.parameter: parameters[block.parameter].data for block in self.blocks})
         return twin
 
 
@@ -297,8 +299,8 @@ def graph_of(network: Any, input: Any = None, *, shared: bool = False) -> Mlp | 
         return entry_graph(network.module, input if input is not None else network.input_shape, shared=shared)
     reading = network.reading
     if reading is not None and reading.entangled and (module := module_behind(reading)) is not None:
-        own = (network.widths[0],) if isinstance(network, Mlp) and module is reading.module else None
-        return entry_graph(module, input if input is not None else own, shared=shared)
+        sizes = (network.widths[0],) if isinstance(network, Mlp) and module is reading.module else None
+        return entry_graph(module, input if input is not None else sizes, shared=shared)
     return open_free(network)
 
 
@@ -317,19 +319,21 @@ def entry_graph(module: nn.Module, input: Any = None, *, shared: bool = False) -
 
     if any(tensor.device.type == "meta" for tensor in module.parameters()):
         raise LawfulError("a module on the meta device has no weights, hence no balances")
-    whole, found = scaling_laws(module, input)
-    if found.mode != "train":
-        raise Unsupported(f"its balances are those of training, and train mode cannot be read ({found.noted})")
+    whole, scaling_reading = scaling_laws(module, input)
+    if scaling_reading.mode != "train":
+        raise Unsupported(
+            f"its balances are those of training, and train mode cannot be read ({scaling_reading.noted})"
+        )
     scaling, odd = whole.plain()
-    own, edges = dict(module.named_parameters()), [block.parameter for block in scaling.blocks]
-    values = {name: _array(own[name]) if shared else _array(own[name]).copy() for name in edges}
+    parameters, edges = dict(module.named_parameters()), [block.parameter for block in scaling.blocks]
+    values = {name: _array(parameters[name]) if shared else _array(parameters[name]).copy() for name in edges}
     beyond = []
     if odd:
         beyond.append(f"{odd:,} balances of products or of activations of degree 2 make no graph")
-    if (rest := len(found.laws) - len(scaling.nodes) - odd) > 0:
+    if (rest := len(scaling_reading.laws) - len(scaling.nodes) - odd) > 0:
         beyond.append(f"{rest:,} other laws (matrices, shifts, centres) confine training as well")
-    if found.pinned:
-        names = ", ".join(each.operation for each in found.pinned[:3])
+    if scaling_reading.pinned:
+        names = ", ".join(each.operation for each in scaling_reading.pinned[:3])
         beyond.append(f"not understood, so perhaps more is conserved: {names}")
     graph = EntryGraph(module, scaling, tuple(beyond), values)
     if wrong := sum(int((~np.isfinite(part.weights)).sum()) for part in graph.edges()):
@@ -341,17 +345,17 @@ def _array(tensor: torch.Tensor) -> NDArray[Any]:
     """A tensor's own numbers, not copied where NumPy has their type."""
     import torch
 
-    found = tensor.detach().cpu()
-    return np.asarray((found if found.dtype in (torch.float32, torch.float64) else found.double()).numpy())
+    array = tensor.detach().cpu()
+    return np.asarray((array if array.dtype in (torch.float32, torch.float64) else array.double()).numpy())
 
 
 def _twins(module: nn.Module) -> Mapping[str, str]:
     first: dict[int, str] = {}
-    found = {}
+    twins = {}
     for name, tensor in module.named_parameters(remove_duplicate=False):
-        if (own := first.setdefault(id(tensor), name)) != name:
-            found[name] = own
-    return found
+        if (original := first.setdefault(id(tensor), name)) != name:
+            twins[name] = original
+    return twins
 
 
 def told(result: Result, *graphs: Mlp | Balanced) -> Result:

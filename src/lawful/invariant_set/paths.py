@@ -167,8 +167,8 @@ class _Group:
 
     def squares(self) -> dict[int, int]:
         """A point with all removed edges zero: flows inside the cut-off sets, then paths for everyone else."""
-        found = self.ground.found
-        lacking = list(found.balance.units)
+        components = self.ground.found
+        lacking = list(components.balance.units)
         inside = self._inside(lacking)
         for edge, amount in inside.items():
             lacking[self.ground.tails[edge]] += amount
@@ -186,7 +186,7 @@ class _Group:
         squares = complete(self.ground.dag, lacking, *masks)
         for edge, amount in inside.items():
             squares[edge] = squares.get(edge, 0) + amount
-        if sum(map(abs, lacking)) > found.balance.slack:
+        if sum(map(abs, lacking)) > components.balance.slack:
             raise AssertionError("a free edge was not freed")
         return squares
 
@@ -217,10 +217,10 @@ class _Group:
 
 
 def _count(ends: Iterable[int]) -> dict[int, int]:
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for end in ends:
-        found[end] = found.get(end, 0) + 1
-    return found
+        counts[end] = counts.get(end, 0) + 1
+    return counts
 
 
 GROUND = 0  # everything that does not scale: it gives and takes freely
@@ -253,7 +253,7 @@ def squares_without(graph: EntryGraph, units: Sequence[int], closed: Mask, slack
         sink,
     )
     sent, served = flow[: len(edges)], flow[len(edges) : len(edges) + len(ends)]
-    kept = sum(unit for _, unit in surplus) - sum(flow[len(edges) + len(ends) + 1 :])
+    carried = sum(unit for _, unit in surplus) - sum(flow[len(edges) + len(ends) + 1 :])
     more, _ = maximum_flow(
         source + 1,
         [*tails, *heads, *ends],
@@ -263,7 +263,7 @@ def squares_without(graph: EntryGraph, units: Sequence[int], closed: Mask, slack
         sink,
     )
     missing = sum(unit for _, unit in lacking) - sum(served) - sum(more[2 * len(edges) :])
-    if kept + missing > slack:
+    if carried + missing > slack:
         return None
     forward, backward = more[: len(edges)], more[len(edges) : 2 * len(edges)]
     amounts = (one + two - three for one, two, three in zip(sent, forward, backward, strict=True))
@@ -282,14 +282,14 @@ def routes_without(
         group = waiting.pop()
         closed = np.zeros(graph.parameters, dtype=bool)
         closed[list(group)] = True
-        found = squares_without(graph, units, closed, slack)
-        if found is not None:
-            yield found, group
+        squares = squares_without(graph, units, closed, slack)
+        if squares is not None:
+            yield squares, group
         elif len(group) == 1:
             raise AssertionError("a free edge was not freed")
-        elif whole and (found := squares_without(graph, units, np.zeros_like(closed), slack)) is not None:
-            passed = set(found)
-            yield found, tuple(edge for edge in group if edge not in passed)
+        elif whole and (squares := squares_without(graph, units, np.zeros_like(closed), slack)) is not None:
+            passed = set(squares)
+            yield squares, tuple(edge for edge in group if edge not in passed)
             waiting.append(tuple(edge for edge in group if edge in passed))
         else:
             middle = len(group) // 2
@@ -407,7 +407,7 @@ def _between(first: Balanced, last: Balanced, tolerance: Tolerance | None) -> We
     begin, end = Balance.of(first), Balance.of(last)
     gaps = begin.distance(end)
     apart = sum(gaps, Fraction(0))
-    allowed = _allowed(first, last, tolerance)
+    allowed = _allowance(first, last, tolerance)
     if apart > allowed:
         return Apart(nodes=tuple(int(node) for node, gap in zip(first.hidden, gaps, strict=True) if gap))
     signs = np.sign(np.where(first.theta == 0, last.theta, first.theta))
@@ -417,31 +417,31 @@ def _between(first: Balanced, last: Balanced, tolerance: Tolerance | None) -> We
     locked = _among(flips, exactly)
     if locked and apart == 0 and tolerance is None:
         return Apart(edges=locked)
-    found = exactly
+    point = exactly
     if locked:
         loosely = components(first, Balance.of(first, tolerance=allowed))
         if between := _among(flips, loosely):
             return Apart(edges=between)
         if tolerance is None:
             return Unsettled(locked, allowed)
-        found = loosely
+        point = loosely
     if isinstance(first, EntryGraph) and first.beyond:
         return Unsettled((), allowed, first.beyond[0])
-    flows = tuple(free_flows(found, flips))
-    _check(found, flows, flips)
-    drift = max([apart, *(_drift(found, flow) for flow in flows)])
+    flows = tuple(free_flows(point, flips))
+    _check(point, flows, flips)
+    drift = max([apart, *(_drift(point, flow) for flow in flows)])
     sizes, pieces = [np.abs(first.theta)], [signs]
     for flow in flows:
-        sizes.append(_roots(first, flow.squares, found.balance.denominator))
+        sizes.append(_roots(first, flow.squares, point.balance.denominator))
         signs = signs.copy()
         signs[list(flow.frees)] *= -1
         pieces.append(signs)
-    unit = Fraction(1, found.balance.denominator)
+    unit = Fraction(1, point.balance.denominator)
     waypoints = tuple({edge: amount * unit for edge, amount in flow.squares.items()} for flow in flows)
     return WeightPath(first, (*sizes, np.abs(last.theta)), tuple(pieces), drift, waypoints)
 
 
-def _allowed(first: Balanced, last: Balanced, tolerance: Tolerance | None) -> Fraction:
+def _allowance(first: Balanced, last: Balanced, tolerance: Tolerance | None) -> Fraction:
     if tolerance is None:
         return rounding(first) + rounding(last)
     if not (tolerance >= 0 and tolerance < np.inf):

@@ -79,23 +79,23 @@ def rebalance(network: Source, target: Prescribed | float = 0.0, *, input: Any =
     >>> done.residual < 1e-14, np.abs(dag.evaluate(np.ones((1, 3))) - done.dag.evaluate(np.ones((1, 3)))).max() < 1e-14
     (True, np.True_)
     """
-    found = balanced_graph(network, input)
-    dag = found.to_dag()
+    graph = balanced_graph(network, input)
+    dag = graph.to_dag()
     wanted = _target(dag, target)
     live = _live(dag)
     done, scales, steps = dag, np.zeros(len(dag.hidden)), 0
     for _ in range(PASSES):
         missing, through, _ = _at_unit_scale(done, wanted)
-        if (missing <= 2 * EPSILON * through)[live].all() and (steps or not _vanished(done)):
+        if (missing <= 2 * EPSILON * through)[live].all() and (steps or not _has_vanished_weights(done)):
             break
         more, taken = _newton(done, wanted, live)
-        done, scales, steps = _rescaled(done, more), scales + more, steps + taken
+        done, scales, steps = _rescale(done, more), scales + more, steps + taken
     missing, through, _ = _at_unit_scale(done, wanted)
     unreachable = tuple(dag.hidden[~live & (missing > 4 * EPSILON * through)].tolist())
-    return told(Rebalanced(done, scales, wanted, steps, unreachable), found)
+    return told(Rebalanced(done, scales, wanted, steps, unreachable), graph)
 
 
-def _rescaled(dag: Balanced, scales: Floats) -> Balanced:
+def _rescale(dag: Balanced, scales: Floats) -> Balanced:
     if isinstance(dag, EntryGraph):
         done: Balanced = dag.rescaled(scales)
     else:
@@ -127,7 +127,7 @@ def _at_unit_scale(dag: Balanced, target: Floats) -> tuple[Floats, Floats, float
         return np.abs(entering - leaving - target / scale / scale), entering + leaving, scale
 
 
-def _vanished(dag: Balanced) -> bool:
+def _has_vanished_weights(dag: Balanced) -> bool:
     """Whether the square of some weight is lost beside the largest."""
     sizes = [np.abs(part.weights[part.weights != 0]) for part in edges_of(dag)]
     ends = [(float(each.min()), float(each.max())) for each in sizes if len(each)]
@@ -173,7 +173,7 @@ def _blocks(dag: Balanced, power: int) -> list[_Block]:
     """The logarithms of the squares of all edges over `4^power`, as blocks."""
     if not isinstance(dag, EntryGraph):
         return [_Block(dag.heads, dag.tails, _log_squares(dag.theta, power))]
-    found = []
+    blocks = []
     for start, block in zip(dag.starts, dag.blocks, strict=False):
         logs = np.full(math.prod(block.shape), -np.inf)
         for part in dag.edges_of(block, start):
@@ -196,11 +196,11 @@ def _blocks(dag: Balanced, power: int) -> list[_Block]:
                 np.broadcast_to(ends.reshape([ends.shape[axis] for axis in union]), sizes).reshape(-1)
                 for ends in (block.heads, block.tails)
             )
-            found.append(_Block(heads, tails, logs.reshape(-1)))
+            blocks.append(_Block(heads, tails, logs.reshape(-1)))
         else:
             order = [union.index(axis) for axis in (*rows, *columns)]
-            found.append(_Block(heads, tails, logs.transpose(order).reshape(len(heads), len(tails))))
-    return found
+            blocks.append(_Block(heads, tails, logs.transpose(order).reshape(len(heads), len(tails))))
+    return blocks
 
 
 def _log_squares(weights: Floats, power: int) -> Floats:
@@ -324,8 +324,8 @@ def _neuron_by_neuron(
             hypotenuse = np.hypot(c, 2 * np.exp((a + b) / 2))  # e^{2s} = (c + this) / 2a, without cancellation
             rise = np.log(c + hypotenuse) - np.log(2.0) - a
             fall = np.log(2.0) + b - np.log(hypotenuse - c)
-            found = 0.5 * np.where(c > 0, rise, fall)
-        step = np.where(np.isfinite(found), found, scales[nodes]) - scales[nodes]
+            steps = 0.5 * np.where(c > 0, rise, fall)
+        step = np.where(np.isfinite(steps), steps, scales[nodes]) - scales[nodes]
         scales[nodes] += step / 2 if inside else step
     return scales
 
@@ -334,18 +334,18 @@ def _around(blocks: Sequence[_Block], nodes: Indices, count: int) -> tuple[list[
     """The edges of some nodes, as parts of blocks, and whether one of them joins two of these nodes."""
     chosen = np.zeros(count, dtype=bool)
     chosen[nodes] = True
-    found, inside = [], False
+    visited, inside = [], False
     for block in blocks:
         into, out = chosen[block.heads], chosen[block.tails]
         if block.values.ndim == 1:
             here = into | out
             if here.any():
-                found.append(_Block(block.heads[here], block.tails[here], block.values[here]))
+                visited.append(_Block(block.heads[here], block.tails[here], block.values[here]))
                 inside = inside or bool((into & out).any())
         elif into.any() or out.any():
-            found.append(block)
+            visited.append(block)
             inside = inside or bool(into.any() and out.any())
-    return found, inside
+    return visited, inside
 
 
 def _log_sums(blocks: Sequence[_Block], scales: Floats, *, entering: bool) -> Floats:
@@ -376,11 +376,11 @@ class _Laplacian:
 
     def times(self, vector: Floats, diagonal: Floats) -> Floats:
         """`L x`."""
-        at, found = np.zeros(self.count), np.zeros(self.count)
+        at, product = np.zeros(self.count), np.zeros(self.count)
         at[self.live] = vector.ravel()
         for block in self.blocks:
-            block.add_products(at, found)
-        return np.asarray(2 * (diagonal * at[self.live] - found[self.live]))
+            block.add_products(at, product)
+        return np.asarray(2 * (diagonal * at[self.live] - product[self.live]))
 
     def solve(self, right: Floats) -> Floats:
         """`L⁻¹ right` to six digits by conjugate gradients; where they stall, with an incomplete factorisation.
@@ -394,17 +394,17 @@ class _Laplacian:
         shape = (len(self.live),) * 2
         operator = LinearOperator(shape, matvec=lambda vector: self.times(vector, diagonal))
         jacobi = LinearOperator(shape, matvec=lambda vector: vector.ravel() / (2 * diagonal))
-        found, stalled = cg(operator, right, rtol=ACCURACY, maxiter=ITERATIONS, M=jacobi)
+        solution, stalled = cg(operator, right, rtol=ACCURACY, maxiter=ITERATIONS, M=jacobi)
         if stalled and sum(block.values.size for block in self.blocks) <= FACTORISED:
             try:
                 factor = spilu(self.matrix(diagonal), drop_tol=1e-5, fill_factor=20, diag_pivot_thresh=0.0)
             except RuntimeError:  # singular to float64: what was found so far is all there is
-                return np.asarray(found)
+                return np.asarray(solution)
             nearly = LinearOperator(shape, matvec=factor.solve)
-            better, _ = bicgstab(operator, right, x0=found, rtol=ACCURACY, maxiter=ITERATIONS, M=nearly)
-            if np.linalg.norm(operator @ better - right) < np.linalg.norm(operator @ found - right):
-                found = better
-        return np.asarray(found)
+            better, _ = bicgstab(operator, right, x0=solution, rtol=ACCURACY, maxiter=ITERATIONS, M=nearly)
+            if np.linalg.norm(operator @ better - right) < np.linalg.norm(operator @ solution - right):
+                solution = better
+        return np.asarray(solution)
 
     def matrix(self, diagonal: Floats) -> sparse.csc_matrix:
         """The Laplacian, written down."""

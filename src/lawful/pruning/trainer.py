@@ -90,16 +90,16 @@ class SingularTrainer:
         """Set to zero the small weights that hold cut-off neurons (those up to `tolerance`); says which they were."""
         edges = self.penalty.edges
         dag = edges.to_dag()
-        found = singularity(dag, tolerance)
+        before = singularity(dag, tolerance)
         gone = np.zeros(len(dag.names), dtype=bool)
-        gone[[dag.index[name] for name in found.cut_off]] = True
+        gone[[dag.index[name] for name in before.cut_off]] = True
         zero = loose_entries(dag, edges.source, gone, tolerance, sum(p.numel() for p in edges.parameters))
         at = 0
         for parameter in edges.parameters:
             mask = torch.as_tensor(zero[at : at + parameter.numel()]).reshape(parameter.shape)
             parameter[mask.to(parameter.device)] = 0.0
             at += parameter.numel()
-        return found
+        return before
 
     def pruned(self, **options: Any) -> Pruning:
         """The smaller network, by `prune` with its options (`tolerance`, `box`); `to_module` makes a module of it."""

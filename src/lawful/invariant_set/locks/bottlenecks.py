@@ -137,11 +137,11 @@ class Side(SeenGraph[Dag]):
     @cached_property
     def children(self) -> dict[int, list[int]]:
         """The dominator tree downwards, leaves and root left out."""
-        found: dict[int, list[int]] = {}
+        by_parent: dict[int, list[int]] = {}
         below = np.flatnonzero(self.dominators != self.root)
         for node, above in zip(below.tolist(), self.dominators[below].tolist(), strict=True):
-            found.setdefault(above, []).append(node)
-        return found
+            by_parent.setdefault(above, []).append(node)
+        return by_parent
 
     def pure(self, node: int) -> list[int]:
         """Pure ancestors of a bottleneck (pure descendants on the `in` side), itself first."""
@@ -179,15 +179,15 @@ class StableSets:
 
     def members(self, node: int) -> list[int]:
         """The stable set T of a bottleneck, as hidden nodes, itself first."""
-        found, stack = [], [node]
+        nodes, stack = [], [node]
         while stack:
             top = stack.pop()
             for member in self.choice.get(top, (top,)):
                 if member == top or not self.shortened[member]:
-                    found.append(member)
+                    nodes.append(member)
                 else:
                     stack.append(member)
-        return found
+        return nodes
 
 
 def stable_sets(side: Side, balance: Sequence[int]) -> StableSets:
@@ -260,7 +260,7 @@ def _entered_below(side: Side) -> Mask:
 def _arcs_inside(side: Side) -> dict[int, list[int]]:
     """Heads of the arcs of nodes that have a dominator."""
     inside = side.dominators[side.tails] != side.root
-    found: dict[int, list[int]] = {}
+    arcs: dict[int, list[int]] = {}
     for tail, head in zip(side.tails[inside].tolist(), side.heads[inside].tolist(), strict=True):
-        found.setdefault(tail, []).append(head)
-    return found
+        arcs.setdefault(tail, []).append(head)
+    return arcs

@@ -110,13 +110,13 @@ def components(
     >>> found.connected, 2**found.log2_components
     (False, 4)
     """
-    found = balanced_graph(network, input)
-    dag = found.to_dag()
+    graph = balanced_graph(network, input)
+    dag = graph.to_dag()
     if balance is None:
         balance = Balance.of(dag, tolerance=tolerance)
     elif not isinstance(balance, Balance):
         balance = Balance.given(dag, balance, tolerance=tolerance)
-    return told(decide(both_sides(dag), balance), found)
+    return told(decide(both_sides(dag), balance), graph)
 
 
 Sides = tuple[Side, Side] | tuple[CutSide, CutSide]
@@ -158,12 +158,12 @@ def _by_edge(
     stable: Mapping[Literal["out", "in"], StableSets | CutSets],
 ) -> dict[int, tuple[int, Literal["out", "in"], int]]:
     """The stronger of the two bounds on each bottleneck edge: its value, side and bottleneck."""
-    found: dict[int, tuple[int, Literal["out", "in"], int]] = {}
+    by_edge: dict[int, tuple[int, Literal["out", "in"], int]] = {}
     for name, sets in stable.items():
         for edge, (value, node) in sets.bounds().items():
-            if edge not in found or value > found[edge][0]:
-                found[edge] = (value, name, node)
-    return found
+            if edge not in by_edge or value > by_edge[edge][0]:
+                by_edge[edge] = (value, name, node)
+    return by_edge
 
 
 @dataclass(frozen=True)

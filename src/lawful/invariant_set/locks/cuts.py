@@ -69,22 +69,22 @@ class CutSide(SeenGraph[EntryGraph]):
     @cached_property
     def single(self) -> Mask:
         """Nodes with exactly one arc: `{v}` is then a set that one edge leaves."""
-        found = np.zeros(self.root + 2)
+        weights = np.zeros(self.root + 2)
         for start, block in zip(self.dag.starts, self.dag.blocks, strict=False):
             near = self._near_and_far(block)[0]
             if block.mask is None:
-                found += np.bincount(near.reshape(-1), minlength=len(found)) * (block.count // near.size)
+                weights += np.bincount(near.reshape(-1), minlength=len(weights)) * (block.count // near.size)
             else:
                 for part in self.dag.edges_of(block, start):
-                    found += np.bincount(self._near_and_far(part)[0], minlength=len(found))
-        return np.asarray(found[1:-1] == 1)
+                    weights += np.bincount(self._near_and_far(part)[0], minlength=len(weights))
+        return np.asarray(weights[1:-1] == 1)
 
     @cached_property
     def bottleneck(self) -> Mask:
         """Nodes with an arc that they cannot do without."""
-        found = np.zeros(self.root, dtype=bool)
-        found[[self.node_of(edge) for edge in self.behind]] = True
-        return found
+        is_bottleneck = np.zeros(self.root, dtype=bool)
+        is_bottleneck[[self.node_of(edge) for edge in self.behind]] = True
+        return is_bottleneck
 
     def node_of(self, edge: int) -> int:
         """The hidden node that an edge leaves in this direction."""
@@ -102,7 +102,7 @@ class CutSide(SeenGraph[EntryGraph]):
         if not len(open_arcs):
             return {}
         heads = np.where(safe[heads], self.root, heads)
-        return _dominated(edges[open_arcs], tails[open_arcs], heads[open_arcs], self.root)
+        return _dominated_by_edge(edges[open_arcs], tails[open_arcs], heads[open_arcs], self.root)
 
 
 def _safe(tails: Indices, heads: Indices, safe: Mask) -> Mask:
@@ -126,14 +126,14 @@ def _safe(tails: Indices, heads: Indices, safe: Mask) -> Mask:
         count = np.bincount(near[known], minlength=root + 1)
         direct = np.bincount(near[safe[far]], minlength=root + 1) > 0
         now = safe | ((count > 1) & (low < high))
-        told = ~now & (low == high) & ((count > 1) | direct)
-        relabelled = np.where(told, low, label)
+        decided = ~now & (low == high) & ((count > 1) | direct)
+        relabelled = np.where(decided, low, label)
         if (now == safe).all() and (relabelled == label).all():
             return safe
         safe, label = now, relabelled
 
 
-def _dominated(edges: Indices, tails: Indices, heads: Indices, root: int) -> dict[int, list[int]]:
+def _dominated_by_edge(edges: Indices, tails: Indices, heads: Indices, root: int) -> dict[int, list[int]]:
     """Nodes whose every way to the root uses an edge, for each such edge, by dominators.
 
     Every arc that is alone between its ends gets a node of its own; several between the same ends get one together.
@@ -155,7 +155,7 @@ def _dominated(edges: Indices, tails: Indices, heads: Indices, root: int) -> dic
     for node, parent in above.items():
         if node != parent:
             below.setdefault(parent, []).append(node)
-    found: dict[int, list[int]] = {}
+    by_edge: dict[int, list[int]] = {}
     stuck = [node for node in range(len(nodes)) if node not in above]  # no way to the root at all
     for number, (arc, copies) in enumerate(zip(first.tolist(), many.tolist(), strict=True)):
         tail = int(near[number])
@@ -163,8 +163,8 @@ def _dominated(edges: Indices, tails: Indices, heads: Indices, root: int) -> dic
         if copies == 1 and (lost or above[tail] == middle + number):
             branch = [] if lost else _branch(below, middle + number)
             members = [tail, *(each for each in (*branch, *stuck) if each != tail)]
-            found[int(edges[arc])] = [int(nodes[each]) for each in members if each < len(nodes)]
-    return found
+            by_edge[int(edges[arc])] = [int(nodes[each]) for each in members if each < len(nodes)]
+    return by_edge
 
 
 def _branch(below: Mapping[int, list[int]], top: int) -> list[int]:
@@ -217,13 +217,13 @@ def _heaviest(
     """The best closed set that contains the first member, when the edge is gone."""
 
     def reach(start: Sequence[int]) -> list[int]:
-        found, seen = list(start), set(start)
-        for node in found:  # grows while it is read
+        nodes, seen = list(start), set(start)
+        for node in nodes:  # grows while it is read
             for head, arc in leads.get(node, ()):
                 if arc != edge and head not in seen:
                     seen.add(head)
-                    found.append(head)
-        return found
+                    nodes.append(head)
+        return nodes
 
     forced = reach(members[:1])
     inside = set(forced)

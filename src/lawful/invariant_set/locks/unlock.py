@@ -39,14 +39,14 @@ def unlock(network: Source, *, input: Any = None) -> Rebalanced:
     >>> components(dag).log2_components, components(done.dag).log2_components, done.locked
     (2, 0, 0)
     """
-    found = balanced_graph(network, input)
-    dag = found.to_dag()
+    graph = balanced_graph(network, input)
+    dag = graph.to_dag()
     scale = 2.0 ** int(np.frexp(np.abs(dag.theta).max(initial=0.0))[1] - 1)
     unit = dag.with_theta(dag.theta / scale)
     done = rebalance(unit, nearest_unlocked(unit, balance(unit), 4 * float(rounding(unit))))
     with np.errstate(over="ignore"):
         done = replace(done, dag=dag.with_theta(done.dag.theta * scale), target=done.target * scale * scale)
-    return told(done, found)
+    return told(done, graph)
 
 
 def nearest_unlocked(dag: Balanced, start: Floats, margin: float = 0.0) -> Floats:
@@ -67,11 +67,11 @@ def nearest_unlocked(dag: Balanced, start: Floats, margin: float = 0.0) -> Float
         signs += [float(side.sign)] * len(wrong)
     for _ in range(ROUNDS):
         current = _project(start, rows, signs)
-        found = decide(sides, Balance.given(dag, current, tolerance=rounded))
-        if found.connected:
+        decision = decide(sides, Balance.given(dag, current, tolerance=rounded))
+        if decision.connected:
             break
-        for lock in found.locked:
-            rows.append(np.searchsorted(dag.hidden, sorted(found.stable_set(lock))))
+        for lock in decision.locked:
+            rows.append(np.searchsorted(dag.hidden, sorted(decision.stable_set(lock))))
             signs.append(1.0 if lock.side == "out" else -1.0)
     else:
         raise LawfulError(f"no balance without locked edges was found in {ROUNDS} rounds")

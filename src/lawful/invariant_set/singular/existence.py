@@ -99,11 +99,11 @@ def singular_points(
         for names in sorted(sets or (), key=len):
             if not graph.connected(names):
                 continue
-            found = _decide(graph, dag, c, names)
-            if isinstance(found, SingularWitness):
-                some = ", ".join(found.cut_off[:6]) + (", ..." if len(found.cut_off) > 6 else "")
-                return SingularPoints(True, f"cutting off {some} leaves every balance in reach", found)
-            refutations.append(found)
+            decision = _decide(graph, dag, c, names)
+            if isinstance(decision, SingularWitness):
+                some = ", ".join(decision.cut_off[:6]) + (", ..." if len(decision.cut_off) > 6 else "")
+                return SingularPoints(True, f"cutting off {some} leaves every balance in reach", decision)
+            refutations.append(decision)
         if not complete:
             reason = f"{len(part)} neurons could take part (at most {LARGEST_COMPONENT} are searched)"
             if len(part) <= LARGEST_COMPONENT:
@@ -130,14 +130,14 @@ def zero_sums(names: Sequence[str], c: Mapping[str, Fraction]) -> list[tuple[str
     last = np.searchsorted(left, target, side="right", sorter=order)
     if int((last - first).sum()) > MOST_SETS:
         return None
-    found = []
+    sets = []
     for high in np.flatnonzero(last > first):
         for place in range(first[high], last[high]):
             mask = int(order[place]) | int(high) << half
             chosen = [k for k in range(len(values)) if mask >> k & 1]
             if chosen and sum(values[k] for k in chosen) == 0:
-                found.append(tuple(names[k] for k in chosen))
-    return found
+                sets.append(tuple(names[k] for k in chosen))
+    return sets
 
 
 def _sums(values: Sequence[int]) -> NDArray[np.uint64]:
@@ -227,14 +227,14 @@ def _decide(graph: _Graph, dag: Dag, c: Mapping[str, Fraction], names: tuple[str
     inside = set(names)
     outside = set(graph.hidden) - inside
     squares: dict[Edge, Fraction] = {}
-    for members, own in ((inside, True), (outside, False)):
+    for members, is_inside in ((inside, True), (outside, False)):
         edges = [edge for edge in graph.inner if edge[0] in members and edge[1] in members]
-        fed = {} if own else {name: graph.fed[name] for name in members & graph.fed.keys()}
-        speaking = {} if own else {name: graph.speaking[name] for name in members & graph.speaking.keys()}
-        found = _flow(sorted(members), edges, fed, speaking, c)
-        if isinstance(found, tuple):
-            return Refutation(names, own, *found)
-        squares |= found
+        fed = {} if is_inside else {name: graph.fed[name] for name in members & graph.fed.keys()}
+        speaking = {} if is_inside else {name: graph.speaking[name] for name in members & graph.speaking.keys()}
+        flow = _flow(sorted(members), edges, fed, speaking, c)
+        if isinstance(flow, tuple):
+            return Refutation(names, is_inside, *flow)
+        squares |= flow
     roots = [root(squares.get(dag.edge_name(edge), Fraction(0))) for edge in range(dag.parameters)]
     return SingularWitness(names, {edge: x for edge, x in squares.items() if x}, np.array(roots))
 
@@ -316,10 +316,10 @@ def _balance(
     dag: Dag, balance: Mapping[str, Fraction | int | float] | Sequence[Fraction | int | float]
 ) -> dict[str, Fraction]:
     names = [dag.names[node] for node in dag.hidden]
-    given = dict(balance) if isinstance(balance, Mapping) else dict(zip(names, balance, strict=False))
-    if set(given) != set(names) or (not isinstance(balance, Mapping) and len(balance) != len(names)):
+    by_name = dict(balance) if isinstance(balance, Mapping) else dict(zip(names, balance, strict=False))
+    if set(by_name) != set(names) or (not isinstance(balance, Mapping) and len(balance) != len(names)):
         raise LawfulError(f"a balance has one number for each of the {len(names)} hidden neurons, not {len(balance)}")
     try:
-        return {name: Fraction(given[name]) for name in names}
+        return {name: Fraction(by_name[name]) for name in names}
     except (ValueError, OverflowError, TypeError):
         raise LawfulError("balances are finite numbers") from None

@@ -92,8 +92,8 @@ def inverse_root(low: float, high: float, tolerance: float = 1e-6, largest: int 
         sine, cosine, delta = _jacobi((np.arange(poles) + 0.5) * quarter / poles, quarter, ratio)
         shifts = low * (sine / cosine) ** 2
         factors = 2 * quarter * np.sqrt(low) / (np.pi * poles) * delta / cosine**2
-        found = (factors / (grid[:, None] + shifts)).sum(axis=1)
-        error = float(np.abs(found * np.sqrt(grid) - 1.0).max())
+        approximation = (factors / (grid[:, None] + shifts)).sum(axis=1)
+        error = float(np.abs(approximation * np.sqrt(grid) - 1.0).max())
         if error <= tolerance or poles >= largest:
             return Rational(factors, shifts, error)
         poles += 1

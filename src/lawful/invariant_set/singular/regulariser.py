@@ -96,7 +96,7 @@ def nuclear_prox(
     dag = edges.to_dag(target)
     if not (_hidden_ends(dag) == 2).any() and len(np.unique(edges.source)) == len(edges.source):
         return ProximalStep(_group_prox(dag, edges, target, strength), 0.0, 1)
-    return _reweighted(edges, target, strength, tolerance, most, start)
+    return _reweight(edges, target, strength, tolerance, most, start)
 
 
 def _hidden_ends(dag: Dag) -> NDArray[np.intp]:
@@ -115,7 +115,7 @@ def _group_prox(dag: Dag, edges: EdgeParameters, target: Sequence[Floats], stren
     return _split(flat, target)
 
 
-def _reweighted(
+def _reweight(
     edges: EdgeParameters,
     target: Sequence[Floats],
     strength: float,
@@ -132,19 +132,19 @@ def _reweighted(
     precision, gap, iteration = 1e-3, np.inf, 0
     while iteration < most:
         iteration += 1
-        found = edges.omegas(floors.now, precision, _split(theta, target))
-        omega = np.concatenate([part.ravel() for part in found.values])
-        left = goal - strength / (1 + found.error) * omega * theta  # feasible: its operator norm is at most 1
+        refreshed = edges.omegas(floors.now, precision, _split(theta, target))
+        omega = np.concatenate([part.ravel() for part in refreshed.values])
+        left = goal - strength / (1 + refreshed.error) * omega * theta  # feasible: its operator norm is at most 1
         bound = energy - float(0.5 * left @ left)
         away = theta - goal
-        gap = float(0.5 * away @ away) + strength * found.norm_above(neurons) - bound
+        gap = float(0.5 * away @ away) + strength * refreshed.norm_above(neurons) - bound
         if gap <= tolerance * energy:
             break
-        lost = strength * found.norm * found.error
+        lost = strength * refreshed.norm * refreshed.error
         precision = max(0.1 * precision, 1e-12) if lost > 0.25 * gap else precision
         floors.lower(gap)
         theta = goal / (1 + strength * omega)
-    landed = _landed(edges, theta, target, max(np.sqrt(2 * max(gap, 0.0)), 1e-9 * float(np.abs(goal).max(initial=0.0))))
+    landed = _land(edges, theta, target, max(np.sqrt(2 * max(gap, 0.0)), 1e-9 * float(np.abs(goal).max(initial=0.0))))
     if (landed != theta).any():
         away = landed - goal
         norm = edges.omegas(floors.least, precision, _split(landed, target)).norm_above(neurons)
@@ -169,7 +169,7 @@ class _Floors:
         self.now = max((0.1 if mostly else 0.5) * self.now, self.least)
 
 
-def _landed(edges: EdgeParameters, theta: Floats, target: Sequence[Floats], indistinct: float) -> Floats:
+def _land(edges: EdgeParameters, theta: Floats, target: Sequence[Floats], indistinct: float) -> Floats:
     """Zero the small weights at neurons that only small weights hold."""
     dag = edges.to_dag(_split(theta, target))
     gone = np.zeros(len(dag.names), dtype=bool)
@@ -219,10 +219,10 @@ class Layers:
 
     def omegas(self, floor: float, tolerance: float, values: Sequence[Floats] | None = None) -> Omegas:
         """`ω` of every parameter, in the order of `parameters`."""
-        found = layered_edge_weights(*self.arrays(values), floor=floor, tolerance=tolerance)
-        pairs = zip(found.weights, found.biases, strict=True)
+        weights = layered_edge_weights(*self.arrays(values), floor=floor, tolerance=tolerance)
+        pairs = zip(weights.weights, weights.biases, strict=True)
         values = tuple(part for pair in pairs for part in pair if part is not None)
-        return Omegas(values, found.norm, found.error, found.floor)
+        return Omegas(values, weights.norm, weights.error, weights.floor)
 
     def to_dag(self, values: Sequence[Floats] | None = None) -> Dag:
         """The graph; its edges are the entries of the parameters in their order (activations do not matter here)."""
@@ -298,17 +298,19 @@ class Mapped:
 
     def omegas(self, floor: float, tolerance: float, values: Sequence[Floats] | None = None) -> Omegas:
         """`ω` of every parameter: the sum over its edges."""
-        found = dag_edge_weights(self.to_dag(values), None, floor)
-        own = self.source >= 0
+        weights = dag_edge_weights(self.to_dag(values), None, floor)
+        trained = self.source >= 0
         count = sum(p.numel() for p in self.parameters)
-        flat = np.bincount(self.source[own], found.values[own], minlength=count).astype(np.float64)
-        return Omegas(tuple(self.split(flat)), found.norm, found.error, floor)
+        flat = np.bincount(self.source[trained], weights.values[trained], minlength=count).astype(np.float64)
+        return Omegas(tuple(self.split(flat)), weights.norm, weights.error, floor)
 
     def row_squares(self) -> list[Tensor]:
         """The sum of squares of all weights that touch each hidden neuron; differentiable."""
         flat = torch.cat([p.reshape(-1) for p in self.parameters])
-        own = torch.as_tensor(self.source >= 0)
-        squares = torch.where(own, flat[torch.as_tensor(np.maximum(self.source, 0))], flat.new_tensor(self.dag.theta))
+        trained = torch.as_tensor(self.source >= 0)
+        squares = torch.where(
+            trained, flat[torch.as_tensor(np.maximum(self.source, 0))], flat.new_tensor(self.dag.theta)
+        )
         total = flat.new_zeros(len(self.dag.names))
         for ends in (self.dag.tails, self.dag.heads):
             total = total.index_add(0, torch.tensor(ends), squares.square())
@@ -375,11 +377,11 @@ class NuclearPenalty(nn.Module):
 
     def refresh(self) -> Omegas:
         """Compute ω at the parameters as they are."""
-        found = self.edges.omegas(self.floor, self.tolerance)
-        pairs = list(zip(found.values, self.edges.parameters, strict=True))
+        weights = self.edges.omegas(self.floor, self.tolerance)
+        pairs = list(zip(weights.values, self.edges.parameters, strict=True))
         self._omegas = [torch.as_tensor(omega, dtype=p.dtype, device=p.device) for omega, p in pairs]
-        self._rest = found.norm - 0.5 * sum(float(np.vdot(omega, _array(p) ** 2)) for omega, p in pairs)
-        return found
+        self._rest = weights.norm - 0.5 * sum(float(np.vdot(omega, _array(p) ** 2)) for omega, p in pairs)
+        return weights
 
     def forward(self) -> Tensor:
         """The norm, or its majoriser, at the parameters as they are."""
@@ -426,14 +428,14 @@ class NuclearPenalty(nn.Module):
         start = (
             None if self._shares is None else [part * share for part, share in zip(target, self._shares, strict=True)]
         )
-        found = nuclear_prox(self.edges, target, step, tolerance=tolerance, start=start)
+        step_taken = nuclear_prox(self.edges, target, step, tolerance=tolerance, start=start)
         self._shares = [
             np.divide(value, part, out=np.ones_like(part), where=part != 0)
-            for value, part in zip(found.values, target, strict=True)
+            for value, part in zip(step_taken.values, target, strict=True)
         ]
-        for parameter, value in zip(self.edges.parameters, found.values, strict=True):
+        for parameter, value in zip(self.edges.parameters, step_taken.values, strict=True):
             parameter.copy_(torch.as_tensor(value))
-        return found
+        return step_taken
 
 
 def group_penalty(edges: Layers | Mapped) -> Tensor:

@@ -63,8 +63,8 @@ class Spectrum:
     @property
     def gap(self) -> tuple[float, float]:
         """The smallest value counted and the largest one not counted (0 if there is none): far apart is good."""
-        kept, left = self.values[: self.rank], self.values[self.rank :]
-        return float(kept.min(initial=np.inf)), float(left.max(initial=0.0))
+        above, left = self.values[: self.rank], self.values[self.rank :]
+        return float(above.min(initial=np.inf)), float(left.max(initial=0.0))
 
     def null(self, threshold: float = NULL) -> int:
         """Number of singular values below a threshold: the paper's count of lost neurons."""
@@ -117,14 +117,14 @@ def _laplacian(dag: Balanced, theta: Floats) -> Floats:
     place = np.full(len(dag.names), -1, dtype=np.intp)
     place[dag.hidden] = np.arange(len(dag.hidden))
     tails, heads, squares = place[dag.tails], place[dag.heads], theta**2
-    found = np.zeros((len(dag.hidden), len(dag.hidden)))
+    matrix = np.zeros((len(dag.hidden), len(dag.hidden)))
     for ends in (tails, heads):
         inside = ends >= 0
-        np.add.at(found, (ends[inside], ends[inside]), squares[inside])
+        np.add.at(matrix, (ends[inside], ends[inside]), squares[inside])
     both = (tails >= 0) & (heads >= 0)
-    np.subtract.at(found, (tails[both], heads[both]), squares[both])
-    np.subtract.at(found, (heads[both], tails[both]), squares[both])
-    return found
+    np.subtract.at(matrix, (tails[both], heads[both]), squares[both])
+    np.subtract.at(matrix, (heads[both], tails[both]), squares[both])
+    return matrix
 
 
 def subnetwork(dag: Dag, tolerance: float = 0.0) -> Dag:

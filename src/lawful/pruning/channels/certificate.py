@@ -130,8 +130,8 @@ def _refuse_types(state: Mapping[str, torch.Tensor], used: set[str]) -> None:
 
 
 def _bytes(tensor: torch.Tensor) -> bytes:
-    found = tensor.detach().cpu().contiguous().reshape(-1)
-    return found.view(torch.uint8).numpy().tobytes() if found.numel() else b""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
 
 
 def _line(tensor: torch.Tensor) -> str:

@@ -104,14 +104,14 @@ def applied(function: str, arguments: Arguments, value: Value) -> Value | None:
     numbers = [Fraction(part) for part in arguments if not isinstance(part, str)]
     match function:
         case "relu":
-            return _rectified(value)
+            return _rectify(value)
         case "power":
             whole = numbers[0].denominator == 1 and 0 < numbers[0] < 10
             return value ** int(numbers[0]) if whole else None
         case "abs":
             return abs(value)
         case "clamp_min" | "clamp_max":
-            return _bounded(value, numbers[0], below=function == "clamp_min")
+            return _clamp(value, numbers[0], below=function == "clamp_min")
         case "add number":
             return combined([(1.0, numbers[0])], value)
         case "mul number":
@@ -142,14 +142,14 @@ def _sign(value: Value) -> int:
     return 1 if value > 0 else -1 if value < 0 else 0
 
 
-def _rectified(value: Value) -> Value:
+def _rectify(value: Value) -> Value:
     if isinstance(value, Fraction):
         return max(value, ZERO)
     sign = _sign(value)
     return value if sign > 0 else ZERO if sign < 0 else (value + abs(value)) / 2
 
 
-def _bounded(value: Value, bound: Fraction, *, below: bool) -> Value | None:
+def _clamp(value: Value, bound: Fraction, *, below: bool) -> Value | None:
     """`max(value, bound)`, or `min`; None for a ball that holds the bound."""
     if isinstance(value, Fraction):
         return max(value, bound) if below else min(value, bound)
@@ -204,8 +204,8 @@ class Facts:
 
     def values(self, name: str, places: Sequence[int]) -> list[Value | None]:
         """The constant at each place, or None."""
-        found = self.constant[name]
-        return [found.get(place) for place in places]
+        constants = self.constant[name]
+        return [constants.get(place) for place in places]
 
     def _set(
         self, name: str, constant: dict[int, Value], keys: Sequence[Any], factors: list[Fraction] | None = None
@@ -233,8 +233,8 @@ class Facts:
 
     def _steady(self, operation: Operation) -> dict[int, Value]:
         """Channels whose value is the same wherever the operation reads: not beside a border of zeros."""
-        found = self.constant[operation.sources[0]]
-        return {place: value for place, value in found.items() if not operation.padded or value == 0}
+        constants = self.constant[operation.sources[0]]
+        return {place: value for place, value in constants.items() if not operation.padded or value == 0}
 
     def _depthwise(self, operation: Operation, spot: Spot) -> None:
         name, source = operation.name, operation.sources[0]
@@ -268,21 +268,23 @@ class Facts:
 
     def _same(self, operation: Operation, spot: Spot) -> None:
         if operation.function in SIDED:
-            self._sided(operation, self._applied(operation))
+            self._keep_sides_apart(operation, self._apply_to_constants(operation))
         elif operation.function == "abs":
             name, source = operation.name, operation.sources[0]
             keys = [(name, key) for key in self.keys[source]]
-            self._set(name, self._applied(operation), keys, [abs(factor) for factor in self.factors[source]])
+            self._set(name, self._apply_to_constants(operation), keys, [abs(factor) for factor in self.factors[source]])
         else:
-            self._follow(operation, self._applied(operation))
+            self._follow(operation, self._apply_to_constants(operation))
 
     def _slopes(self, operation: Operation, spot: Spot) -> None:
         slopes = self.weights.arrays[str(operation.tensors["weight"])].tolist()
-        found = self.constant[operation.sources[0]].items()
-        constant = {place: applied("leaky_relu", (slopes[place],), value) for place, value in found}
-        self._sided(operation, constant, slopes)
+        constants = self.constant[operation.sources[0]].items()
+        constant = {place: applied("leaky_relu", (slopes[place],), value) for place, value in constants}
+        self._keep_sides_apart(operation, constant, slopes)
 
-    def _sided(self, operation: Operation, constant: dict[int, Value], own: Sequence[float] | None = None) -> None:
+    def _keep_sides_apart(
+        self, operation: Operation, constant: dict[int, Value], own: Sequence[float] | None = None
+    ) -> None:
         """What treats the two signs apart: only positive multiples stay multiples."""
         name, source = operation.name, operation.sources[0]
         parts = zip(self.keys[source], self.factors[source], own or [0.0] * len(self.keys[source]), strict=True)
@@ -345,18 +347,21 @@ class Facts:
         pairs = list(zip(self.keys[source], self.factors[source], strict=True))
         keys = [(name, key, abs(factor) if kind else factor) for key, factor in pairs]
         self._set(
-            name, self._applied(operation), keys, [-ONE if kind < 0 and factor < 0 else ONE for _, factor in pairs]
+            name,
+            self._apply_to_constants(operation),
+            keys,
+            [-ONE if kind < 0 and factor < 0 else ONE for _, factor in pairs],
         )
 
-    def _applied(self, operation: Operation) -> dict[int, Value]:
-        found = {
+    def _apply_to_constants(self, operation: Operation) -> dict[int, Value]:
+        values = {
             place: applied(operation.function, operation.arguments, value)
             for place, value in self.constant[operation.sources[0]].items()
         }
-        return {place: value for place, value in found.items() if value is not None}
+        return {place: value for place, value in values.items() if value is not None}
 
     def _pool(self, operation: Operation, spot: Spot) -> None:
-        self._sided(operation, self._steady(operation))
+        self._keep_sides_apart(operation, self._steady(operation))
 
     def _follow(self, operation: Operation, constant: dict[int, Value]) -> None:
         name, source = operation.name, operation.sources[0]
@@ -383,8 +388,8 @@ class Facts:
     def _part(self, operation: Operation, spot: Spot) -> None:
         name, source, start = operation.name, operation.sources[0], int(operation.arguments[0])
         mine = slice(start, start + len(spot.cells))
-        found = self.constant[source].items()
-        constant = {place - start: value for place, value in found if mine.start <= place < mine.stop}
+        constants = self.constant[source].items()
+        constant = {place - start: value for place, value in constants if mine.start <= place < mine.stop}
         self._set(name, constant, [(name, key) for key in self.keys[source][mine]], self.factors[source][mine])
 
     def _attend(self, operation: Operation, spot: Spot) -> None:
@@ -396,10 +401,10 @@ class Facts:
         places = [
             (score, int(place)) for group, row in enumerate(heads.values) for score in scores[group] for place in row
         ]
-        found = self.constant[source]
+        constants = self.constant[source]
         constant = {
-            at: found[place] for at, (_, place) in enumerate(places)
-            if place in found and (heads.whole or found[place] == 0)
+            at: constants[place] for at, (_, place) in enumerate(places)
+            if place in constants and (heads.whole or constants[place] == 0)
         }  # fmt: skip
         keys = [(operation.name, score, self.keys[source][place]) for score, place in places]
         self._set(operation.name, constant, keys, [self.factors[source][place] for _, place in places])
@@ -407,9 +412,9 @@ class Facts:
     def _scores(self, operation: Operation, heads: Heads) -> list[list[Any]]:
         """For every head a key: heads with one key have the same scores, whatever is read."""
         queries, keys = operation.sources[:2]
-        found: list[list[Any]] = []
+        by_group: list[list[Any]] = []
         for group in range(heads.groups):
-            found.append([])
+            by_group.append([])
             for head in range(heads.heads):
                 terms: list[Any] = []
                 for place, (query, key) in enumerate(
@@ -421,8 +426,8 @@ class Facts:
                         terms.append((place, *names, *factors))
                     elif not self.unscored(operation, query, key):
                         terms.append((*names, factors[0] * factors[1]))
-                found[-1].append(tuple(terms if heads.rotary else sorted(terms)) if heads.alike else (group, head))
-        return found
+                by_group[-1].append(tuple(terms if heads.rotary else sorted(terms)) if heads.alike else (group, head))
+        return by_group
 
     def unscored(self, operation: Operation, query: int, key: int) -> bool:
         """Whether a product of an inner channel changes no weights: it is 0, or the same for all keys."""

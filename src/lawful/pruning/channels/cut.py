@@ -47,7 +47,7 @@ class KeptChannels(Protocol):
 
 def cut_tensors(state: KeptChannels) -> dict[str, Floats]:
     """Every tensor of the program at its new size; biases that layers gain are named beside their weights."""
-    found: dict[str, Floats] = {}
+    tensors: dict[str, Floats] = {}
     for operation in state.program.operations:
         if not operation.tensors:
             continue
@@ -60,11 +60,11 @@ def cut_tensors(state: KeptChannels) -> dict[str, Floats]:
                     array = cut_rows(state.arrays[name], operation.groups, rows, columns)
                 elif operation.kind == "layer" and role == "weight":
                     array = array if columns.all() else array[:, columns]
-                found[name] = np.swapaxes(array, 0, 1) if name in state.program.transposed else array
+                tensors[name] = np.swapaxes(array, 0, 1) if name in state.program.transposed else array
         weight = operation.tensors.get("weight")
         if weight in state.added:
-            found[bias_beside(str(weight))] = state.added[str(weight)][rows]
-    return found
+            tensors[bias_beside(str(weight))] = state.added[str(weight)][rows]
+    return tensors
 
 
 def bias_beside(weight: str) -> str:
@@ -96,12 +96,12 @@ def whole_rows(weight: Floats, groups: int) -> Floats:
            [0., 2.]])
     """
     rows, width = weight.shape[:2]
-    found = np.zeros((rows, width * groups, *weight.shape[2:]))
-    each = rows // groups
+    wide = np.zeros((rows, width * groups, *weight.shape[2:]))
+    height = rows // groups
     for group in range(groups):
-        mine = slice(group * each, (group + 1) * each)
-        found[mine, group * width : (group + 1) * width] = weight[mine]
-    return found
+        mine = slice(group * height, (group + 1) * height)
+        wide[mine, group * width : (group + 1) * width] = weight[mine]
+    return wide
 
 
 def cut_rows(weight: Floats, groups: int, rows: Kept, columns: Kept) -> Floats:
@@ -128,14 +128,14 @@ def tables(program: ChannelProgram, operation: Operation) -> tuple[Indices, Indi
 
 def repeated_cells(program: ChannelProgram) -> set[int]:
     """Cells of grouped layers that these read or write at several places: no group can spare them alone."""
-    found: set[int] = set()
+    repeated: set[int] = set()
     for operation in program.operations:
         if operation.groups > 1:
             for table in tables(program, operation):
                 cells, count = np.unique(table, return_counts=True)
                 if (count > 1).any():
-                    found |= set(map(int, cells))
-    return found
+                    repeated |= set(map(int, cells))
+    return repeated
 
 
 Marks = NDArray[np.bool_]  # which entries are left; size 1 along axes along which that does not vary
@@ -172,9 +172,9 @@ class RemainingEntries(AbstractDomain[Marks]):
             rows = 1 if node["transposed"] else 0
             left = y.any(axis=tuple(axis for axis in range(y.ndim) if axis != rows))
             return _thin(left.reshape(1, -1, *(1,) * (node.rank - 2)))
-        given, out = node["spec"].split("->")
-        letters = list(dict.fromkeys(given.replace(",", "")))
-        spread = [_along(marks, own, letters) for marks, own in zip((x, y), given.split(","), strict=True)]
+        operands, out = node["spec"].split("->")
+        letters = list(dict.fromkeys(operands.replace(",", "")))
+        spread = [_along(marks, own, letters) for marks, own in zip((x, y), operands.split(","), strict=True)]
         both = np.logical_and(*spread).any(axis=tuple(k for k, c in enumerate(letters) if c not in out), keepdims=True)
         return np.asarray(np.einsum("".join(letters) + "->" + out, both.astype(np.int64)) > 0)
 
@@ -235,7 +235,7 @@ def count_entries(marks: Marks, shape: Shape) -> Shape:
 
 def mark_weights(state: KeptChannels) -> dict[str, Marks]:
     """For every entry of a weight whether it is left."""
-    found: dict[str, Marks] = {}
+    by_name: dict[str, Marks] = {}
     for operation in state.program.operations:
         for role, name in operation.tensors.items():
             if name is None:
@@ -247,8 +247,8 @@ def mark_weights(state: KeptChannels) -> dict[str, Marks]:
             if operation.groups > 1 and role == "weight":  # written out as whole rows while channels leave
                 every = np.ones(len(marks), dtype=bool), np.ones(len(marks[0]), dtype=bool)
                 marks = cut_rows(marks, operation.groups, *every)
-            found[name] = np.swapaxes(marks, 0, 1) if name in state.program.transposed else marks
-    return found
+            by_name[name] = np.swapaxes(marks, 0, 1) if name in state.program.transposed else marks
+    return by_name
 
 
 def cut_program(reading: ChannelReading, state: KeptChannels, tidied: Tidying | None = None) -> Program:
@@ -284,15 +284,15 @@ class _Cutting:
         """What is left."""
         for node in self.source.as_run():
             self.b.step = node.step
-            passed = self._passed(node)
-            made = self._made(node, tuple(self.new[each] for each in node.inputs)) if passed is None else passed
-            if made.shape != count_entries(self.marks[node], node.shape):
+            passed = self._pass_through(node)
+            node_left = self._remake(node, tuple(self.new[each] for each in node.inputs)) if passed is None else passed
+            if node_left.shape != count_entries(self.marks[node], node.shape):
                 raise Refused(f"{node.op} of other sizes than are left")
-            self.new[node] = self._with_bias(node, made)
+            self.new[node] = self._with_bias(node, node_left)
         self.b.inputs = [self.new[each] for each in self.source.inputs]
         return self.b.finish(self.new[each] for each in self.source.outputs)
 
-    def _passed(self, node: Node) -> Node | None:
+    def _pass_through(self, node: Node) -> Node | None:
         """What a normalisation that is folded into its layer reads, or what a bias that went was added to."""
         values = self.reading.values
         if node.family is OperatorFamily.ADDITION and len(self.dropped) and self._adds(node):
@@ -306,14 +306,14 @@ class _Cutting:
         return self.new[inside]
 
     def _adds(self, node: Node) -> bool:
-        held = [unwrap(each).attributes.get("name") for each in node.inputs]
-        return any(name in self.dropped for name in held)
+        names = [unwrap(each).attributes.get("name") for each in node.inputs]
+        return any(name in self.dropped for name in names)
 
     def _inside(self, node: Node) -> Node:
         """The operand that depends on inputs."""
         return next(each for each in node.inputs if not isinstance(self.reading.values[each], Held))
 
-    def _made(self, node: Node, operands: tuple[Node, ...]) -> Node:
+    def _remake(self, node: Node, operands: tuple[Node, ...]) -> Node:
         name = node.attributes.get("name")
         if node.family is OperatorFamily.LEAF and name in self.tensors:
             leaf = self.b.parameter if node.op == "parameter" else self.b.buffer
@@ -332,9 +332,9 @@ class _Cutting:
             return index
         left = np.concatenate([np.broadcast_to(self.marks[each], each.shape).ravel() for each in node.inputs])
         place = np.cumsum(left) - 1
-        kept = np.broadcast_to(self.marks[node], node.shape)
+        staying = np.broadcast_to(self.marks[node], node.shape)
         shape = count_entries(self.marks[node], node.shape)
-        return IndexMap.of(place[index.positions[kept]].reshape(shape))
+        return IndexMap.of(place[index.positions[staying]].reshape(shape))
 
     def _with_bias(self, node: Node, made: Node) -> Node:
         """A layer that gains a bias: its sum has rows last, or second in a convolution, and is permuted after that."""
@@ -364,12 +364,12 @@ def _rows(node: Node) -> list[tuple[int, str]]:
     named = [(k, each["name"]) for k, each in enumerate(node.inputs) if each.op == "parameter"]
     if "spec" not in node.attributes:
         return [(1, name) for k, name in named if k == 1]
-    given, out = node["spec"].split("->")
-    letters = given.split(",")
+    operands, out = node["spec"].split("->")
+    letters = operands.split(",")
     return [
-        (out.index(own[0]), name)
+        (out.index(rows[0]), name)
         for k, name in named
-        if len(own := [c for c in letters[k] if c in out and c not in letters[1 - k]]) == 1
+        if len(rows := [c for c in letters[k] if c in out and c not in letters[1 - k]]) == 1
     ]
 
 

@@ -52,7 +52,7 @@ def unseen_biases(program: ChannelProgram) -> list[Operation]:
 
     A bias of keys adds the same to all scores of a query, unless positions turn it; a mean takes a bias away.
     """
-    found, again = [], _used_again(program)
+    unseen, again = [], _used_again(program)
     for layer in program.operations:
         if (
             layer.kind == "layer"
@@ -62,8 +62,8 @@ def unseen_biases(program: ChannelProgram) -> list[Operation]:
         ):
             users = [each for each in program.operations if layer.name in each.sources]
             if users and all(_is_centred(each) or _takes_keys(each, layer.name) for each in users):
-                found.append(layer)
-    return found
+                unseen.append(layer)
+    return unseen
 
 
 def _used_again(program: ChannelProgram) -> set[str | None]:
@@ -119,8 +119,8 @@ def tidy(module: nn.Module, found: Tidying) -> None:
     for layer, norm in found.folded:
         part: Any = module.get_submodule(str(layer.tensors["weight"]).rpartition(".")[0])
         path = str(norm.tensors["mean"]).rpartition(".")[0]
-        given: Any = module.get_submodule(path)
-        tensors = (given.running_mean, given.running_var, given.weight, given.bias)
+        batch_norm: Any = module.get_submodule(path)
+        tensors = (batch_norm.running_mean, batch_norm.running_var, batch_norm.weight, batch_norm.bias)
         weight, moved = with_norm(
             part.weight.detach().numpy(),
             _numbers(part.bias),
@@ -145,9 +145,9 @@ def tidy_notes(program: ChannelProgram, found: Tidying | None, *, can_fold: bool
     norms = [name.rpartition(".")[0] or name for name in means]  # of a module, or of a tensor that stands alone
     centred = {name for each in program.operations if _is_centred(each) for name in each.sources}
     unseen: dict[str, list[str]] = {}
-    for each in found.dropped if found else unseen_biases(program):
-        kind = "before an instance normalisation" if each.name in centred else "of keys"
-        unseen.setdefault(kind, []).append(str(each.tensors["bias"]))
+    for biased_layer in found.dropped if found else unseen_biases(program):
+        kind = "before an instance normalisation" if biased_layer.name in centred else "of keys"
+        unseen.setdefault(kind, []).append(str(biased_layer.tensors["bias"]))
     notes = []
     if norms and (found or can_fold):
         one = len(norms) == 1
@@ -156,11 +156,11 @@ def tidy_notes(program: ChannelProgram, found: Tidying | None, *, can_fold: bool
             if one
             else "are nn.Identity now: the layers before hold them"
         )
-        said = now if found else f"can go into the layer{'' if one else 's'} before: --fold"
-        notes.append(f"{len(norms)} normalisation{'' if one else 's'} {said} ({_few(norms)})")
+        statement = now if found else f"can go into the layer{'' if one else 's'} before: --fold"
+        notes.append(f"{len(norms)} normalisation{'' if one else 's'} {statement} ({_few(norms)})")
     for kind, biases in unseen.items():
-        said = "are gone" if found else f"can be anything{', or go: --fold' if can_fold else ''}"
-        notes.append(f"{len(biases)} biases {kind}, which no output sees, {said} ({_few(biases)})")
+        statement = "are gone" if found else f"can be anything{', or go: --fold' if can_fold else ''}"
+        notes.append(f"{len(biases)} biases {kind}, which no output sees, {statement} ({_few(biases)})")
     packed = [
         str(layer.tensors["bias"]) for layer in program.operations
         if layer.kind == "layer" and layer.tensors["bias"] is not None

@@ -63,12 +63,12 @@ class HeadGrids:
 
     def sizes(self, alive: Mapping[int, bool]) -> list[tuple[int, int, int]]:
         """Heads, groups of heads and inner channels that are left of every attention."""
-        found = []
+        by_attention = []
         for operation, heads in self.attends:
             left = [len(_left(row, alive)) for row in self.value_cells(operation, heads)]
             groups = sum(count > 0 for count in left)
-            found.append((groups * heads.heads, groups, max(left)))
-        return found
+            by_attention.append((groups * heads.heads, groups, max(left)))
+        return by_attention
 
     def score_cells(self, operation: Operation, heads: Heads) -> Indices:
         """Cells of keys, and of the queries that they meet."""

@@ -63,13 +63,13 @@ class _Space:
         """The side on which more can leave, and what does."""
         best: tuple[str, dict[int, tuple[tuple[int, Fraction], ...]]] = ("readers", {})
         for side, rows in self.sides.items():
-            found = {} if rows is None else dependent_rows(rows)
-            if len(found) > len(best[1]):
+            terms_by_row = {} if rows is None else dependent_rows(rows)
+            if len(terms_by_row) > len(best[1]):
                 best = (
                     side,
                     {
                         self.cells[row]: tuple((self.cells[other], factor) for other, factor in terms.items())
-                        for row, terms in found.items()
+                        for row, terms in terms_by_row.items()
                     },
                 )
         return best
@@ -77,15 +77,15 @@ class _Space:
 
 def dependent_sweeps(state: LinearWeights) -> list[Sweep]:
     """What can leave now, one side at a time."""
-    found: list[Sweep] = []
+    sweeps: list[Sweep] = []
     for spaces, heads in _families(state):
         chosen = [space.dependent() for space in spaces]
         if heads is not None:
             chosen = _even(chosen, heads)
-        found += [(side, gone) for side, gone in chosen if gone]
-    sides = dict.fromkeys(side for side, _ in found)
+        sweeps += [(side, gone) for side, gone in chosen if gone]
+    sides = dict.fromkeys(side for side, _ in sweeps)
     return [
-        (side, {cell: terms for mine, gone in found if mine == side for cell, terms in gone.items()}) for side in sides
+        (side, {cell: terms for mine, gone in sweeps if mine == side for cell, terms in gone.items()}) for side in sides
     ]
 
 
@@ -150,7 +150,7 @@ def _scores(
 def _origin(state: LinearWeights, cell: int) -> tuple[Operation, int] | None:
     """The layer and row that write a cell, if all its readers hear that and nothing bends it on the way."""
     written = {operation.name: operation for operation in state.program.operations}
-    found: set[tuple[str, int]] = set()
+    origins: set[tuple[str, int]] = set()
     for reader, places in state.readers.get(cell, []):
         for place in places:
             name = reader.sources[0]
@@ -163,10 +163,10 @@ def _origin(state: LinearWeights, cell: int) -> tuple[Operation, int] | None:
                 operation = written.get(name)
             if operation is None or operation.kind != "layer":
                 return None
-            found.add((name, place))
-    if len(found) != 1:
+            origins.add((name, place))
+    if len(origins) != 1:
         return None
-    name, row = found.pop()
+    name, row = origins.pop()
     return written[name], row
 
 
@@ -208,13 +208,13 @@ def dependent_rows(rows: Floats) -> dict[int, Terms]:
     matrix = fmpq_mat(rows.shape[1], len(rows), [_rational(value) for value in rows.T.ravel().tolist()])
     reduced, rank = matrix.rref()
     pivots = [next(c for c in range(len(rows)) if reduced[r, c] != 0) for r in range(rank)]
-    found: dict[int, Terms] = {}
+    dependent: dict[int, Terms] = {}
     for row in sorted(set(range(len(rows))) - set(pivots)):
         factors = {pivot: reduced[at, row] for at, pivot in enumerate(pivots) if reduced[at, row] != 0}
         terms = {pivot: Fraction(int(each.p), int(each.q)) for pivot, each in factors.items()}
         if all(abs(factor) < GROWTH and factor.denominator.bit_length() < LONGEST for factor in terms.values()):
-            found[row] = terms
-    return found if sum(map(len, found.values())) <= MOST else {}
+            dependent[row] = terms
+    return dependent if sum(map(len, dependent.values())) <= MOST else {}
 
 
 def _nearly_singular(rows: Floats) -> bool:

@@ -60,10 +60,10 @@ def _fits(
 ) -> bool:
     try:
         with torch.device("meta"):
-            made = type(small)(_with_entries(small.config, changed))
+            rebuilt = type(small)(_with_entries(small.config, changed))
     except Exception:  # whatever a library makes of sizes that it does not expect
         return False
-    shapes = {name: tuple(part.shape) for name, part in made.state_dict().items()}
+    shapes = {name: tuple(part.shape) for name, part in rebuilt.state_dict().items()}
     # Tidying takes biases that no output sees. Whatever else the class has and the module has not, a block that left
     # before or a folded normalisation, would be new numbers there.
     dropped = {name for name in before.keys() - wanted.keys() if name.endswith("bias")}
@@ -87,15 +87,15 @@ def fit_config(original: nn.Module, small: nn.Module, attentions: Sequence[Sizes
     before, after = ({name: part.shape for name, part in each.state_dict().items()} for each in (original, small))
     if before == after:
         return None
-    found, name = config_that_loads(original, small, attentions), type(small).__name__
-    if found is None:
+    entries, name = config_that_loads(original, small, attentions), type(small).__name__
+    if entries is None:
         return f"no config of {name} has these sizes in every layer: write .pt2 or .onnx to run it without its class"
-    old, new = small.config, _with_entries(small.config, found)
+    old, new = small.config, _with_entries(small.config, entries)
     for part in small.modules():
         if getattr(part, "config", None) is old:
             part.config = new
     missing = " and strict=False: biases that no output sees are missing" if before.keys() - after.keys() else ""
-    config = ", ".join(f"{entry}={value}" for entry, value in found.items())
+    config = ", ".join(f"{entry}={value}" for entry, value in entries.items())
     return f"loads into {name} with config {config}{missing}"
 
 
@@ -119,20 +119,20 @@ def updated_settings(module: Any, settings: Mapping[str, Any], examples: Sequenc
         new |= {entry: value for entry, value in wanted.items() if entry != "use_cache" and now.get(entry) != value}
     try:
         with meta_parameters():
-            made = family(configuration(transformers, new)).eval()
+            rebuilt = family(configuration(transformers, new)).eval()
         kind = next(each.dtype for each in module.parameters() if each.is_floating_point())
         state = module.state_dict()
-        missing = {name: each for name, each in made.state_dict().items() if name not in state}
+        missing = {name: each for name, each in rebuilt.state_dict().items() if name not in state}
         if not all(name.endswith("bias") for name in missing):
             return None
         zeros = {name: torch.zeros(each.shape, dtype=kind) for name, each in missing.items()}
-        made.load_state_dict({**state, **zeros}, assign=True)
-        made.tie_weights()  # as from_pretrained does: tensors that have become two are one again, and outputs others
-        given = [each if isinstance(each, torch.Tensor) else torch.randn(*each) for each in examples]
-        given = [each.to(kind) if each.is_floating_point() else each for each in given]
+        rebuilt.load_state_dict({**state, **zeros}, assign=True)
+        rebuilt.tie_weights()  # as from_pretrained does: tensors that have become two are one again, and outputs others
+        inputs = [each if isinstance(each, torch.Tensor) else torch.randn(*each) for each in examples]
+        inputs = [each.to(kind) if each.is_floating_point() else each for each in inputs]
         names = getattr(module, "input_names", ())
-        one = module(*given)
-        two = made(**dict(zip(names, given, strict=True))) if len(names) == len(given) else made(*given)
+        one = module(*inputs)
+        two = rebuilt(**dict(zip(names, inputs, strict=True))) if len(names) == len(inputs) else rebuilt(*inputs)
     except Exception:  # whatever a library makes of sizes that it does not expect
         return None
     while not isinstance(two, torch.Tensor):
@@ -167,11 +167,11 @@ def same_nodes(source: Path, module: nn.Module, examples: Sequence[torch.Tensor 
     generator = torch.Generator().manual_seed(0)
     sizes = [tuple(each.shape) if isinstance(each, torch.Tensor) else each for each in examples]
     whole = [isinstance(each, torch.Tensor) and not each.is_floating_point() for each in examples]
-    given = [
+    inputs = [
         each if isinstance(each, torch.Tensor) and ids else torch.randn(size, generator=generator)
         for each, size, ids in zip(examples, sizes, whole, strict=True)
     ]
-    return resize_file(source, module, given)
+    return resize_file(source, module, inputs)
 
 
 def graph_bytes(
@@ -179,13 +179,13 @@ def graph_bytes(
 ) -> bytes:
     """`.pt2` (an exported program) or `.onnx`, for inputs like the examples; for `any_batch` where that can be said."""
     kind = next((tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()), torch.float32)
-    given = tuple(each if isinstance(each, torch.Tensor) else torch.zeros(each, dtype=kind) for each in examples)
+    inputs = tuple(each if isinstance(each, torch.Tensor) else torch.zeros(each, dtype=kind) for each in examples)
     whole = copy.deepcopy(module).eval()
     without_caches(whole)
     buffer = io.BytesIO()
     try:
         with _quiet(), torch.no_grad():
-            program = _exported(whole, given, any_batch=any_batch)
+            program = _export(whole, inputs, any_batch=any_batch)
             if suffix == ".onnx":
                 return _onnx(program)
             torch.export.save(program, buffer)
@@ -195,7 +195,7 @@ def graph_bytes(
     return buffer.getvalue()
 
 
-def _exported(module: nn.Module, given: tuple[torch.Tensor, ...], *, any_batch: bool) -> Any:
+def _export(module: nn.Module, given: tuple[torch.Tensor, ...], *, any_batch: bool) -> Any:
     if any_batch:
         batch = torch.export.Dim("batch", min=1)
         with suppress(Exception):  # code that looks at the number of samples: a graph for this one is left
@@ -204,10 +204,10 @@ def _exported(module: nn.Module, given: tuple[torch.Tensor, ...], *, any_batch: 
 
 
 def _onnx(program: Any) -> bytes:
-    found = torch.onnx.export(program, dynamo=True, verbose=False)
-    if found is None:
+    exported = torch.onnx.export(program, dynamo=True, verbose=False)
+    if exported is None:
         raise Unsupported("the exporter gave no file")
-    return bytes(found.model_proto.SerializeToString())
+    return bytes(exported.model_proto.SerializeToString())
 
 
 @contextmanager

@@ -95,7 +95,7 @@ def prune_onnx(
     changed = bool(weights.removed or tidied.folded)
     small = copy.deepcopy(model)
     if changed:
-        _write(small, _folded(cut_tensors(weights), tidied), weights, tidied)
+        _write(small, _fold_norms(cut_tensors(weights), tidied), weights, tidied)
         _restate(model, small, sizes)
     return OnnxPruning(
         small, tuple(weights.removed), weights.channels, _parameters(model), _parameters(small),
@@ -122,21 +122,23 @@ def weights_of(model: onnx.ModelProto) -> dict[str, Floats]:
 
 def _held(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
     """All tensors of a graph by name: those beside its nodes, and those that nodes hold."""
-    held = {tensor.name: tensor for tensor in graph.initializer}
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         for option in node.attribute:
             if not node.input and option.name == "value":
-                held[node.output[0]] = option.t
-    return held
+                tensors[node.output[0]] = option.t
+    return tensors
 
 
 def _read(model: onnx.ModelProto, size: tuple[int, ...] | None = None) -> tuple[dict[str, tuple[int, ...]], Program]:
     """The sizes of inputs for which a file can be read, and its program; open sizes are tried, the usual ones first."""
-    held = {tensor.name for tensor in model.graph.initializer}
-    inputs = {entry.name: entry.type.tensor_type.shape.dim for entry in model.graph.input if entry.name not in held}
+    stored_names = {tensor.name for tensor in model.graph.initializer}
+    inputs = {
+        entry.name: entry.type.tensor_type.shape.dim for entry in model.graph.input if entry.name not in stored_names
+    }
     refusal: LawfulError | None = None
     for guess in OPEN if size is None else (size,):
-        sizes = {name: _filled(dims, guess) for name, dims in inputs.items()}
+        sizes = {name: _fill_open_sizes(dims, guess) for name, dims in inputs.items()}
         try:
             return sizes, read_onnx(model, sizes)
         except LawfulError as error:
@@ -146,7 +148,7 @@ def _read(model: onnx.ModelProto, size: tuple[int, ...] | None = None) -> tuple[
     raise refusal or Unsupported("it has no inputs")
 
 
-def _filled(dims: Sequence[Any], guess: int | tuple[int, ...]) -> tuple[int, ...]:
+def _fill_open_sizes(dims: Sequence[Any], guess: int | tuple[int, ...]) -> tuple[int, ...]:
     """The sizes of an input: what is open (left out, or -1) is filled with one number, or from a whole size."""
     if isinstance(guess, tuple) and len(guess) != len(dims) - 1:
         raise Unsupported(f"its input has {len(dims) - 1} sizes beside the batch, and {len(guess)} were given")
@@ -168,7 +170,7 @@ def _bias_name(operation: Operation) -> str:
     return str(operation.tensors["bias"] or bias_beside(str(operation.tensors["weight"])))
 
 
-def _folded(cut: dict[str, Floats], tidied: Tidying) -> dict[str, Floats]:
+def _fold_norms(cut: dict[str, Floats], tidied: Tidying) -> dict[str, Floats]:
     """Tensors with normalisations inside the layers before them."""
     for layer, norm in tidied.folded:
         parts = [cut.pop(str(norm.tensors[role])) for role in ("mean", "variance", "weight", "bias")]
@@ -181,10 +183,12 @@ def _write(model: onnx.ModelProto, cut: Mapping[str, Floats], weights: ChannelWe
     """Put weights at their new sizes into a file."""
     graph = model.graph
     del graph.value_info[:]  # sizes of activations as they were
-    held = _held(graph)
-    for name in cut.keys() & held.keys():
-        kind = onnx.helper.tensor_dtype_to_np_dtype(held[name].data_type)
-        held[name].CopyFrom(numpy_helper.from_array(np.ascontiguousarray(cut[name].astype(kind)), held[name].name))
+    tensors = _held(graph)
+    for name in cut.keys() & tensors.keys():
+        kind = onnx.helper.tensor_dtype_to_np_dtype(tensors[name].data_type)
+        tensors[name].CopyFrom(
+            numpy_helper.from_array(np.ascontiguousarray(cut[name].astype(kind)), tensors[name].name)
+        )
     nodes = {name: node for node in reversed(graph.node) for name in node.input}
     for operation in weights.program.operations:
         node = nodes.get(str(operation.tensors.get("weight")))
@@ -195,7 +199,7 @@ def _write(model: onnx.ModelProto, cut: Mapping[str, Floats], weights: ChannelWe
         if operation.kind in ("layer", "depthwise") and operation.tensors["bias"] is None:
             name = _bias_name(operation)
             if name in cut and node is not None:
-                kind = onnx.helper.tensor_dtype_to_np_dtype(held[str(operation.tensors["weight"])].data_type)
+                kind = onnx.helper.tensor_dtype_to_np_dtype(tensors[str(operation.tensors["weight"])].data_type)
                 graph.initializer.append(numpy_helper.from_array(cut[name].astype(kind), name))
                 node.input.append(name)
     for layer, norm in tidied.folded:  # the layer says now what the normalisation said
@@ -217,15 +221,15 @@ def _restate(model: onnx.ModelProto, small: onnx.ModelProto, sizes: Mapping[str,
     """
     before, settled = _shapes(model, sizes), set()
     while True:
-        after, held = _shapes(small, sizes), _held(small.graph)
+        after, tensors = _shapes(small, sizes), _held(small.graph)
         for node in small.graph.node:
-            states = len(node.input) == 2 and node.input[1] in held and node.output[0] not in settled
+            states = len(node.input) == 2 and node.input[1] in tensors and node.output[0] not in settled
             if not states or onnx.defs.get_schema(node.op_type).inputs[1].name != "shape":
                 continue
             old, new, whole = before.get(node.input[0]), after.get(node.input[0]), before.get(node.output[0])
             if old is None or new is None or whole is None or np.prod(old) == np.prod(new):
                 continue
-            stated = numpy_helper.to_array(held[node.input[1]]).ravel().tolist()
+            stated = numpy_helper.to_array(tensors[node.input[1]]).ravel().tolist()
             ratio = Fraction(int(np.prod(new)), int(np.prod(old)))
             fits = [axis for axis in range(1, len(whole)) if (whole[axis] * ratio).denominator == 1]
             if not fits:
@@ -244,24 +248,24 @@ def _restate(model: onnx.ModelProto, small: onnx.ModelProto, sizes: Mapping[str,
 
 def _shapes(model: onnx.ModelProto, sizes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Sizes of activations for inputs of these sizes, as far as they follow."""
-    given = onnx.ModelProto()
-    given.CopyFrom(model)
-    for entry in given.graph.input:
+    sized = onnx.ModelProto()
+    sized.CopyFrom(model)
+    for entry in sized.graph.input:
         for dim, size in zip(entry.type.tensor_type.shape.dim, sizes.get(entry.name, ()), strict=False):
             dim.dim_value = size
-    for entry in given.graph.output:
+    for entry in sized.graph.output:
         entry.type.tensor_type.ClearField("shape")
-    del given.graph.value_info[:]
+    del sized.graph.value_info[:]
     try:
-        graph = onnx.shape_inference.infer_shapes(given, data_prop=True).graph
+        graph = onnx.shape_inference.infer_shapes(sized, data_prop=True).graph
     except (onnx.shape_inference.InferenceError, ValueError):
         return {}
-    found = {}
+    by_name = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
         dims = value.type.tensor_type.shape.dim
         if value.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
-            found[value.name] = tuple(dim.dim_value for dim in dims)
-    return found
+            by_name[value.name] = tuple(dim.dim_value for dim in dims)
+    return by_name
 
 
 def _parameters(model: onnx.ModelProto) -> int:

@@ -107,10 +107,10 @@ def prune_channels(
         kind = next((each.dtype for each in plain.parameters() if each.is_floating_point()), torch.float32)
         examples = [each.to(kind) if each.is_floating_point() else each for each in examples]
     case = _Case(module, plain, double, read_program_of(double, examples), examples, notes, fold, certified)
-    found = _first_that_fits(case)
-    for each in (found.original, found.module):
-        with_caches(each, cached)
-    return found
+    pruning = _first_that_fits(case)
+    for part in (pruning.original, pruning.module):
+        with_caches(part, cached)
+    return pruning
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,21 +147,21 @@ def _first_that_fits(case: _Case) -> ChannelPruning:
     reading = read_channels(case.source)
     attends = any(each.attention is not None for each in reading.program.operations)
     try:
-        return _pruned(case, reading)
+        return _prune_reading(case, reading)
     except FixedSizes as refusal:
         fixed = refusal
     if attends:
         with suppress(FixedSizes):  # the number by which scores are divided may count inner channels
-            return _pruned(case, read_channels(case.source, fixed=True))
-        said = f"{fixed}: the result is its traced graph, for inputs of the size given"
+            return _prune_reading(case, read_channels(case.source, fixed=True))
+        note = f"{fixed}: the result is its traced graph, for inputs of the size given"
         with suppress(FixedSizes):
-            return _pruned(case, reading, said)
-    return _pruned(case, read_channels(case.source, still=True))
+            return _prune_reading(case, reading, note)
+    return _prune_reading(case, read_channels(case.source, still=True))
 
 
-def _pruned(case: _Case, reading: ChannelReading, as_program: str = "") -> ChannelPruning:
+def _prune_reading(case: _Case, reading: ChannelReading, as_program: str = "") -> ChannelPruning:
     program, double = reading.program, case.double
-    program.closed = _closed(double, program)
+    program.closed = _find_closed_weights(double, program)
     arrays = read_arrays(case.source, program)
     if case.certified:
         refuse_large(program, arrays)
@@ -184,20 +184,20 @@ def _pruned(case: _Case, reading: ChannelReading, as_program: str = "") -> Chann
     difference = compared(double, small, case.examples)
     if not as_program and (state.removed or tidied is not None):
         _check_program(reading, state, small, case.examples, tidied)
-    _typed(small, case.plain)
+    _restore_types(small, case.plain)
     typed = twin_of(small) if case.kind is torch.float64 else small
     rounded = max((gap for gap, _ in differences(double, typed, case.examples)), default=0.0)
     modes = {name: part.training for name, part in case.module.named_modules()}
     for name, part in small.named_modules():
         part.training = modes.get(name, False)
-    said = [*case.notes, *([as_program] if as_program else []), *notes_of(program)]
-    said += tidy_notes(program, tidied, can_fold=not isinstance(small, OnnxModule))
+    all_notes = [*case.notes, *([as_program] if as_program else []), *notes_of(program)]
+    all_notes += tidy_notes(program, tidied, can_fold=not isinstance(small, OnnxModule))
     if load is not None:
-        said.append(load)
+        all_notes.append(load)
     sizes = [sum(tensor.numel() for tensor in each.parameters()) for each in (double, small)]
     return ChannelPruning(
         case.plain, small, tuple(state.removed), state.channels, sizes[0], sizes[1], difference,
-        rounded, tuple(said), program, tuple(state.moves), state.gone, tidied or Tidying(),
+        rounded, tuple(all_notes), program, tuple(state.moves), state.gone, tidied or Tidying(),
     )  # fmt: skip
 
 
@@ -225,7 +225,7 @@ def _sharing(module: nn.Module) -> nn.Module:
     return copied(module, parameters | {id(each): each.detach() for each in module.buffers()})
 
 
-def _closed(module: nn.Module, program: ChannelProgram) -> set[str]:
+def _find_closed_weights(module: nn.Module, program: ChannelProgram) -> set[str]:
     """Weights of layers without a bias that cannot gain one: they are no Linear layer's or convolution's own."""
     names = {str(each.tensors["weight"]) for each in program.operations if each.kind in ("layer", "depthwise")}
     layers = {
@@ -235,7 +235,7 @@ def _closed(module: nn.Module, program: ChannelProgram) -> set[str]:
     return names - layers
 
 
-def _typed(small: nn.Module, like: nn.Module) -> None:
+def _restore_types(small: nn.Module, like: nn.Module) -> None:
     """Give every tensor the type that it had; biases that are new have the type of their weights."""
     types = {name: part.dtype for name, part in (*like.named_parameters(), *like.named_buffers())}
     first = next((kind for kind in types.values() if kind.is_floating_point), torch.float32)
@@ -305,9 +305,9 @@ def _tensor_of(hook: object) -> str:
 
 def _without_parametrisations(part: nn.Module) -> list[str]:
     """Give a copy its own class back. PyTorch's own way changes the class, which the original shares."""
-    found = {str(name): getattr(part, str(name)).clone() for name in part.parametrizations}  # type: ignore[union-attr]
+    tensors = {str(name): getattr(part, str(name)).clone() for name in part.parametrizations}  # type: ignore[union-attr]
     part.__class__ = type_before_parametrizations(part)
     del part._modules["parametrizations"]
-    for name, tensor in found.items():
+    for name, tensor in tensors.items():
         part.register_parameter(name, nn.Parameter(tensor))
-    return [f"the parametrisation of its {name} was made permanent" for name in found]
+    return [f"the parametrisation of its {name} was made permanent" for name in tensors]

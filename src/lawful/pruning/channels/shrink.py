@@ -92,9 +92,9 @@ def _resize_heads(module: nn.Module, state: KeptChannels, operation: Operation, 
     sizes = [(HEADS, before[0], after[0]), (GROUPS, before[1], after[1]), (INNER, before[2], after[2])]
     sizes += [(WHOLE, before[0] * before[2], after[0] * after[2]), (WHOLE, before[1] * before[2], after[1] * after[2])]
     for names, old, new in sizes:
-        for each in names:
-            if vars(owner).get(each) == old and old != new:
-                setattr(owner, each, new)
+        for attribute in names:
+            if vars(owner).get(attribute) == old and old != new:
+                setattr(owner, attribute, new)
 
 
 def _same_memory(array: Floats, held: Floats | None) -> bool:
@@ -139,21 +139,21 @@ def differences(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]
     except Exception as error:  # the module's own code runs, and may raise anything
         lines = str(error).strip().splitlines() or [type(error).__name__]
         try:
-            expected, found = (_evaluated(each, examples) for each in (one, two))
+            expected, outputs = (_evaluate(each, examples) for each in (one, two))
         except LawfulError:
             raise Unsupported(f"{type(one).__name__} does not run in float64 ({lines[0][:120]})") from None
-        return _gaps(expected, found)
+        return _gaps(expected, outputs)
     try:
-        found = _outputs(two(*examples))
+        outputs = _outputs(two(*examples))
     except (LawfulError, RuntimeError, ValueError, IndexError, TypeError) as error:
         lines = str(error).strip().splitlines() or [""]
         raise FixedSizes(
             f"{type(one).__name__} fixes the sizes of its layers in its own code ({lines[0][:120]})"
         ) from None
-    return _gaps(expected, found)
+    return _gaps(expected, outputs)
 
 
-def _evaluated(module: nn.Module, examples: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _evaluate(module: nn.Module, examples: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     program = read_program(module, [tuple(each.shape) if each.is_floating_point() else each for each in examples])
     return [torch.as_tensor(each) for each in evaluate(program, *examples)]
 
@@ -185,32 +185,32 @@ def stated_sizes(module: OnnxModule, state: KeptChannels, examples: Sequence[tor
         return {}
     program, statements = module.statements(examples)
     left = interpret(program, RemainingEntries(masks))
-    found: dict[str, Sizes] = {}
-    for each in statements:
-        before, after = (count_entries(left[node], node.shape) for node in (each.source, each.results[0]))
-        parts = [count_entries(left[node], node.shape) for node in each.results]
-        if all(size == node.shape for size, node in zip(parts, each.results, strict=True)):
+    by_node: dict[str, Sizes] = {}
+    for statement in statements:
+        before, after = (count_entries(left[node], node.shape) for node in (statement.source, statement.results[0]))
+        parts = [count_entries(left[node], node.shape) for node in statement.results]
+        if all(size == node.shape for size, node in zip(parts, statement.results, strict=True)):
             continue
-        if each.axis is None:
-            found[each.name] = _reshaped(each, before, after)
+        if statement.axis is None:
+            by_node[statement.name] = _state_sizes(statement, before, after)
         else:
-            found[each.name] = tuple(size[each.axis] for size in parts)
-    return found
+            by_node[statement.name] = tuple(size[statement.axis] for size in parts)
+    return by_node
 
 
-def _reshaped(statement: SizeStatement, below: Sizes, above: Sizes) -> Sizes:
+def _state_sizes(statement: SizeStatement, below: Sizes, above: Sizes) -> Sizes:
     """The sizes of a result: 0 where one is passed on, −1 where one is worked out."""
     before, after = statement.source.shape, statement.results[0].shape
     stated = statement.written
-    given = [None] * len(after) if stated is None or len(stated) != len(after) else stated
-    found: list[int] = []
-    for at, size in enumerate(given):
+    wanted = [None] * len(after) if stated is None or len(stated) != len(after) else stated
+    sizes: list[int] = []
+    for at, size in enumerate(wanted):
         passed = before[at : at + 1] == after[at : at + 1] and below[at] == above[at]
         if size is None:
-            found.append(0 if passed else -1 if after[at] == above[at] else above[at])
+            sizes.append(0 if passed else -1 if after[at] == above[at] else above[at])
         else:
-            kept = size == -1 or (passed if size == 0 else after[at] == above[at])
-            found.append(size if kept else above[at])
-    if found.count(-1) > 1:
+            unchanged = size == -1 or (passed if size == 0 else after[at] == above[at])
+            sizes.append(size if unchanged else above[at])
+    if sizes.count(-1) > 1:
         raise Unsupported("several sizes of a result depend on the input")
-    return tuple(found)
+    return tuple(sizes)

@@ -43,20 +43,22 @@ class RemovedChannel:
 
 def read_arrays(source: Program, program: ChannelProgram) -> dict[str, Floats]:
     """The weights of all operations, rows first: those of the program, not to be changed."""
-    found: dict[str, Floats] = {}
+    arrays: dict[str, Floats] = {}
     for name in dict.fromkeys(name for each in program.operations for name in each.tensors.values()):
         if name is not None:
-            held = source.tensors[name]
-            if hasattr(held, "detach"):
-                held = held.detach().cpu()
-                held = (held if str(held.dtype) in ("torch.float32", "torch.float64") else held.double()).numpy()
-            array = np.asarray(held)
+            tensor = source.tensors[name]
+            if hasattr(tensor, "detach"):
+                tensor = tensor.detach().cpu()
+                tensor = (
+                    tensor if str(tensor.dtype) in ("torch.float32", "torch.float64") else tensor.double()
+                ).numpy()
+            array = np.asarray(tensor)
             array = (array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)).view()
             array.flags.writeable = False  # a weight that changes is copied first: `ChannelWeights.own_weight`
             if not np.isfinite(array).all():
                 raise InvalidNetwork(f"a weight of {name[:60]} is not finite")
-            found[name] = np.swapaxes(array, 0, 1) if name in program.transposed else array
-    return found
+            arrays[name] = np.swapaxes(array, 0, 1) if name in program.transposed else array
+    return arrays
 
 
 def refuse_large(program: ChannelProgram, arrays: Mapping[str, Any]) -> None:
@@ -127,8 +129,8 @@ class ChannelWeights:
 
     def exact_bias(self, operation: Operation, row: int) -> Value:
         """One entry of the bias, before it was rounded."""
-        found = self._exact.get((str(operation.tensors["weight"]), row))
-        return Fraction(float(self.bias(operation)[row])) if found is None else found
+        unrounded = self._exact.get((str(operation.tensors["weight"]), row))
+        return Fraction(float(self.bias(operation)[row])) if unrounded is None else unrounded
 
     def rounded(self, operation: Operation) -> NDArray[np.bool_]:
         """Rows with an entry that was rounded."""
@@ -162,14 +164,14 @@ class ChannelWeights:
 
     def _sweep_dependent(self) -> bool:
         """Remove channels that others of their linear space add up to; whether there were any."""
-        found = dependent_sweeps(self)
-        for side, gone in found:
+        sweeps = dependent_sweeps(self)
+        for side, gone in sweeps:
             for cell, terms in gone.items():
                 self._take_over(side, cell, terms)
                 self._count_out(cell, "dependent")
             for cell in gone:
                 self.alive[cell] = False
-        return bool(found)
+        return bool(sweeps)
 
     def _take_over(self, side: str, cell: int, terms: Sequence[tuple[int, Fraction]]) -> None:
         if side == "readers":
@@ -214,29 +216,29 @@ class ChannelWeights:
 
     def _redundant(self, facts: Facts) -> dict[int, Reason]:
         """Cells that can leave now, each with its reason; a twin that another relies on stays."""
-        found: dict[int, Reason] = {}
+        reasons: dict[int, Reason] = {}
         leaders: dict[tuple[Any, ...], int] = {}
         columns = {operation.name: self._heard(operation) for operation in self.layers}
-        kept: set[int] = set()
+        relied_on: set[int] = set()
         for cell in sorted(cell for cell, alive in self.alive.items() if alive and cell not in self.pinned):
             if cell in self.grids.scoring:
                 if self.grids.unscored(cell, facts):
-                    found[cell] = ("unscored",)
+                    reasons[cell] = ("unscored",)
                 continue
             heard = self.readers.get(cell, [])
             live = [(operation, places) for operation, places in heard if columns[operation.name][places].any()]
             if not live:
-                found[cell] = ("silent",)
+                reasons[cell] = ("silent",)
             elif all(self._foldable(each, places, facts) for each, places in live):
-                found[cell] = ("constant",)
+                reasons[cell] = ("constant",)
             else:
                 key = tuple(self._seen(operation, places, facts) for operation, places in heard)
                 leader = leaders.setdefault(key, cell)
-                if leader != cell and leader not in found:
-                    found[cell] = ("duplicate", leader)
-                    kept.add(leader)
-        found = {cell: reason for cell, reason in found.items() if cell not in kept}
-        return self.grids.kept_whole(found, self.alive, self.pinned)
+                if leader != cell and leader not in reasons:
+                    reasons[cell] = ("duplicate", leader)
+                    relied_on.add(leader)
+        reasons = {cell: reason for cell, reason in reasons.items() if cell not in relied_on}
+        return self.grids.kept_whole(reasons, self.alive, self.pinned)
 
     def _foldable(self, operation: Operation, places: Sequence[int], facts: Facts) -> bool:
         """Whether a layer hears nothing but constants: beside a border of zeros, or without room for a bias, zeros.
@@ -268,14 +270,14 @@ class ChannelWeights:
 
     def _readers(self) -> dict[int, list[tuple[Operation, list[int]]]]:
         """For every cell the layers that read it, and at which of their columns."""
-        found: dict[int, list[tuple[Operation, list[int]]]] = {}
+        by_cell: dict[int, list[tuple[Operation, list[int]]]] = {}
         for operation in self.layers:
             places: dict[int, list[int]] = {}
             for place, cell in enumerate(self.program.spots[operation.sources[0]].cells.tolist()):
                 places.setdefault(cell, []).append(place)
             for cell, where in places.items():
-                found.setdefault(cell, []).append((operation, where))
-        return found
+                by_cell.setdefault(cell, []).append((operation, where))
+        return by_cell
 
     def _heard(self, operation: Operation) -> NDArray[np.bool_]:
         """For every column of a layer whether a row that is left hears it."""
@@ -329,20 +331,20 @@ def layer_name(operation: Operation) -> str:
 
 def _add_multiple(weight: Floats, mine: int, theirs: int, ratio: Fraction) -> NDArray[np.bool_]:
     """`weight[:, theirs] += ratio · weight[:, mine]`, each rounded once; which rows that was needed for."""
-    own, other = weight[:, theirs], weight[:, mine]
+    target, other = weight[:, theirs], weight[:, mine]
     if (
-        power_of_two(ratio) and ordinary(own) and ordinary(other)
+        power_of_two(ratio) and ordinary(target) and ordinary(other)
     ):  # the product is exact, and the error of a sum is a float
         term = other * float(ratio)
-        total = own + term
-        late = total - own
-        error = (own - (total - late)) + (term - late)
+        total = target + term
+        late = total - target
+        error = (target - (total - late)) + (term - late)
         weight[:, theirs] = total
         return np.asarray((error != 0).reshape(len(weight), -1).any(axis=1))
     inexact = np.zeros(len(weight), dtype=bool)
     for at in np.argwhere(other != 0):
         place = tuple(at.tolist())
-        exact = Fraction(float(own[place])) + ratio * Fraction(float(other[place]))
-        own[place] = float(exact)
-        inexact[place[0]] |= Fraction(float(own[place])) != exact
+        exact = Fraction(float(target[place])) + ratio * Fraction(float(other[place]))
+        target[place] = float(exact)
+        inexact[place[0]] |= Fraction(float(target[place])) != exact
     return inexact

@@ -73,7 +73,7 @@ def find_blocks(case: PruningCase, cost: str) -> list[Block]:
         return []
     x = subject.batch(case.fitting.x[:SAMPLES])
     wanted = _outputs(subject.module, x)
-    found = []
+    candidates = []
     for name, results in _same_sized(subject.module, x[:2]).items():
         tried = []
         for zero in (False, True):
@@ -85,8 +85,8 @@ def find_blocks(case: PruningCase, cost: str) -> list[Block]:
                 )  # what all samples have in common, a bias takes over
                 if math.isfinite(change):
                     tried.append(Block(name, instead, change, _cost_of(case, name, cost)))
-        found += sorted(tried, key=lambda block: block.change)[:1]
-    return sorted((block for block in found if block.saved > 0), key=lambda block: block.score)
+        candidates += sorted(tried, key=lambda block: block.change)[:1]
+    return sorted((block for block in candidates if block.saved > 0), key=lambda block: block.score)
 
 
 def without_block(case: PruningCase, cost: str, choosing: JobSamples) -> tuple[str, ModuleSubject] | None:
@@ -95,7 +95,7 @@ def without_block(case: PruningCase, cost: str, choosing: JobSamples) -> tuple[s
     for block in find_blocks(case, cost)[:PROPOSED]:
         case.tick(f"without {block.name}")
         with suppress(LawfulError):  # what is left cannot be read as a program: no block after all
-            shorter = _repaired(case, block)
+            shorter = _repair_without(case, block)
             after = RunnableProgram(shorter.read(case.size, case.network.batch))
             change = output_change(case.network, after, choosing) / block.saved
             if best is None or change < best[0]:
@@ -108,7 +108,7 @@ def output_change(network: RunnableProgram, other: RunnableProgram, samples: Job
     return float((other.outputs(samples.x) - network.outputs(samples.x)).double().square().mean())
 
 
-def _repaired(case: PruningCase, block: Block) -> ModuleSubject:
+def _repair_without(case: PruningCase, block: Block) -> ModuleSubject:
     """The module without a block, in which layers behind it are refitted to what they computed before."""
     subject = case.subject
     if not isinstance(subject, ModuleSubject):
@@ -139,14 +139,14 @@ def close_gaps(subject: ModuleSubject, names: Sequence[str], x: torch.Tensor) ->
     module, notes = subject.module, []
     wanted = _outputs(module, x)
     for name in sorted(names, key=_natural, reverse=True):  # the last first: names of those before stay what they are
-        parent, _, own = name.rpartition(".")
+        parent, _, place = name.rpartition(".")
         shorter = copy.deepcopy(module)
         container = shorter.get_submodule(parent)
         if isinstance(container, (nn.Sequential, nn.ModuleList)):
             depth = len(container)
-            del container[int(own)]
+            del container[int(place)]
             with suppress(Exception):  # code that counts its blocks itself
-                _set_depth(shorter, int(own), depth)
+                _set_depth(shorter, int(place), depth)
                 if torch.equal(_outputs(shorter, x), wanted):
                     module = shorter
                     notes.append(f"{name} left: {parent} has {depth - 1} blocks, and those behind it moved up by one")
@@ -190,14 +190,14 @@ def _same_sized(module: nn.Module, x: torch.Tensor) -> dict[str, int]:
         if name and layers > 1:
             part.register_forward_hook(watch(name), with_kwargs=True)
     _outputs(watched, x)
-    found = {name: calls[0] for name, calls in seen.items() if len(calls) == 1 and calls[0] is not None}
+    results_by_name = {name: calls[0] for name, calls in seen.items() if len(calls) == 1 and calls[0] is not None}
     members = [
-        name for name in found
+        name for name in results_by_name
         if isinstance(module.get_submodule(name.rpartition(".")[0]), (nn.Sequential, nn.ModuleList))
     ]  # fmt: skip
     # Around a member of a stack there is the stack, inside of it are its branches: a class can lack the member alone.
     return {
-        name: results for name, results in found.items()
+        name: results for name, results in results_by_name.items()
         if not any(name.startswith(f"{each}.") or each.startswith(f"{name}.") for each in members)
     }  # fmt: skip
 

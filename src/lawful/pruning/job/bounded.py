@@ -100,11 +100,13 @@ def prune_within(
     width = (out.amax(0) - out.amin(0)).double().numpy() if relative else np.ones(out.shape[1])
     allowed = tolerance * width
     if box is None and around is None:
-        return _statistical(case, order, allowed, outside)
-    return _certified(case, order, allowed, every, box, around)
+        return _prune_statistically(case, order, allowed, outside)
+    return _prune_certified(case, order, allowed, every, box, around)
 
 
-def _statistical(case: PruningCase, order: list[Removal], allowed: Floats, outside: JobSamples) -> BoundedPruning:
+def _prune_statistically(
+    case: PruningCase, order: list[Removal], allowed: Floats, outside: JobSamples
+) -> BoundedPruning:
     """As many units as half of the held-out samples allow; the other half states what holds."""
     half = len(outside) // 2
     choosing, stating = outside.take(slice(0, half)), outside.take(slice(half, None))
@@ -130,7 +132,7 @@ def _statistical(case: PruningCase, order: list[Removal], allowed: Floats, outsi
     )  # fmt: skip
 
 
-def _certified(
+def _prune_certified(
     case: PruningCase,
     order: list[Removal],
     allowed: Floats,
@@ -240,13 +242,13 @@ def beside(first: tuple[Layer, ...], second: tuple[Layer, ...]) -> NetworkPair:
 
 def bound_boxes(pair: NetworkPair, low: Floats, high: Floats) -> Floats:
     """For every output a number that its difference exceeds on no box; infinite where nothing is known."""
-    found = np.zeros(pair.outputs)
+    bounds = np.zeros(pair.outputs)
     together = boxes_together(pair)
     for start in range(0, len(low), together):
         part = bound(pair, low[start : start + together], high[start : start + together])
         largest = np.maximum(np.abs(part.low), np.abs(part.high))
-        found = np.maximum(found, np.where(np.isnan(largest), np.inf, largest).max(axis=0))
-    return found
+        bounds = np.maximum(bounds, np.where(np.isnan(largest), np.inf, largest).max(axis=0))
+    return bounds
 
 
 def certificate(found: BoundedPruning) -> dict[str, Any]:

@@ -124,8 +124,8 @@ class PruningCase:
     ) -> list[Removal]:
         """Units from the least needed on, until a share of the cost is left; as a plan has them, if there is one."""
         samples = self.fitting
-        made = RemovalPlan.of(self.network, self.sites, samples.x, cost, criterion, seed)
-        if plan is not None and (known := read_plan(plan, made, until)) is not None:
+        question = RemovalPlan.of(self.network, self.sites, samples.x, cost, criterion, seed)
+        if plan is not None and (known := read_plan(plan, question, until)) is not None:
             return known
         self.tick("scoring")
         statistics = gather(self.network, self.sites, samples.x, seed)
@@ -138,7 +138,7 @@ class PruningCase:
             self.sites, self.costs(cost), self.state, statistics, criterion, until, taylor, self.tick
         )  # fmt: skip
         if plan is not None:
-            write_plan(plan, made, order)
+            write_plan(plan, question, order)
         return order
 
 
@@ -162,5 +162,5 @@ def read_case(
     if not isinstance(tried, ChannelPruning) or not isinstance(tried.module, ProgramModule):
         return case
     sites = find_sites(reading, state, heads_stay=True)
-    said = f"heads stay: {type(subject.module).__name__} has one size for all of them in its own code"
-    return replace(case, sites=replace(sites, notes=(*sites.notes, said)))
+    note = f"heads stay: {type(subject.module).__name__} has one size for all of them in its own code"
+    return replace(case, sites=replace(sites, notes=(*sites.notes, note)))

@@ -81,8 +81,8 @@ def clopper_pearson(successes: int, trials: int, confidence: float = CONFIDENCE)
         raise LawfulError(f"{successes} of {trials} is no number of successes")
     if successes == 0:
         return 0.0
-    found = float(stats.beta.ppf(1 - confidence, successes, trials - successes + 1))
-    return float(np.nextafter(found * (1 - 1e-12), 0.0))  # the quantile is a float: rounded down
+    quantile = float(stats.beta.ppf(1 - confidence, successes, trials - successes + 1))
+    return float(np.nextafter(quantile * (1 - 1e-12), 0.0))  # the quantile is a float: rounded down
 
 
 def largest_rank(samples: int, outliers: float = OUTLIERS, confidence: float = CONFIDENCE) -> int | None:

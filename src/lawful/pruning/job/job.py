@@ -109,13 +109,13 @@ def prune_to_target(
         everything, held_out, seed, chooses=target.kind == "accuracy" or tune is not None
     )
     case = read_case(subject, samples, mend=mend, tick=tick)
-    found = find_blocks(case, target.cost) if blocks else []
-    if not case.sites.units and not found:
+    candidates = find_blocks(case, target.cost) if blocks else []
+    if not case.sites.units and not candidates:
         raise Unsupported("no layer of this network has channels or heads that could leave")
-    if found and not len(choosing):
+    if candidates and not len(choosing):
         samples, choosing, outside = split_samples(everything, held_out, seed, chooses=True)
         case = read_case(subject, samples, mend=mend, tick=tick)
-    best = _search(case, target, criterion, multiple, choosing, len(found), plan, seed)
+    best = _search(case, target, criterion, multiple, choosing, len(candidates), plan, seed)
     small, tuned, notes = best.small, False, list(best.notes)
     if tune is not None:
         if not (isinstance(small, ModuleSubject) and isinstance(subject, ModuleSubject)):
@@ -136,9 +136,9 @@ def prune_to_target(
     agreement = agree(*outputs, outside.labels, case.network.classes)
     macs = count_macs(case.network.program) // case.network.batch, count_macs(after.program) // after.batch
     parameters = _parameters(case.network), _parameters(after)
-    whole = [SiteSize("whole", "blocks", len(found), len(found) - len(best.blocks))] if best.blocks else []
+    whole = [SiteSize("whole", "blocks", len(candidates), len(candidates) - len(best.blocks))] if best.blocks else []
     times = _latency(subject, small, outside) if timed else {}
-    notes += _missed(target, len(choosing), agreement, times)
+    notes += _note_missed_target(target, len(choosing), agreement, times)
     return PruningJob(
         target, criterion, best.pruned, (*best.sizes, *whole), macs, parameters, len(case.fitting),
         len(choosing), agreement, times, tuned,
@@ -167,10 +167,10 @@ def _search(
     while True:
         try:
             order_file = plan if plan is None or not gone else plan.with_name(f"{plan.stem}.{len(gone)}{plan.suffix}")
-            made = _cut(case, closed, gone, notes, target, criterion, multiple, choosing, order_file, seed)
-            if best is not None and not _is_better(made, best, target):
+            attempt = _cut(case, closed, gone, notes, target, criterion, multiple, choosing, order_file, seed)
+            if best is not None and not _is_better(attempt, best, target):
                 return best
-            best = made
+            best = attempt
         except OutOfReach as error:  # units alone are not enough: with a block less they may be
             if best is not None:
                 return best
@@ -182,9 +182,9 @@ def _search(
             return best
         gone = (*gone, shorter[0])
         current = read_case(shorter[1], case.fitting, mend=case.mend, tick=case.tick)
-        subject, said = close_gaps(shorter[1], gone, shorter[1].batch(case.fitting.x[:2]))
+        subject, gap_notes = close_gaps(shorter[1], gone, shorter[1].batch(case.fitting.x[:2]))
         closed = read_case(subject, case.fitting, mend=case.mend, tick=case.tick)
-        notes = [*said, *closed.sites.notes]
+        notes = [*gap_notes, *closed.sites.notes]
 
 
 def _cut(
@@ -236,13 +236,13 @@ def _latency(before: Subject, after: Subject, samples: JobSamples) -> dict[str, 
     for count in (1, BATCH):
         rows = np.resize(samples.x, (count, *samples.x.shape[1:]))
         kind = torch.int64 if getattr(before, "whole", False) else torch.float32
-        given = torch.as_tensor(rows).to(kind)
-        pairs = time_together(before.runs(given), after.runs(given))
+        batch = torch.as_tensor(rows).to(kind)
+        pairs = time_together(before.runs(batch), after.runs(batch))
         times |= {f"{name}, batch {count}": pair for name, pair in pairs.items()}
     return times
 
 
-def _missed(
+def _note_missed_target(
     target: Target, chosen_on: int, seen: HeldOutAgreement, times: Mapping[str, tuple[float | None, float | None]]
 ) -> list[str]:
     """Where the network was chosen for less than what is measured at the end: that is no promise, and is said."""

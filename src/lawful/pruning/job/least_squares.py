@@ -74,17 +74,17 @@ def gather(network: RunnableProgram, sites: Sites, x: Floats, seed: int = 0) -> 
     total: dict[str, tuple[torch.Tensor, torch.Tensor, int]] = {}
     samples = 0
     free = _differentiable(network)
-    for _, given in network.batches(x, whole=len(x) >= network.batch):
-        out, *values = free.run(given, watched)
+    for _, batch in network.batches(x, whole=len(x) >= network.batch):
+        out, *values = free.run(batch, watched)
         if not out.is_floating_point() or not bool(torch.isfinite(out).all()):
             raise LawfulError("the network's outputs on the data are no finite numbers")
         at = dict(zip(watched, values, strict=True))
         signs = torch.randint(0, 2, out.shape, generator=generator).to(out) * 2 - 1
         gradients = torch.autograd.grad((signs * out).sum(), [at[node] for node in nodes], allow_unused=True)
         slopes = dict(zip(nodes, gradients, strict=True))
-        samples += len(given)
+        samples += len(batch)
         for reader in readers:
-            total[reader.weight] = _added(total.get(reader.weight), reader, at, slopes)
+            total[reader.weight] = _add_batch(total.get(reader.weight), reader, at, slopes)
     return {
         weight: LayerStatistics(moments / places, minded / samples)
         for weight, (moments, minded, places) in total.items()
@@ -100,7 +100,7 @@ def _differentiable(network: RunnableProgram) -> RunnableProgram:
     return free
 
 
-def _added(
+def _add_batch(
     before: tuple[torch.Tensor, torch.Tensor, int] | None,
     reader: Reader,
     at: Mapping[Node, torch.Tensor],
@@ -110,8 +110,12 @@ def _added(
     for node in reader.nodes:
         rows = with_one(unfold(node, at[data_operand(node)].detach()))
         slope = slopes[node]
-        given = written(node, torch.zeros_like(at[node]) if slope is None else slope).double()
-        moments, minded, places = moments + rows.T @ rows, minded + given.T @ given, places + len(rows)
+        slopes_written = written(node, torch.zeros_like(at[node]) if slope is None else slope).double()
+        moments, minded, places = (
+            moments + rows.T @ rows,
+            minded + slopes_written.T @ slopes_written,
+            places + len(rows),
+        )
     return moments, minded, places
 
 
@@ -120,21 +124,21 @@ def taylor_scores(network: RunnableProgram, sites: Sites, x: Floats, labels: Lab
     operands = list(dict.fromkeys(data_operand(node) for reader in sites.readers.values() for node in reader.nodes))
     axes = {data_operand(node): channel_axes(node)[0] for reader in sites.readers.values() for node in reader.nodes}
     free = _differentiable(network)
-    found = dict.fromkeys(range(len(sites.units)), 0.0)
+    totals = dict.fromkeys(range(len(sites.units)), 0.0)
     samples = 0
-    for rows, given in network.batches(x, whole=len(x) >= network.batch):
-        out, *values = free.run(given, operands)
+    for rows, batch in network.batches(x, whole=len(x) >= network.batch):
+        out, *values = free.run(batch, operands)
         count = rows.stop - rows.start
         scores = out[:count, : network.classes] if network.classes else out[:count]
         loss = functional.cross_entropy(scores, torch.as_tensor(labels[rows]), reduction="sum")
         slopes = torch.autograd.grad(loss, values, allow_unused=True)
         sums = {
-            node: (value * slope).movedim(axes[node], -1).reshape(len(given), -1, value.shape[axes[node]]).sum(1)
+            node: (value * slope).movedim(axes[node], -1).reshape(len(batch), -1, value.shape[axes[node]]).sum(1)
             for node, value, slope in zip(operands, values, slopes, strict=True) if slope is not None
         }  # fmt: skip
         samples += count
         for number, unit in enumerate(sites.units):
-            total = torch.zeros(len(given))
+            total = torch.zeros(len(batch))
             for node, places in {
                 data_operand(node): places
                 for weight, places in unit.places.items()
@@ -142,8 +146,8 @@ def taylor_scores(network: RunnableProgram, sites: Sites, x: Floats, labels: Lab
             }.items():
                 if node in sums:
                     total = total + sums[node][:, list(places)].sum(1).detach()
-            found[number] += float((total[:count] ** 2).sum())
-    return {number: value / samples for number, value in found.items()}
+            totals[number] += float((total[:count] ** 2).sum())
+    return {number: value / samples for number, value in totals.items()}
 
 
 RIDGE = 1e-3  # of the mean second moment: what the comparison in the docs was run with; no other was tried
@@ -153,13 +157,13 @@ NodePairs = Sequence[tuple[Node, Node]]  # the uses of a layer, in the network b
 
 def silence(state: ChannelWeights, sites: Sites, gone: Collection[int]) -> dict[str, Floats]:
     """Weights of readers with columns of 0 where units left: rows first, as the channel program has them."""
-    found: dict[str, Floats] = {}
+    arrays: dict[str, Floats] = {}
     for number in gone:
         for weight, places in sites.units[number].places.items():
-            if weight not in found:
-                found[weight] = np.array(state.arrays[weight], dtype=np.float64)
-            found[weight][:, list(places)] = 0.0
-    return found
+            if weight not in arrays:
+                arrays[weight] = np.array(state.arrays[weight], dtype=np.float64)
+            arrays[weight][:, list(places)] = 0.0
+    return arrays
 
 
 def stored(state: ChannelWeights, weight: str, array: Floats) -> torch.Tensor:
@@ -238,20 +242,20 @@ def _refit(
 
 def _shifts(state: ChannelWeights) -> dict[str, tuple[str, float]]:
     """Where a layer's bias can change: its own, or with the other sign the mean of a normalisation right behind it."""
-    found: dict[str, tuple[str, float]] = {}
+    shifts: dict[str, tuple[str, float]] = {}
     reading = [name for each in state.program.operations for name in each.sources]
     for weight, uses in state.uses.items():
         bias = uses[0].tensors["bias"]
         if bias is not None:
-            found[weight] = (bias, 1.0)
+            shifts[weight] = (bias, 1.0)
             continue
         norms = [each for each in state.program.operations if each.kind == "norm" and uses[0].name in each.sources]
         alone = len(uses) == 1 and reading.count(uses[0].name) == 1 and len(norms) == 1
         mean = norms[0].tensors.get("mean") if alone else None
         shared = [each for each in state.program.operations if mean is not None and mean in each.tensors.values()]
         if mean is not None and len(shared) == 1:
-            found[weight] = (mean, -1.0)
-    return found
+            shifts[weight] = (mean, -1.0)
+    return shifts
 
 
 @torch.no_grad()
@@ -270,15 +274,15 @@ def _solve(
     moments = torch.zeros(size, size, dtype=torch.float64)
     wanted: Any = 0.0
     keep = torch.cat([columns, torch.ones(1, dtype=torch.bool)])
-    for rows, given in network.batches(x):
+    for rows, batch in network.batches(x):
         count = rows.stop - rows.start
         for first, second in pairs:
-            (target,) = network.values(given, [first])
-            features, now = changed.values(given, [data_operand(second), second])
+            (target,) = network.values(batch, [first])
+            features, now = changed.values(batch, [data_operand(second), second])
             f = with_one(unfold(second, features))[:, keep]
             gap = written(second, target - now).double()
-            if count < len(given):  # what fills the last batch counts for nothing
-                f, gap = _first(f, count, len(given)), _first(gap, count, len(given))
+            if count < len(batch):  # what fills the last batch counts for nothing
+                f, gap = _first(f, count, len(batch)), _first(gap, count, len(batch))
             moments += f.T @ f
             wanted = wanted + f.T @ gap
     if not has_bias:

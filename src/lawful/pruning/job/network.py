@@ -41,8 +41,8 @@ class RunnableProgram:
         several = len(program.outputs) > 1
         if several and any(each.shape[:1] != (self.batch,) for each in program.outputs):
             raise Unsupported("an output of this network has no axis of samples: outputs cannot be compared by sample")
-        held = program.tensors if tensors is None else tensors
-        self.tensors = {name: _tensor(held[name]) for name in (*program.parameters, *program.buffers)}
+        numbers = program.tensors if tensors is None else tensors
+        self.tensors = {name: _tensor(numbers[name]) for name in (*program.parameters, *program.buffers)}
         self._runs: dict[tuple[Node, ...], TorchProgram] = {}
 
     @property
@@ -59,9 +59,9 @@ class RunnableProgram:
 
     def with_tensors(self, tensors: Mapping[str, Any]) -> RunnableProgram:
         """The same program with other numbers."""
-        made = RunnableProgram(self.program, {**self.tensors, **tensors})
-        made._runs = self._runs
-        return made
+        changed = RunnableProgram(self.program, {**self.tensors, **tensors})
+        changed._runs = self._runs
+        return changed
 
     def batches(self, x: Floats, *, whole: bool = False) -> Iterator[tuple[slice, torch.Tensor]]:
         """Samples in batches; the last one is filled up with its first sample, or left out if batches are `whole`."""
@@ -70,13 +70,13 @@ class RunnableProgram:
         kind = REAL if self.program.inputs[0].kind == "f" else torch.int64
         for start in range(0, len(x), self.batch):
             rows = slice(start, min(start + self.batch, len(x)))
-            given = torch.as_tensor(np.ascontiguousarray(x[rows])).to(kind)
-            missing = self.batch - len(given)
+            batch = torch.as_tensor(np.ascontiguousarray(x[rows])).to(kind)
+            missing = self.batch - len(batch)
             if missing and whole:
                 return
             if missing:
-                given = torch.cat([given, given[:1].expand(missing, *given.shape[1:])])
-            yield rows, given
+                batch = torch.cat([batch, batch[:1].expand(missing, *batch.shape[1:])])
+            yield rows, batch
 
     def run(self, given: torch.Tensor, watched: Sequence[Node] = ()) -> tuple[torch.Tensor, ...]:
         """All outputs as one tensor (`join_outputs`), and the watched values."""
@@ -186,16 +186,16 @@ class ModuleSubject:
     def with_numbers(self, tensors: Mapping[str, torch.Tensor]) -> nn.Module:
         """A copy of the module in which some tensors are others, each rounded to the type that it is stored in."""
         changed = copy.deepcopy(self.module)
-        held = {**dict(changed.named_parameters()), **dict(changed.named_buffers())}
+        by_name = {**dict(changed.named_parameters()), **dict(changed.named_buffers())}
         for name, tensor in tensors.items():
-            held[name].copy_(tensor.reshape(held[name].shape))
+            by_name[name].copy_(tensor.reshape(by_name[name].shape))
         return changed
 
     def cut(self, tensors: Mapping[str, torch.Tensor], size: tuple[int, ...]) -> tuple[ChannelPruning, ModuleSubject]:
         """A copy with new weights, without what is silent in it."""
         example = self.example(size, 2)
-        found = prune_channels(self.with_numbers(tensors), [example if self.whole else tuple(example.shape)])
-        return found, ModuleSubject(found.module.eval(), self.whole)
+        pruning = prune_channels(self.with_numbers(tensors), [example if self.whole else tuple(example.shape)])
+        return pruning, ModuleSubject(pruning.module.eval(), self.whole)
 
     def runs(self, given: torch.Tensor) -> Runs:
         """PyTorch, and ONNX Runtime where the module can be exported."""
@@ -215,8 +215,8 @@ class OnnxSubject:
 
     def read(self, size: tuple[int, ...], batch: int) -> Program:
         """For the batch that the file states, or for this one where it states none."""
-        held = {tensor.name for tensor in self.model.graph.initializer}
-        inputs = [entry for entry in self.model.graph.input if entry.name not in held]
+        stored_names = {tensor.name for tensor in self.model.graph.initializer}
+        inputs = [entry for entry in self.model.graph.input if entry.name not in stored_names]
         if len(inputs) != 1:
             raise Unsupported(f"a network with one input is pruned to a size, and this one has {len(inputs)}")
         stated = [dim.dim_value for dim in inputs[0].type.tensor_type.shape.dim]
@@ -239,8 +239,8 @@ class OnnxSubject:
                 tensor.CopyFrom(numpy_helper.from_array(new, tensor.name))
         if left:
             raise Unsupported(f"the file computes {next(iter(left))[:60]} instead of holding it")
-        found = prune_onnx(changed, size=size)
-        return found, OnnxSubject(found.model)
+        pruning = prune_onnx(changed, size=size)
+        return pruning, OnnxSubject(pruning.model)
 
     def runs(self, given: torch.Tensor) -> Runs:
         """ONNX Runtime."""

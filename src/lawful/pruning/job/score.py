@@ -65,14 +65,14 @@ def order_removals(
     if criterion == "replaced":
         scores = _Replaced(sites, state, statistics)
     elif criterion == "dropped":
-        scores = _Fixed(_dropped(sites, state, statistics))
+        scores = _Fixed(_score_without_replacement(sites, state, statistics))
     elif criterion == "magnitude":
         scores = _Fixed(_magnitudes(sites, costs, state))
     else:
         scores = _Fixed(np.array([(taylor or {})[number] for number in range(len(sites.units))]))
     left = [len(site.units) for site in sites.sites]
     alive = np.ones(len(sites.units), dtype=bool)
-    found: list[Removal] = []
+    order: list[Removal] = []
     while costs.now > until * costs.total:
         best: tuple[float, int] | None = None
         current = scores.current()
@@ -90,10 +90,10 @@ def order_removals(
         left[sites.units[number].site] -= 1
         costs.remove(number)
         scores.remove(number)
-        found.append(Removal(number, value, costs.now / costs.total))
-        if len(found) % 50 == 0:
-            tick(f"{len(found)} units ordered, {100 * costs.now / costs.total:.0f}% left")
-    return found
+        order.append(Removal(number, value, costs.now / costs.total))
+        if len(order) % 50 == 0:
+            tick(f"{len(order)} units ordered, {100 * costs.now / costs.total:.0f}% left")
+    return order
 
 
 class _Scores:
@@ -136,8 +136,8 @@ class _Replaced(_Scores):
             W = torch.tensor(state.arrays[weight], dtype=torch.float64).reshape(len(state.arrays[weight]), -1)
             W = torch.cat([W, W.new_zeros(len(W), 1)], 1)
             values, vectors = torch.linalg.eigh(known.minded)
-            kept = values > 1e-12 * max(float(values[-1]), 1e-300)
-            self.mixed[weight] = (vectors[:, kept] * values[kept].sqrt()).T @ W
+            positive = values > 1e-12 * max(float(values[-1]), 1e-300)
+            self.mixed[weight] = (vectors[:, positive] * values[positive].sqrt()).T @ W
             for number, unit in enumerate(sites.units):
                 if weight in unit.places:
                     at = torch.tensor(unit.places[weight])[:, None] * reader.taps + torch.arange(reader.taps)
@@ -149,7 +149,7 @@ class _Replaced(_Scores):
 
     def _refresh(self, weight: str) -> None:
         """Scores of all units that a reader has; those of one size are computed together."""
-        found = np.zeros(len(self.sites.units))
+        scores = np.zeros(len(self.sites.units))
         sizes: dict[int, list[int]] = {}
         for number, at in self.columns[weight].items():
             sizes.setdefault(len(at), []).append(number)
@@ -157,8 +157,8 @@ class _Replaced(_Scores):
             at = torch.stack([self.columns[weight][number] for number in numbers])
             blocks = torch.linalg.inv(self.inverse[weight][at[:, :, None], at[:, None, :]])
             M = self.mixed[weight][:, at].transpose(0, 1)  # unit, direction, column
-            found[numbers] = ((M @ blocks) * M).sum((1, 2)).clamp(min=0).numpy()
-        self.parts[weight] = found
+            scores[numbers] = ((M @ blocks) * M).sum((1, 2)).clamp(min=0).numpy()
+        self.parts[weight] = scores
 
     def remove(self, unit: int) -> None:
         for weight in self.sites.units[unit].places:
@@ -173,22 +173,24 @@ class _Replaced(_Scores):
             self._refresh(weight)
 
 
-def _dropped(sites: Sites, state: ChannelWeights, statistics: Mapping[str, LayerStatistics]) -> np.ndarray:
+def _score_without_replacement(
+    sites: Sites, state: ChannelWeights, statistics: Mapping[str, LayerStatistics]
+) -> np.ndarray:
     """The change without replacement, `tr(A W_j G_jj W_j')`."""
-    found = np.zeros(len(sites.units))
+    scores = np.zeros(len(sites.units))
     for number, unit in enumerate(sites.units):
         for weight, places in unit.places.items():
             taps = sites.readers[weight].taps
             at = (torch.tensor(places)[:, None] * taps + torch.arange(taps)).flatten()
             W = torch.tensor(state.arrays[weight], dtype=torch.float64).reshape(len(state.arrays[weight]), -1)[:, at]
             known = statistics[weight]
-            found[number] += float(((known.minded @ W) * (W @ known.moments[at][:, at])).sum())
-    return found
+            scores[number] += float(((known.minded @ W) * (W @ known.moments[at][:, at])).sum())
+    return scores
 
 
 def _magnitudes(sites: Sites, costs: Costs, state: ChannelWeights) -> np.ndarray:
     """Squared norms of all rows and columns of a unit, relative to the mean of its site."""
-    found = np.zeros(len(sites.units))
+    scores = np.zeros(len(sites.units))
     for operation in state.layers:
         weight = state.weight(operation)
         rows = (weight.reshape(len(weight), -1) ** 2).sum(1)
@@ -199,11 +201,11 @@ def _magnitudes(sites: Sites, costs: Costs, state: ChannelWeights) -> np.ndarray
             for cell, size in zip(cells.tolist(), sizes.tolist(), strict=True):
                 by_cell[int(cell)] = by_cell.get(int(cell), 0.0) + size
         for number, unit in enumerate(sites.units):
-            found[number] += sum(by_cell.get(cell, 0.0) for cell in unit.cells)
+            scores[number] += sum(by_cell.get(cell, 0.0) for cell in unit.cells)
     for site in sites.sites:
         at = list(site.units)
-        found[at] /= max(float(found[at].mean()), 1e-300)
-    return found
+        scores[at] /= max(float(scores[at].mean()), 1e-300)
+    return scores
 
 
 KIND = "pruning plan"
@@ -255,17 +257,17 @@ def read_plan(path: Path, plan: RemovalPlan, until: float) -> list[Removal] | No
 
 
 def _removals(entries: Any, plan: RemovalPlan, until: float) -> list[Removal]:
-    found: list[Removal] = []
+    order: list[Removal] = []
     try:
         for entry in entries:
             unit, score, left = entry["unit"], float(entry["score"]), float(entry["left"])
             if not isinstance(unit, int) or not 0 <= unit < len(plan.units) or plan.units[unit] != entry["name"]:
                 raise ValueError
-            found.append(Removal(unit, score, left))
+            order.append(Removal(unit, score, left))
     except (TypeError, KeyError, ValueError):
         raise LawfulError("has a removal that is no unit of this network") from None
-    if len({each.unit for each in found}) != len(found):
+    if len({each.unit for each in order}) != len(order):
         raise LawfulError("removes a unit twice")
-    if found and found[-1].left > until and len(found) < len(plan.units) // 2:
+    if order and order[-1].left > until and len(order) < len(plan.units) // 2:
         raise LawfulError("ends before the size that is asked for: remove it, or name another file")
-    return found
+    return order

@@ -90,12 +90,12 @@ def choose_units(
             case, order, multiple,
             lambda gone: accuracy(case.network.with_tensors(case.new_weights(gone)), choosing) >= goal,
         )  # fmt: skip
-    given = torch.as_tensor(case.fitting.x[: case.network.batch]).to(torch.float32)
-    first, quick = whole.subject.runs(given), replace(case, fitting=case.fitting.take(slice(0, TIMED)))
+    batch = torch.as_tensor(case.fitting.x[: case.network.batch]).to(torch.float32)
+    first, quick = whole.subject.runs(batch), replace(case, fitting=case.fitting.take(slice(0, TIMED)))
     # a smaller network is quicker: the bisection looks for the first share that fits
     return _bisect(
         case, order, multiple,
-        lambda gone: time_left(time_together(first, quick.cut(gone)[1].runs(given))) <= target.share, falling=True,
+        lambda gone: time_left(time_together(first, quick.cut(gone)[1].runs(batch))) <= target.share, falling=True,
     )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def tune_small(
     student = copy.deepcopy(small.module)
     start = _digest(student, samples, tune, seed)
     done = None if plan is None else plan.with_name(f"{plan.stem}.tuned.safetensors")
-    if done is not None and (known := _kept(done, start)) is not None:
+    if done is not None and (known := _read_finished(done, start)) is not None:
         student.load_state_dict(known)
         return ModuleSubject(student.eval(), small.whole)
     student.train()
@@ -54,8 +54,8 @@ def tune_small(
             options["checkpoint"] = (
                 Path(str(folder)) / "tuning" if plan is None else plan.with_name(f"{plan.stem}.{start[:12]}.tuning")
             )
-        made = tune(student, original.module, small.batch(samples.x), labels, **options)
-    trained = made if isinstance(made, nn.Module) else student
+        result = tune(student, original.module, small.batch(samples.x), labels, **options)
+    trained = result if isinstance(result, nn.Module) else student
     trained.eval()
     if done is not None and trained.state_dict().keys() == student.state_dict().keys():
         write_bytes(done, save(_apart(trained), {"start": start}))
@@ -80,13 +80,13 @@ def _source(tune: Tune) -> str:
         return f"{getattr(tune, '__module__', '')}:{getattr(tune, '__qualname__', type(tune).__qualname__)}"
 
 
-def _kept(path: Path, start: str) -> dict[str, torch.Tensor] | None:
+def _read_finished(path: Path, start: str) -> dict[str, torch.Tensor] | None:
     """The weights that a tuning from this start ended with."""
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, "pt") as held:
-            return load_file(path) if (held.metadata() or {}).get("start") == start else None
+        with safe_open(path, "pt") as file:
+            return load_file(path) if (file.metadata() or {}).get("start") == start else None
     except (OSError, SafetensorError):
         return None
 
@@ -106,7 +106,7 @@ def read_tune(text: str) -> Tune:
         return Distillation(int(rest or EPOCHS))
     if "{out}" in text:
         return TuningCommand(text)
-    return _imported(text)
+    return _import_function(text)
 
 
 class Distillation:
@@ -143,8 +143,12 @@ class Distillation:
                 (module_outputs(small, x[rows]) - wanted[rows]).square().mean().backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
             schedule.step()
-            held = {"small": small.state_dict(), "optimiser": optimiser.state_dict(), "schedule": schedule.state_dict()}
-            _save(checkpoint, {**held, "epoch": epoch + 1})
+            progress = {
+                "small": small.state_dict(),
+                "optimiser": optimiser.state_dict(),
+                "schedule": schedule.state_dict(),
+            }
+            _save(checkpoint, {**progress, "epoch": epoch + 1})
         checkpoint.unlink(missing_ok=True)
 
 
@@ -175,7 +179,7 @@ class TuningCommand:
             save_file(_apart(small), paths["small"])
             arrays: dict[str, Any] = {"x": x.numpy(), "outputs": _outputs(original, x).numpy()}
             np.savez(paths["data"], **arrays | ({} if labels is None else {"y": labels.numpy()}))
-            words = [_filled(word, paths) for word in shlex.split(self.command)]
+            words = [_fill_paths(word, paths) for word in shlex.split(self.command)]
             try:
                 ended = subprocess.run(words, check=False, stdout=subprocess.DEVNULL).returncode  # noqa: S603 - the user's own
             except OSError as error:
@@ -188,7 +192,7 @@ class TuningCommand:
                 raise LawfulError(f"the tuning command wrote no weights of this network: {str(error)[:120]}") from None
 
 
-def _filled(word: str, paths: dict[str, str]) -> str:
+def _fill_paths(word: str, paths: dict[str, str]) -> str:
     for name, path in paths.items():
         word = word.replace("{" + name + "}", path)
     return word
@@ -213,7 +217,7 @@ def _save(path: Path, content: dict[str, Any]) -> None:
     write_bytes(path, buffer.getvalue())
 
 
-def _imported(name: str) -> Tune:
+def _import_function(name: str) -> Tune:
     """A function by `module:function`; the current folder counts."""
     import importlib
     import os
@@ -227,9 +231,9 @@ def _imported(name: str) -> Tune:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(where), what)
+        function = getattr(importlib.import_module(where), what)
     except (ImportError, AttributeError) as error:
         raise LawfulError(f"{name[:60]} cannot be imported: {str(error)[:120]}") from None
-    if not callable(found):
+    if not callable(function):
         raise LawfulError(f"{name[:60]} is no function")
-    return found  # type: ignore[no-any-return]
+    return function  # type: ignore[no-any-return]

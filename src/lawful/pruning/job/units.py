@@ -92,7 +92,7 @@ def find_sites(reading: ChannelReading, state: ChannelWeights, *, heads_stay: bo
 
     def places_of(cells: Sequence[int]) -> dict[str, tuple[int, ...]] | None:
         """The columns that read some cells; None if one of these must stay."""
-        found: dict[str, list[int]] = {}
+        columns_by_weight: dict[str, list[int]] = {}
         for cell in cells:
             if cell in state.pinned or cell in grouped:
                 return None
@@ -100,8 +100,8 @@ def find_sites(reading: ChannelReading, state: ChannelWeights, *, heads_stay: bo
                 weight = str(operation.tensors["weight"])
                 if weight in refused:
                     return None
-                found.setdefault(weight, []).extend(columns)
-        return {weight: tuple(sorted(columns)) for weight, columns in found.items()} or None
+                columns_by_weight.setdefault(weight, []).extend(columns)
+        return {weight: tuple(sorted(columns)) for weight, columns in columns_by_weight.items()} or None
 
     units: list[Unit] = []
     sites: list[Site] = []
@@ -121,10 +121,10 @@ def find_sites(reading: ChannelReading, state: ChannelWeights, *, heads_stay: bo
     for cell in sorted(writers.keys() - taken):
         by_writers.setdefault(tuple(sorted(writers[cell])), []).append(cell)
     for names, cells in by_writers.items():
-        found = [(cell, places) for cell in cells if (places := places_of([cell])) is not None]
-        if len(found) > 1:
+        movable = [(cell, places) for cell in cells if (places := places_of([cell])) is not None]
+        if len(movable) > 1:
             start = len(units)
-            units += [Unit(len(sites), f"{names[0]} {k}", (cell,), places) for k, (cell, places) in enumerate(found)]
+            units += [Unit(len(sites), f"{names[0]} {k}", (cell,), places) for k, (cell, places) in enumerate(movable)]
             sites.append(Site(", ".join(names), tuple(range(start, len(units)))))
     used = {weight for unit in units for weight in unit.places}
     notes = (
@@ -135,15 +135,15 @@ def find_sites(reading: ChannelReading, state: ChannelWeights, *, heads_stay: bo
 
 def _heads(scores: Indices, values: Indices, places_of: PlacesOf, site: int) -> list[Unit]:
     """A unit for every group of heads; none at all if one must stay, for classes keep equally many channels in each."""
-    found = []
+    units = []
     for group, (score, value) in enumerate(zip(scores, values, strict=True)):
         cells = tuple(dict.fromkeys(map(int, value)))
         places = places_of(cells)
         if places is None:
             return []
         both = (*cells, *dict.fromkeys(map(int, score)))
-        found.append(Unit(site, f"heads of {next(iter(places))} {group}", both, places))
-    return found
+        units.append(Unit(site, f"heads of {next(iter(places))} {group}", both, places))
+    return units
 
 
 def can_unfold(node: Node) -> bool:
@@ -163,8 +163,8 @@ def channel_axes(node: Node) -> tuple[int, int]:
     if "spec" not in node.attributes:
         return 1, 1
     place = _data_place(node)
-    given, out = node["spec"].split("->")
-    mine, weight = given.split(",")[place], given.split(",")[1 - place]
+    operands, out = node["spec"].split("->")
+    mine, weight = operands.split(",")[place], operands.split(",")[1 - place]
     return (
         next(k for k, letter in enumerate(mine) if letter not in out),
         next(k for k, letter in enumerate(out) if letter in weight and letter not in mine),
@@ -186,8 +186,8 @@ def layer_macs(node: Node) -> int:
     """Multiplications of one contraction."""
     if "spec" in node.attributes:
         sizes: dict[str, int] = {}
-        for letters, each in zip(node["spec"].split("->")[0].split(","), node.inputs, strict=True):
-            sizes |= dict(zip(letters, each.shape, strict=True))
+        for letters, operand in zip(node["spec"].split("->")[0].split(","), node.inputs, strict=True):
+            sizes |= dict(zip(letters, operand.shape, strict=True))
         return math.prod(sizes.values())
     weight = node.inputs[1].shape
     places = node.inputs[0] if node["transposed"] else node
@@ -226,8 +226,8 @@ class Costs:
                     self._count(f"{operation.name} {role}", float(trained[tensor].size), rows, inside)
         self.total = sum(self.each[name] * self.rows[name] * self.columns[name] for name in self.each)
         if kind == "params":
-            held = sum(math.prod(node.shape) for node in reading.source.parameters.values())
-            self.fixed = held - self.total
+            all_parameters = sum(math.prod(node.shape) for node in reading.source.parameters.values())
+            self.fixed = all_parameters - self.total
         else:
             self.fixed = 0.0
             between = count_macs(reading.source) - self.total  # products of two activations: those of heads
@@ -259,11 +259,11 @@ class Costs:
 
     def saved(self, unit: int) -> float:
         """What the next removal of a unit would save."""
-        found = 0.0
+        total = 0.0
         for name, (rows, columns) in self.touches[unit].items():
             r, c = self.rows[name], self.columns[name]
-            found += self.each[name] * (r * c - (r - rows) * (c - columns))
-        return found
+            total += self.each[name] * (r * c - (r - rows) * (c - columns))
+        return total
 
     def remove(self, unit: int) -> None:
         """Count a unit out."""
@@ -284,7 +284,7 @@ class Costs:
         """What units that left would cost if they came back."""
         before = self.now
         self.restore(units)
-        found = self.now - before
+        difference = self.now - before
         for unit in reversed(units):
             self.remove(unit)
-        return found
+        return difference

@@ -119,15 +119,15 @@ def _side(factor: Any) -> str:
 
 def _result_labels(last: Dag, result: Dag, labels: Mapping[str, int]) -> list[int]:
     """A layered network numbers its neurons anew, level by level: the label of each of its nodes."""
-    found = np.full(len(result.names), -1)
+    numbers = np.full(len(result.names), -1)
     pairs = [(last.inputs, result.inputs), (last.outputs, result.outputs)]
     pairs.append(tuple(dag.hidden[dag.levels[dag.hidden].argsort(kind="stable")] for dag in (last, result)))  # type: ignore[arg-type]
     for theirs, ours in pairs:
         for their, our in zip(theirs.tolist(), ours.tolist(), strict=True):
-            found[our] = labels[last.names[their]]
+            numbers[our] = labels[last.names[their]]
     if result.constant is not None:
-        found[result.constant] = len(labels) if last.constant is None else labels[last.names[last.constant]]
-    return [int(label) for label in found]
+        numbers[result.constant] = len(labels) if last.constant is None else labels[last.names[last.constant]]
+    return [int(label) for label in numbers]
 
 
 def _sum(bounds: Any) -> float:

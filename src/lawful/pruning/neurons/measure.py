@@ -63,10 +63,10 @@ def _apart(pruning: Pruning, seed: int) -> float | None:
     if not all(np.isfinite(end).all() for end in pruning.box):
         return None
     try:
-        found = bound_of_difference(pruning.original, pruning.network, pruning.box, seconds=SECONDS, seed=seed)
+        difference = bound_of_difference(pruning.original, pruning.network, pruning.box, seconds=SECONDS, seed=seed)
     except Unsupported:  # too large as dense layers, or slopes beyond 1
         return None
-    return found if found < total else None
+    return difference if difference < total else None
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ def size_curve(
     if not isinstance(first.network, Mlp) or first.box is None:
         raise AssertionError("a layered network on a box stays one")
     search = Search(first.network, first.box, data=data, around=around, clock=Clock(tick=tick))
-    found = []
+    curve = []
     for gone in sorted({round(part * search.most / max(points - 1, 1)) for part in range(points)}):
         point = search.without(gone)
         seen = None if data is None else float(np.abs(point.network.evaluate(data) - network.evaluate(data)).max())
         bounds = tuple((point.bounds + first.bound + first.rounding).tolist())
-        found.append(SizePoint(first.neurons_after - gone, point.network.parameters, bounds, seen))
-    return tuple(found)
+        curve.append(SizePoint(first.neurons_after - gone, point.network.parameters, bounds, seen))
+    return tuple(curve)

@@ -163,7 +163,7 @@ def prune(
     network = open_graph(network).to_dag() if skips else open_graph(network)
     start = network.to_dag()
     layered = not skips and _is_layered(network)
-    allowed = _allowed(start, tolerance)
+    allowed = _check_tolerance(start, tolerance)
     if keep is not None and keep < 0:
         raise LawfulError(f"a number of neurons to keep is at least 0, not {keep}")
     approximate = bool(allowed.any()) or keep is not None
@@ -183,10 +183,10 @@ def prune(
     within = PruningRegion(region, relaxed=not (replayable or everywhere))
     stages = _exact(start, within, for_rounding, layered)
     if skips and _is_layered(start):  # what keeps layers may take neurons that what passes them does not see
-        kept = _exact(start, within, for_rounding, True)
+        exact_stages = _exact(start, within, for_rounding, True)
         if decide > 0 and everywhere:
-            kept, _ = _decide(start, kept, within, for_rounding, decide)
-        other = [*kept, *_exact(kept[-1].after if kept else start, within, for_rounding, False)]
+            exact_stages, _ = _decide(start, exact_stages, within, for_rounding, decide)
+        other = [*exact_stages, *_exact(exact_stages[-1].after if exact_stages else start, within, for_rounding, False)]
         stages = min(stages, other, key=lambda way: len((way[-1].after if way else start).hidden))
     decided = None
     if decide > 0 and everywhere and layered:
@@ -198,17 +198,17 @@ def prune(
     for share in (0.5, 1.0) if allowed.any() else ():
         if (nearly := _near(latest, region, share * float(allowed.min()))) is not None:
             ways.append([*stages, nearly, *_exact(nearly.after, within, for_rounding, layered)])
-    found = [_finished(network, way, None if everywhere else region) for way in ways]
+    candidates = [_finish(network, way, None if everywhere else region) for way in ways]
     if approximate and layered and not replayable:
         chosen = ways if around is None else ways[:1]
         further = [
-            _replaced(network, way, region, allowed, keep, data, around, Clock(seconds / len(chosen), tick))
+            _replace(network, way, region, allowed, keep, data, around, Clock(seconds / len(chosen), tick))
             for way in chosen
         ]
-        found += [pruning for pruning in further if pruning is not None]
+        candidates += [pruning for pruning in further if pruning is not None]
     if keep is not None:
-        found = [pruning for pruning in found if pruning.neurons_after <= keep] or found
-    best = min(found, key=lambda pruning: (pruning.neurons_after if keep is None else 0, pruning.bound))
+        candidates = [pruning for pruning in candidates if pruning.neurons_after <= keep] or candidates
+    best = min(candidates, key=lambda pruning: (pruning.neurons_after if keep is None else 0, pruning.bound))
     reading = network.reading if network.reading is None or not best.stages else network.reading.of_other_weights()
     return with_provenance(replace(best, network=carrying(best.network, reading), decided=decided), network)
 
@@ -220,7 +220,7 @@ def _is_layered(network: Mlp | Dag) -> bool:
         return False
 
 
-def _finished(network: Mlp | Dag, stages: list[Stage], box: Box | None) -> Pruning:
+def _finish(network: Mlp | Dag, stages: list[Stage], box: Box | None) -> Pruning:
     if not stages:
         return Pruning(network, network, (), box)
     last = stages[-1].after
@@ -232,14 +232,14 @@ def output_range(network: Mlp | Dag, batch: Floats) -> Floats:
     return np.asarray(np.ptp(network.evaluate(batch), axis=0))
 
 
-def _allowed(dag: Dag, tolerance: float | Floats) -> Floats:
-    given = np.asarray(tolerance, dtype=np.float64)
-    if given.shape not in ((), (len(dag.outputs),)) or not (given >= 0).all() or not np.isfinite(given).all():
+def _check_tolerance(dag: Dag, tolerance: float | Floats) -> Floats:
+    limits = np.asarray(tolerance, dtype=np.float64)
+    if limits.shape not in ((), (len(dag.outputs),)) or not (limits >= 0).all() or not np.isfinite(limits).all():
         raise LawfulError(f"a tolerance is a number of at least 0, or one for each output, not {str(tolerance)[:60]}")
-    return np.broadcast_to(given, len(dag.outputs))
+    return np.broadcast_to(limits, len(dag.outputs))
 
 
-def _replaced(
+def _replace(
     network: Mlp | Dag,
     stages: list[Stage],
     region: Box,
@@ -255,17 +255,17 @@ def _replaced(
     search = Search(Mlp.from_dag(latest), region, data=data, around=around, clock=clock)
     hidden = len(latest.hidden)
     if keep is None:
-        found = search.within(np.nextafter(allowed - spent, 0.0))
+        replacement = search.within(np.nextafter(allowed - spent, 0.0))
     elif hidden - keep > search.most:
         raise LawfulError(f"{keep} neurons are fewer than the {hidden - search.most} layers, each of which keeps one")
     else:
-        found = search.without(max(hidden - keep, 0))
-    if found is None:
+        replacement = search.without(max(hidden - keep, 0))
+    if replacement is None:
         return None
-    names = [latest.names[latest.hidden[latest.levels[latest.hidden] == 1 + k][n]] for k, n in found.removed]
-    stage = Stage("replaced", latest, found.network.to_dag(), dict.fromkeys(names), found.bound, 0.0)
-    bounds = np.nextafter(found.bounds + spent, np.inf)
-    small = found.network if isinstance(network, Mlp) else found.network.to_dag()
+    names = [latest.names[latest.hidden[latest.levels[latest.hidden] == 1 + k][n]] for k, n in replacement.removed]
+    stage = Stage("replaced", latest, replacement.network.to_dag(), dict.fromkeys(names), replacement.bound, 0.0)
+    bounds = np.nextafter(replacement.bounds + spent, np.inf)
+    small = replacement.network if isinstance(network, Mlp) else replacement.network.to_dag()
     near = None if around is None else data
     return Pruning(network, small, (*stages, stage), region, tuple(bounds.tolist()), around, near)
 
@@ -276,9 +276,9 @@ RULES = (rules.silent, rules.constant, rules.dead, rules.duplicate, rules.opposi
 def _exact(dag: Dag, region: PruningRegion, for_rounding: Box, layered: bool) -> list[Stage]:
     """Apply every rule until none finds anything."""
     stages: list[Stage] = []
-    found = True
-    while found:
-        found = False
+    fired = True
+    while fired:
+        fired = False
         for rule in RULES:
             try:
                 change = rule(dag, region, layered)
@@ -288,7 +288,7 @@ def _exact(dag: Dag, region: PruningRegion, for_rounding: Box, layered: bool) ->
             if change.evidence:
                 rounding = defect_bound(after, rounding_defects(dag, after, errors, for_rounding))
                 stages.append(Stage(change.kind, dag, after, change.evidence, 0.0, rounding, change.carriers))
-                dag, found = after, True
+                dag, fired = after, True
     return stages
 
 
@@ -296,7 +296,7 @@ def _decide(
     start: Dag, stages: list[Stage], region: PruningRegion, for_rounding: Box, seconds: float
 ) -> tuple[list[Stage], Decided]:
     """The stages and those of neurons that others of their layer can stand for; what is known of all that are left."""
-    found = list(stages)
+    extended = list(stages)
 
     def apply(dag: Dag, change: rules.Change) -> Dag:
         try:
@@ -304,12 +304,12 @@ def _decide(
         except OverflowError:
             return dag
         rounding = defect_bound(after, rounding_defects(dag, after, errors, for_rounding))
-        found.append(Stage(change.kind, dag, after, change.evidence, 0.0, rounding))
-        found.extend(_exact(after, region, for_rounding, True))
-        return found[-1].after
+        extended.append(Stage(change.kind, dag, after, change.evidence, 0.0, rounding))
+        extended.extend(_exact(after, region, for_rounding, True))
+        return extended[-1].after
 
     _, decided = take_out(stages[-1].after if stages else start, seconds, apply)
-    return found, decided
+    return extended, decided
 
 
 def _near(dag: Dag, region: Box, tolerance: float) -> Stage | None:

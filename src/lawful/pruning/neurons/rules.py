@@ -241,14 +241,14 @@ def opposite(dag: Dag, region: PruningRegion, layered: bool) -> Change:
         head = dag.slopes[node].tobytes() + dag.tails[row].tobytes()
         for other in seen.get(head + (0.0 - ratios).tobytes(), ()):
             factor = exact_ratio(dag, edges, int(node), other)
-            change = None if factor is None else _unfolded(dag, edges, int(node), other, -factor)
+            change = None if factor is None else _unfold(dag, edges, int(node), other, -factor)
             if change is not None:
                 return change
         seen.setdefault(head + ratios.tobytes(), []).append(int(node))
     return Change("opposite")
 
 
-def _unfolded(dag: Dag, edges: EdgeTable, node: int, other: int, factor: Fraction) -> Change | None:
+def _unfold(dag: Dag, edges: EdgeTable, node: int, other: int, factor: Fraction) -> Change | None:
     sums, slope = Sums(dag), Fraction(1) + Fraction(dag.slopes[node])
     for out in edges.out_of(node):
         head, weight = dag.names[dag.heads[out]], Fraction(dag.theta[out])
@@ -279,11 +279,11 @@ def linear(dag: Dag, region: PruningRegion, layered: bool) -> Change:
         if slopes[node] == 1 or below[node] >= 0 or above[node] <= 0
     }
     if layered:
-        return _joined(dag, acts, region)
-    return _bypassed(dag, acts)
+        return _join(dag, acts, region)
+    return _bypass(dag, acts)
 
 
-def _bypassed(dag: Dag, factors: Mapping[int, Fraction]) -> Change:
+def _bypass(dag: Dag, factors: Mapping[int, Fraction]) -> Change:
     """Replace linear neurons by products of their weights, one at a time, on an exact copy of the edges near them."""
     near: set[int] = set(factors)
     into: dict[int, dict[int, Fraction]] = {}
@@ -314,7 +314,7 @@ def _bypassed(dag: Dag, factors: Mapping[int, Fraction]) -> Change:
     return Change("linear", evidence, weights)
 
 
-def _joined(dag: Dag, factors: Mapping[int, Fraction], region: PruningRegion) -> Change:
+def _join(dag: Dag, factors: Mapping[int, Fraction], region: PruningRegion) -> Change:
     """Let one rewritten neuron per follower carry what all linear neurons of a layer say; one layer at a time."""
     edges = EdgeTable(dag)
     low, high = ranges(dag, region.box)
@@ -323,13 +323,13 @@ def _joined(dag: Dag, factors: Mapping[int, Fraction], region: PruningRegion) ->
         followers = sorted({int(dag.heads[edge]) for node in group for edge in edges.out_of(node)})
         if len(group) <= len(followers):
             continue
-        change = _carried(dag, edges, {node: factors[node] for node in group}, followers, low, high)
+        change = _carry(dag, edges, {node: factors[node] for node in group}, followers, low, high)
         if change is not None:
             return change
     return Change("joined")
 
 
-def _carried(
+def _carry(
     dag: Dag, edges: EdgeTable, group: Mapping[int, Fraction], followers: Sequence[int], low: Floats, high: Floats
 ) -> Change | None:
     carriers = dict(zip(group, followers, strict=False))

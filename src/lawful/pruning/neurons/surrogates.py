@@ -98,7 +98,7 @@ class Search:
     def without(self, count: int) -> Replacement:
         """The best of the ways to remove so many neurons."""
         best = min(self._ways(count), key=lambda found: found.bound)
-        return best if len(self.low) <= FEW else self._bounded(best.removed, best.ridge, ALL)
+        return best if len(self.low) <= FEW else self._bound(best.removed, best.ridge, ALL)
 
     def within(self, allowed: Floats) -> Replacement | None:
         """As many neurons as possible, such that no output moves by more than is allowed on the box.
@@ -111,50 +111,50 @@ class Search:
             if self.clock.over:
                 break
             low, high = 0, 1
-            found: Replacement | None = None
+            largest: Replacement | None = None
             while high <= len(order) and not self.clock.over:
-                tried = self._bounded(order[:high], ridge)
+                tried = self._bound(order[:high], ridge)
                 if not (tried.bounds <= allowed).all():
                     break
-                found, low, high = tried, high, 2 * high
+                largest, low, high = tried, high, 2 * high
             high = min(high, len(order) + 1)
             while high - low > 1 and not self.clock.over:
                 middle = (low + high) // 2
-                tried = self._bounded(order[:middle], ridge)
+                tried = self._bound(order[:middle], ridge)
                 if (tried.bounds <= allowed).all():
-                    found, low = tried, middle
+                    largest, low = tried, middle
                 else:
                     high = middle
-            found = self._extended(found, order, ridge, allowed)
-            if found is not None and (best is None or len(found.removed) > len(best.removed)):
-                best = found
+            largest = self._extend(largest, order, ridge, allowed)
+            if largest is not None and (best is None or len(largest.removed) > len(best.removed)):
+                best = largest
         if best is not None:
-            best = self._exchanged(best, self.orders[best.ridge], allowed)
+            best = self._exchange(best, self.orders[best.ridge], allowed)
         return self._everywhere(best, allowed)
 
     def _everywhere(self, found: Replacement | None, allowed: Floats) -> Replacement | None:
         """What holds on all boxes: fewer neurons leave, until it does."""
         while found is not None and len(self.low) > FEW:
-            found = self._bounded(found.removed, found.ridge, ALL)
+            found = self._bound(found.removed, found.ridge, ALL)
             if (found.bounds <= allowed).all():
                 break
             left = found.removed[: int(0.9 * len(found.removed))]
             found = Replacement(found.network, left, found.bounds, found.ridge) if left else None
         return found
 
-    def _extended(
+    def _extend(
         self, found: Replacement | None, order: Sequence[Neuron], ridge: float, allowed: Floats
     ) -> Replacement | None:
         gone = [] if found is None else list(found.removed)
         for neuron in [other for other in order if other not in set(gone)][:EXCHANGES]:
             if self.clock.over:
                 break
-            tried = self._tried([*gone, neuron], ridge, allowed)
+            tried = self._try_removal([*gone, neuron], ridge, allowed)
             if tried is not None:
                 found, gone = tried, [*gone, neuron]
         return found
 
-    def _exchanged(self, found: Replacement, order: Sequence[Neuron], allowed: Floats) -> Replacement:
+    def _exchange(self, found: Replacement, order: Sequence[Neuron], allowed: Floats) -> Replacement:
         """One that left, the dearest first, returns where two others can leave in its place."""
         left = EXCHANGES
         for neuron in sorted(found.removed, key=order.index, reverse=True)[:EXCHANGES]:
@@ -164,38 +164,38 @@ class Search:
                 if self.clock.over or not left:
                     return found
                 left -= 1
-                tried = self._tried([*gone, *pair], found.ridge, allowed)
+                tried = self._try_removal([*gone, *pair], found.ridge, allowed)
                 if tried is not None:
                     found = tried
                     break
         return found
 
-    def _tried(self, gone: Sequence[Neuron], ridge: float, allowed: Floats) -> Replacement | None:
+    def _try_removal(self, gone: Sequence[Neuron], ridge: float, allowed: Floats) -> Replacement | None:
         """The network without these neurons, if it is near enough and every layer keeps one."""
         counts = Counter(layer for layer, _ in gone)
         if any(count >= self.values[layer].shape[1] for layer, count in counts.items()):
             return None
-        tried = self._bounded(gone, ridge)
+        tried = self._bound(gone, ridge)
         return tried if (tried.bounds <= allowed).all() else None
 
     def _ways(self, count: int) -> Iterator[Replacement]:
         for ridge, order in self.orders.items():
-            yield self._bounded(order[:count], ridge)
+            yield self._bound(order[:count], ridge)
 
-    def _bounded(self, gone: Sequence[Neuron], ridge: float, boxes: int = FEW) -> Replacement:
-        small = self._replaced(gone, ridge)
+    def _bound(self, gone: Sequence[Neuron], ridge: float, boxes: int = FEW) -> Replacement:
+        small = self._replace(gone, ridge)
         pair = align(self._layers, layers_of(small))
         sizes = np.zeros(len(small.weights[-1]))
         many = min(boxes, len(self.low))
         for start in range(0, many, AT_ONCE):
             self.clock.tick(f"{len(gone)} neurons, box {start + 1} of {many}")
             chosen = slice(start, min(start + AT_ONCE, boxes))
-            found = bound(pair, self.low[chosen], self.high[chosen])
-            largest = np.maximum(np.abs(found.low), np.abs(found.high))
+            difference = bound(pair, self.low[chosen], self.high[chosen])
+            largest = np.maximum(np.abs(difference.low), np.abs(difference.high))
             sizes = np.maximum(sizes, np.where(np.isnan(largest), np.inf, largest).max(axis=0))
         return Replacement(small, tuple(gone), sizes, ridge)
 
-    def _replaced(self, gone: Sequence[Neuron], ridge: float) -> Mlp:
+    def _replace(self, gone: Sequence[Neuron], ridge: float) -> Mlp:
         weights = [weight.copy() for weight in self.mlp.weights]
         biases = [np.zeros(len(w)) if b is None else b.copy() for w, b in zip(weights, self.mlp.biases, strict=True)]
         for layer, values in enumerate(self.values):
@@ -203,7 +203,7 @@ class Search:
             if not len(leaving):
                 continue
             left = np.setdiff1d(np.arange(values.shape[1]), leaving)
-            shares, offsets = _fitted(values[:, left], values[:, leaving], ridge)
+            shares, offsets = _fit(values[:, left], values[:, leaving], ridge)
             spoken = weights[layer + 1][:, leaving]
             biases[layer + 1] += spoken @ offsets
             weights[layer + 1] = weights[layer + 1][:, left] + spoken @ shares.T
@@ -260,7 +260,7 @@ def near_samples(data: Floats, radius: float, box: Box, seed: int) -> Floats:
     return np.clip(chosen + rng.uniform(-radius, radius, chosen.shape), *box)
 
 
-def _fitted(left: Floats, gone: Floats, ridge: float) -> tuple[Floats, Floats]:
+def _fit(left: Floats, gone: Floats, ridge: float) -> tuple[Floats, Floats]:
     """Shares and offsets with `gone ≈ left @ shares + offsets`; a constant in the middle for an infinite ridge."""
     if not np.isfinite(ridge):
         return np.zeros((left.shape[1], gone.shape[1])), (gone.min(axis=0) + gone.max(axis=0)) / 2
@@ -275,9 +275,9 @@ def _felt(mlp: Mlp, batch: Floats) -> list[Floats]:
     """For every hidden neuron, the mean size of its derivative at the output that feels it most."""
     layers = mlp.activations(batch)
     slope = np.broadcast_to(mlp.weights[-1], (len(batch), *mlp.weights[-1].shape))
-    found = [np.abs(slope).mean(axis=0).max(axis=0)]
+    effects = [np.abs(slope).mean(axis=0).max(axis=0)]
     for depth in range(len(mlp.weights) - 2, 0, -1):
         bends = np.where(layers[depth + 1] > 0, 1.0, mlp.slopes[depth])
         slope = (slope * bends[:, None, :]) @ mlp.weights[depth]
-        found.append(np.abs(slope).mean(axis=0).max(axis=0))
-    return found[::-1]
+        effects.append(np.abs(slope).mean(axis=0).max(axis=0))
+    return effects[::-1]

@@ -47,7 +47,7 @@ def settle(summary: Summary, network: Architecture | Mlp | Dag, *, seconds: floa
         for number, name in enumerate(names)
         if name in summary.undecided
     ]
-    found: dict[str, set[str]] = {"dead": set(summary.dead or ()), "linear": set(summary.linear or ())}
+    by_kind: dict[str, set[str]] = {"dead": set(summary.dead or ()), "linear": set(summary.linear or ())}
     undecided = []
     for left, (layer, number) in zip(range(len(open_), 0, -1), open_, strict=True):
         name = layers[layer][number]
@@ -55,10 +55,10 @@ def settle(summary: Summary, network: Architecture | Mlp | Dag, *, seconds: floa
         if kind is None:
             undecided.append(name)
             continue
-        for word, some in found.items():
+        for word, some in by_kind.items():
             (some.add if word == kind else some.discard)(name)
     names = [dag.names[node] for node in dag.hidden]
-    dead, linear = (tuple(name for name in names if name in found[kind]) for kind in ("dead", "linear"))
+    dead, linear = (tuple(name for name in names if name in by_kind[kind]) for kind in ("dead", "linear"))
     return replace(summary, dead=dead, linear=linear, undecided=tuple(undecided))
 
 
@@ -88,16 +88,16 @@ def kind_of(question: Question, layer: int, neuron: int, share: float = 1.0) -> 
 
 def _is_one_sided(stack: Stack, layer: int, neuron: int, active: bool, deadline: float) -> bool:
     """Whether the neuron's value is what its sum gives on one side, for every input."""
-    own = _sum_of(stack, layer, neuron)
+    total = _sum_of(stack, layer, neuron)
     one, none = rational(np.ones((1, 1))), rational(np.zeros(1))
-    bent = Stack((*own.weights, one), (*own.biases, none), stack.slopes[: layer + 1])
-    return _agree(bent, _times(own, 1.0 if active else stack.slopes[layer]), deadline)
+    bent = Stack((*total.weights, one), (*total.biases, none), stack.slopes[: layer + 1])
+    return _agree(bent, _times(total, 1.0 if active else stack.slopes[layer]), deadline)
 
 
 def _vanishes(stack: Stack, layer: int, neuron: int, deadline: float) -> bool:
     """Whether the neuron's sum is 0 for every input."""
-    own = _sum_of(stack, layer, neuron)
-    return _agree(own, _times(own, 0.0), deadline)
+    total = _sum_of(stack, layer, neuron)
+    return _agree(total, _times(total, 0.0), deadline)
 
 
 def _sum_of(stack: Stack, layer: int, neuron: int) -> Stack:

@@ -102,10 +102,10 @@ def decide_neurons(network: Mlp, *, seconds: float = SECONDS) -> tuple[NeuronDec
     if (reason := beyond(network)) is not None:
         return tuple(NeuronDecision(layer + 1, neuron, reason) for layer, neuron in places)
     question = Question(network, time.perf_counter() + seconds)
-    found = {}
+    answers = {}
     for left, (layer, neuron) in zip(range(len(places), 0, -1), reversed(places), strict=True):  # last layers are easy
-        found[layer, neuron] = NeuronDecision(layer + 1, neuron, question.decide(layer, neuron, FAIR / left))
-    return tuple(found[place] for place in places)
+        answers[layer, neuron] = NeuronDecision(layer + 1, neuron, question.decide(layer, neuron, FAIR / left))
+    return tuple(answers[place] for place in places)
 
 
 def beyond(network: Mlp) -> str | None:
@@ -132,13 +132,13 @@ class Question:
         """Random inputs of several sizes, the same at every call."""
         scales, rng = input_scales(self.stack), np.random.default_rng(0)
         count = 12 + 3 * max(self.stack.widths)
-        found: list[tuple[Rational, ...]] = []
+        distinct: list[tuple[Rational, ...]] = []
         for reach in REACHES:
             whole = np.round(GRID * rng.normal(size=(count, len(scales)))) / GRID
             points = whole * (reach * scales)
-            found += [tuple(rational(point)) for point in points if np.isfinite(point).all()]
-        self._sums.update(zip(found, self.evaluate(found), strict=True))
-        return found
+            distinct += [tuple(rational(point)) for point in points if np.isfinite(point).all()]
+        self._sums.update(zip(distinct, self.evaluate(distinct), strict=True))
+        return distinct
 
     def sums(self, point: tuple[Rational, ...]) -> list[list[Rational]]:
         """The sums of every layer at an input, outputs last."""
@@ -149,16 +149,16 @@ class Question:
     def evaluate(self, points: Sequence[tuple[Rational, ...]]) -> list[list[list[Rational]]]:
         """The sums of every layer at several inputs."""
         values = flint.fmpq_mat([list(column) for column in zip(*points, strict=True)])
-        found: list[list[list[Rational]]] = [[] for _ in points]
+        by_point: list[list[list[Rational]]] = [[] for _ in points]
         for layer, (matrix, bias) in enumerate(self._matrices):
             product = (matrix * values).tolist()
             table = [[entry + shift for entry in row] for row, shift in zip(product, bias, strict=True)]
-            for place, sums in enumerate(found):
+            for place, sums in enumerate(by_point):
                 sums.append([row[place] for row in table])
             if layer < self.stack.hidden:
                 slope = self._slopes[layer]
                 values = flint.fmpq_mat([[entry if entry > 0 else slope * entry for entry in row] for row in table])
-        return found
+        return by_point
 
     @cached_property
     def _matrices(self) -> list[tuple[Any, list[Rational]]]:
@@ -242,10 +242,10 @@ class _Search:
         hinted = self.relax(hulls, equations)
         if hinted is not None:
             return hinted
-        found = self.search(equations)
-        if isinstance(found, StandIn):
-            return found
-        return self.undecided or Need(_points(equations), found)
+        solution = self.search(equations)
+        if isinstance(solution, StandIn):
+            return solution
+        return self.undecided or Need(_points(equations), solution)
 
     def relax(self, hulls: list[_Constraint], equations: list[_Constraint]) -> StandIn | Need | None:
         """Every level set replaced by its hull: a contradiction, or a solution well inside that is a stand-in."""
@@ -371,13 +371,13 @@ class _Program:
         rows: dict[bool, list[Floats]] = {False: [], True: []}
         right: dict[bool, list[float]] = {False: [], True: []}
         whose: dict[bool, list[int]] = {False: [], True: []}
-        for number, each in enumerate(constraints):
-            line = floating(np.array([*each.row, each.value], dtype=object))
+        for number, constraint in enumerate(constraints):
+            line = floating(np.array([*constraint.row, constraint.value], dtype=object))
             size = float(np.abs(line).max())
             if not 0 < size < np.inf:
                 continue
-            fixed = each.allowed.is_point
-            for sign, end in ((1.0, each.allowed.high), (-1.0, each.allowed.low)):
+            fixed = constraint.allowed.is_point
+            for sign, end in ((1.0, constraint.allowed.high), (-1.0, constraint.allowed.low)):
                 if end is None or (fixed and sign < 0):
                     continue  # sign (value − row·s) ≤ sign end + violation
                 number_of_end = float(Fraction(int(end.p), int(end.q)))
@@ -440,21 +440,21 @@ def _multipliers(constraints: list[_Constraint]) -> tuple[Fraction, ...]:
     table = [[row[k] for row in rows] for k in range(len(rows[0]))] + [values]
     wanted = [ZERO] * len(rows[0]) + [ONE]
     reduced, rank = flint.fmpq_mat([[*line, want] for line, want in zip(table, wanted, strict=True)]).rref()
-    found = [ZERO] * count
+    multipliers = [ZERO] * count
     for line in range(rank):
         pivot = next(place for place in range(count + 1) if reduced[line, place] != 0)
-        found[pivot] = reduced[line, count]  # the system is solvable: the equations contradict each other
-    return _fractions(found)
+        multipliers[pivot] = reduced[line, count]  # the system is solvable: the equations contradict each other
+    return _fractions(multipliers)
 
 
 def _solve_program(constraints: list[_Constraint]) -> list[Rational] | tuple[Fraction, ...] | None:
     """`low ≤ value − row·(u − v) ≤ high` with `u, v ≥ 0` and slacks, as equations for the exact simplex method."""
     lines: list[tuple[int, list[Fraction], Fraction, int]] = []  # constraint, row, right side, sign of its slack
-    for place, each in enumerate(constraints):
-        row = list(_fractions(each.row))
-        value = _fractions([each.value])[0]
-        ends = {"low": each.allowed.low, "high": each.allowed.high}
-        if each.allowed.is_point:
+    for place, constraint in enumerate(constraints):
+        row = list(_fractions(constraint.row))
+        value = _fractions([constraint.value])[0]
+        ends = {"low": constraint.allowed.low, "high": constraint.allowed.high}
+        if constraint.allowed.is_point:
             lines.append((place, row, value - _fractions([ends["low"]])[0], 0))
             continue
         if ends["high"] is not None:  # row·s ≥ value − high
@@ -480,10 +480,10 @@ def _solve_program(constraints: list[_Constraint]) -> list[Rational] | tuple[Fra
         ]
         return [_rational(entry) for entry in entries]
     if isinstance(answer, Farkas):
-        found = [Fraction(0)] * len(constraints)
+        multipliers = [Fraction(0)] * len(constraints)
         for (place, *_), scale, multiplier in zip(lines, scales, answer.multipliers, strict=True):
-            found[place] -= multiplier * scale
-        return tuple(found)
+            multipliers[place] -= multiplier * scale
+        return tuple(multipliers)
     return None
 
 

@@ -55,12 +55,12 @@ def take_out(dag: Dag, seconds: float, apply: Callable[[Dag, Change], Dag]) -> t
     stuck: dict[str, str] = {}
     while True:
         network, layers = Mlp.from_dag(dag), names_by_layer(dag)
-        found = _first(network, layers, deadline, stuck)
-        if not isinstance(found, tuple):
-            return dag, found
-        after = apply(dag, _change(dag, layers, *found))
+        next_step = _first(network, layers, deadline, stuck)
+        if not isinstance(next_step, tuple):
+            return dag, next_step
+        after = apply(dag, _change(dag, layers, *next_step))
         if after is dag:
-            stuck[found[0]] = "a weight that would take over is larger than floats can be"
+            stuck[next_step[0]] = "a weight that would take over is larger than floats can be"
         dag = after
 
 

@@ -115,9 +115,9 @@ def _where_equal(piece: Interval, lines: list[Affine], wanted: list[Rational]) -
 
 def _join(parts: list[Interval]) -> list[Interval]:
     """Pieces come in order from below; those that touch are one."""
-    found: list[Interval] = []
+    intervals: list[Interval] = []
     for part in parts:
-        if found and found[-1].high is not None and part.low is not None and found[-1].high == part.low:
-            part = Interval(found.pop().low, part.high)
-        found.append(part)
-    return found
+        if intervals and intervals[-1].high is not None and part.low is not None and intervals[-1].high == part.low:
+            part = Interval(intervals.pop().low, part.high)
+        intervals.append(part)
+    return intervals

@@ -52,8 +52,8 @@ def smallest_equivalent(network: Mlp, known: int | None = None) -> Smallest:
     if len(network.weights) == 1:
         return Smallest(0, 0, 0)
     if len(network.weights) == 2 and network.slopes[0] == 0.0:
-        lower, found = _one_layer(network)
-        return Smallest(lower, max(lower, min(upper, found)), 1)
+        lower, enough = _one_layer(network)
+        return Smallest(lower, max(lower, min(upper, enough)), 1)
     return Smallest(min(_lower(network), upper), upper, len(network.weights) - 1)
 
 

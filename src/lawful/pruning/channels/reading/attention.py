@@ -119,14 +119,14 @@ def move(record: ChannelRecord, node: Node, sources: Sequence[Value]) -> Value:
     if len(scores) != 1 or len(fills) != len(sources) - 1 or node.shape != scores[0].shape:
         return record.other(node, *sources)
     start, offsets = 0, {}
-    for each, operand in zip(sources, node.inputs, strict=True):
-        offsets[id(each)] = start
+    for value, operand in zip(sources, node.inputs, strict=True):
+        offsets[id(value)] = start
         start += operand.size
-    own = node["map"].positions - offsets[id(scores[0])]
-    inside = (own >= 0) & (own < scores[0].shape[0] * math.prod(scores[0].shape[1:]))
+    positions = node["map"].positions - offsets[id(scores[0])]
+    inside = (positions >= 0) & (positions < scores[0].shape[0] * math.prod(scores[0].shape[1:]))
     here = np.arange(node.size).reshape(node.shape)
     constants = all(operand.op == "constant" for operand in fills)
-    if not constants or bool((inside & (own != here)).any()):
+    if not constants or bool((inside & (positions != here)).any()):
         return record.other(node, *sources)
     finite = all(bool(np.isfinite(operand["value"]).all()) for operand in fills)
     shape = tuple(1 if bool((inside == inside.take([0], axis)).all()) else size for axis, size in enumerate(node.shape))
@@ -170,15 +170,15 @@ def choose(record: ChannelRecord, node: Node, operands: Sequence[Value]) -> Valu
     pinned = isinstance(condition, (Channels, Mixture)) and record.is_pinned(condition)
     if not isinstance(condition, Held) and not pinned:
         return record.other(node, *operands)
-    given = node.inputs[0]
-    if given.rank != len(main.shape):
+    chooser = node.inputs[0]
+    if chooser.rank != len(main.shape):
         return record.other(node, *operands)
-    seen = np.ones((1,) * given.rank, dtype=bool) if math.isfinite(number) else None
+    seen = np.ones((1,) * chooser.rank, dtype=bool) if math.isfinite(number) else None
     if isinstance(condition, Held):
-        record.touch(given)
-        chosen = _evaluate(record, given) if seen is None else None
+        record.touch(chooser)
+        chosen = _evaluate(record, chooser) if seen is None else None
         seen = seen if chosen is None else chosen.astype(bool) == (branches[0] is main)
-    return replace(main, masks=(*main.masks, Mask(given.shape, seen)))
+    return replace(main, masks=(*main.masks, Mask(chooser.shape, seen)))
 
 
 def _scores_of(value: HeadScores | Attended) -> HeadScores:
@@ -200,20 +200,23 @@ def attend(record: ChannelRecord, node: Node, scores: HeadScores) -> Value:
 def _values(
     record: ChannelRecord, node: Node, weights: Attended, letters: str, values: Side, out: str
 ) -> Channels | None:
-    value, own = _operand(record, values[0]), values[1]
+    value, value_letters = _operand(record, values[0]), values[1]
     scores = weights.scores
-    summed = [c for c in letters if c in own and c not in out]
+    summed = [c for c in letters if c in value_letters and c not in out]
     heads = [letters[axis] for axis in scores.heads]
-    sizes = {**dict(zip(letters, scores.shape, strict=True)), **dict(zip(own, node_shape(value), strict=False))}
-    inner = [c for c in own if c not in letters and c in out]
+    sizes = {
+        **dict(zip(letters, scores.shape, strict=True)),
+        **dict(zip(value_letters, node_shape(value), strict=False)),
+    }
+    inner = [c for c in value_letters if c not in letters and c in out]
     if not isinstance(value, Channels) or summed != [letters[weights.axis]] or len(inner) != 1:
         return None
-    varying = {c for c, n in zip(own, value.labels.shape, strict=True) if n > 1}
+    varying = {c for c, n in zip(value_letters, value.labels.shape, strict=True) if n > 1}
     if varying - {*heads, inner[0]} or any(c not in out for c in heads):
         return None
     if sizes[inner[0]] > 1 and inner[0] not in varying:
         return None
-    table = _table(value.labels, own, [*heads, inner[0]], sizes)
+    table = _table(value.labels, value_letters, [*heads, inner[0]], sizes)
     tables = _heads(record, scores, weights.axis, table)
     if tables is None:
         return None
@@ -249,10 +252,10 @@ def _heads(record: ChannelRecord, scores: HeadScores, axis: int, values: Indices
     mixed = scores.bent
     for side, table in zip(scores.sides, scores.tables, strict=True):
         mixture = side if isinstance(side, Mixture) else side.mixture
-        own = _drop_repeats(table)
+        rows = _drop_repeats(table)
         if isinstance(side, Mixture):
             mixed = True
-        if isinstance(side, Mixture) and mixture is not None and not _keeps_apart(mixture, own):
+        if isinstance(side, Mixture) and mixture is not None and not _keeps_apart(mixture, rows):
             return None
     repeats = _repeats(keys)
     if not np.array_equal(values, np.repeat(values[::repeats], repeats, axis=0)):

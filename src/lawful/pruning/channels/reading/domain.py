@@ -134,9 +134,9 @@ def _keep_shared(record: ChannelRecord) -> None:
             _give_up(record, operation)
         users = _users(program)
     for operations in users.values():
-        for each in operations[1:]:
-            program.join(operations[0].name, each.name)
-            program.join(operations[0].sources[0], each.sources[0])
+        for other in operations[1:]:
+            program.join(operations[0].name, other.name)
+            program.join(operations[0].sources[0], other.sources[0])
 
 
 def _users(program: ChannelProgram) -> dict[str, list[Operation]]:
@@ -167,24 +167,24 @@ def _give_up(record: ChannelRecord, operation: Operation) -> None:
     record.program.transposed -= tensors
     for name in (operation.name, *operation.sources):
         record.program.pin(name)
-    said = operation.function or operation.kind
-    record.replace_operation(Operation("other", operation.name, operation.sources, function=said))
+    label = operation.function or operation.kind
+    record.replace_operation(Operation("other", operation.name, operation.sources, function=label))
 
 
 def _forget_tables(record: ChannelRecord) -> None:
     """Tables all of whose columns stay, mostly because a normalisation reads them, need not be looked at."""
-    for each in record.program.operations:
-        if each.function == "embedding" and each.kind == "layer" and record.program.is_pinned(each.name):
-            record.program.transposed.discard(str(each.tensors["weight"]))
-            record.replace_operation(Operation("other", each.name, each.sources, function="embedding"))
+    for operation in record.program.operations:
+        if operation.function == "embedding" and operation.kind == "layer" and record.program.is_pinned(operation.name):
+            record.program.transposed.discard(str(operation.tensors["weight"]))
+            record.replace_operation(Operation("other", operation.name, operation.sources, function="embedding"))
 
 
 def _forget_unread(record: ChannelRecord) -> None:
     """Steps that lead to no result."""
     needed = set(record.program.results)
-    for each in reversed(record.program.operations):
-        if each.name in needed:
-            needed |= set(each.sources)
+    for operation in reversed(record.program.operations):
+        if operation.name in needed:
+            needed |= set(operation.sources)
     record.keep_operations(needed)
 
 
@@ -239,8 +239,8 @@ def _convolve(record: ChannelRecord, node: Node, x: Value, weight: Value) -> Val
         return add_layer(record, node, source, name, 1, turned=True, padded=True)
     if 1 < groups == settled.shape[1] == node.shape[1]:
         tensors = {"weight": name, "bias": None}
-        made = record.add_by_channel("depthwise", record.name(node), [source], tensors=tensors, padded=padded)
-        return channels_along(made, node, 1, groups)
+        name_of_result = record.add_by_channel("depthwise", record.name(node), [source], tensors=tensors, padded=padded)
+        return channels_along(name_of_result, node, 1, groups)
     return add_layer(record, node, source, name, 1, padded=padded, groups=groups)
 
 
@@ -292,11 +292,13 @@ def move_entries(record: ChannelRecord, node: Node, sources: Sequence[Value]) ->
         if total is not None:
             return total
     labelled: list[Channels | Mixture | None] = []
-    for each in sources:
-        if isinstance(each, Held) and each.node.op == "constant":
+    for source in sources:
+        if isinstance(source, Held) and source.node.op == "constant":
             labelled.append(None)
             continue
-        known = each if isinstance(each, Mixture) else record.settle(each)  # a tensor among sources is not settled
+        known = (
+            source if isinstance(source, Mixture) else record.settle(source)
+        )  # a tensor among sources is not settled
         if known is None:
             return record.other(node, *sources)
         labelled.append(known)
@@ -325,10 +327,10 @@ def _move_channels(record: ChannelRecord, node: Node, sources: Sequence[Channels
     if not one and any(each.width != 1 for each in known):
         return None
     starts, total = {}, 0
-    for each in known:
-        if each.name not in starts:
-            starts[each.name] = 0 if one else total
-            total += record.count(each.name) * each.width
+    for channels in known:
+        if channels.name not in starts:
+            starts[channels.name] = 0 if one else total
+            total += record.count(channels.name) * channels.width
     labelled = [
         (operand.shape, None if each is None else each.labels + starts[each.name])
         for operand, each in zip(node.inputs, sources, strict=True)

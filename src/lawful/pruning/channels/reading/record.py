@@ -242,9 +242,9 @@ class ChannelRecord:
         opaque = node.family is OperatorFamily.OPAQUE
         if not opaque and all(isinstance(each, Held) for each in operands):
             return Held(node)
-        for each in operands:
-            if isinstance(each, Held):
-                self.touch(each.node)
+        for operand in operands:
+            if isinstance(operand, Held):
+                self.touch(operand.node)
         if node.family in BLENDING:
             mixture = blend(node, operands, [self.is_pinned(each) for each in operands])
             if mixture is not None:

@@ -216,9 +216,9 @@ def follow(index: IndexMap, sources: Sequence[tuple[Shape, Indices | None]]) -> 
     at = index.positions
     code = np.concatenate([_codes(shape, labels) for shape, labels in sources])[at]
     place = np.concatenate([_places(shape, labels) for shape, labels in sources])[at]
-    found = _uniform(code, place)
-    if found is not None or bool((code < 0).any()):
-        return found
+    moved = _uniform(code, place)
+    if moved is not None or bool((code < 0).any()):
+        return moved
     parts = np.unravel_index(place, places)
     varying = [axis for axis in range(code.ndim) if bool((code != code.take([0], axis)).any())]
     merged = [k for k, part in enumerate(parts) if any((part != part.take([0], axis)).any() for axis in varying)]
@@ -226,10 +226,14 @@ def follow(index: IndexMap, sources: Sequence[tuple[Shape, Indices | None]]) -> 
     if width * (int(code.max()) + 1) > LARGEST:
         return None
     inside = np.ravel_multi_index([parts[k] for k in merged], [places[k] for k in merged])
-    kept = [k for k in range(len(places)) if k not in merged]
-    rest = np.ravel_multi_index([parts[k] for k in kept], [places[k] for k in kept]) if kept else np.zeros_like(place)
-    found = _uniform(code * width + inside, rest)
-    return None if found is None else Moved(found.labels, width)
+    staying = [k for k in range(len(places)) if k not in merged]
+    rest = (
+        np.ravel_multi_index([parts[k] for k in staying], [places[k] for k in staying])
+        if staying
+        else np.zeros_like(place)
+    )
+    moved = _uniform(code * width + inside, rest)
+    return None if moved is None else Moved(moved.labels, width)
 
 
 def _uniform(code: Indices, place: Indices) -> Moved | None:
@@ -292,11 +296,11 @@ def _affine(index: IndexMap, shape: Shape, labels: Indices) -> Moved | None:
             )
             at = at + line
         where.append(at)
-    found = labels[tuple(np.broadcast_arrays(*where))] if where else labels.reshape((1,) * len(index.shape))
+    after = labels[tuple(np.broadcast_arrays(*where))] if where else labels.reshape((1,) * len(index.shape))
     for axis in varying:  # an axis along which labels happen to repeat is one of positions
-        if bool((found == found.take([0], axis)).all()):
+        if bool((after == after.take([0], axis)).all()):
             return None
-    return Moved(np.asarray(found))
+    return Moved(np.asarray(after))
 
 
 def collapse(labels: Indices, width: int) -> Indices | None:
