@@ -278,3 +278,24 @@ def test_same_says_by_which_scheme_and_how_far(tmp_path: Path) -> None:
     found = lawful.same(tmp_path / "a.safetensors", tmp_path / "b.gguf", model=model, input=(32,))
     assert found.verdict == "different"
     assert "B stores 2 tensors by Q8_0, each entry within 0.5" in found.reason
+
+
+@pytest.mark.parametrize("settings", [[], "x", None, {"alpha_pattern": 5}, {"rank_pattern": [1]}, {"lora_alpha": True}])
+def test_settings_of_an_adapter_that_are_none_are_refused(tmp_path: Path, settings: object) -> None:
+    adapter(tmp_path / "lora", "base")
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "config.json").write_text('{"model_type": "x"}')
+    save_file({"l.weight": torch.zeros(3, 5)}, tmp_path / "base" / "model.safetensors")
+    stored = tmp_path / "lora" / "adapter_config.json"
+    stored.write_text(json.dumps(json.loads(stored.read_text()) | settings if isinstance(settings, dict) else settings))
+    with pytest.raises(LawfulError, match=r"JSON object|no map|does not fit"):
+        state_of(tmp_path / "lora")
+
+
+@pytest.mark.parametrize("index", [[], 5, {"weight_map": {"a": "model.safetensors.index.json"}}])
+def test_an_index_that_is_none_or_names_itself_is_refused(tmp_path: Path, index: object) -> None:
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(json.dumps(index))
+    for read in (state_of, lawful.open):
+        with pytest.raises(LawfulError, match=r"JSON object|is an index itself"):
+            read(path)

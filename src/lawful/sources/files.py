@@ -15,7 +15,7 @@ from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.graphs import json_graph
 from lawful.formats.io.detect_format import ENDINGS, check_ending, kind_of
 from lawful.formats.io.limits import MAX_BYTES, MAX_MAPPED, check_bytes
-from lawful.formats.io.reading import naming, open_file, read_bytes, read_json
+from lawful.formats.io.reading import naming, open_file, read_bytes
 from lawful.formats.io.writing import check_target, write_bytes
 from lawful.formats.tensors import arrays
 from lawful.formats.tensors.arrays import layers_of
@@ -361,7 +361,7 @@ def _layers(path: Path, kind: str) -> tuple[TensorReading, ...] | None:
 
         return gguf.layers(path)
     if kind == "index":
-        shards = [path.with_name(Path(name).name) for name in sorted(set(read_json(path)["weight_map"].values()))]
+        shards = [path.with_name(name) for name in sorted(set(weight_map(path).values()))]
         shards_read = [_layers(shard, kind_of(shard)) for shard in shards]
         return None if None in shards_read else tuple(layer for shard in shards_read for layer in shard or ())
     if kind == "pt" and path.stat().st_size <= MAX_BYTES:

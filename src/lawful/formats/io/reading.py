@@ -109,6 +109,15 @@ def read_json(path: str | Path, limit: int = MAX_TEXT, number: Callable[[str], A
         return parse_json(read_text(path, limit), number)
 
 
+def read_object(path: str | Path, limit: int = MAX_TEXT) -> dict[str, Any]:
+    """A JSON file that holds an object."""
+    with naming(path):
+        content = read_json(path, limit)
+        if not isinstance(content, dict):
+            raise LawfulError("holds no JSON object with keys and values")
+        return content
+
+
 def parse_json(text: str, number: Callable[[str], Any] | None = None) -> Any:
     """What `read_json` makes of its text.
 

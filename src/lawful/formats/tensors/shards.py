@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lawful.errors import InvalidNetwork, Unsupported
-from lawful.formats.io.reading import naming, read_json
+from lawful.formats.io.reading import naming, read_object
 from lawful.formats.io.writing import new_folder
 
 # In the order of `transformers`: many folders hold the same weights in both formats, and some of them others.
@@ -39,10 +39,12 @@ def folder_of(path: Path) -> Path | None:
 
 def weight_map(index: Path) -> dict[str, str]:
     """Which file beside the index holds each tensor."""
-    homes = read_json(index).get("weight_map")
+    homes = read_object(index).get("weight_map")
     if not isinstance(homes, dict) or not all(isinstance(name, str) for name in homes.values()):
         raise InvalidNetwork("an index of shards needs a map 'weight_map' from tensors to files")
     for name in homes.values():
+        if name.endswith(".index.json"):  # which could name the first one again
+            raise InvalidNetwork(f"the shard {name[:80]!r} is an index itself")
         if Path(name).name != name or name in ("", ".", ".."):
             raise InvalidNetwork(f"the shard {name[:80]!r} lies in another folder: it is not followed")
     return homes
@@ -90,7 +92,7 @@ def write_folder(
         for file in files:
             encode([name for name in names if placed[name] == file], draft / file)
         if homes:
-            old = read_json(source)
+            old = read_object(source)
             metadata: Any = old.get("metadata") if isinstance(old.get("metadata"), dict) else {}
             index = {"metadata": {**metadata, "total_size": sum(sizes.values())}, "weight_map": placed}
             (draft / source.name).write_text(json.dumps(index, indent=2) + "\n")

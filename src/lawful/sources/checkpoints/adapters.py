@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lawful.errors import InvalidNetwork, Unsupported
-from lawful.formats.io.reading import naming, read_json
+from lawful.formats.io.reading import naming, read_object
 from lawful.formats.tensors.shards import WEIGHTS
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def base_of(folder: Path) -> Path:
     with naming(folder):
         if (folder / "config.json").is_file() and any((folder / name).is_file() for name in WEIGHTS):
             return folder
-        named = read_json(folder / SETTINGS, MAX_SETTINGS).get("base_model_name_or_path")
+        named = read_object(folder / SETTINGS, MAX_SETTINGS).get("base_model_name_or_path")
         for place in (Path(str(named)), folder / str(named), folder.parent / Path(str(named)).name):
             if named and (place / "config.json").is_file():
                 return place
@@ -68,7 +68,7 @@ def merged_state(
 ) -> dict[str, torch.Tensor]:
     """The weights of the base with the adapter's change in them; `read` gives the tensors of a file."""
     with naming(folder):
-        settings = read_json(folder / SETTINGS, MAX_SETTINGS)
+        settings = read_object(folder / SETTINGS, MAX_SETTINGS)
         _check(settings)
         file = next((folder / name for name in STORED if (folder / name).is_file()), None)
         if file is None:
@@ -100,9 +100,13 @@ def _check(settings: Mapping[str, Any]) -> None:
     for name, value in settings.items():
         if value and name not in HARMLESS:
             raise Unsupported(f"is an adapter with {name[:40]}, which is not read: {MERGE}")
-    for pattern in (*dict(settings.get("alpha_pattern") or {}), *dict(settings.get("rank_pattern") or {})):
-        if not re.fullmatch(r"\^?[\w.]+", pattern):
-            raise Unsupported(f"is an adapter whose pattern {pattern[:60]!r} is an expression, not a name: {MERGE}")
+    for key in ("alpha_pattern", "rank_pattern"):
+        patterns = settings.get(key) or {}
+        if not isinstance(patterns, dict):
+            raise InvalidNetwork(f"its {key} is no map from names to numbers")
+        for pattern in patterns:
+            if not re.fullmatch(r"\^?[\w.]+", pattern):
+                raise Unsupported(f"is an adapter whose pattern {pattern[:60]!r} is an expression, not a name: {MERGE}")
 
 
 def _pairs(parts: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
@@ -135,7 +139,7 @@ def _scale(settings: Mapping[str, Any], stem: str, rank: int) -> float:
     """The factor of a change: alpha over the rank, or over its root; patterns of names may give others."""
     alpha = _by_pattern(settings.get("alpha_pattern"), stem, settings.get("lora_alpha"))
     stated = _by_pattern(settings.get("rank_pattern"), stem, settings.get("r"))
-    if not isinstance(alpha, (int, float)) or stated != rank:
+    if type(alpha) not in (int, float) or stated != rank:
         raise InvalidNetwork(f"its rank {str(stated)[:20]} or lora_alpha {str(alpha)[:20]} does not fit {stem[:80]!r}")
     return float(alpha) / (math.sqrt(rank) if settings.get("use_rslora") else rank)
 
