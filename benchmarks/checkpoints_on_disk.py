@@ -190,7 +190,7 @@ def same(place: Path) -> str:
 
 def verify(place: Path) -> str:
     """Check the evidence."""
-    from lawful.cli.checkpoints.align import FloatTensors
+    from lawful.cli.checkpoints import FloatTensors
     from lawful.verify import verify as check
 
     return check((place / "copy.json").read_bytes(), *(FloatTensors(place / name) for name in "ab")).statement

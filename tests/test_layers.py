@@ -50,8 +50,7 @@ MOST_FILES = 20  # of a folder: more are two ideas
 RUN_CLAIMS = {
     "lawful",
     "lawful.api.sweeps.jobs",
-    "lawful.cli.reproduce",
-    "lawful.cli.training.sweep",
+    "lawful.cli.sweep",
     "lawful.report.views",
 }
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lawful.api.sweeps import run_sweep as sweep
     from lawful.api.training import bottleneck, compare, drift, flow, leaky, separate, truncate, truncation_flow
     from lawful.checkpoints.pair import align
-    from lawful.cli.structure.vnncomp import run_instances as vnncomp
+    from lawful.cli.bounds import run_instances as vnncomp
     from lawful.conservation import count_laws
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
     from lawful.network import Architecture, Dag, Mlp
@@ -52,7 +52,7 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the sub
     "lawful.conservation": "count_laws",
     "lawful.checkpoints.pair": "align",
     "reproduction.run": "reproduce",
-    "lawful.cli.structure.vnncomp": "run_instances:vnncomp",
+    "lawful.cli.bounds": "run_instances:vnncomp",
     "lawful.verify": "verify",
 }
 _PLACES = {name.rpartition(":")[2]: (home, name.partition(":")[0]) for home in _HOMES for name in _HOMES[home].split()}

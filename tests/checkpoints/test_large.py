@@ -28,7 +28,7 @@ from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_chec
 from lawful.checkpoints.pair import align_pair, merge_pair
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.rewrite.folds import State, apply_folds
-from lawful.cli.checkpoints.align import FloatTensors
+from lawful.cli.checkpoints import FloatTensors
 from lawful.errors import CertificateError, LawfulError
 from lawful.formats.tensors.safetensors import write_tensors
 from lawful.sources.checkpoints.save import write_weights

@@ -25,7 +25,7 @@ from lawful.checkpoints.rewrite.same_program import (
     rounded_by_dtype,
     telling_lengths,
 )
-from lawful.cli.checkpoints.align import FloatTensors
+from lawful.cli.checkpoints import FloatTensors
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify import verify
 from lawful.verify.checkpoints.files import check_settings

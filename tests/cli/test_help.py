@@ -14,8 +14,7 @@ import typer
 from lawful import Architecture
 from lawful.api.checkpoints.index import index_folder
 from lawful.cli import app
-from lawful.cli.help import EXAMPLES, FIRST, GROUPS, sentence
-from lawful.cli.words import understood
+from lawful.cli.help import EXAMPLES, FIRST, GROUPS, sentence, understood
 from lawful.sources.files import write
 
 COMMAND: Any = typer.main.get_command(app)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from lawful.cli import _command
+from lawful.cli.help import OLD, RENAMED, SHORT, options_of, understood
 from lawful.cli.output import fit
-from lawful.cli.words import OLD, RENAMED, SHORT, options_of, understood
 
 
 def command(name: str) -> Any:

@@ -14,7 +14,7 @@ from falsification import Trial
 from torch import nn
 
 import lawful
-from lawful.cli.training.flow import _locked_weights
+from lawful.cli.flow import _locked_weights
 from lawful.network import Mlp
 from lawful.report.training.flow import compare_text, drift_text, flow_text
 from lawful.training import HeavyBall, Optimizer, compare, known_laws, problem

@@ -260,7 +260,7 @@ def test_ctrl_c_saves_the_run(here: Lawful, tmp_path: Path, data: Path, monkeypa
         if part > 0.5:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("lawful.cli.training.flow.bar", lambda name: nullcontext(impatient))
+    monkeypatch.setattr("lawful.cli.flow.bar", lambda name: nullcontext(impatient))
     run = tmp_path / "run"
     shown = here("flow", "3-5-2 relu bias", "--data", data, "--until", 2, "--out", run, code=130)
     assert "interrupted at t = 1" in shown.stdout

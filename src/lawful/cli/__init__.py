@@ -11,15 +11,26 @@ from typing import Any
 
 import typer
 
-from lawful.cli import audit, bounds, components, demo, fibers, reproduce, verify
-from lawful.cli.checkpoints import align, find
+from lawful.cli import (
+    audit,
+    bounds,
+    checkpoints,
+    components,
+    conservation,
+    demo,
+    fibers,
+    flow,
+    leaky,
+    prune,
+    show,
+    sweep,
+    truncation,
+    verify,
+)
 from lawful.cli.evidence import evidence_json, say_evidence
 from lawful.cli.failure import Failure, failure_of
-from lawful.cli.help import ABOUT, ALL, Verbs, arguments_of_help
+from lawful.cli.help import ABOUT, ALL, Verbs, arguments_of_help, without_verbose
 from lawful.cli.output import Out, speaking
-from lawful.cli.structure import explore, laws, prune, show, symmetries, vnncomp
-from lawful.cli.training import bottleneck, flow, leaky, sweep, truncation
-from lawful.cli.words import without_verbose
 
 app = typer.Typer(
     name="lawful",
@@ -33,8 +44,8 @@ app = typer.Typer(
 SUBCOMMANDS = (
     show.show,
     show.convert,
-    laws.laws,
-    symmetries.symmetries,
+    conservation.laws,
+    conservation.symmetries,
     components.components,
     components.path,
     components.rebalance,
@@ -47,7 +58,7 @@ SUBCOMMANDS = (
     truncation.truncation_flow,
     truncation.separate,
     leaky.leaky,
-    bottleneck.bottleneck,
+    leaky.bottleneck,
     fibers.same,
     fibers.fiber,
     fibers.identifiable,
@@ -56,19 +67,19 @@ SUBCOMMANDS = (
     fibers.fingerprint,
     bounds.distance,
     bounds.check,
-    vnncomp.vnncomp,
-    align.align,
-    find.find,
-    find.merge,
-    explore.explore,
+    bounds.vnncomp,
+    checkpoints.align,
+    checkpoints.find,
+    checkpoints.merge,
+    audit.explore,
     audit.audit,
     audit.diff,
     demo.demo,
     verify.verify,
-    reproduce.reproduce,
+    sweep.reproduce,
     sweep.sweep,
 )
-SEVERAL_THINGS = (vnncomp.vnncomp, reproduce.reproduce, sweep.sweep)  # without a word, help says what they can do
+SEVERAL_THINGS = (bounds.vnncomp, sweep.reproduce, sweep.sweep)  # without a word, help says what they can do
 for subcommand in SUBCOMMANDS:
     app.command(no_args_is_help=subcommand in SEVERAL_THINGS)(subcommand)
 

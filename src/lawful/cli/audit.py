@@ -1,37 +1,30 @@
-"""`lawful audit` and `lawful diff`: everything we know about one network, or about two checkpoints of it."""
+"""`lawful audit`, `diff` and `explore`: everything we know about one network, or two checkpoints of it, on one page."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lawful.cli.output import console, note_readings, print_json, will_write, write_text
-from lawful.cli.source import (
-    ActivationOption,
-    InputOption,
-    JsonOption,
-    ModelBOption,
-    ModelOption,
-    Named,
-    OrderOption,
-    format_options,
-    takes_network,
-)
-from lawful.cli.structure.laws import LossOption
+from lawful.api.inputs import DrawOptions, PairOptions
+from lawful.cli.conservation import LossOption
+from lawful.cli.output import console, print_json, say, show, will_write, write_text
+from lawful.cli.subcommand import ApiCall, JsonOption, Named, format_options, open_network, subcommand
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
     import torch
 
+    from lawful.network import Dag, Mlp
+
 DataOption = Annotated[Path | None, typer.Option(help="Samples: .npz with x and perhaps y, or .csv.")]
 
 
-@takes_network
+@subcommand(reads=DrawOptions)
 def audit(
-    named: Named,
+    call: ApiCall,
     data: DataOption = None,
     loss: LossOption = "full",
     html: Annotated[Path | None, typer.Option(help="Write the page to this file.")] = None,
@@ -43,6 +36,7 @@ def audit(
     as_json: JsonOption = False,
 ) -> None:
     """Everything we know about a network, in order of consequence, and what to do about it."""
+    named = call.named
     from lawful.api.audit import audit as run
     from lawful.formats.queries.data import read_data
     from lawful.report.audit.audit import print_audit, to_json
@@ -94,7 +88,9 @@ def of_module(named: Named) -> str:
     return replace(named, seed=0, drop_useless=False).asked
 
 
+@subcommand(reads=PairOptions, without=("network",))
 def diff(
+    call: ApiCall,
     first: Annotated[str, typer.Argument(metavar="A", help="The earlier checkpoint.")],
     second: Annotated[str, typer.Argument(metavar="B", help="The later checkpoint, of the same architecture.")],
     data: DataOption = None,
@@ -104,29 +100,77 @@ def diff(
     seconds: Annotated[
         float, typer.Option("--seconds", help="Seconds before the comparison of the functions gives up.")
     ] = 10.0,
-    activation: ActivationOption = None,
-    model: ModelOption = None,
-    model_b: ModelBOption = None,
-    order: OrderOption = None,
-    input_size: InputOption = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with what changed, largest first.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """What changed between two checkpoints, whether they are related, and how far that was from gradient flow."""
-    from lawful.api.checkpoints.diff import diff as run
     from lawful.report.checkpoints.diff import page_of_difference
-    from lawful.report.views import text, to_dict
 
+    will_write(html)
+    difference = call(first, second, data=data, loss=loss, seconds=seconds)
     if html is not None:
-        will_write(html)
-    reading: dict[str, Any] = {"model": model, "model_b": model_b, "input": input_size, "activation": activation}
-    found = run(first, second, data=data, loss=loss, seconds=seconds, order=order, **reading)
-    note_readings(found.readings)
-    if html is not None:
-        write_text(html, page_of_difference(found, first, second, format_options(reading | {"order": order})))
-    if as_json:
-        print_json(to_dict(found))
-    else:
-        typer.echo(text(found))
-        if html is not None:
-            typer.echo(f"page: {html}")
+        write_text(html, page_of_difference(difference, first, second, format_options(call.options)))
+    show(difference, as_json, {}, *([] if html is None else [f"page: {html}"]))
+
+
+@subcommand(reads=DrawOptions)
+def explore(
+    call: ApiCall,
+    html: Annotated[Path, typer.Option(help="Write the page to this file.")] = Path("explorer.html"),
+    data: Annotated[Path | None, typer.Option(help="Samples to train on: .npz with x and y, or .csv.")] = None,
+    other: Annotated[str | None, typer.Option("--other", help="A second network to lay over the first.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a page that trains, rescales and draws a network in the browser: laws, locks, regions, fiber.
+
+    Convolutional networks and transformers are shown block by block; a graph that is not layered, or too large to move
+    in a browser, by its audit.
+    """
+    named = call.named
+    from lawful.api.explore import MOST_PARAMETERS
+    from lawful.api.explore import explore as gather
+    from lawful.formats.queries.data import read_data
+    from lawful.network import Mlp
+    from lawful.report.page.explorer import explorer_html
+
+    will_write(html)
+    module = trained_module(named)
+    if module is not None:
+        from lawful.api.module_audit import audit_module
+        from lawful.report.audit.module_page import blocks_page
+
+        blocks = audit_module(module, named.input_text, source=named.text, asked=of_module(named), effort="quick")
+        write_text(html, blocks_page(blocks))
+        _say_where(html, blocks.parameters, as_json)
+        return
+    network = named.network()
+    samples = None if data is None else read_data(data, len(network.to_dag().inputs))
+    if not _is_layered(network) or network.parameters > MOST_PARAMETERS:
+        from lawful.api.audit import audit
+        from lawful.report.audit.audit_page import audit_page
+
+        facts = audit(network, source=named.text, asked=named.asked, data=samples, effort="quick")
+        write_text(html, audit_page(facts))
+        _say_where(html, network.parameters, as_json)
+        return
+    second = None if other is None else open_network(other, seed=named.seed)
+    layered = network if isinstance(network, Mlp) else Mlp.from_dag(network)
+    found = gather(
+        layered, source=named.text, asked=named.asked, data=samples, other=second, other_source=other or "",
+        seed=named.seed,
+    )  # fmt: skip
+    write_text(html, explorer_html(found))
+    _say_where(html, found.network.parameters, as_json)
+
+
+def _is_layered(network: Mlp | Dag) -> bool:
+    from lawful.network import Mlp
+
+    try:
+        return isinstance(network, Mlp) or bool(Mlp.from_dag(network))
+    except LawfulError:
+        return False
+
+
+def _say_where(html: Path, parameters: int, as_json: bool) -> None:
+    say(as_json, {"page": str(html), "parameters": parameters}, f"page: {html}")

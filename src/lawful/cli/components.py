@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.checkpoints.representatives import represent
+from lawful.cli.checkpoints import represent
 from lawful.cli.evidence import save_evidence
-from lawful.cli.output import print_json, say, say_rounding, show, stored_json, will_write, write_certificate
-from lawful.cli.progress import working
-from lawful.cli.source import CertificateOption, JsonOption
-from lawful.cli.subcommand import ApiCall, subcommand
+from lawful.cli.output import print_json, say, say_rounding, show, stored_json, will_write, working, write_certificate
+from lawful.cli.subcommand import ApiCall, CertificateOption, JsonOption, subcommand
 from lawful.errors import LawfulError
 from lawful.sentences.bounds import outputs_move_at_most
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lawful.cli.output import say, write_text
-from lawful.cli.source import JsonOption, SeedOption
+from lawful.cli.subcommand import JsonOption, SeedOption
 
 
 def demo(

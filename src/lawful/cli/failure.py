@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lawful.cli.help import hint_for
 from lawful.cli.output import Out, harmless, print_json
-from lawful.cli.words import hint_for
 from lawful.errors import LawfulError
 from lawful.extras import missing
 from lawful.report.plain import tidy

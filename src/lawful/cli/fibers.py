@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from lawful.cli.checkpoints.find import make_index
-from lawful.cli.checkpoints.representatives import represent
+from lawful.cli.checkpoints import make_index, represent
 from lawful.cli.evidence import save_evidence
 from lawful.cli.output import (
+    counter,
     files_only,
     print_json,
     say_rounding,
@@ -22,10 +22,8 @@ from lawful.cli.output import (
     write_certificate,
     write_text,
 )
-from lawful.cli.progress import counter
-from lawful.cli.source import CertificateOption, HtmlOption, JsonOption
-from lawful.cli.subcommand import ApiCall, subcommand
-from lawful.cli.training.sweep import SchedulerOption, WorkersOption
+from lawful.cli.subcommand import ApiCall, CertificateOption, HtmlOption, JsonOption, subcommand
+from lawful.cli.sweep import SchedulerOption, WorkersOption
 from lawful.errors import LawfulError
 
 

@@ -1,31 +1,96 @@
 """Subcommands out of the functions of `lawful`: one signature says names, types, defaults and help of options.
 
-`@subcommand` makes a command of the function of that name in `lawful`. Each parameter of the function that has a
+`@subcommand()` makes a command of the function of that name in `lawful`. Each parameter of the function that has a
 `Help` (`api/inputs.py`) is an option, and so are the ways to read a network that it takes. The command itself spells
 what only a command line has (--json, --html, files to write) and what Python takes as an object; it calls the function
-with `call(...)` and hands the result to `report`.
+with `call(...)` and hands the result to `report`. A command that asks more than one function gets the options of
+reading alone, `@subcommand(reads=DrawOptions)`, and opens `call.named` itself.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import re
+import shlex
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lawful.api import load
-from lawful.api.inputs import DrawOptions, Help
-from lawful.cli.output import note_readings
-from lawful.cli.source import Named, NetworkArgument, format_options, with_commas
+from lawful.api.inputs import BOX_HELP, DrawOptions, Help, ReadOptions
+from lawful.cli.output import note_reading, note_readings
+from lawful.errors import LawfulError
 
-READING = tuple(typing.get_type_hints(DrawOptions))  # options that say how to read a network
+if TYPE_CHECKING:
+    import torch
+
+    from lawful.invariant_set.module_graph import EntryGraph
+    from lawful.network import Architecture, Dag, Mlp
+    from lawful.sources.modules.module_network import ModuleNetwork
+
+READING = typing.get_type_hints(DrawOptions, include_extras=True)  # how to read a network, with help
 # Of several types that Python takes, what a command line can give: a file before text before a number.
 TYPES = (Path, str, float, int, bool)
+
+NetworkArgument = Annotated[
+    str, typer.Argument(metavar="NETWORK", help="File, folder, module:factory, architecture, or - for standard input.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed for random weights and random choices.", min=0)]
+CertificateOption = Annotated[Path | None, typer.Option("--certificate", help="Save the evidence for `lawful verify`.")]
+HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a page to this file.")]
+BoxOption = Annotated[str | None, typer.Option("--box", help=f"Ask on a box: {BOX_HELP}")]
+
+
+def with_commas(text: Any) -> Any:
+    """`3x8x8` as `3,8,8`: both are written for sizes; of an option that is given several times, each.
+
+    >>> with_commas("3x8x8;8:int"), with_commas(["x=8:int"]), with_commas(None)
+    ('3,8,8;8:int', ['x=8:int'], None)
+    """
+    if isinstance(text, list):
+        return [with_commas(each) for each in text]
+    return re.sub(r"(?<=\d)[x×](?=\d)", ",", text) if isinstance(text, str) else text
+
+
+InputsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input", help="Size of an input without the batch: 3,8,8, or 8:int for token ids.", callback=with_commas
+    ),
+]
+
+
+def format_options(options: Mapping[str, object]) -> str:
+    """Options that were given, as a command takes them again: what a page prints must work as printed.
+
+    >>> format_options({"model": "nets:gpt", "model_b": None, "box": "-1,1"})
+    ' --model nets:gpt --box=-1,1'
+    """
+    words = []
+    for name, value in options.items():
+        flag, text = f" --{name.replace('_', '-')}", shlex.quote(str(value))
+        if value is True:
+            words.append(flag)
+        elif value is not None and value is not False:
+            words.append(f"{flag}{'=' if text.startswith('-') else ' '}{text}")
+    return "".join(words)
+
+
+def input_shape(text: str | None) -> tuple[int, ...] | None:
+    """Read `3,8,8`; token ids (`8:int`) and several inputs (`3;8:int`) are no shape of real numbers."""
+    one = r"\d{1,6}(,\d{1,6})*"
+    named = rf"[\w.]+={one}(:int)?([;,][\w.]+={one}(:int)?)*"
+    if text is None or re.fullmatch(rf"{one}:int|{one}(:int)?(;{one}(:int)?)+|{named}", text):
+        return None
+    if not re.fullmatch(r"\d{1,6}(,\d{1,6})*", text):
+        raise LawfulError(f"--input takes sizes like 3,8,8, or 8:int for token ids, not {text[:40]!r}")
+    return tuple(int(size) for size in text.split(","))
 
 
 @dataclass(frozen=True)
@@ -68,22 +133,118 @@ class ApiCall:
         return format_options({name: self.options[name] for name in names})
 
 
-def subcommand(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of the function of its name in `lawful`, all but those `without` which it does."""
+@dataclass(frozen=True)
+class Named:
+    """The NETWORK that a user named, and how the options say to read it."""
+
+    text: str = ""
+    activation: str | None = None
+    model: str | None = None
+    order: str | None = None
+    drop_useless: bool = False
+    input_text: str | None = None
+    seed: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The size of one input of real numbers, if that is what was given."""
+        return input_shape(self.input_text)
+
+    def of(self, text: str) -> Named:
+        """Another network, read in the same way."""
+        return replace(self, text=text)
+
+    @property
+    def words(self) -> str:
+        """The options that were given, as a command takes them again."""
+        names = ("activation", "model", "order")
+        typed = {name: getattr(self, name) for name in names} | {"input": self.input_text, "seed": self.seed or None}
+        return format_options(typed | {"drop_useless": self.drop_useless})
+
+    @property
+    def asked(self) -> str:
+        """NETWORK and every option that reading it took, as another subcommand takes them."""
+        return shlex.quote(self.text) + self.words
+
+    @property
+    def read_options(self) -> ReadOptions:
+        """The same for a function of `lawful`."""
+        return {
+            "model": self.model,
+            "input": self.input_text,
+            "activation": self.activation,
+            "order": self.order,
+            "drop_useless": self.drop_useless,
+        }
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        names = ("activation", "drop_useless", "shape", "model", "order")
+        return {name: getattr(self, name) for name in names}
+
+    def anything(self) -> Architecture | Mlp | Dag | ModuleNetwork:
+        """The network, whatever it is."""
+        return open_anything(self.text, **self._options)
+
+    def weighed(self, mode: str = "") -> Mlp | Dag | torch.nn.Module:
+        """The network as it trains, with weights: an architecture's are drawn, and that is said."""
+        from lawful.network import Architecture
+
+        found = self.trained(mode)
+        return self.network() if isinstance(found, Architecture) else found
+
+    def trained(self, mode: str = "") -> Architecture | Mlp | Dag | torch.nn.Module:
+        """The network as it trains: the module itself where a graph would have other parameters.
+
+        The `mode` of normalisation is what the user chose, or assumed if nobody did.
+        """
+        from lawful.sources.opening import open_trained
+
+        found = self.anything()
+        if found.reading is not None:
+            note_reading(found.reading.in_training(mode), instead_of=found.reading)
+        return open_trained(found)
+
+    def source(self) -> Architecture | Mlp | Dag:
+        """The network; an architecture string stays without weights."""
+        return open_source(self.text, **self._options)
+
+    def balanced(self) -> Architecture | Mlp | Dag | EntryGraph:
+        """The graph of its balances: its own weights, or the entries of the module that it is."""
+        from lawful.invariant_set.module_graph import graph_of
+        from lawful.network import Architecture
+
+        found = self.anything()
+        if found.reading is not None and found.reading.in_training_only:
+            note_reading(found.reading.assuming(*found.reading.in_training_only), instead_of=found.reading)
+        return found if isinstance(found, Architecture) else graph_of(found, self.input_text, shared=True)
+
+    def network(self) -> Mlp | Dag:
+        """The network with weights."""
+        return open_network(self.text, seed=self.seed, **self._options)
+
+
+def subcommand(
+    *, reads: type | None = None, without: tuple[str, ...] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of the function of its name in `lawful`, or those that say how a network is read.
+
+    What the command spells itself, and what it does `without`, is left out.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         _, *spelled, as_json = inspect.signature(command, eval_str=True).parameters.values()
         names = {each.name for each in spelled} | set(without)
-        ours = [each for each in _parameters(command.__name__) if each.name not in names]
-        arguments = [each for each in ours if each.name == "network"]
-        spelled_first = [each for each in spelled if _is_argument(each)]
-        options = [each for each in [*spelled, *ours] if each not in (*arguments, *spelled_first)]
-        ordered = [*arguments, *spelled_first, *options, as_json]
-        signature = inspect.Signature([each.replace(kind=each.KEYWORD_ONLY) for each in ordered])
+        every = [_keyword("network", NetworkArgument), *_reading(reads)] if reads else _parameters(command.__name__)
+        ours = [each for each in every if each.name not in names]
+        # Arguments first: those of the function, then those that the command spells.
+        ordered = sorted([*ours[:1], *spelled, *ours[1:]], key=lambda each: not _is_argument(each))
+        signature = inspect.Signature([each.replace(kind=each.KEYWORD_ONLY) for each in [*ordered, as_json]])
 
         @functools.wraps(command)
         def run(**typed: Any) -> None:
             call = ApiCall(command.__name__, {each.name: typed.pop(each.name) for each in ours})
+            input_shape(call.options.get("input"))  # a size that is none is refused before anything is read
             command(call, **typed)
 
         run.__signature__ = signature  # type: ignore[attr-defined]
@@ -94,7 +255,9 @@ def subcommand(*, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None
 
 
 def _is_argument(parameter: inspect.Parameter) -> bool:
-    return any(type(each) is type(typer.Argument()) for each in getattr(parameter.annotation, "__metadata__", ()))
+    return any(
+        isinstance(each, typer.models.ArgumentInfo) for each in getattr(parameter.annotation, "__metadata__", ())
+    )
 
 
 def _parameters(name: str) -> Iterator[inspect.Parameter]:
@@ -105,8 +268,7 @@ def _parameters(name: str) -> Iterator[inspect.Parameter]:
             yield _keyword("network", NetworkArgument)
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
             (options,) = typing.get_args(eval(parameter.annotation, function.__globals__))  # noqa: S307  # Unpack[...]
-            for option, hint in typing.get_type_hints(options, include_extras=True).items():
-                yield _option(option, hint, 0 if option == "seed" else False if option == "drop_useless" else None)
+            yield from _reading(options)
         else:
             try:
                 hint = eval(parameter.annotation, function.__globals__)  # noqa: S307  # our own annotations, as text
@@ -114,6 +276,12 @@ def _parameters(name: str) -> Iterator[inspect.Parameter]:
                 continue
             if any(isinstance(each, Help) for each in getattr(hint, "__metadata__", ())):
                 yield _option(parameter.name, hint, parameter.default)
+
+
+def _reading(options: type) -> Iterator[inspect.Parameter]:
+    """The options in a dictionary of them."""
+    for name, hint in typing.get_type_hints(options, include_extras=True).items():
+        yield _option(name, hint, {"seed": 0, "drop_useless": False}.get(name))
 
 
 def _option(name: str, hint: Any, default: Any) -> inspect.Parameter:
@@ -128,3 +296,60 @@ def _option(name: str, hint: Any, default: Any) -> inspect.Parameter:
 
 def _keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def is_module(text: str) -> bool:
+    """Whether the text names a factory, such as `package.module:make`."""
+    from lawful.sources.checkpoints.load import is_factory
+
+    return is_factory(text)
+
+
+def open_module(text: str) -> torch.nn.Module:
+    """Import `module:factory` (the current folder counts) and call it for a `torch.nn.Module`."""
+    from lawful.sources.checkpoints.load import make_module
+
+    return make_module(text)
+
+
+def open_anything(
+    text: str,
+    *,
+    activation: str | None = None,
+    drop_useless: bool = False,
+    shape: tuple[int, ...] | None = None,
+    model: str | None = None,
+    order: str | None = None,
+) -> Architecture | Mlp | Dag | ModuleNetwork:
+    """The network that the user named, whatever it is; what was assumed is said once."""
+    from lawful.sources.opening import open as open_any
+
+    chosen: dict[str, Any] = {"activation": activation, "model": model, "order": order, "input_shape": shape}
+    found = open_any(text, drop_useless=drop_useless, **chosen)
+    if found.reading is not None:
+        note_reading(found.reading)
+    return found
+
+
+def open_source(text: str, **options: Any) -> Architecture | Mlp | Dag:
+    """The network as a graph; an architecture string stays without weights, other modules are refused with a reason."""
+    from lawful.sources.modules.module_network import ModuleNetwork
+
+    found = open_anything(text, **options)
+    if isinstance(found, ModuleNetwork):
+        found.to_dag()
+    return found
+
+
+def open_network(text: str, *, seed: int = 0, **options: Any) -> Mlp | Dag:
+    """Like `open_source`, but an architecture string gets PyTorch's default weights from `seed`."""
+    from lawful.network import Architecture
+    from lawful.sources.opening import open_graph
+
+    found = open_source(text, **options)
+    if not isinstance(found, Architecture):
+        return found
+    drawn = open_graph(found, seed=seed)
+    if drawn.reading is not None:
+        note_reading(drawn.reading, instead_of=found.reading)
+    return drawn

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from lawful.cli.checkpoints.align import FloatTensors
+from lawful.api.inputs import DrawOptions
+from lawful.cli.checkpoints import FloatTensors
 from lawful.cli.output import print_json, say
-from lawful.cli.source import BoxOption, JsonOption, Named, is_module, reads
+from lawful.cli.subcommand import ApiCall, BoxOption, JsonOption, Named, is_module, subcommand
 from lawful.errors import CertificateError, LawfulError, NotACertificate, Unsupported
 
 BalanceOption = Annotated[
@@ -21,9 +22,9 @@ BalanceOption = Annotated[
 ]
 
 
-@reads()
+@subcommand(reads=DrawOptions, without=("network",))
 def verify(
-    named: Named,
+    call: ApiCall,
     file: Annotated[Path, typer.Argument(help="A certificate that another subcommand saved.")],
     networks: Annotated[
         list[str] | None,
@@ -36,6 +37,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Re-check a saved certificate with separate code: 0 verified, 1 rejected, 2 not a certificate."""
+    named = call.named
     from lawful.api.verification.binding import need_balance, need_box, need_specification
     from lawful.api.verification.several import is_about_several
     from lawful.cli.components import read_balance

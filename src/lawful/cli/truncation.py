@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import say, will_write, write_certificate, write_text
-from lawful.cli.progress import bar
-from lawful.cli.source import JsonOption, Named, SeedOption, format_options, takes_network
+from lawful.api.inputs import DrawOptions
+from lawful.cli.output import bar, say, will_write, write_certificate, write_text
+from lawful.cli.subcommand import ApiCall, JsonOption, SeedOption, format_options, subcommand
 from lawful.errors import LawfulError
 from lawful.report.plain import plain
 
@@ -73,9 +73,9 @@ def _asked(data: str | None, clusters: str | None, project: int | None, seed: in
     return format_options({"data": data, "clusters": clusters, "project": project, "seed": seed or None})
 
 
-@takes_network
+@subcommand(reads=DrawOptions)
 def truncate(
-    named: Named,
+    call: ApiCall,
     data: DataOption = None,
     clusters: ClustersOption = None,
     project: ProjectOption = None,
@@ -83,6 +83,7 @@ def truncate(
     as_json: JsonOption = False,
 ) -> None:
     """Which training points each layer truncates, by class and coordinate."""
+    named = call.named
     from lawful.papers.truncation.census import census
     from lawful.report.training.truncation import census_json, census_text
 

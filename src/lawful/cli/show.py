@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
+from lawful.api.inputs import DrawOptions
 from lawful.cli.output import console, note_readings, print_json, say, write_text
-from lawful.cli.source import JsonOption, Named, takes_network
+from lawful.cli.subcommand import ApiCall, JsonOption, Named, subcommand
 
 
-@takes_network
+@subcommand(reads=DrawOptions)
 def show(
-    named: Named,
+    call: ApiCall,
     svg: Annotated[Path | None, typer.Option(help="Draw the graph to this file.")] = None,
     program: Annotated[
         bool, typer.Option("--program", help="Print it as a program of the one table of operators instead.")
@@ -25,6 +26,7 @@ def show(
 
     Of a module that is no graph of scalar weights, or of weights that do not say how they are joined, the tensors.
     """
+    named = call.named
     from lawful.api.networks import show as describe
     from lawful.report.structure.network import draw_graph, print_summary, print_tensors, summary_json, tensors_json
     from lawful.sources.summary import TensorSummary
@@ -52,9 +54,9 @@ def _show_program(named: Named, as_json: bool) -> None:
     say(as_json, program_json(found), program_text(found))
 
 
-@takes_network
+@subcommand(reads=DrawOptions)
 def convert(
-    named: Named,
+    call: ApiCall,
     out: Annotated[Path, typer.Argument(help="File to write; its ending chooses the format.")],
     dtype: Annotated[
         str | None, typer.Option(help="float64, float32, float16 or bfloat16 [default: as in the source].")
@@ -65,6 +67,7 @@ def convert(
 
     Any module becomes an ONNX file; the other formats hold graphs of scalar weights.
     """
+    named = call.named
     from lawful.api.networks import choose_form, write_opened
     from lawful.network import Architecture
 

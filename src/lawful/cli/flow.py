@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.cli.output import print_json, say, will_write, write_certificate, write_text
-from lawful.cli.progress import bar
-from lawful.cli.source import JsonOption, Named, format_options, input_shape, is_module, open_network, reads
+from lawful.api.inputs import DrawOptions, ModuleOptions
+from lawful.cli.output import bar, print_json, say, will_write, write_certificate, write_text
+from lawful.cli.subcommand import (
+    ApiCall,
+    JsonOption,
+    Named,
+    format_options,
+    input_shape,
+    is_module,
+    open_network,
+    subcommand,
+)
 from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
@@ -41,9 +50,9 @@ def end_time(until: float | None, time: float | None) -> float | None:
     return time
 
 
-@reads("activation", "model", "order", "input")
+@subcommand(reads=ModuleOptions, without=("network",))
 def flow(
-    named: Named,
+    call: ApiCall,
     source: Annotated[str, typer.Argument(metavar="NETWORK|CONFIG.toml", help="A network, or a file of settings.")],
     data: DataOption = None,
     loss: LossOption = None,
@@ -72,6 +81,7 @@ def flow(
     as_json: JsonOption = False,
 ) -> None:
     """Integrate the gradient flow of a network on data, kinks included, and store the run (exit 1 on a blow-up)."""
+    named = call.named
     from lawful.report.training.flow import flow_json, flow_text
     from lawful.training.integration.trajectory import Reason
 
@@ -137,9 +147,9 @@ def drift(
         raise typer.Exit(1)
 
 
-@reads("activation", "model", "order", "input", "seed")
+@subcommand(reads=DrawOptions, without=("drop_useless",))
 def compare(
-    named: Named,
+    call: ApiCall,
     network: Annotated[str, typer.Argument(metavar="NETWORK", help="File, module:factory, or architecture.")],
     optimizers: Annotated[
         str, typer.Option("--optimizers", help="Methods: flow, sgd:RATE[:momentum=M][:batch=B][:decay=D], adam:RATE.")
@@ -153,6 +163,7 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Optimisers beside the flow: the drift of every law, measured and predicted (exit 1 if one diverges)."""
+    named = call.named
     from lawful.report.training.flow import compare_figure, compare_json, compare_text
     from lawful.training import Optimizer
     from lawful.training import compare as run_all

@@ -1,1 +1,0 @@
-"""Subcommands about checkpoints: `align`, `find`, `merge`, `canonical` and `rebalance` of modules."""

@@ -1,1 +1,0 @@
-"""Subcommands that train or watch training: `flow`, `compare`, `drift`, `leaky`, `bottleneck`, truncations, sweeps."""
