@@ -20,7 +20,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from lawful.api.verification.vnncomp import InstanceResult, read_instances, read_results
+from lawful.api.vnncomp import InstanceResult, read_instances, read_results
 
 CATEGORIES = (
     "acasxu_2023", "sat_relu", "cersyve", "safenlp_2024", "tllverifybench_2023", "linearizenn_2024",

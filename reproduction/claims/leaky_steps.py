@@ -11,8 +11,7 @@ import torch
 from scipy import stats
 
 from lawful.api.leaky.files import load_network, load_task
-from lawful.api.leaky.plan import LeakyPlan
-from lawful.api.leaky.runs import run_leaky
+from lawful.api.leaky.runs import LeakyPlan, run_leaky
 from lawful.figure import Figure, Panel, Series
 from lawful.papers.leaky import (
     Energies,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lawful.api.leaky.plan import LeakyPlan
+from lawful.api.leaky.runs import LeakyPlan
 from reproduction.claims import leaky_steps, leaky_training
 from reproduction.long_runs import keeping, long_run
 

@@ -16,7 +16,7 @@ import torch
 from effort import trials
 
 from lawful import Architecture, CertificateError, Dag, LawfulError, Mlp, write
-from lawful.api.verification.checks import certificate_of_check
+from lawful.api.specifications import certificate_of_check
 from lawful.bounds.layers import exact_outputs, layers_of
 from lawful.bounds.property import check_regions
 from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion

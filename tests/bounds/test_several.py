@@ -14,7 +14,7 @@ from effort import trials
 
 import lawful
 from lawful import Mlp, write
-from lawful.api.verification.several import joint_question
+from lawful.api.specifications import joint_question
 from lawful.bounds.property import PropertyCheck
 from lawful.formats.queries.joint_specification import join
 from lawful.formats.queries.specification import specification_of

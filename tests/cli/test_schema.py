@@ -11,8 +11,7 @@ import pytest
 from command_line import in_process
 
 from lawful.cli.help import EXAMPLES
-from lawful.report.schema.keys import TABLE, VERSION
-from lawful.report.schema.schema import json_schema, lines_of
+from lawful.report.schema import TABLE, VERSION, json_schema, lines_of
 
 from .test_help import LONG, VERBS, folder
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from lawful.api.program import read_program
+from lawful.api.networks import read_program
 from lawful.errors import LawfulError
 
 

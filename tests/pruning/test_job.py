@@ -25,7 +25,7 @@ from lawful.pruning.job.score import _Replaced
 from lawful.pruning.job.sizes import read_target
 from lawful.pruning.job.tuning import read_tune
 from lawful.pruning.job.units import Costs, count_macs
-from lawful.report.structure.pruning_job import job_text
+from lawful.report.structure.pruning import job_text
 from tests.command_line import in_process
 
 

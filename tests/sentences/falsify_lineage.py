@@ -17,7 +17,7 @@ from lawful.api.checkpoints.diff import diff
 from lawful.checkpoints.relations.block_matching import trace_layers
 from lawful.checkpoints.relations.verdict import Lineage
 from lawful.fibers.verdict import Equal
-from lawful.sentences import lineage as sentences
+from lawful.sentences import checkpoints as sentences
 
 UNITS = 16
 

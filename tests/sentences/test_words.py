@@ -20,7 +20,7 @@ DEFINITE = re.compile(
     r"|\bno (output|weight|sign|neuron|channel)s? |can be (removed|left out)|\bfor every (input|image)|\bEQUAL\b"
     r"|\bproved\b|\bcertified\b|\b(is|are) (dead|needed|identical|locked|conserved)\b"
 )
-MESSAGES = re.compile(r"Option|Argument|Unsupported|Error$|InvalidNetwork|warn|Typer|help")
+MESSAGES = re.compile(r"Option|Help|Argument|Unsupported|Error$|InvalidNetwork|warn|Typer|help")
 
 LABEL = "a label of numbers that a certificate or a measurement gives"
 STATUS = "the status of an answer, beside its own sentence"
@@ -60,7 +60,6 @@ ALLOWED: dict[tuple[str, str], str] = {  # (start of a path, part of a text) -> 
     ("report/page/explorer/", "the same function ({})."): LABEL,
     ("report/page/explorer/", "proved for any weights"): STATUS,
     ("report/page/terms.py", ""): DEFINITION,
-    ("report/schema/keys.py", ""): DEFINITION,
     ("report/structure/components.py", "the tolerance given"): OPEN,
     ("report/structure/distance.py", "neither proved nor violated"): OPEN,
     ("report/structure/laws.py", "ot proved"): OPEN,
@@ -76,10 +75,10 @@ ALLOWED: dict[tuple[str, str], str] = {  # (start of a path, part of a text) -> 
     ("report/structure/pruning.py", "certified bound"): LABEL,
     ("report/structure/pruning.py", "no output moves by more than"): LABEL,
     (
-        "report/structure/pruning_job.py",
+        "report/structure/pruning.py",
         "for 99% of inputs",
     ): "a confidence bound, whose coverage tests/pruning measures",
-    ("report/structure/pruning_job.py", "certified: {}"): STATUS,
+    ("report/structure/pruning.py", "certified: {}"): STATUS,
     ("report/structure/symmetries.py", "too many"): OPEN,
     ("report/structure/symmetries.py", "See what can go"): QUESTION,
     ("report/training/truncation.py", "no signs settled"): OPEN,

@@ -123,8 +123,7 @@ def check(
     >>> check(Mlp([[[1.0, -1.0]], [[2.0]]]), monotone="+0,-1", box="-1,1").status
     'holds'
     """
-    from lawful.api.verification.checks import certificate_of_check, check_growth, need_one_question
-    from lawful.api.verification.several import check_file, split_name
+    from lawful.api.specifications import certificate_of_check, check_file, check_growth, need_one_question, split_name
     from lawful.sources.opening import open_graph
     from lawful.sources.provenance import read_as, with_provenance
 
@@ -149,7 +148,7 @@ def check(
     places = [(name, str(place)) for place, (name, _) in enumerate(named)]
     answer = check_file(Path(specification), places, lambda place: graphs[int(place)], threads=threads, **search)
     if result is not None:
-        from lawful.api.verification.vnncomp import competition_text
+        from lawful.api.vnncomp import competition_text
         from lawful.formats.io.writing import write_text
 
         write_text(Path(result), competition_text(answer.found, answer.question))

@@ -161,7 +161,7 @@ def _gap(folder: Path, image: Floats) -> tuple[float, float]:
 
 def _prune_channels(folder: Path) -> tuple[ConversionStep, tuple[int, int], tuple[int, int]]:
     """The channels that every image leaves at one value, taken out; with a certificate."""
-    from lawful.api.pruning.by_channels import by_channels
+    from lawful.api.prune import by_channels
     from lawful.formats.io.writing import write_bytes
     from lawful.pruning.channels.certificate import certificate
     from lawful.sources.opening import open

@@ -1,25 +1,37 @@
-"""A network as a whole: describe it, audit it, write it in another format."""
+"""A network as a whole: describe it, audit it, read it as a program, write it in another format."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lawful.api.audit import Audit
 from lawful.api.audit import audit as audit_graph
-from lawful.api.inputs import ReadOptions, open_options, takes
-from lawful.errors import LawfulError
+from lawful.api.inputs import ReadOptions, input_shape, open_options, takes
+from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.extras import needed
+from lawful.formats.io.reading import naming
+from lawful.formats.io.writing import check_target, write_bytes
 from lawful.network import Architecture, Dag, Mlp
+from lawful.program.table import Refused
 from lawful.pruning.removable.activity import settle
-from lawful.sources.files import Written, contents, write
+from lawful.sources.files import Written, check_range, contents, describe_rounding, write
 from lawful.sources.modules.module_network import ModuleNetwork
-from lawful.sources.opening import Source, module_behind, open, open_free, open_graph
+from lawful.sources.opening import Source, module_behind, open, open_free, open_graph, open_trained
 from lawful.sources.provenance import read_as, with_provenance
 from lawful.sources.summary import Summary, TensorSummary, summarise
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from lawful.api.module_audit import ModuleAudit
     from lawful.formats.queries.data import Data
+    from lawful.program import Program
 
 
 @takes(ReadOptions)
@@ -82,7 +94,6 @@ def write_opened(network: Mlp | Dag | ModuleNetwork, out: str | Path, dtype: str
         return write(network, out, dtype=dtype)
     if Path(out).suffix.lower() != ".onnx":
         network.to_dag()
-    from lawful.api.module_file import write_module
 
     return write_module(network.module, out, dtype, network.input_shape if input is None else input)
 
@@ -117,3 +128,153 @@ def audit(
         raise LawfulError("data are for networks of layers: leave them out for this module")
     size = reading.get("input", getattr(opened, "input_shape", None))
     return with_provenance(audit_module(module, size, source=source, effort=effort), opened)
+
+
+ONE_SAMPLE = 1  # programs know all sizes: where a file leaves the number of samples open, it is one
+
+
+@takes(ReadOptions)
+def read_program(network: Source, **reading: Unpack[ReadOptions]) -> Program:
+    """The network as a program of one table of operators, in one normal form: `print(read_program(...).text())`.
+
+    >>> read_program("2-1 linear")
+    Program(Mlp(2-1): 3 nodes, 1 parameters)
+    """
+    input = reading.get("input")
+    if isinstance(network, (str, Path)) and Path(network).suffix.lower() == ".onnx" and reading.get("model") is None:
+        return _read_file(Path(network), input)
+    found = open_trained(network, **open_options(reading))
+    if isinstance(found, (Architecture, Mlp, Dag)):
+        from lawful.program.frontends.layers import read_layers
+
+        return read_layers(found, ONE_SAMPLE)
+    from lawful.program.frontends.torch_export import read_module
+    from lawful.symmetry.inputs import examples
+
+    return read_module(found, [each[:ONE_SAMPLE] for each in examples(found, input)])
+
+
+def _read_file(path: Path, input: Any) -> Program:
+    from lawful.extras import needed
+    from lawful.formats.graphs import onnx_file
+    from lawful.formats.io.reading import naming
+    from lawful.program.frontends.onnx import read_onnx
+
+    needed("onnx")
+    with naming(path):
+        model = onnx_file.complete(onnx_file.parse(path), path.parent)
+        program = read_onnx(model, _open_sizes(model, input))
+        if not program.outputs:
+            raise InvalidNetwork("it computes nothing: the graph has no outputs")
+        for name in program.parameters:
+            if not np.isfinite(np.asarray(program.tensors[name], dtype=np.float64)).all():
+                raise InvalidNetwork(f"{name[:80]!r} holds NaN or infinite values")
+        return program
+
+
+def _open_sizes(model: Any, input: Any) -> dict[str, tuple[int, ...]]:
+    """Sizes of the inputs that the file leaves open: the number of samples is 1, the others are given."""
+    shape: Any = input_shape(input) or ()
+    given: Iterator[tuple[int, ...]] = iter(shape if shape and isinstance(shape[0], tuple) else [shape] * bool(shape))
+    held = {each.name for each in model.graph.initializer}
+    sizes: dict[str, tuple[int, ...]] = {}
+    for entry in model.graph.input:
+        dims = entry.type.tensor_type.shape.dim
+        stated = [each.dim_value if each.dim_value > 0 else None for each in dims]  # -1 is open, too
+        if entry.name in held or None not in stated:
+            continue
+        own = next(given, None)
+        rest = stated[1:] if own is None else list(own)
+        if None in rest or len(rest) != len(stated) - 1:
+            given_size = "" if own is None else f", of {len(stated) - 1} numbers, not {len(own)}"
+            raise LawfulError(
+                f"the size of its input {entry.name[:40]!r} is open: give it without the samples, like --input 3,8,8"
+                + given_size
+            )
+        sizes[entry.name] = (stated[0] or ONE_SAMPLE, *rest)
+    return sizes
+
+
+SAMPLES = 5  # at which a file is compared with the module; it is made from what the module computes for 2 and for 3
+# Both are computed in float64, so that they differ by the rounding of the weights alone: 2^-11 in half precision,
+# which a few layers multiply. A wrong axis or slope differs by about 1.
+TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 3e-2}
+ONLY_ONE = "for one sample at a time: what its nodes are depends on the number of samples"
+
+
+def write_module(module: nn.Module, out: str | Path, dtype: str | None = None, input: Any = None) -> Written:
+    """Write what a module computes in evaluation, for any number of samples where its nodes do not depend on it.
+
+    The file is read again and compared with the module before it is written.
+    """
+    from lawful.program.backends.onnx_file import TYPES, write_any_batch, write_onnx
+    from lawful.program.frontends.torch_export import read_module
+    from lawful.symmetry.inputs import examples
+
+    needed("onnx")
+    path = Path(out)
+    check_target(path)
+    given = examples(module, input)
+    first = next((str(each.dtype).removeprefix("torch.") for each in module.parameters()), "float32")
+    real = dtype or (first if first in TYPES else "float32")
+
+    @cache
+    def read(samples: int) -> Program:
+        return read_module(module, [each[:1].expand(samples, *each.shape[1:]).clone() for each in given])
+
+    with naming(path):
+        try:
+            model, note = write_any_batch(read, real), ""
+            if model is None or not _agrees(model, read(SAMPLES), real):
+                model, note = write_onnx(read(1), real), ONLY_ONE
+                if not _agrees(model, read(1), real):
+                    raise Unsupported("the file would compute something else than the module: a defect, or odd types")
+        except Refused as reason:
+            raise Unsupported(f"{type(module).__name__} cannot be written as an ONNX file: {reason}") from None
+        weights = {name: _array(held) for name, held in read(1).tensors.items()}
+        reals = {name: array for name, array in weights.items() if array.dtype.kind == "f"}
+        for name, array in reals.items():
+            if not np.isfinite(array).all():
+                raise InvalidNetwork(f"{name[:80]!r} holds NaN or infinite values")
+            check_range(name, array, real)
+        write_bytes(path, model.SerializeToString(deterministic=True))
+    return describe_rounding(path, dict.fromkeys(reals, real), reals, note)
+
+
+def _agrees(model: Any, program: Program, real: str) -> bool:
+    """Whether the file, read again, computes what the program does, on random inputs of its size."""
+    from lawful.program.domains.evaluate import evaluate
+    from lawful.program.frontends.onnx import read_onnx
+
+    entries = [each.name for each in model.graph.input]
+    try:
+        again = read_onnx(model, dict(zip(entries, (each.shape for each in program.inputs), strict=True)))
+    except Refused:
+        return False
+    rng = np.random.default_rng(0)
+    given = [
+        rng.normal(size=each.shape) if each.kind == "f" else rng.integers(0, 2, each.shape).astype(_WHOLE[each.kind])
+        for each in program.inputs
+    ]
+    kept = {each["name"]: value for each, value in zip(program.inputs, given, strict=True)}
+    named = dict(zip(entries, kept.values(), strict=True))
+    theirs = evaluate(again, *(named[each["name"]] for each in again.inputs))
+    return _are_close(theirs, evaluate(program, *given), TOLERANCE[real])
+
+
+_WHOLE = {"i": np.int64, "b": np.bool_}
+
+
+def _are_close(theirs: Sequence[Any], ours: Sequence[Any], tolerance: float) -> bool:
+    for one, two in zip(theirs, ours, strict=True):
+        found, wanted = (np.asarray(each, dtype=np.float64) for each in (one, two))
+        if found.shape != wanted.shape:
+            return False
+        scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=1e-6)
+        if not np.allclose(found, wanted, rtol=0, atol=tolerance * scale, equal_nan=True):
+            return False
+    return True
+
+
+def _array(held: Any) -> NDArray[Any]:
+    return held if isinstance(held, np.ndarray) else np.asarray(held.detach().cpu().double().numpy())

@@ -3,38 +3,45 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from lawful.api.inputs import input_size, refuse_unknown
-from lawful.api.pruning.by_channels import ByChannels, by_channels
-from lawful.api.pruning.job import prune_bounded, prune_to
+from lawful.api.inputs import input_shape, input_size, refuse_unknown
 from lawful.errors import LawfulError, Unsupported
 from lawful.formats.queries.box import box_of
 from lawful.formats.queries.data import Data, read_data
 from lawful.network import Dag, Mlp
 from lawful.network.assemble import as_mlp
+from lawful.network.reading import Reading
 from lawful.pruning.neurons.prune import Pruning
 from lawful.pruning.neurons.prune import prune as prune_neurons
 from lawful.pruning.removable.certificate import certificate
 from lawful.pruning.removable.decide import SECONDS, NeuronDecision, beyond
 from lawful.pruning.removable.smallest import Smallest, smallest_equivalent
+from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.opening import Model, Source, open, open_graph
-from lawful.sources.provenance import Opened
+from lawful.sources.provenance import Opened, read_as
 from lawful.types import Floats
 
 if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
     from lawful.pruning.channels import ChannelPruning
     from lawful.pruning.channels.onnx_file import OnnxPruning
     from lawful.pruning.job.bounded import BoundedPruning
+    from lawful.pruning.job.case import JobSamples
     from lawful.pruning.job.job import PruningJob
     from lawful.pruning.job.score import Criterion
+    from lawful.pruning.job.network import Subject
     from lawful.pruning.job.tuning import Tune
     from lawful.symmetry.inputs import Input
-
 
 NEURONS_ONLY = "not with a tolerance on channels"
 OF_BOUNDS = {"tolerance", "relative", "box", "data", "around", "tick"}  # options of both neurons and channels
@@ -162,3 +169,255 @@ def needed_certificate(pruning: Pruning) -> dict[str, Any]:
         if name in found.needed
     ]
     return certificate(found.network, decisions)
+
+
+TRANSFORMERS = {"LayerNormalization", "RMSNormalization", "Gelu", "Erf"}  # their files are read as modules
+
+
+@dataclass(frozen=True, eq=False)
+class ByChannels:
+    """What is pruned channel by channel: an ONNX file with convolutions, or a module with examples of its inputs."""
+
+    file: Any = None
+    module: nn.Module | None = None
+    examples: tuple[torch.Tensor | tuple[int, ...], ...] = ()
+    reading: Reading | None = None
+    seed: int = 0
+    size: tuple[int, ...] | None = None
+
+    def prune(self, *, fold: bool = False, certified: bool = False) -> ChannelPruning | OnnxPruning:
+        """Remove its redundant channels; what is to be `certified` and too large for that is refused at once."""
+        if self.module is None:
+            from lawful.pruning.channels.onnx_file import prune_onnx
+
+            return prune_onnx(self.file, fold=fold, seed=self.seed, size=self.size, certified=certified)
+        from lawful.pruning.channels import prune_channels
+
+        found = prune_channels(self.module, self.examples, fold=fold, seed=self.seed, certified=certified)
+        return read_as(found, *(() if self.reading is None else (self.reading,)))
+
+
+def by_channels(
+    network: Source, opened: Callable[[], Opened], given: Input | None = None, seed: int = 0
+) -> ByChannels | Opened:
+    """How a network is pruned: channel by channel, or as what it opens to, neuron by neuron."""
+    if (file := convolutional_file(network)) is not None:
+        return ByChannels(file, seed=seed, size=_vector(given))
+    try:
+        found = opened()
+        module = entangled_module(found)
+    except Unsupported:  # no graph of scalar weights, and no module: its channels may be read all the same
+        if (file := channel_file(network)) is None:
+            raise
+        return ByChannels(file, seed=seed, size=_vector(given))
+    if module is None:
+        return found
+    stated = given if given is not None else getattr(found, "input_shape", None)
+    return ByChannels(None, module, tuple(example_inputs(module, stated, seed)), found.reading, seed)
+
+
+def _vector(given: Any) -> tuple[int, ...] | None:
+    """The size of a single input, if one was given."""
+    size: Any = input_shape(given) if isinstance(given, (str, tuple, list)) else None
+    return size if size and all(isinstance(each, int) for each in size) else None
+
+
+def example_inputs(module: nn.Module, given: Any, seed: int) -> list[torch.Tensor | tuple[int, ...]]:
+    """Sizes with a batch, tensors as they are, and random token ids that every embedding has; masks of 0 and 1."""
+    import torch
+    from torch import nn
+
+    from lawful.symmetry.inputs import examples
+
+    generator = torch.Generator().manual_seed(seed)
+    tables = [part.num_embeddings for part in module.modules() if isinstance(part, nn.Embedding)]
+    found: list[torch.Tensor | tuple[int, ...]] = []
+    for place, example in enumerate(examples(module, given)):
+        if example.is_floating_point():
+            found.append(example if isinstance(given, torch.Tensor) else tuple(example.shape))
+        elif bool(example.any()):
+            found.append(example)
+        else:
+            most = min(tables, default=2) if place == 0 else 2
+            found.append(torch.randint(0, most, tuple(example.shape), generator=generator))
+    return found
+
+
+def convolutional_file(source: Source) -> Any:
+    """The model of an ONNX file with convolutions, None for anything else: transformers with a first one, too."""
+    if not isinstance(source, (str, Path)):
+        return None
+    path = Path(source)
+    if path.suffix.lower() != ".onnx" or not path.is_file():
+        return None
+    from lawful.formats.graphs.onnx_file import parse
+    from lawful.formats.io.reading import naming
+
+    with naming(path):
+        model = parse(path)
+        kinds = {node.op_type for node in model.graph.node}
+        if not any(kind.startswith(("Conv", "QLinear")) for kind in kinds) or kinds & TRANSFORMERS:
+            return None
+        if any(tensor.data_location for tensor in model.graph.initializer):
+            raise Unsupported("its weights lie in another file: store them in one, which ONNX allows up to 2 GB")
+    return model
+
+
+def channel_file(source: Any) -> Any:
+    """The model of an ONNX file with layers whose channels are read; None for anything else."""
+    if not isinstance(source, (str, Path)) or Path(source).suffix.lower() != ".onnx" or not Path(source).is_file():
+        return None
+    from lawful.formats.graphs.onnx_file import parse
+    from lawful.pruning.channels.onnx_file import has_channels
+
+    model = parse(Path(source))
+    stored = not any(tensor.data_location for tensor in model.graph.initializer)
+    return model if stored and has_channels(model) else None
+
+
+def entangled_module(found: Opened) -> nn.Module | None:
+    """The module, where its graph would have other weights than it has; a file without a module is refused then."""
+    if isinstance(found, ModuleNetwork):
+        return found.module
+    reading = found.reading
+    if reading is None or not reading.entangled or _is_folded(found, reading):
+        return None
+    if reading.module is None:
+        raise Unsupported(
+            f"{reading.source}: {reading.entangled[0]}, so its unrolled graph would be larger than the file; "
+            "prune the PyTorch module instead"
+        )
+    return reading.module  # type: ignore[no-any-return]
+
+
+def _is_folded(found: Opened, reading: Reading) -> bool:
+    """Whether layers alone are left of an ONNX file, with scalers folded in, that are no larger than the file was."""
+    held = sum(math.prod(each.shape) for each in reading.layers)
+    return isinstance(found, Mlp) and reading.module is None and found.parameters <= held
+
+
+UNUSED = "y is not used, and no accuracy is measured: labels are one whole number for each sample"
+
+
+def prune_to(
+    network: Source,
+    opened: Callable[[], Opened],
+    target: str,
+    data: Any,
+    *,
+    given: Any = None,
+    held_out: Any = None,
+    tune: str | Tune | None = None,
+    plan: str | Path | None = None,
+    **options: Any,
+) -> PruningJob:
+    """Run a pruning job; `data` is a file or `(x, labels)`, `tune` a function or what `--tune` takes."""
+    from lawful.pruning.job.job import prune_to_target
+    from lawful.pruning.job.sizes import read_target
+    from lawful.pruning.job.tuning import read_tune
+
+    wanted = read_target(target)
+    subject, size, layered = _subject(network, opened, given)
+    samples, unused = _samples(data, size, "a target")
+    outside = None
+    if held_out is not None:
+        outside, also = _samples(held_out, tuple(samples.x.shape[1:]), "a target")
+        unused = unused or also
+    function = read_tune(tune) if isinstance(tune, str) else tune
+    found = prune_to_target(
+        subject, samples, wanted, held_out=outside, tune=function,
+        plan=None if plan is None else Path(plan), **options,
+    )  # fmt: skip
+    found = replace(found, notes=(*unused, *found.notes))
+    if layered and found.module is not None:
+        from lawful.sources.modules.convert import from_module
+
+        found = replace(found, network=from_module(found.module))
+    return found
+
+
+def prune_bounded(
+    network: Source,
+    opened: Callable[[], Opened],
+    tolerance: float,
+    data: Any,
+    *,
+    given: Any = None,
+    box: Any = None,
+    **options: Any,
+) -> BoundedPruning:
+    """Remove channels within a tolerance: on a box, `around` samples, or by statistics of samples."""
+    from lawful.formats.queries.box import box_of
+    from lawful.pruning.job.bounded import prune_within
+    from lawful.pruning.job.network import ModuleSubject
+
+    subject, size, _ = _subject(network, opened, given)
+    if not isinstance(subject, ModuleSubject):
+        raise Unsupported("tolerances are for modules and networks of layers: an ONNX file takes a --target")
+    samples, unused = _samples(data, size, "a tolerance for the channels of a module")
+    if isinstance(box, str):
+        box = box_of(box, Mlp([np.zeros((1, samples.x[0].size))]))
+    found = prune_within(subject, samples, tolerance, box=box, **options)
+    return replace(found, notes=(*unused, *found.notes))
+
+
+def _subject(network: Source, opened: Callable[[], Opened], given: Any) -> tuple[Subject, tuple[int, ...] | None, bool]:
+    """What is pruned, the size of its samples if that is stated, and whether it is a network of layers."""
+    from lawful.pruning.job.network import ModuleSubject, OnnxSubject
+
+    file = convolutional_file(network)
+    if file is None:
+        file = channel_file(network)
+    if file is not None:
+        return OnnxSubject(file), _size(given), False
+    found = opened()
+    if isinstance(found, Mlp) and entangled_module(found) is None:
+        held = None if found.reading is None else found.reading.module
+        if held is not None:
+            return ModuleSubject.of(held), _size(given), False
+        return ModuleSubject.of(_float_module(found)), (found.widths[0],), True
+    module = found.module if isinstance(found, ModuleNetwork) else entangled_module(found)
+    if module is None and found.reading is not None:
+        module = found.reading.module
+    if module is None:
+        raise Unsupported("a graph of single neurons is pruned by --tolerance or --keep; a target is for layers")
+    whole = isinstance(given, str) and given.strip().endswith(":int")
+    size = _size(given.strip().removesuffix(":int") if whole else given)
+    return ModuleSubject.of(module, whole), size or getattr(found, "input_shape", None), False
+
+
+def _float_module(network: Mlp) -> nn.Module:
+    """A network of layers in PyTorch, in float64, as it is held."""
+    from lawful.sources.modules.convert import to_module
+
+    return to_module(network)
+
+
+def _size(given: Any) -> tuple[int, ...] | None:
+    if isinstance(given, str):
+        parts = given.split(",")
+        return tuple(map(int, parts)) if all(part.strip().isdigit() for part in parts) else None
+    if hasattr(given, "shape"):
+        return tuple(given.shape[1:])
+    return tuple(given) if isinstance(given, tuple) and all(isinstance(each, int) for each in given) else None
+
+
+def _samples(data: Any, size: tuple[int, ...] | None, what: str) -> tuple[JobSamples, tuple[str, ...]]:
+    """Samples in the size that the network takes, as stated or as they came; and what of them is not used."""
+    from lawful.pruning.job.case import JobSamples
+
+    if data is None:
+        raise LawfulError(f"{what} needs data: samples of what the network is for (.npz with x and perhaps y, .csv)")
+    if isinstance(data, (str, Path)):
+        read = read_data(Path(data))
+    else:
+        x, y = data if isinstance(data, tuple) else (data, None)
+        rows = np.asarray(x, dtype=np.float64)
+        if rows.ndim < 2 or not len(rows) or not np.isfinite(rows).all():
+            raise LawfulError("data are finite numbers, a row for each sample")
+        labels = None if y is None else np.asarray(y, dtype=np.float64)
+        if labels is not None and len(labels) != len(rows):
+            raise LawfulError(f"{len(rows)} samples, but {len(labels)} labels")
+        read = Data(rows.reshape(len(rows), -1), labels, sample=rows.shape[1:] if rows.ndim > 2 else None)
+    unused = read.y is not None and read.classes is None
+    return JobSamples(read.reshape(size), read.classes), (UNUSED,) if unused else ()

@@ -301,8 +301,7 @@ class LeakyOptions(TypedDict, total=False):
 @takes(LeakyOptions)
 def leaky(teacher: str, effective_depth: Sequence[float], out: str | Path, **plan: Unpack[LeakyOptions]) -> LeakyRuns:
     """Train Leaky ResNets to geodesics in a folder; the same call resumes it (P3)."""
-    from lawful.api.leaky.plan import LeakyPlan
-    from lawful.api.leaky.runs import run_leaky
+    from lawful.api.leaky.runs import LeakyPlan, run_leaky
     from lawful.papers.leaky.model import parse_teacher
 
     fields: dict[str, Any] = {"ridge": 0.002 * parse_teacher(teacher)[-1], **plan}

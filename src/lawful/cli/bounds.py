@@ -19,7 +19,7 @@ from lawful.cli.subcommand import ApiCall, CertificateOption, JsonOption, open_n
 from lawful.errors import CertificateError, LawfulError
 
 if TYPE_CHECKING:
-    from lawful.api.verification.vnncomp import CompetitionInstance, InstanceResult
+    from lawful.api.vnncomp import CompetitionInstance, InstanceResult
     from lawful.network import Dag, Mlp
 
 
@@ -97,7 +97,7 @@ def vnncomp(
     as_json: JsonOption = False,
 ) -> None:
     """Run a VNN-COMP instances file: sat, unsat or timeout for each, every answer re-checked. Exit 0, or 3 if open."""
-    from lawful.api.verification.vnncomp import read_instances, read_results, results_text, summary
+    from lawful.api.vnncomp import read_instances, read_results, results_text, summary
     from lawful.formats.io.writing import make_folder, write_text
     from lawful.report.structure.distance import vnncomp_json, vnncomp_text
 
@@ -144,7 +144,7 @@ def run_instances(
     a folder if one is given. Results come as they finish. Here and not in `lawful.api`, which must not know the
     verifier.
     """
-    from lawful.api.verification.vnncomp import read_instances
+    from lawful.api.vnncomp import read_instances
 
     folder = None if certificates is None else Path(certificates)
     return list(_run(read_instances(Path(file)), seconds, threads, folder))
@@ -175,9 +175,9 @@ def decide_instance(
     """Decide one instance and re-check its certificate; a mistake in its files is a result too."""
     import json
 
-    from lawful.api.verification.binding import need_specification
-    from lawful.api.verification.several import check_file
-    from lawful.api.verification.vnncomp import InstanceResult
+    from lawful.api.binding import need_specification
+    from lawful.api.specifications import check_file
+    from lawful.api.vnncomp import InstanceResult
     from lawful.formats.io.writing import write_text
     from lawful.network.digest import digest
     from lawful.verify import verify

@@ -48,7 +48,7 @@ def same(
         write_certificate(certificate, answer.certificate(), about)
     if html is not None:
         from lawful.api.two_networks import TwoNetworks
-        from lawful.report.structure.same_page import same_page
+        from lawful.report.structure.fibers import same_page
         from lawful.report.views import text, to_dict
 
         reading = {name: call.options[name] for name in ("model", "model_b", "input", "activation", "order")}

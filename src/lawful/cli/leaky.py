@@ -56,8 +56,7 @@ def leaky(
 ) -> None:
     """Train Leaky ResNets to geodesics (exit 3 if one of them stopped short of the tolerance)."""
     depths = _depths(effective_depth)
-    from lawful.api.leaky.plan import LeakyPlan, own_data
-    from lawful.api.leaky.runs import run_leaky
+    from lawful.api.leaky.runs import LeakyPlan, own_data, run_leaky
     from lawful.papers.leaky.model import parse_teacher
     from lawful.report.training.leaky import spread_json, spread_text, summary_text
 
@@ -101,10 +100,9 @@ def leaky(
 
 def _run_page(folder: Path) -> str:
     """The page of a run: what its networks say about the task (of the first seed, if there are several)."""
-    from lawful.api.leaky.figure import bounded_figure, depth_figure
     from lawful.api.leaky.files import load_task, read_run
     from lawful.papers.leaky import energies, trace
-    from lawful.report.training.leaky import run_page
+    from lawful.report.training.leaky import bounded_figure, depth_figure, run_page
 
     ridge, networks = read_run(folder)
     task = load_task(folder / "train.npz")
@@ -259,11 +257,10 @@ def _leaky_energies(
     html: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     from lawful.api.figure_file import save as draw
-    from lawful.api.leaky.figure import bounded_figure, depth_figure
     from lawful.api.leaky.files import is_run, load_network, load_task, read_run
     from lawful.papers.leaky import energies, trace
     from lawful.papers.leaky.path import certificate
-    from lawful.report.training.leaky import run_json, run_text, trusted
+    from lawful.report.training.leaky import bounded_figure, depth_figure, run_json, run_text, trusted
 
     if is_run(path):
         own, networks = read_run(path)

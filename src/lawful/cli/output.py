@@ -93,7 +93,7 @@ class Out(io.TextIOBase):
             return
         self.said = True
         if self.verbose:
-            from lawful.report.reading import reading_lines
+            from lawful.report.plain import reading_lines
 
             self.stream.write(harmless("".join(f"{line}\n" for each in self.readings for line in reading_lines(each))))
         if sentences:
@@ -194,8 +194,8 @@ def _with_readings(result: Mapping[str, Any]) -> Mapping[str, Any]:
     out = sys.stdout
     if not isinstance(out, Out) or set(result) == {"error", "hint", "exit"}:
         return result
-    from lawful.report.reading import readings_json
-    from lawful.report.schema.keys import VERSION
+    from lawful.report.plain import readings_json
+    from lawful.report.schema import VERSION
 
     return {**result, **(readings_json(out.readings) if out.readings else {}), "schema": f"lawful {out.verb} {VERSION}"}
 

@@ -25,9 +25,9 @@ from lawful.cli.subcommand import ApiCall, HtmlOption, JsonOption, Named, format
 from lawful.errors import LawfulError, Unsupported
 
 if TYPE_CHECKING:
-    from lawful.api.pruning.by_channels import ByChannels
+    from lawful.api.prune import ByChannels
     from lawful.pruning.channels import ChannelPruning
-    from lawful.pruning.files.onnx_channels import OnnxPruning
+    from lawful.pruning.channels.onnx_file import OnnxPruning
 
 
 def prune_by_channels(
@@ -78,8 +78,8 @@ def run_job(
     **options: Any,
 ) -> None:
     """Prune to a size, write the smaller network, and report."""
-    from lawful.api.pruning.job import prune_to
-    from lawful.report.structure.pruning_job import job_json, job_text
+    from lawful.api.prune import prune_to
+    from lawful.report.structure.pruning import job_json, job_text
 
     if data is None:
         raise LawfulError(f"{target}: give --data, samples of what the network is for (.npz with x and y, or .csv)")
@@ -116,9 +116,9 @@ def run_bounded(
     as_json: bool,
 ) -> None:
     """Prune channels within a tolerance, write the smaller module, and report."""
-    from lawful.api.pruning.job import prune_bounded
+    from lawful.api.prune import prune_bounded
     from lawful.pruning.job.bounded import certificate as evidence
-    from lawful.report.structure.pruning_job import bounded_json, bounded_text
+    from lawful.report.structure.pruning import bounded_json, bounded_text
 
     if data is None:
         raise LawfulError("a tolerance on channels needs --data: weights are repaired on samples")
@@ -164,8 +164,8 @@ def _write(found: Any, source: Path, out: Path, examples: Sequence[Any]) -> Any:
     Returns the pruning (by channels, to a target or within a tolerance) with notes on the files that were written.
     """
     from lawful.formats.io.writing import write_bytes
-    from lawful.pruning.files.exported_module import graph_bytes, same_nodes
-    from lawful.pruning.files.onnx_channels import OnnxPruning
+    from lawful.pruning.channels.model_files import graph_bytes, same_nodes
+    from lawful.pruning.channels.onnx_file import OnnxPruning
     from lawful.sources.checkpoints.save import write_weights
     from lawful.sources.files import write
 
@@ -198,7 +198,7 @@ def _changed_config(
 ) -> tuple[dict[str, bytes | None], tuple[str, ...]]:
     """The `config.json` of a new folder, and in words: with the smaller module's sizes, or none where none fits."""
     from lawful.formats.io.reading import read_json
-    from lawful.pruning.files.hugging_face_config import updated_settings
+    from lawful.pruning.channels.model_files import updated_settings
     from lawful.sources.checkpoints.save import PICKLED
 
     old = (source if source.is_dir() else source.parent) / "config.json"
@@ -315,8 +315,7 @@ def prune(
         True,
     ):
         raise LawfulError("--criterion, --multiple, --no-blocks, --held-out, --tune and --plan go with --target")
-    from lawful.api.prune import CHANNELS_ONLY, needed_certificate, smallest_of
-    from lawful.api.pruning.by_channels import ByChannels, by_channels
+    from lawful.api.prune import CHANNELS_ONLY, ByChannels, by_channels, needed_certificate, smallest_of
     from lawful.formats.queries.box import box_of
     from lawful.formats.queries.data import read_data
     from lawful.pruning.neurons.measure import measure

@@ -47,7 +47,7 @@ def show(
 
 
 def _show_program(named: Named, as_json: bool) -> None:
-    from lawful.api.program import read_program
+    from lawful.api.networks import read_program
     from lawful.report.structure.network import program_json, program_text
 
     found = read_program(named.text, **named.read_options)

@@ -38,8 +38,8 @@ def verify(
 ) -> None:
     """Re-check a saved certificate with separate code: 0 verified, 1 rejected, 2 not a certificate."""
     named = call.named
-    from lawful.api.verification.binding import need_balance, need_box, need_specification
-    from lawful.api.verification.several import is_about_several
+    from lawful.api.binding import need_balance, need_box, need_specification
+    from lawful.api.specifications import is_about_several
     from lawful.cli.components import read_balance
     from lawful.formats.io.reading import read_bytes
     from lawful.report.verify import rejected_json, rejected_text, verified_json, verified_text
@@ -66,7 +66,7 @@ def verify(
         found = check(content, *given)
         bound = named.model if found.kind == "checkpoint-copy" else None
         if bound is not None and len(things) == 2:
-            from lawful.api.verification.model_program import need_model
+            from lawful.api.binding import need_model
 
             need_model(content, found.facts, (Path(things[0]), Path(things[1])), bound, named.input_text)
         answered = [need_specification(found.kind, found.facts, specification) for specification in asked]
@@ -132,7 +132,7 @@ def _read_named(named: Named) -> Names:
 
 def _read_several(content: bytes, things: list[str], file: Path, named: Named) -> tuple[list[str], list[Names]]:
     """The networks that a file declares, or if the certificate is about that the one that runs them side by side."""
-    from lawful.api.verification.several import assign, joint_network, joint_question, split_name
+    from lawful.api.specifications import assign, joint_network, joint_question, split_name
     from lawful.formats.queries.vnnlib import read_vnnlib
     from lawful.verify.core.binding import digests_of
 
@@ -176,7 +176,7 @@ def _run(path: Path) -> Iterator[Any]:
 
 def _channels(path: Path) -> Iterator[Any]:
     """An ONNX file as the weights of its channels."""
-    from lawful.api.pruning.by_channels import channel_file, convolutional_file
+    from lawful.api.prune import channel_file, convolutional_file
 
     if (model := convolutional_file(path) or channel_file(path)) is not None:
         from lawful.pruning.channels.onnx_file import weights_of

@@ -18,8 +18,7 @@ from lawful.papers.truncation.flow.motion import TruncationRun
 from lawful.report.audit import audit
 from lawful.report.checkpoints import diff, relatives
 from lawful.report.page import charts, explorer, notebook
-from lawful.report.plain import plain, tidy
-from lawful.report.reading import readings_json
+from lawful.report.plain import plain, readings_json, tidy
 from lawful.report.structure import (
     components,
     distance,
@@ -27,7 +26,6 @@ from lawful.report.structure import (
     laws,
     network,
     pruning,
-    pruning_job,
     symmetries,
 )
 from lawful.report.training import flow, leaky, truncation
@@ -104,8 +102,8 @@ VIEWS: Mapping[str, View] = {
     "ChannelPruning": View(
         lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
     ),
-    "BoundedPruning": View(pruning_job.bounded_json, pruning_job.bounded_text, "sizes"),
-    "PruningJob": View(pruning_job.job_json, pruning_job.job_text, "sizes"),
+    "BoundedPruning": View(pruning.bounded_json, pruning.bounded_text, "sizes"),
+    "PruningJob": View(pruning.job_json, pruning.job_text, "sizes"),
     "OnnxPruning": View(
         lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
     ),

@@ -13,8 +13,7 @@ import pytest
 
 import lawful.api.leaky.runs as runs
 from lawful.api.leaky.files import load_network, load_task, read_run
-from lawful.api.leaky.plan import LeakyPlan
-from lawful.api.leaky.runs import run_leaky
+from lawful.api.leaky.runs import LeakyPlan, run_leaky
 from lawful.errors import LawfulError
 from lawful.papers.leaky import energies, trace
 from lawful.report.training.leaky import run_text
@@ -260,8 +259,8 @@ def test_the_papers_recipe_runs(tmp_path: Path) -> None:
 
 
 def test_a_page_draws_no_hamiltonian_of_a_path_that_is_not_stationary(tmp_path: Path) -> None:
-    from lawful.api.leaky.figure import depth_figure
     from lawful.papers.leaky import energies, trace
+    from lawful.report.training.leaky import depth_figure
 
     plan = LeakyPlan("5-2-5", samples=25, layers=8, width=8, ridge=0.08, tolerance=0.05, evaluations=60)
     run_leaky(plan, (3.0,), tmp_path)

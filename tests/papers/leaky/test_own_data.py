@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from lawful.api.leaky.files import load_network, load_task
-from lawful.api.leaky.plan import LeakyPlan
-from lawful.api.leaky.runs import run_leaky
+from lawful.api.leaky.runs import LeakyPlan, run_leaky
 from lawful.errors import LawfulError
 from lawful.papers.leaky import LeakyResNet, change_grid, energies, irregular, solve, teacher, trace
 

@@ -19,8 +19,8 @@ from lawful.invariant_set.locks.components import components
 from lawful.network import Dag, Mlp, Role
 from lawful.network.relaxation import classify
 from lawful.result import Shown
-from lawful.sentences import lineage
-from lawful.sentences.lineage import RELATION_WORDS, Relation
+from lawful.sentences import checkpoints as lineage
+from lawful.sentences.checkpoints import RELATION_WORDS, Relation
 from lawful.sources.activity import effective_dimension
 from lawful.sources.opening import Model, Source
 from lawful.sources.provenance import read_as, with_provenance

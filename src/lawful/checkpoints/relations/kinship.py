@@ -32,7 +32,7 @@ from lawful.checkpoints.relations.verdict import NEAR, Lineage, trace_lineage
 from lawful.checkpoints.rewrite.folds import State
 from lawful.network.reading import list_names
 from lawful.result import Shown
-from lawful.sentences.lineage import RELATION_WORDS, Relation
+from lawful.sentences.checkpoints import RELATION_WORDS, Relation
 
 # What was done to a tensor of a checkpoint: a change of low rank, numbers set to zero, rounded, put on a grid.
 

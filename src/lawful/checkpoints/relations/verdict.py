@@ -28,8 +28,8 @@ from lawful.checkpoints.relations.statistics import (
     places_tail,
 )
 from lawful.outward import at_most
-from lawful.sentences import lineage as sentences
-from lawful.sentences.lineage import Relation
+from lawful.sentences import checkpoints as sentences
+from lawful.sentences.checkpoints import Relation
 
 Found = Literal["related", "shared", "places", "alike", "none", "undecided"]
 Tensors = Mapping[str, torch.Tensor]

@@ -11,9 +11,15 @@ from lawful.outward import at_least
 from lawful.report.audit.form import RECHECK, Form, assumed_section, sentence_of
 from lawful.report.audit.module_audit import dead_words, rank_words, removable_words, where_words
 from lawful.report.page.page import Action, Answer, Block, Chip, Opening, Picture, Section, Table, render
-from lawful.report.structure.block_rows import block_of, block_rows, group_words
 from lawful.report.structure.components import edge_words
-from lawful.report.structure.symmetries import check_words, pinned_blocks, space_table
+from lawful.report.structure.symmetries import (
+    block_of,
+    block_rows,
+    check_words,
+    group_words,
+    pinned_blocks,
+    space_table,
+)
 from lawful.sentences import symmetries as says
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from lawful.sentences.bounds import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lawful.api.verification.vnncomp import InstanceResult
+    from lawful.api.vnncomp import InstanceResult
     from lawful.bounds.property import PropertyCheck
     from lawful.bounds.result import Distance
     from lawful.fibers.monotone import MonotoneCheck

@@ -14,7 +14,7 @@ from lawful.figure import COLOURS, Figure, Panel, Series
 from lawful.outward import at_most
 from lawful.report.page.page import Action, Chip, Markup, Opening, Section, Table, render
 from lawful.report.structure.network import MAX_EDGES, MAX_NODES, draw_graph
-from lawful.sentences import flow as sentences
+from lawful.sentences import training as sentences
 from lawful.training.comparison import Comparison, Row
 from lawful.training.integration.runs import RANK_TOLERANCE, Run
 

@@ -17,7 +17,7 @@ from lawful.papers.truncation.flow.motion import TruncationRun
 from lawful.papers.truncation.flow.predictions import FixedFlow, Prediction
 from lawful.papers.truncation.separability import Answer, Separability
 from lawful.papers.truncation.separation import CommonPoint, Frame, Hyperplane, ObtusePair, OrderUndecided
-from lawful.sentences import truncation as sentences
+from lawful.sentences import training as sentences
 from lawful.types import Floats
 
 Result = Mapping[str, Any]

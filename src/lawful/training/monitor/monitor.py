@@ -22,7 +22,7 @@ from torch import nn
 from lawful.errors import LawfulError
 from lawful.formats.io.reading import read_bytes
 from lawful.network import Mlp
-from lawful.sentences import flow as sentences
+from lawful.sentences import training as sentences
 from lawful.symmetry.check import CHECKED_SIZE
 from lawful.symmetry.inputs import examples
 from lawful.training.integration.runs import json_value

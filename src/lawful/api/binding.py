@@ -1,21 +1,23 @@
-"""Whether a verified statement answers the question that a user has: a specification, a box, a balance.
+"""Whether a verified statement answers the question that a user has: a specification, a box, a balance, a model.
 
 The verifier says what it proved as facts; here they are compared with what the user's own file says, in rationals.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import gcd, lcm
 from pathlib import Path
 from typing import Any
 
-from lawful.errors import CertificateError, LawfulError
-from lawful.formats.queries.box import read_box
+from lawful.errors import CertificateError, LawfulError, Unsupported
 from lawful.formats.queries.joint_specification import JointSpecification, join
-from lawful.formats.queries.specification import Specification, input_bounds, read_specification, regions
+from lawful.formats.queries.box import read_box
 from lawful.formats.queries.vnnlib import Variable
+from lawful.formats.queries.specification import Specification, input_bounds, read_specification, regions
 
 Facts = Mapping[str, Any]
 HalfSpace = tuple[tuple[Fraction, ...], Fraction, bool]
@@ -156,3 +158,26 @@ def _number(value: object, file: Path) -> Fraction:
         return Fraction(str(value)[:1000])
     except (ValueError, ZeroDivisionError):
         raise LawfulError(f"{file}: a balance is a list of numbers") from None
+
+
+def need_model(
+    certificate: bytes, facts: Mapping[str, Any], files: tuple[Path, Path], model: str, input_size: str | None
+) -> None:
+    """Refuse a certificate whose program is not that of the model with these files; PyTorch is asked for its export.
+
+    The program that was checked is the certificate's. Here the model is exported and listed in the same way, with the
+    same tensors as parameters; then both have one digest, or the statement is about another function.
+    """
+    # Here, because they load PyTorch: only a certificate of a module with its model needs it.
+    from lawful.checkpoints.compare.certificate import list_program_of_model
+    from lawful.checkpoints.opening import open_checkpoints
+
+    if facts.get("program") is None:
+        raise CertificateError(f"the certificate has no program: nothing says that it is about {model}")
+    pair = open_checkpoints(*files, model=model, input=input_size)
+    program = list_program_of_model(json.loads(certificate), pair)
+    if program is None:
+        raise Unsupported(f"{model} cannot be exported as a program that certificates list")
+    text = json.dumps(program, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    if hashlib.sha256(text.encode()).hexdigest() != facts["program"]:
+        raise CertificateError(f"the program in the certificate is not that of {model}, or not for these sizes")

@@ -1,20 +1,21 @@
-"""JSON Schemas of what verbs print with `--json`, made from the table of their keys."""
+"""JSON Schemas of what subcommands print with `--json`, made from the table of their keys in `json_keys.txt`."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
-from lawful.report.schema.keys import COMMON, ERROR, TABLE, VERSION
+VERSION = 1  # of the table: keys are only added to it
+COMMON, ERROR = "every subcommand", "an error"
+_SECTIONS = re.split(r"^\[(.+)\]\n", Path(__file__).with_name("json_keys.txt").read_text(encoding="utf-8"), flags=re.M)
+KEYS = dict(zip(_SECTIONS[1::2], _SECTIONS[2::2], strict=True))  # section -> its lines
+TABLE = {name: lines for name, lines in KEYS.items() if name not in (COMMON, ERROR)}
 
 
 def lines_of(verb: str) -> list[tuple[str, str, bool, str]]:
-    """The table of a verb: key, type, whether it is always there, meaning."""
-    found = []
-    for line in filter(str.strip, (COMMON + TABLE[verb]).splitlines()):
-        key, _, rest = line.strip().partition(": ")
-        kind, _, meaning = rest.partition(", ")
-        found.append((key.removesuffix("?"), kind, not key.endswith("?"), meaning))
-    return found
+    """The table of a subcommand: key, type, whether it is always there, meaning."""
+    return _lines(KEYS[COMMON]) + _lines(KEYS[verb])
 
 
 def json_schema(verb: str) -> dict[str, Any]:
@@ -28,13 +29,17 @@ def json_schema(verb: str) -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"lawful {verb} --json, version {VERSION}",
         "anyOf": [_object(lines_of(verb)), {"$ref": "#/$defs/error"}],
-        "$defs": {"error": _object([(k, t, True, m) for k, t, _, m in _lines(ERROR)])},
+        "$defs": {"error": _object(_lines(KEYS[ERROR]))},
     }
 
 
-def _lines(text: str) -> list[tuple[str, str, bool, str]]:
-    parts = [line.partition(": ") for line in text.strip().splitlines()]
-    return [(key, rest.partition(", ")[0], True, rest.partition(", ")[2]) for key, _, rest in parts]
+def _lines(section: str) -> list[tuple[str, str, bool, str]]:
+    rows = []
+    for line in filter(str.strip, section.splitlines()):
+        key, _, rest = line.partition(": ")
+        kind, _, meaning = rest.partition(", ")
+        rows.append((key.removesuffix("?"), kind, not key.endswith("?"), meaning))
+    return rows
 
 
 def _object(lines: list[tuple[str, str, bool, str]]) -> dict[str, Any]:

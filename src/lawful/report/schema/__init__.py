@@ -1,1 +1,0 @@
-"""The JSON of every subcommand, key by key, and the JSON Schemas made from that table."""
