@@ -12,8 +12,7 @@ from docutils import nodes
 from lawful.cli import _command
 from lawful.cli.help import EXAMPLES, GROUPS
 from lawful.report.page.terms import TERMS, explained
-from lawful.report.schema import TABLE, VERSION
-from lawful.report.schema import json_schema, lines_of
+from lawful.report.schema import TABLE, VERSION, json_schema, lines_of
 
 EXPLAINED = ("start", "tutorials", "notebooks", "audit", "components", "distance", "explorer", "fibers", "flow", "laws",
              "leaky", "network", "pruning", "singular", "symmetry", "truncation", "verify")  # fmt: skip

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from lawful.pruning.job.bounded import BoundedPruning
     from lawful.pruning.job.case import JobSamples
     from lawful.pruning.job.job import PruningJob
-    from lawful.pruning.job.score import Criterion
     from lawful.pruning.job.network import Subject
+    from lawful.pruning.job.score import Criterion
     from lawful.pruning.job.tuning import Tune
     from lawful.symmetry.inputs import Input
 
