@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lawful.figure import Figure, Panel, Series
-from lawful.papers.leaky import Energies
 from lawful.report.page.page import Action, Opening, Section, Table, render
 from lawful.sentences import training as sentences
 
