@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from lawful.errors import CertificateError, LawfulError, Unsupported
-from lawful.formats.queries.joint_specification import JointSpecification, join
 from lawful.formats.queries.box import read_box
-from lawful.formats.queries.vnnlib import Variable
+from lawful.formats.queries.joint_specification import JointSpecification, join
 from lawful.formats.queries.specification import Specification, input_bounds, read_specification, regions
+from lawful.formats.queries.vnnlib import Variable
 
 Facts = Mapping[str, Any]
 HalfSpace = tuple[tuple[Fraction, ...], Fraction, bool]

@@ -29,11 +29,10 @@ from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.errors import LawfulError, Unsupported
 from lawful.fibers.monotone import MonotoneCheck, certificate_of_monotone, check_monotone, read_directions
 from lawful.formats.io.reading import read_text
-from lawful.formats.queries.joint_specification import JointSpecification, join
 from lawful.formats.queries.box import read_box
-from lawful.formats.queries.vnnlib import Text, Variable, read_vnnlib
+from lawful.formats.queries.joint_specification import JointSpecification, join
 from lawful.formats.queries.specification import ForbiddenBox, Specification, read_specification, regions
-from lawful.formats.queries.vnnlib import Condition
+from lawful.formats.queries.vnnlib import Condition, Text, Variable, read_vnnlib
 from lawful.network import Dag, Mlp, Role
 from lawful.network.digest import digest
 from lawful.sentences.bounds import difference_stays_within, is_monotone
