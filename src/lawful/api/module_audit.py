@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lawful.api.audit import SAVED, WORTH_IT, Recommendation, Skipped
-from lawful.api.pruning.by_channels import ByChannels, convolutional_file, example_inputs
+from lawful.api.prune import ByChannels, convolutional_file, example_inputs
 from lawful.errors import LawfulError, Unsupported
 from lawful.invariant_set.locks.components import Components, components
 from lawful.invariant_set.locks.unlock import unlock
