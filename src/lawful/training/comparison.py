@@ -241,8 +241,10 @@ class ExactDrift:
 
 
 POINTS = 101  # at most this many records of a run
-HUGE = 1e100
-STEADY = 4  # times 1/(1 - momentum) steps: before that momentum has not got going, and the first order says nothing
+HUGE = 1e100  # an entry from which a run has diverged: its square is still a number, its loss need not be
+# Times 1/(1 - momentum) steps: before that momentum has not got going (e^-4 of it, two percent, is missing), and the
+# first order says nothing.
+STEADY = 4
 
 
 @dataclass(frozen=True, eq=False)

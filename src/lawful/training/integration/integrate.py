@@ -19,7 +19,8 @@ from lawful.types import Floats
 
 Path = Callable[[float], Floats]
 SINGULAR = "singular metric"
-MAX_GROWTH = 1e9  # weights that grow by more than this have blown up
+# Weights that grow by more than this have blown up: beside their squares float64 has no digit of a balance of size 1.
+MAX_GROWTH = 1e9
 MAX_NUMBERS = 200_000_000  # snapshots times parameters: 1.6 GB
 
 
@@ -311,7 +312,9 @@ class _FlowIntegration:
 # because the sliding velocity is a mean of both sides' velocities, along every kink too. Cost: one root search a kink.
 
 TOLERANCE = 1e-13  # how far past zero a pre-activation goes before its gate changes, relative to the largest at start
-SLACK = 1e-9  # how far out of [0, 1] the gate of a pinned neuron goes before it is released
+# How far out of [0, 1] the gate of a pinned neuron goes before it is released: far above the rounding of the linear
+# system that gives it, so that a gate at an end does not flicker.
+SLACK = 1e-9
 NEWTON = 8  # corrections of the gates of pinned neurons in one evaluation, at most
 LOOKS = 8  # parts of a step in which an event is looked for when the step ends where it began
 

@@ -201,9 +201,11 @@ def json_value(value: Any) -> Any:
 # Evidence for a run: a few snapshots, where the loss stood at each and how far the balances strayed.
 
 
-POINTS = 4  # snapshots kept in a certificate
+POINTS = 4  # snapshots kept in a certificate, each with all weights: the first, the last and two between
 ROOM = 1e-9  # relative round-off of a loss
-BALANCE_ROOM = 1e-12  # of a balance, relative to the squares of the weights
+# Of a balance, relative to the squares of the weights: a sum of n of these is off by n units of 2^-53 at most, and
+# 1e-12 is nine thousand of them.
+BALANCE_ROOM = 1e-12
 
 
 def certificate(

@@ -305,6 +305,7 @@ class Monitor:
     def _drop_unequal_rates(self) -> None:
         """A law that ties parameters of different rates is none, in the first step or since a schedule parted them."""
         assert self._sizes is not None  # noqa: S101 (entered)
+        # Only which groups are alike is compared: a schedule that moves all of them changes every rate in every step.
         if self._pattern == self._sizes.pattern:
             return
         self._pattern, self._trained = self._sizes.pattern, self._trained_names()

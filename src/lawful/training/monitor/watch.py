@@ -30,8 +30,10 @@ from lawful.types import Floats
 # A law that was read from the graph is only a proposal: training may detach values, hook layers or write its own
 # backward pass. So each is held against gradients of the module itself, as training would take them.
 
-SEEN = 8  # samples of a batch that are looked at
-POINTS = 3  # where units are off, a gradient says nothing of them
+SEEN = 8  # samples of a batch that are looked at: a law holds for every loss, so few will do
+# Where units are off, a gradient says nothing of them: at three random points all eight samples leave a unit off, which
+# is on for half of them, with probability 2^-24.
+POINTS = 3
 Tensors = dict[str, torch.Tensor]
 
 
@@ -83,7 +85,8 @@ def _first_samples(value: Any, whole: int) -> Any:
     return part.cpu().to(torch.float64 if part.is_floating_point() else part.dtype).clone()
 
 
-MOST = 200_000  # laws that are watched without being asked for
+# Laws that are watched without being asked for: each record evaluates all of them, on the processor.
+MOST = 200_000
 KINDS = {"GL": "matrix", "scales": "scales", "shifts": "shifts"}
 
 
