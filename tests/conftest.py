@@ -72,7 +72,7 @@ def _modules_written_alike_are_exported_once(request: pytest.FixtureRequest) -> 
     from lawful.program.frontends import export
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(export, "_exported", exported_once(export._exported))
+        patch.setattr(export, "_export", exported_once(export._export))
         yield
 
 

@@ -25,7 +25,7 @@ from lawful.conservation.module_count_proof import ProofSearch
 from lawful.conservation.programs.module_function import lower, probe
 from lawful.conservation.rank_proof import inverse_bound, program_of, prove_rank, round_point
 from lawful.conservation.regions.module_data import BALLS
-from lawful.program.core.jets import lifted
+from lawful.program.core.jets import lift
 from lawful.verify.conservation.module import Fields, dyadics
 from lawful.verify.core.program import read_steps
 from reproduction.claims.example_modules import EXAMPLES, Attention
@@ -107,7 +107,7 @@ def test_two_programs_enclose_the_same_numbers(name: str) -> None:
     before = flint.ctx.prec
     flint.ctx.prec = 128
     try:
-        point, samples, last = (lifted(part, BALLS) for part in (whole[0] / 2**16, whole[1] / 2**6, ends / 2**6))
+        point, samples, last = (lift(part, BALLS) for part in (whole[0] / 2**16, whole[1] / 2**6, ends / 2**6))
         ours = Sampled(program, point, samples, last).brackets(words)
         theirs = Fields(
             steps, dyadics([whole[0].tolist()], 16), dyadics(whole[1].tolist(), 6), dyadics(ends.tolist(), 6)

@@ -15,8 +15,7 @@ from lawful.program.frontends.export import export_module
 from lawful.symmetry import symmetries
 from lawful.symmetry.check import FalseSymmetry, check_symmetries
 from lawful.symmetry.inputs import examples
-from lawful.symmetry.laws.families import MatrixLaws
-from lawful.symmetry.laws.row_laws import ColumnLaws, ScaleLaws, SumLaws
+from lawful.symmetry.laws.families import ColumnLaws, MatrixLaws, ScaleLaws, SumLaws
 from lawful.symmetry.orbit import disguise
 from lawful.symmetry.result import Space
 

@@ -29,7 +29,7 @@ from lawful.checkpoints.rewrite.same_program import (
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.network import Mlp
 from lawful.network.reading import list_names
-from lawful.program.frontends.export import copied
+from lawful.program.frontends.export import copy_module
 from lawful.sources.checkpoints import hugging_face
 from lawful.sources.checkpoints.adapters import is_described
 from lawful.sources.checkpoints.load import fitting, is_factory, make_module, state_for
@@ -168,7 +168,7 @@ def _in_one_type(one: nn.Module, two: nn.Module) -> tuple[nn.Module, nn.Module]:
     if mine is None or theirs is None or mine == theirs:
         return one, two
     kind = torch.promote_types(mine, theirs)
-    return (one if mine == kind else copied(one).to(kind)), (two if theirs == kind else copied(two).to(kind))
+    return (one if mine == kind else copy_module(one).to(kind)), (two if theirs == kind else copy_module(two).to(kind))
 
 
 def _unread(one: nn.Module, two: nn.Module) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.program.domains.dependence import Dependence, read_entries
 from lawful.program.domains.evaluate import evaluate
 from lawful.program.domains.interpret import interpret
-from lawful.program.frontends.export import copied, export_module
+from lawful.program.frontends.export import copy_module, export_module
 from lawful.program.frontends.torch_export import padded_tables
 from lawful.program.passes.fold import LayerReader, factors, substitute
 from lawful.program.program import Node, Program
@@ -457,7 +457,7 @@ def in_evaluation(module: nn.Module) -> nn.Module:
     """The module, or one with its tensors that does not train."""
     if not any(part.training for part in module.modules()):
         return module
-    return copied(module, shared=True).eval()
+    return copy_module(module, shared=True).eval()
 
 
 def _readers(program: Program) -> dict[str, LinearReader]:

@@ -22,7 +22,7 @@ from lawful.conservation.law_count import RankProof
 from lawful.conservation.programs.module_function import MIXED, Probe, lower
 from lawful.conservation.regions.module_data import BALLS, SeenData
 from lawful.errors import Unsupported
-from lawful.program.core.jets import lifted
+from lawful.program.core.jets import lift
 from lawful.program.core.straight_line import StraightLineProgram
 from lawful.sources.modules.randomness import Draw, sample_draws
 from lawful.types import Floats, Indices
@@ -303,7 +303,7 @@ def enclose_brackets(
     before = flint.ctx.prec
     flint.ctx.prec = precision
     try:
-        fields = Sampled(program, lifted(theta, BALLS), lifted(inputs, BALLS), lifted(weights, BALLS))
+        fields = Sampled(program, lift(theta, BALLS), lift(inputs, BALLS), lift(weights, BALLS))
         rows = np.empty((len(words), program.parameters), dtype=object)
         for length in sorted({len(word) for word in words}):
             where = [number for number, word in enumerate(words) if len(word) == length]

@@ -247,9 +247,9 @@ class EntryGraph:
 
     def filled(self, double: bool = True) -> nn.Module:
         """A copy of the module, in float64 or in its own types, with the entries at their values here."""
-        from lawful.program.frontends.export import copied, twin_of
+        from lawful.program.frontends.export import copy_module, twin_of
 
-        twin = twin_of(self.module) if double else copied(self.module)
+        twin = twin_of(self.module) if double else copy_module(self.module)
         parameters = dict(twin.named_parameters())
         for block in self.blocks:
             parameters[block.parameter].data = parameters[block.parameter].data.contiguous()
@@ -342,7 +342,7 @@ def entry_graph(module: nn.Module, input: Any = None, *, shared: bool = False) -
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:
-    """A tensor's own numbers, not copied where NumPy has their type."""
+    """A tensor's own numbers, not copy_module where NumPy has their type."""
     import torch
 
     array = tensor.detach().cpu()

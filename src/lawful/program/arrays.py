@@ -283,7 +283,7 @@ class TorchArrays:
         if len(sources) == 1 and index.keeps_order and sources[0].numel() == index.size:
             return sources[0].reshape(index.shape)
         flat = (
-            self.torch.cat([each.reshape(-1) for each in sources])
+            self.torch.cat([source.reshape(-1) for source in sources])
             if len(sources) > 1
             else sources[0].contiguous().reshape(-1)
         )

@@ -111,7 +111,7 @@ class Program:
         """The program of these outputs: without nodes that none of them reads."""
         given, results = tuple(inputs), tuple(outputs)
         return cls(
-            tuple(_ordered((*given, *results))), given, results, tensors, source, Counter(notes or ()), places or {}
+            tuple(_sort_by_use((*given, *results))), given, results, tensors, source, Counter(notes or ()), places or {}
         )
 
     @property
@@ -145,11 +145,11 @@ class Program:
     @property
     def users(self) -> dict[Node, list[Node]]:
         """For every node, the nodes that read it, once for each operand."""
-        found: dict[Node, list[Node]] = {node: [] for node in self.nodes}
+        result: dict[Node, list[Node]] = {node: [] for node in self.nodes}
         for node in self.nodes:
             for operand in node.inputs:
-                found[operand].append(node)
-        return found
+                result[operand].append(node)
+        return result
 
     def as_run(self) -> tuple[Node, ...]:
         """The nodes in the order in which the source computes them, as far as that is one in which they can be.
@@ -179,10 +179,10 @@ class Program:
             attributes = {key: attribute_key(value) for key, value in sorted(node.attributes.items()) if key != "call"}
             if not names and node.op in ("input", "parameter", "buffer"):
                 attributes["name"] = leaves.setdefault(f"{node.op} {node['name']}", f"{node.op[0]}{len(leaves)}")
-            inside = [f"%{number[each]}" for each in node.inputs]
+            inside = [f"%{number[operand]}" for operand in node.inputs]
             inside += [f"{key}={value}" for key, value in attributes.items()]
             yield f"%{number[node]} = {node.op}({', '.join(inside)}) : {node.kind}{list(node.shape)}"
-        yield "return " + ", ".join(f"%{number[each]}" for each in self.outputs)
+        yield "return " + ", ".join(f"%{number[output]}" for output in self.outputs)
 
     def text(self, names: bool = True) -> str:
         """The canonical text as one string."""
@@ -201,11 +201,12 @@ class Program:
 
 def _bends(node: Node) -> bool:
     traits = node.traits
+    # Homogeneous and not linear: that is how a maximum along an axis is told from a sum, without its name.
     extreme = node.family is OperatorFamily.REDUCTION and traits.degree is not None and not traits.linear
     return bool(traits.kinks) or traits.steps or extreme or node.family in CHOOSES
 
 
-def _ordered(roots: tuple[Node, ...]) -> list[Node]:
+def _sort_by_use(roots: tuple[Node, ...]) -> list[Node]:
     """All that the roots read, each after what it reads; without recursion, as networks are deep."""
     seen: dict[Node, None] = {}
     stack = [(root, False) for root in reversed(roots)]
@@ -217,7 +218,7 @@ def _ordered(roots: tuple[Node, ...]) -> list[Node]:
             seen[node] = None
         else:
             stack.append((node, True))
-            stack.extend((each, False) for each in reversed(node.inputs) if each not in seen)
+            stack.extend((operand, False) for operand in reversed(node.inputs) if operand not in seen)
     return list(seen)
 
 

@@ -39,11 +39,11 @@ class _Precision(TorchDispatchMode):  # type: ignore[no-untyped-call]
     low = False
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
-        found = function(*arguments, **(options or {}))
-        for part in tree_leaves(found):
+        result = function(*arguments, **(options or {}))
+        for part in tree_leaves(result):
             if isinstance(part, torch.Tensor) and part.is_floating_point() and part.dtype != torch.float64:
                 self.low = True
-        return found
+        return result
 
 
 class FalseSymmetry(AssertionError):
@@ -234,7 +234,7 @@ def sample_point(
         warnings.simplefilter("ignore")
         torch.default_generator.manual_seed(int(torch.randint(1 << 30, (1,), generator=generator)))
         outputs = [tensor for tensor in tensors_in(twin(*given)) if tensor.requires_grad]
-        paired = [torch.randn(each.shape, generator=generator, dtype=each.dtype) * each for each in outputs]
+        paired = [torch.randn(output.shape, generator=generator, dtype=output.dtype) * output for output in outputs]
         slopes = torch.autograd.grad(
             sum((each.sum() for each in paired), torch.zeros((), dtype=torch.float64)),
             list(named.values()),
@@ -254,7 +254,7 @@ def sample_point(
 
 def largest_of(tensors: Iterable[torch.Tensor]) -> float:
     """The largest absolute value of all entries, 0 if there are none."""
-    return max((float(each.detach().abs().max()) for each in tensors if each.numel()), default=0.0)
+    return max((float(tensor.detach().abs().max()) for tensor in tensors if tensor.numel()), default=0.0)
 
 
 def tensors_in(result: Any) -> list[torch.Tensor]:

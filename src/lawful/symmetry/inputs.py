@@ -37,15 +37,15 @@ def _by_name(module: nn.Module, text: str) -> list[Any]:
     """Sizes such as `input_ids=8:int,decoder_input_ids=4:int` in the order of the module's inputs."""
     own = dict(zip(getattr(module, "input_names", ()), getattr(module, "input_sizes", ()), strict=False))
     own = own or dict.fromkeys(getattr(module, "inputs", ()))
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for part in re.split(r"[;,](?=[^,;=]*=)", text):
         name, _, size = part.partition("=")
-        found[name.strip()] = size.strip()
-    unknown = next((name for name in found if name not in own), None)
+        result[name.strip()] = size.strip()
+    unknown = next((name for name in result if name not in own), None)
     if unknown is not None:
         names = ", ".join(own) or "not named"
         raise LawfulError(f"no input is called {unknown[:40]!r}: its inputs are {names}")
-    sizes = [found.get(name, size) for name, size in own.items()]
+    sizes = [result.get(name, size) for name, size in own.items()]
     if None in sizes:
         raise LawfulError(f"give a size for each of its inputs: {', '.join(own)}")
     return sizes
@@ -58,11 +58,11 @@ def _example(module: nn.Module, given: Any) -> torch.Tensor:
         return given if len(given) >= BATCH else torch.cat([given] * BATCH)
     own = next((tensor for tensor in module.parameters() if tensor.is_floating_point()), torch.zeros(0))
     if isinstance(given, str):
-        found = re.fullmatch(r"(\d{1,7}(?:,\d{1,7})*)(:int)?", given.replace(" ", ""))
-        if found is None:
+        result = re.fullmatch(r"(\d{1,7}(?:,\d{1,7})*)(:int)?", given.replace(" ", ""))
+        if result is None:
             raise LawfulError(f"an input size is like 3,224,224 or 8:int, not {given[:40]!r}")
-        size = tuple(int(part) for part in found[1].split(","))
-        kind = torch.int64 if found[2] else own.dtype
+        size = tuple(int(part) for part in result[1].split(","))
+        kind = torch.int64 if result[2] else own.dtype
     elif isinstance(given, (tuple, torch.Size)):
         size, kind = tuple(given), own.dtype
     else:

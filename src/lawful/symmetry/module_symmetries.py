@@ -23,12 +23,17 @@ from lawful.symmetry.demands.labels import flat
 from lawful.symmetry.demands.reading import Demands, read_graph
 from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.result import Mode, Pinned, Symmetries
-from lawful.symmetry.solver.gauge_solution import link_components, solve
-from lawful.symmetry.solver.shift_solution import solve_shifts
-from lawful.symmetry.spaces.mean_spaces import mean_spaces
-from lawful.symmetry.spaces.parameter_spaces import matrix_spaces, parameter_sides, scale_spaces
+from lawful.symmetry.solver.gauge_solution import link_components, solve, solve_shifts
+from lawful.symmetry.spaces.parameter_spaces import (
+    dead_parameters,
+    matrix_spaces,
+    mean_spaces,
+    parameter_sides,
+    scale_spaces,
+    shift_spaces,
+    unused_parameters,
+)
 from lawful.symmetry.spaces.permutations import log10_permutations
-from lawful.symmetry.spaces.shift_spaces import dead_parameters, shift_spaces, unused_parameters
 from lawful.symmetry.spaces.torus_spaces import torus_spaces
 
 
@@ -57,15 +62,15 @@ def symmetries(
         raise LawfulError(f"mode is 'train' or 'eval', not {mode!r}")
     refuse_hooks_of_parameters(module)
     inputs = [] if keywords and not input else examples(module, input)
-    found, _, exported = read_symmetries(module, inputs, keywords, mode)
+    result, _, exported = read_symmetries(module, inputs, keywords, mode)
     named = dict(module.named_parameters())
     big = sum(tensor.numel() for tensor in named.values()) > CHECKED_SIZE
     meta = any(tensor.device.type == "meta" for tensor in named.values())
     if check is False or (check is None and (big or meta or bool(keywords))):
-        return found
+        return result
     if meta:
         raise LawfulError("a module on the meta device has no weights: its symmetries cannot be checked")
-    return check_symmetries(found, module, inputs, exported, seed=seed)
+    return check_symmetries(result, module, inputs, exported, seed=seed)
 
 
 def read_symmetries(
@@ -77,8 +82,8 @@ def read_symmetries(
     frozen = [name for name, tensor in named.items() if not tensor.requires_grad]
     program = read_exported(exported, trains=True)
     demands = read_graph(exported, frozen, centred=True, program=program)
-    found = summarise(exported, program, demands, named, mode)
-    return replace(found, noted=found.noted + note), program, exported
+    result = summarise(exported, program, demands, named, mode)
+    return replace(result, noted=result.noted + note), program, exported
 
 
 def export_for(
@@ -145,7 +150,7 @@ def _pinned_operations(demands: Demands) -> tuple[Pinned, ...]:
         return ()
     component = link_components(demands.gauges)
     total = sum(math.prod(shape) for shape in demands.shapes.values())
-    found = []
+    operations = []
     for name, calls in demands.unknown.items():
         labels = [pin.labels for pin in demands.gauges.pins if pin.operation == name]
         touched = np.unique(component[np.concatenate(labels)]) if labels else np.zeros(0, dtype=int)
@@ -155,8 +160,8 @@ def _pinned_operations(demands: Demands) -> tuple[Pinned, ...]:
             if any(np.isin(component[flat(field)], touched).any() for field in fields)
         )
         share = sum(math.prod(demands.shapes[parameter]) for parameter in parameters) / max(total, 1)
-        found.append(Pinned(name, calls, parameters, share))
-    return tuple(found)
+        operations.append(Pinned(name, calls, parameters, share))
+    return tuple(operations)
 
 
 def _words(program: Program, unread: Mapping[str, int], mode: Mode) -> str:

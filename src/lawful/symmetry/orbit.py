@@ -11,11 +11,10 @@ import torch
 from torch import nn
 
 from lawful.errors import LawfulError, Unsupported
-from lawful.program.frontends.export import ExportedModule, copied, export_module, twin_of
+from lawful.program.frontends.export import ExportedModule, copy_module, export_module, twin_of
 from lawful.symmetry.check import FalseSymmetry, random_inputs, tensors_in
 from lawful.symmetry.inputs import Input, examples
-from lawful.symmetry.laws.families import MatrixLaws, MeanLaw
-from lawful.symmetry.laws.row_laws import ColumnLaws, ScaleLaws, SumLaws
+from lawful.symmetry.laws.families import ColumnLaws, MatrixLaws, MeanLaw, ScaleLaws, SumLaws
 from lawful.symmetry.result import Mode, Space, Symmetries
 from lawful.types import Floats
 
@@ -67,23 +66,23 @@ def move(space: Space, theta: dict[str, torch.Tensor], rng: np.random.Generator)
         inverse = np.linalg.inv(matrix).T
         for member in laws.members:
             tensor = theta[member.axis.parameter]
-            rows = member.axis.centred(tensor)
+            rows = member.axis.centred_rows(tensor)
             action = torch.as_tensor(matrix if member.sign > 0 else inverse)
             for places in member.places:
                 rows[places] = action @ rows[places]
-            theta[member.axis.parameter] = member.axis.restored(rows, tensor.shape)
+            theta[member.axis.parameter] = member.axis.restore(rows, tensor.shape)
     elif isinstance(laws, MeanLaw):
-        for member, rows in laws.scaled(dict(theta), float(np.exp(rng.normal(scale=SPREAD)))):
-            theta[member.axis.parameter] = member.axis.restored(rows, theta[member.axis.parameter].shape)
+        for member, rows in laws.scale_means(dict(theta), float(np.exp(rng.normal(scale=SPREAD)))):
+            theta[member.axis.parameter] = member.axis.restore(rows, theta[member.axis.parameter].shape)
     elif isinstance(laws, ScaleLaws):
         logarithms = laws.weights.T @ rng.normal(scale=SPREAD, size=laws.weights.shape[0])
         start = 0
         for axis, picked in zip(laws.axes, laws.picked, strict=True):
             tensor = theta[axis.parameter]
-            rows = axis.centred(tensor)
+            rows = axis.centred_rows(tensor)
             rows[picked] *= torch.as_tensor(np.exp(logarithms[start : start + len(picked)]))[:, None]
             start += len(picked)
-            theta[axis.parameter] = axis.restored(rows, tensor.shape)
+            theta[axis.parameter] = axis.restore(rows, tensor.shape)
     elif isinstance(laws, (SumLaws, ColumnLaws)):
         for name, piece in laws.pull(theta, rng.normal(scale=SPREAD, size=len(laws.values(theta)))):
             theta[name] = theta[name] + piece
@@ -128,7 +127,7 @@ def output_difference(
         inputs = [drawn.to(example.dtype) for drawn, example in zip(inputs, given, strict=True)]
     results = []
     for each in (module, other):
-        made = (twin_of(each) if double else copied(each)) if isinstance(each, nn.Module) else each(double)
+        made = (twin_of(each) if double else copy_module(each)) if isinstance(each, nn.Module) else each(double)
         twin = made.train(mode == "train")
         with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -142,10 +141,10 @@ def output_difference(
         raise LawfulError("its outputs at random inputs are not finite: moved weights cannot be held against its own")
     size = max(float(tensor.abs().max()) for tensor in results[0])
     gap = max(float((one - two).abs().max()) for one, two in zip(*results, strict=True))
-    found = gap / size if size else gap
+    difference = gap / size if size else gap
     tolerance = AGREE if all(tensor.dtype == torch.float64 for tensor in results[0]) else AGREE_SINGLE
-    if not found <= max(tolerance, AGREE_SINGLE if exported.rounds else 0.0):
+    if not difference <= max(tolerance, AGREE_SINGLE if exported.rounds else 0.0):
         if exported.detaches:
             raise LawfulError("it detaches values from training: what conserves its laws changes what it computes")
-        raise FalseSymmetry(f"a member of the group changed the outputs by {found:.1e} of their size")
-    return found
+        raise FalseSymmetry(f"a member of the group changed the outputs by {difference:.1e} of their size")
+    return difference

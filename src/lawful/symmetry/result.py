@@ -123,7 +123,7 @@ class StructuralLaws:
 
     def values(self, theta: Parameters) -> Floats:
         """All values at θ (a mapping from names to tensors): families in order, then unused entries."""
-        parts = [found for _, found in self.stream(theta)]
+        parts = [result for _, result in self.stream(theta)]
         parts += [theta[name].detach().double().cpu().reshape(-1).numpy() for name, _ in self.unused]
         return np.concatenate(parts) if parts else np.zeros(0)
 
@@ -157,7 +157,7 @@ class StructuralLaws:
 
 def dict_sum(pieces: Iterator[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     """Pieces of a gradient added up by parameter."""
-    found: dict[str, torch.Tensor] = {}
+    result: dict[str, torch.Tensor] = {}
     for name, piece in pieces:
-        found[name] = found[name] + piece if name in found else piece
-    return found
+        result[name] = result[name] + piece if name in result else piece
+    return result

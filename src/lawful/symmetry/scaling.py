@@ -40,9 +40,8 @@ from lawful.symmetry.inputs import Input, examples
 from lawful.symmetry.laws.families import Parameters
 from lawful.symmetry.module_symmetries import export_for, module_of, summarise
 from lawful.symmetry.result import Mode, Symmetries
-from lawful.symmetry.solver.gauge_solution import GaugeSolution, solve
-from lawful.symmetry.solver.shift_solution import solve_shifts
-from lawful.symmetry.spaces.shift_spaces import shift_spaces
+from lawful.symmetry.solver.gauge_solution import GaugeSolution, solve, solve_shifts
+from lawful.symmetry.spaces.parameter_spaces import shift_spaces
 from lawful.types import Floats, Indices, Mask
 
 GROUND = -1  # inputs, outputs, and whatever cannot be scaled
@@ -130,15 +129,15 @@ class ScalingGraph:
 
     def least_powers(self) -> Floats:
         """The smallest power, without its sign, by which each node scales an edge; infinite where it scales none."""
-        found = np.full(len(self.nodes), np.inf)
+        powers = np.full(len(self.nodes), np.inf)
         for name, fields in self.fields.items():
             tables = [self.powers[labels[self._alive(name, labels)]].tocoo() for labels in fields]
             nodes = [np.unique(table.coords[1]) for table in tables]
             if len(np.unique(np.concatenate([np.zeros(0, int), *nodes]))) < sum(map(len, nodes)):
                 tables = [self._entries(name)[1].tocoo()]  # a node in two fields: its powers add up, or cancel
             for table in tables:
-                np.minimum.at(found, table.coords[1][table.data != 0], np.abs(table.data[table.data != 0]))
-        return found
+                np.minimum.at(powers, table.coords[1][table.data != 0], np.abs(table.data[table.data != 0]))
+        return powers
 
     def _alive(self, name: str, labels: Indices) -> Mask:
         """Labels of at least one entry that moves."""
@@ -178,19 +177,19 @@ class ScalingGraph:
         return self._ends("tails")
 
     def _ends(self, side: Literal["heads", "tails"]) -> Indices:
-        found = [
+        result = [
             np.broadcast_to(getattr(block, side), block.shape).reshape(-1)[block.positions] for block in self.blocks
         ]
-        return np.concatenate([np.zeros(0, dtype=np.intp), *found])
+        return np.concatenate([np.zeros(0, dtype=np.intp), *result])
 
     def edge_values(self, theta: Parameters) -> Floats:
         """The entries that are edges, at given parameters."""
         flat = [theta[name].detach().double().cpu().reshape(-1).numpy() for name in self.parameters]
-        found = np.zeros(len(self.owners))
+        result = np.zeros(len(self.owners))
         for number, values in enumerate(flat):
             here = self.owners == number
-            found[here] = values[self.positions[here]]
-        return found
+            result[here] = values[self.positions[here]]
+        return result
 
     def balance(self, theta: Parameters) -> Floats:
         """`c = B θ²`, one number for each node: conserved by gradient flow for every data set and loss."""
@@ -201,8 +200,8 @@ class ScalingGraph:
         """The edges, a block for each parameter that has any; refused if this is no graph."""
         if not self.is_graph:
             raise Unsupported("its scales make no graph: a product of two scaled values, or an activation of degree 2")
-        found = (self._block(name) for name in self.fields)
-        return tuple(block for block in found if block.count)
+        result = (self._block(name) for name in self.fields)
+        return tuple(block for block in result if block.count)
 
     def _block(self, name: str) -> EdgeBlock:
         shape = self.shapes[name]
@@ -264,10 +263,10 @@ class ScalingGraph:
 def _single_nodes(powers: sparse.csr_array, sign: float) -> Indices:
     """For each label a node that scales it with this power, or −1."""
     table = powers.tocoo()
-    found = np.full(powers.shape[0], GROUND, dtype=np.intp)
+    nodes = np.full(powers.shape[0], GROUND, dtype=np.intp)
     chosen = table.data == sign
-    found[table.coords[0][chosen]] = table.coords[1][chosen]
-    return found
+    nodes[table.coords[0][chosen]] = table.coords[1][chosen]
+    return nodes
 
 
 def _either(one: Indices, other: Indices) -> Indices:
@@ -303,12 +302,12 @@ def scaling_laws(
     demands = read_graph(exported, frozen, program=program)
     dead = shift_spaces(solve_shifts(demands.shifts), demands.shapes)[1]
     centred = read_graph(exported, frozen, centred=True, program=program)
-    found = summarise(exported, program, centred, named, mode)
-    found = replace(found, noted=found.noted + note)
+    laws = summarise(exported, program, centred, named, mode)
+    laws = replace(laws, noted=laws.noted + note)
     graph = _graph(demands, solve(demands.gauges), dead)
     if not any(tensor.device.type == "meta" for tensor in named.values()):
         _check(replace(graph), module, inputs, exported, mode)  # a copy: what it writes down goes with it
-    return graph, found
+    return graph, laws
 
 
 def _check(
@@ -362,7 +361,7 @@ def _graph(demands: Demands, solution: GaugeSolution, dead: Mapping[str, Mask]) 
 def _without_centres(powers: sparse.csr_array, demands: Demands) -> sparse.csr_array:
     """Leave out nodes that scale a parameter about a centre: their balance is no sum of squares of entries."""
     labels = [flat(field) for name in demands.gauges.centres for field in demands.fields[name]]
-    moved = np.unique(np.concatenate([np.zeros(0, int), *(powers[each].indices for each in labels)]))
+    moved = np.unique(np.concatenate([np.zeros(0, int), *(powers[label].indices for label in labels)]))
     return powers[:, np.setdiff1d(np.arange(powers.shape[1]), moved)]
 
 

@@ -34,8 +34,7 @@ from lawful.checkpoints.group.spaces import (
     members_of,
     then,
 )
-from lawful.symmetry.laws.families import SpaceLaws
-from lawful.symmetry.laws.row_laws import ColumnLaws, SumLaws
+from lawful.symmetry.laws.families import ColumnLaws, SpaceLaws, SumLaws
 from lawful.types import Floats
 
 PASSES = 8  # over all spaces, at most: a copy needs two, one that finds it and one in which nothing changes places

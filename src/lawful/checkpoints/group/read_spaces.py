@@ -30,13 +30,15 @@ from lawful.checkpoints.group.spaces import (
 from lawful.symmetry.demands.gauges import PINNED, Gauges, Link
 from lawful.symmetry.demands.labels import occurrences
 from lawful.symmetry.demands.reading import Demands
-from lawful.symmetry.laws.families import MatrixLaws
-from lawful.symmetry.laws.row_laws import ScaleLaws
-from lawful.symmetry.solver.cells import Cells
-from lawful.symmetry.solver.gauge_solution import GaugeSolution, link_components, solve
-from lawful.symmetry.solver.shift_solution import solve_shifts
-from lawful.symmetry.spaces.parameter_spaces import ParameterSide, matrix_spaces, parameter_sides, scale_spaces
-from lawful.symmetry.spaces.shift_spaces import shift_spaces
+from lawful.symmetry.laws.families import MatrixLaws, ScaleLaws
+from lawful.symmetry.solver.gauge_solution import Cells, GaugeSolution, link_components, solve, solve_shifts
+from lawful.symmetry.spaces.parameter_spaces import (
+    ParameterSide,
+    matrix_spaces,
+    parameter_sides,
+    scale_spaces,
+    shift_spaces,
+)
 from lawful.types import Indices, Residues
 
 # Groups of units that may change places as wholes: the groups of a convolution, those of a GroupNorm.

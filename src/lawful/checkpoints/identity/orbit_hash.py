@@ -44,7 +44,7 @@ from lawful.checkpoints.rewrite.folds import State, StatisticsFold
 from lawful.checkpoints.rewrite.same_program import signature, write_settings
 from lawful.errors import Unsupported
 from lawful.exact.field import to_residues
-from lawful.symmetry.laws.row_laws import SumLaws
+from lawful.symmetry.laws.families import SumLaws
 from lawful.types import Floats
 
 

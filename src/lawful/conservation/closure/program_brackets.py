@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.exact import PRIME, rank, to_residues
-from lawful.program.core.jets import Array, Jet, lifted, moved, parted, plus, prime, scaled, zeros
+from lawful.program.core.jets import Array, Jet, add_direction, lift, plus, prime, scale_jet, split_jet, zeros
 from lawful.program.core.steps import FUNCTIONS, STEPS
 from lawful.program.core.straight_line import ProgramStep, StraightLineProgram
 from lawful.types import Floats, Residues
@@ -35,7 +35,7 @@ class Sampled:
         self.program, self.theta, self.inputs, self.weights = program, theta, inputs, weights
         self.gates, self.slopes = gates or {}, slopes or {}
         self.constants = {
-            number: lifted(step.values[None], theta)
+            number: lift(step.values[None], theta)
             for number, step in enumerate(program.steps)
             if step.values is not None
         }
@@ -55,10 +55,10 @@ class Sampled:
             return self.gradient(field, state)
         epsilon = 1 << level
         value = self.gradient(field, state)
-        both = self._bracket(words[:, 1:], moved(state, value, epsilon), level + 1)
-        inner, along_value = parted(both, epsilon)
-        _, along_inner = parted(self.gradient(field, moved(state, inner, epsilon)), epsilon)
-        return plus(along_inner, scaled(along_value, -1))
+        both = self._bracket(words[:, 1:], add_direction(state, value, epsilon), level + 1)
+        inner, along_value = split_jet(both, epsilon)
+        _, along_inner = split_jet(self.gradient(field, add_direction(state, inner, epsilon)), epsilon)
+        return plus(along_inner, scale_jet(along_value, -1))
 
     def values(self, fields: Words, theta: Jet) -> list[Jet]:
         """Every array of the program."""

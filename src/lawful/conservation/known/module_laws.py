@@ -17,8 +17,7 @@ from lawful.conservation.programs.module_function import Probe
 from lawful.errors import Unsupported
 from lawful.network.dynamics import GradientFlow
 from lawful.symmetry import Symmetries, symmetries
-from lawful.symmetry.laws.families import Axis, MatrixLaws, MeanLaw, SpaceLaws
-from lawful.symmetry.laws.row_laws import ColumnLaws, ScaleLaws, SumLaws
+from lawful.symmetry.laws.families import Axis, ColumnLaws, MatrixLaws, MeanLaw, ScaleLaws, SpaceLaws, SumLaws
 from lawful.types import Floats, Indices
 
 ONE = Fraction(1)
@@ -207,7 +206,7 @@ def _at(axis: Axis, positions: Mapping[str, torch.Tensor], picked: Indices) -> I
 def _centres(axis: Axis, positions: Mapping[str, torch.Tensor], picked: Indices) -> Floats:
     """What is added to the entries of some rows before they are squared."""
     entries = positions[axis.parameter]
-    return np.asarray(axis.centred(torch.zeros_like(entries), picked).numpy())
+    return np.asarray(axis.centred_rows(torch.zeros_like(entries), picked).numpy())
 
 
 def _matrix(family: MatrixLaws, positions: Mapping[str, torch.Tensor]) -> Iterator[Law]:

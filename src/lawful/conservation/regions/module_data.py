@@ -9,7 +9,7 @@ import torch
 
 from lawful.conservation.closure.program_brackets import Sampled, is_polynomial, pieces
 from lawful.conservation.programs.module_function import Probe
-from lawful.program.core.jets import Array, lifted
+from lawful.program.core.jets import Array, lift
 from lawful.program.core.steps import told_signs
 from lawful.program.core.straight_line import StraightLineProgram
 from lawful.types import Floats
@@ -59,7 +59,7 @@ def _in_balls(program: StraightLineProgram, theta: Floats, inputs: Floats) -> di
     before = flint.ctx.prec
     flint.ctx.prec = PRECISION
     try:
-        fields = Sampled(program, lifted(theta, BALLS), lifted(inputs, BALLS), BALLS)
+        fields = Sampled(program, lift(theta, BALLS), lift(inputs, BALLS), BALLS)
         values = fields.values(np.arange(len(inputs)), {0: fields.theta[None]})
         return {
             number: np.broadcast_to(

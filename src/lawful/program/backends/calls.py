@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lawful.program.backends.movement_steps import spell_movement
-from lawful.program.backends.pools import read_windows
+from lawful.program.backends.movement_steps import read_windows, spell_movement
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily, Refused
 
@@ -59,7 +58,7 @@ def _number(node: Node) -> Any:
     return node["value"].item() if node.op == "constant" and node.size == 1 else None
 
 
-def _reshaped(node: Node) -> Node | None:
+def _undo_reshape(node: Node) -> Node | None:
     """The value of which a node is a reshape."""
     if node.op != "take" or len(node.inputs) != 1 or node.inputs[0].size != node.size:
         return None
@@ -70,7 +69,7 @@ def _as_shape(node: Node, shape: Sequence[int]) -> Node | None:
     """The node with axes of size 1 in front, or one of which it is that."""
     if node.shape == tuple(shape):
         return node
-    source = _reshaped(node)
+    source = _undo_reshape(node)
     fits = node.shape == (1,) * (node.rank - len(shape)) + tuple(shape)
     return source if fits and source is not None and source.shape == tuple(shape) else None
 
@@ -79,7 +78,7 @@ def _along(node: Node, axis: int) -> Node | None:
     """The vector that runs along one axis of a node."""
     if any(n != 1 for k, n in enumerate(node.shape) if k != axis):
         return None
-    source = node if node.rank == 1 else _reshaped(node)
+    source = node if node.rank == 1 else _undo_reshape(node)
     return source if source is not None and source.rank == 1 else None
 
 
@@ -88,7 +87,7 @@ class _Selection:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.uses = Counter(each for node in program.nodes for each in node.inputs)
+        self.uses = Counter(operand for node in program.nodes for operand in node.inputs)
         self.uses.update(program.outputs)
         self.data: set[Node] = set()
         for node in program.nodes:
@@ -111,9 +110,9 @@ class _Selection:
             return node.inputs
         return tuple(sorted(node.inputs, key=self.keys.__getitem__))
 
-    def _ordered(self) -> list[Node]:
+    def _in_order(self) -> list[Node]:
         seen: dict[Node, None] = {}
-        stack = [(each, False) for each in reversed(self.program.outputs)]
+        stack = [(output, False) for output in reversed(self.program.outputs)]
         while stack:
             node, ready = stack.pop()
             if ready:
@@ -125,15 +124,15 @@ class _Selection:
 
     def calls(self) -> list[Call]:
         """From the outputs backwards: a node that lies inside a call needs no value."""
-        needed, found = set(self.program.outputs), []
-        for node in reversed(self._ordered()):
+        needed, result = set(self.program.outputs), []
+        for node in reversed(self._in_order()):
             if node in needed and node.family is not OperatorFamily.LEAF:
                 rules = _RULES.get(node.op, ())
                 call = next((call for rule in rules if (call := rule(self, node)) is not None), None)
                 call = call or _plain(self, node)
                 needed.update(call.operands)
-                found.append(call)
-        return found[::-1]
+                result.append(call)
+        return result[::-1]
 
     def inner(self, node: Node, op: str) -> bool:
         """Whether a node of this kind is used here alone, so that a call may hide it."""
@@ -153,12 +152,12 @@ def _thin(node: Node, operands: Sequence[Node]) -> tuple[Node, ...]:
     """The operands without axes of size 1 in front: broadcasting adds them where one operand has all axes."""
     if not any(each.shape == node.shape for each in operands):
         return tuple(operands)
-    found = []
-    for each in operands:
-        source = _reshaped(each)
-        bare = source is not None and each.shape == (1,) * (each.rank - source.rank) + source.shape
-        found.append(source if source is not None and bare and each.shape != node.shape else each)
-    return tuple(found)
+    result = []
+    for operand in operands:
+        source = _undo_reshape(operand)
+        bare = source is not None and operand.shape == (1,) * (operand.rank - source.rank) + source.shape
+        result.append(source if source is not None and bare and operand.shape != node.shape else operand)
+    return tuple(result)
 
 
 def _call(node: Node, operands: Sequence[Node], kind: str, **settings: Any) -> Call:
@@ -271,10 +270,10 @@ def _batch_norm(s: _Selection, node: Node) -> Call | None:
 
 def _negated_along(node: Node, axis: int) -> Node | None:
     """The vector that runs, negated, along one axis of a node."""
-    product = node if node.op == "mul" else _reshaped(node)
+    product = node if node.op == "mul" else _undo_reshape(node)
     if product is None or product.op != "mul" or _number(product.inputs[0]) != -1 or product.size != node.shape[axis]:
         return None
-    source = product.inputs[1] if product.inputs[1].rank == 1 else _reshaped(product.inputs[1])
+    source = product.inputs[1] if product.inputs[1].rank == 1 else _undo_reshape(product.inputs[1])
     fits = all(n == 1 for k, n in enumerate(node.shape) if k != axis)
     return source if source is not None and source.rank == 1 and fits else None
 
@@ -298,7 +297,7 @@ def _norm(
         return None
     shape = node.shape[rank - len(axes) :]
     vectors = [None if each is None else _as_shape(each, shape) for each in (scale, shift)]
-    if any(given is not None and found is None for given, found in zip((scale, shift), vectors, strict=True)):
+    if any(given is not None and result is None for given, result in zip((scale, shift), vectors, strict=True)):
         return None
     gamma, beta = vectors
     if not node["centre"] and beta is not None:
@@ -312,10 +311,10 @@ def _group_norm(
     s: _Selection, node: Node, scale: Node | None = None, shift: Node | None = None, whole: Node | None = None
 ) -> Call | None:
     """A normalisation of groups of channels: of a reshape, and a reshape back."""
-    inside = _reshaped(node)
+    inside = _undo_reshape(node)
     if inside is None or not s.inner(inside, "normalise") or inside["axes"] != (2,) or not inside["centre"]:
         return None
-    x = _reshaped(inside.inputs[0])
+    x = _undo_reshape(inside.inputs[0])
     if x is None or inside.rank != 3 or node.rank < 3 or inside.shape[0] != node.shape[0]:
         return None
     gamma, beta = (None if each is None else _along(each, 1) for each in (scale, shift))
@@ -387,7 +386,7 @@ def _difference(s: _Selection, node: Node) -> Call | None:
     return None
 
 
-def _quotient(s: _Selection, node: Node) -> Call | None:
+def _write_quotient(s: _Selection, node: Node) -> Call | None:
     for x, inverse in _pairs(node):
         if s.inner(inverse, "power") and inverse["exponent"] == -1 and inverse.inputs[0].shape == inverse.shape:
             number = _number(x)
@@ -410,7 +409,7 @@ def _mean(s: _Selection, node: Node) -> Call | None:
 def _average_pool(s: _Selection, node: Node) -> Call | None:
     """Sums of windows, each over how many entries it has inside: an average with zeros around, times `factor`."""
     for total, share in _pairs(node):
-        flat = _reshaped(total) if s.inner(total, "take") else None
+        flat = _undo_reshape(total) if s.inner(total, "take") else None
         if flat is None or share.op != "constant" or not s.inner(flat, "sum"):
             continue
         pool = read_windows(flat, 0.0)
@@ -424,7 +423,7 @@ def _average_pool(s: _Selection, node: Node) -> Call | None:
 
 def _max_pool(s: _Selection, node: Node) -> Call | None:
     """The maxima of windows, without the axes that a reduction keeps."""
-    flat = node if node.op == "amax" else _reshaped(node)
+    flat = node if node.op == "amax" else _undo_reshape(node)
     if flat is None or not (flat is node or s.inner(flat, "amax")):
         return None
     pool = read_windows(flat, -math.inf)
@@ -451,8 +450,8 @@ def _where(s: _Selection, node: Node) -> Call | None:
     return None
 
 
-def _movement(s: _Selection, node: Node) -> Call:
-    numbers = [None if (n := _number(each)) is None else float(n) for each in node.inputs]
+def _write_movement(s: _Selection, node: Node) -> Call:
+    numbers = [None if (n := _number(operand)) is None else float(n) for operand in node.inputs]
     steps = spell_movement(node["map"], [each.shape for each in node.inputs], numbers)
     if node.kind != "f" and not isinstance(steps, int) and steps.kind == "pad":
         steps = spell_movement(node["map"], [each.shape for each in node.inputs])
@@ -466,13 +465,13 @@ def _embedding(s: _Selection, node: Node) -> Call | None:
 
 _Rule = Callable[[_Selection, Node], Call | None]
 _RULES: Mapping[str, Sequence[_Rule]] = {
-    "take": (_max_pool, _group_norm, _movement),
+    "take": (_max_pool, _group_norm, _write_movement),
     "contract": (_linear, _matrix_product),
     "conv": (_convolution,),
     "amax": (_max_pool,),
     "normalise": (_norm,),
     "add": (_layer_with_bias, _batch_norm, _scaled_norm, _leaky_relu, _difference, _with_number),
-    "mul": (_scaled_norm, _mean, _average_pool, _quotient, _with_number),
+    "mul": (_scaled_norm, _mean, _average_pool, _write_quotient, _with_number),
     "maximum": (_with_number,),
     "minimum": (_with_number,),
     "where": (_where,),

@@ -52,7 +52,9 @@ def _draft(program: Program, real: str) -> _Draft:
         if call.kind == "operator":
             draft.values[call.node] = _operator(draft, call)
         else:
-            draft.values[call.node] = _CALLS[call.kind](draft, call, *(draft.value(each) for each in call.operands))
+            draft.values[call.node] = _CALLS[call.kind](
+                draft, call, *(draft.value(operand) for operand in call.operands)
+            )
     for node in program.outputs:
         draft.value(node)
     return draft
@@ -144,7 +146,7 @@ class _Draft:
             for two, three in changed.values()
         ):
             return False
-        shapes = {each.input[1] for each in self.nodes if each.op_type == "Reshape"}
+        shapes = {node.input[1] for node in self.nodes if node.op_type == "Reshape"}
         rest, self.nodes = self.nodes, []
         for name, (two, three) in changed.items():
             if name in shapes and (two != three).sum() == 1 and (two > 0).all():
@@ -191,7 +193,7 @@ class _Draft:
     def flip(self, x: str, axes: Sequence[int]) -> str:
         many = len(axes)
         ends = ([-1] * many, [np.iinfo(np.int64).min] * many, list(axes), [-1] * many)
-        return self.node("Slice", x, *(self.constant(each, "i") for each in ends))
+        return self.node("Slice", x, *(self.constant(end, "i") for end in ends))
 
     def select(self, x: str, chosen: tuple[int, Any]) -> str:
         return self.node("Gather", x, self.constant(chosen[1], "i"), axis=chosen[0])
@@ -205,7 +207,7 @@ class _Draft:
         return self.node("Pad", x, self.constant(sides, "i"), self.constant(number, "f"))
 
     def flat(self, sources: list[str], positions: Any) -> str:
-        parts = [self.node("Reshape", each, self.constant([-1], "i")) for each in sources]
+        parts = [self.node("Reshape", source, self.constant([-1], "i")) for source in sources]
         whole = self.concatenate(parts, 0) if len(parts) > 1 else parts[0]
         return self.node("Gather", whole, self.constant(positions, "i"), axis=0)
 
@@ -231,7 +233,7 @@ def _operator(d: _Draft, call: Call) -> str:
         return rule(d, node, *names)
     if not node.operator.onnx:
         raise Refused(f"ONNX has no operator for {node.op}")
-    kinds = [each.kind for each in call.operands]
+    kinds = [operand.kind for operand in call.operands]
     if node.family is OperatorFamily.CHOICE and node.op == "where":
         kind = node.kind
         names = [names[0], *(d.cast(x, old, kind) for x, old in zip(names[1:], kinds[1:], strict=True))]
@@ -293,7 +295,7 @@ def _trunc(d: _Draft, node: Node, x: str) -> str:
 
 
 def _pow(d: _Draft, node: Node, x: str, y: str) -> str:
-    if any(each.kind != "f" for each in node.inputs):
+    if any(operand.kind != "f" for operand in node.inputs):
         raise Refused("ONNX has no operator for powers of integers that may be negative")
     return d.node("Pow", x, y)
 
@@ -353,7 +355,7 @@ _OPERATORS: Mapping[str, Callable[..., str]] = {
 
 
 def _equal(d: _Draft, node: Node, x: str, y: str) -> str:
-    kinds = [each.kind for each in node.inputs]
+    kinds = [operand.kind for operand in node.inputs]
     return d.node("Equal", *(d.cast(n, old, widest(*kinds)) for n, old in zip((x, y), kinds, strict=True)))
 
 
@@ -440,7 +442,7 @@ def _prelu(d: _Draft, call: Call, x: str, slope: str) -> str:
 
 def _between(operator: str) -> Callable[..., str]:
     def rule(d: _Draft, call: Call, *names: str) -> str:
-        kinds = [each.kind for each in call.operands]
+        kinds = [operand.kind for operand in call.operands]
         if operator == "Div" and call.node.kind != "f":
             raise Refused("ONNX's quotient of integers is another one")
         cast = [d.cast(x, old, call.node.kind) for x, old in zip(names, kinds, strict=True)]

@@ -15,8 +15,7 @@ from torch.nn import functional
 from lawful.errors import LawfulError, Unsupported
 from lawful.program.arrays import TorchArrays
 from lawful.program.backends.calls import Call, select_calls
-from lawful.program.backends.movement_steps import carry_out
-from lawful.program.backends.pools import Pool
+from lawful.program.backends.movement_steps import Pool, carry_out
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
 
@@ -52,7 +51,7 @@ class TorchProgram:
             for operand in set(call.operands):
                 if last[operand] is call and operand not in kept:
                     del values[operand]
-        return tuple(values[each] for each in self.program.outputs)
+        return tuple(values[output] for output in self.program.outputs)
 
     def _leaf(self, leaf: Node, held: Mapping[str, torch.Tensor], arrays: TorchArrays, device: Any) -> torch.Tensor:
         if leaf.op == "constant":
@@ -61,11 +60,11 @@ class TorchProgram:
                 value = arrays.cast(torch.from_numpy(np.array(leaf["value"])), leaf.kind)
                 self._constants[key] = value.to(device)
             return self._constants[key]
-        found = held[leaf["name"]]
-        if tuple(found.shape) != leaf.shape:
-            raise LawfulError(f"{leaf['name']} has size {list(found.shape)}, not {list(leaf.shape)}")
+        result = held[leaf["name"]]
+        if tuple(result.shape) != leaf.shape:
+            raise LawfulError(f"{leaf['name']} has size {list(result.shape)}, not {list(leaf.shape)}")
         wanted = {"b": torch.bool, "i": torch.int64, "f": arrays.real}[leaf.kind]
-        return found if found.dtype == wanted else arrays.cast(found, leaf.kind)
+        return result if result.dtype == wanted else arrays.cast(result, leaf.kind)
 
 
 class _Movements:
@@ -96,7 +95,7 @@ class _Movements:
         return _pad(x, padding[0], padding[1])
 
     def flat(self, sources: list[Any], positions: Any) -> Any:
-        whole = torch.cat([each.reshape(-1) for each in sources]) if len(sources) > 1 else sources[0].reshape(-1)
+        whole = torch.cat([source.reshape(-1) for source in sources]) if len(sources) > 1 else sources[0].reshape(-1)
         at = torch.from_numpy(np.ascontiguousarray(positions)).to(whole.device)
         return whole.index_select(0, at.reshape(-1)).reshape(positions.shape)
 
@@ -141,7 +140,7 @@ def _unknown_operator(name: str) -> Any:
 
     def shape(operands: Sequence[torch.Tensor], place: int) -> torch.Tensor:
         node = _UNKNOWN[place]
-        real = next((each.dtype for each in operands if each.is_floating_point()), torch.float32)
+        real = next((operand.dtype for operand in operands if operand.is_floating_point()), torch.float32)
         return torch.empty(node.shape, dtype=real if node.kind == "f" else kinds[node.kind])
 
     def refuse(context: Any, gradient: torch.Tensor) -> Any:
@@ -256,7 +255,7 @@ def _difference(call: Call) -> Run:
     return (lambda x, y: x - y) if number is None else lambda y: number - y
 
 
-def _quotient(call: Call) -> Run:
+def _write_quotient(call: Call) -> Run:
     number = call["number"]
     return (lambda x, y: x / y) if number is None else lambda y: number / y
 
@@ -323,7 +322,7 @@ _CALLS: Mapping[str, Callable[[Call], Run]] = {
     "leaky relu": lambda call: lambda x: functional.leaky_relu(x, call["slope"]),
     "prelu": lambda call: functional.prelu,
     "difference": _difference,
-    "quotient": _quotient,
+    "quotient": _write_quotient,
     "mean": lambda call: lambda x: x.mean(call["axes"], keepdim=True),
     "average pool": _average_pool,
     "max pool": _max_pool,

@@ -44,9 +44,11 @@ class AlgebraBuilder(MovementBuilder):
             factor = self.number(one)
             if factor == 1:
                 return self.expand(other, shape)
+            # Only where floats multiply as reals do: a digest must not depend on who rounded a product first.
             inner = self.number(other.inputs[0]) if factor is not None and other.op == "mul" else None
             if inner is not None and _exact_product(factor, inner) and other.shape == shape:
                 return self.mul(factor * inner, other.inputs[1])  # type: ignore[operator]
+        # Integers have no powers: their square stays a product.
         if a is b and a.kind == "f":
             return self.power(a, 2.0)
         return self.elementwise("mul", a, b, commutes=True)
@@ -107,6 +109,7 @@ class AlgebraBuilder(MovementBuilder):
         if bool(mask.all()) or not bool(mask.any()):
             return self.expand(a if bool(mask.all()) else b, shape)
         one, two = self.expand(a, shape), self.expand(b, shape)
+        # One number behind a mask is what every layer of a causal model has: the map is built once for all of them.
         for value, fill, known in ((one, b, mask), (two, a, ~mask)):
             if value.op not in ("take", "constant") and self.number(fill) is not None:
                 return self._fill(value, fill, condition, known)

@@ -92,6 +92,7 @@ class Builder(AlgebraBuilder):
         """A reduction along axes. Its node keeps them with size 1; a reshape drops them."""
         over = self.axes(x, axes)
         active = tuple(axis for axis in over if x.shape[axis] != 1)
+        # NumPy refuses the maximum of nothing; the frameworks say its neutral element, which integers do not have.
         if name in _EMPTY and any(x.shape[axis] == 0 for axis in active):
             if x.kind == "i":
                 raise Refused(f"{name} of no integers")
@@ -135,7 +136,7 @@ class Builder(AlgebraBuilder):
         active = [axis for axis in over if x.shape[axis] != 1]
         factors = x.inputs if x.op == "mul" and x.kind == "f" and active else ()
         if not factors or any(
-            each.op == "constant" or any(each.shape[axis] == 1 for axis in active) for each in factors
+            factor.op == "constant" or any(factor.shape[axis] == 1 for axis in active) for factor in factors
         ):
             return self.reduce("sum", x, over, keep)
         if factors[0].shape == factors[1].shape and _share_a_source(*factors):
@@ -172,12 +173,13 @@ class Builder(AlgebraBuilder):
         """
         given, out = spec.split("->")
         letters = given.split(",")
+        # From the left, as `einsum` without a path: another order has other values between, of other sizes.
         while len(operands) > 2:
             needed = set("".join(letters[2:]) + out)
             joint = "".join(dict.fromkeys(c for c in letters[0] + letters[1] if c in needed))
             operands = (self.contract(f"{letters[0]},{letters[1]}->{joint}", *operands[:2]), *operands[2:])
             letters = [joint, *letters[2:]]
-        kind = widest("i", *(each.kind for each in operands))
+        kind = widest("i", *(operand.kind for operand in operands))
         nodes = [self._diagonal(self.as_kind(each, kind), own) for each, own in zip(operands, letters, strict=True)]
         letters = ["".join(dict.fromkeys(own)) for own in letters]
         for k in (0, 1) if len(nodes) == 2 else ():
@@ -192,6 +194,7 @@ class Builder(AlgebraBuilder):
             nodes[k], letters[k] = self._plain_operand(nodes[k], letters[k], letters[1 - k], out)
         sizes = dict(zip(letters[0] + letters[1], nodes[0].shape + nodes[1].shape, strict=True))
         shape, out = [sizes.get(c, 1) for c in out], "".join(c for c in out if c in sizes)
+        # By what they compute, never by the call: `x @ W.T` and `(W @ x.T).T` are one node.
         if nodes[0].order > nodes[1].order:
             nodes, letters = nodes[::-1], letters[::-1]
         names = {c: chr(ord("a") + k) for k, c in enumerate(dict.fromkeys(letters[0] + letters[1]))}
@@ -267,14 +270,14 @@ def _share_a_source(x: Node, y: Node) -> bool:
     """Whether two values are computed, entry by entry, from one value that is no parameter."""
 
     def sources(start: Node) -> set[Node]:
-        found, waiting = {start}, [start]
+        reached, waiting = {start}, [start]
         while waiting:
             node = waiting.pop()
             if node.family in (OperatorFamily.ELEMENTWISE, OperatorFamily.ADDITION, OperatorFamily.PRODUCT):
-                new = [each for each in node.inputs if each.shape == x.shape and each not in found]
-                found.update(new)
+                new = [operand for operand in node.inputs if operand.shape == x.shape and operand not in reached]
+                reached.update(new)
                 waiting += new
-        return found
+        return reached
 
     return any(each.op != "parameter" for each in sources(x) & sources(y))
 

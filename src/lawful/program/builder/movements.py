@@ -38,9 +38,9 @@ class MovementBuilder(NodeBuilder):
         `expand(relu(x))` are one.
         """
         first = next((each for each in operands if isinstance(each, Node)), None)
-        nodes = [self.operand(each, first) for each in operands]
+        nodes = [self.operand(operand, first) for operand in operands]
         whole = np.broadcast_shapes(*(each.shape for each in nodes))
-        aligned = [self.reshape(each, (1,) * (len(whole) - each.rank) + each.shape) for each in nodes]
+        aligned = [self.reshape(node, (1,) * (len(whole) - node.rank) + node.shape) for node in nodes]
         small = [self._without_repetition(each) for each in aligned]
         if commutes:  # by what they are now: a reshape that broadcasting adds changes what a node computes
             small.sort(key=lambda each: (self.number(each) is None, each.order))
@@ -79,6 +79,7 @@ class MovementBuilder(NodeBuilder):
             source = sources[0]
             if source.op == "take":
                 return self.take(source.inputs, index.after(source["map"]))
+            # Sizes must agree too: a prefix of a source keeps its order, and is not the source.
             if source.shape == index.shape and index.keeps_order:
                 return source
             order = index.permutation_of(source.shape) if source.op == "contract" else None
@@ -188,7 +189,7 @@ class MovementBuilder(NodeBuilder):
         if not bool(empty.any()):
             return self.take(sources, IndexMap.of(labels - 1))
         outside = self.as_kind(self.reshape(self.operand(fill, sources[0]), (1,)), sources[0].kind)
-        total = sum(each.size for each in sources)
+        total = sum(source.size for source in sources)
         return self.take((*sources, outside), IndexMap.of(np.where(empty, total, labels - 1)))
 
     def reshape(self, x: Node, shape: Sequence[int]) -> Node:
@@ -245,8 +246,8 @@ def _carry_out(function: Callable[..., Any], *labels: NDArray[np.int64]) -> Any:
 def _in_order_of_use(owner: NDArray[np.int64], count: int) -> list[int]:
     """The sources that entries have, by their first entry; without sorting all entries for the usual few sources."""
     if count <= 8:
-        found = [(int(mine.argmax()), k) for k in range(count) if (mine := owner == k).any()]
-        return [k for _, k in sorted(found)]
+        order = [(int(mine.argmax()), k) for k in range(count) if (mine := owner == k).any()]
+        return [k for _, k in sorted(order)]
     used, first = np.unique(owner, return_index=True)
     return [int(k) for k in used[np.argsort(first)]]
 

@@ -130,6 +130,7 @@ class NodeBuilder:
         if any(each.kind == "c" for each in operands):
             raise Refused(f"{name} of complex numbers")
         kind = kind or operator.kind or widest(*(each.kind for each in operands))
+        # Without operands there is nothing to fold: what is random is made anew each time.
         folds = bool(operands) and all(each.op == "constant" for each in operands)
         if folds and not (self.exact and _rounds_quotient(name, attributes, operands)):
             if operator.shape is None:
@@ -139,7 +140,7 @@ class NodeBuilder:
             with np.errstate(all="ignore"):
                 value = operator.meaning(NUMPY, attributes, *(each["value"] for each in operands))
             return self.constant(np.asarray(value), kind)
-        shapes = [each.shape for each in operands]
+        shapes = [operand.shape for operand in operands]
         shape = operator.shape(attributes, *shapes) if operator.shape else np.broadcast_shapes(*shapes)
         return self._emit(name, operands, attributes, shape, kind)
 
@@ -154,7 +155,7 @@ class NodeBuilder:
         operator = OPERATORS[name]
         sizes = tuple(int(size) for size in shape)
         keys = {key: attribute_key(value) for key, value in sorted(attributes.items()) if key != "call"}
-        identity = _hash(name, [each.identity for each in operands], keys, sizes, kind)
+        identity = _hash(name, [operand.identity for operand in operands], keys, sizes, kind)
         node = self._known.get(identity)
         if node is None:
             if operator.family is OperatorFamily.LEAF:

@@ -36,7 +36,7 @@ def modulo(other: int) -> Iterator[None]:
         _PRIME.reset(token)
 
 
-def lifted(values: Array, like: Array) -> Array:
+def lift(values: Array, like: Array) -> Array:
     """Floats as numbers of the same kind as others."""
     if like.dtype == object:
         return np.asarray(_arb(values), dtype=object)
@@ -50,7 +50,7 @@ def zeros(shape: tuple[int, ...], like: Array) -> Array:
     return np.zeros(shape, dtype=like.dtype)
 
 
-def kept(values: Array) -> Array:
+def below_prime(values: Array) -> Array:
     """Residues brought below the prime again; other numbers as they are."""
     return np.asarray(values % prime()) if values.dtype == np.int64 else np.asarray(values)
 
@@ -69,37 +69,37 @@ _arb = np.frompyfunc(_number, 1, 1)
 
 def plus(first: Jet, second: Jet) -> Jet:
     """The sum."""
-    both = {mask: kept(first[mask] + second[mask]) for mask in first.keys() & second.keys()}
+    both = {mask: below_prime(first[mask] + second[mask]) for mask in first.keys() & second.keys()}
     return {**first, **second, **both}
 
 
-def scaled(jet: Jet, factor: int) -> Jet:
+def scale_jet(jet: Jet, factor: int) -> Jet:
     """Times a whole number."""
-    return {mask: kept(part * factor) for mask, part in jet.items()}
+    return {mask: below_prime(part * factor) for mask, part in jet.items()}
 
 
-def mapped(jet: Jet, function: Callable[[Array], Array]) -> Jet:
+def map_parts(jet: Jet, function: Callable[[Array], Array]) -> Jet:
     """A linear function of every coefficient."""
     return {mask: function(part) for mask, part in jet.items()}
 
 
 def product(first: Jet, second: Jet, times: Callable[[Array, Array], Array]) -> Jet:
     """A bilinear product: masks that share an infinitesimal vanish."""
-    found: Jet = {}
+    result: Jet = {}
     for left, a in first.items():
         for right, b in second.items():
             if not left & right:
                 term = times(a, b)
-                found[left | right] = kept(found[left | right] + term) if left | right in found else term
-    return found
+                result[left | right] = below_prime(result[left | right] + term) if left | right in result else term
+    return result
 
 
-def moved(state: Jet, direction: Jet, epsilon: int) -> Jet:
+def add_direction(state: Jet, direction: Jet, epsilon: int) -> Jet:
     """`state + ε direction`."""
     return state | {mask | epsilon: part for mask, part in direction.items()}
 
 
-def parted(jet: Jet, epsilon: int) -> tuple[Jet, Jet]:
+def split_jet(jet: Jet, epsilon: int) -> tuple[Jet, Jet]:
     """What is left of a jet without an infinitesimal, and the factor of that infinitesimal."""
     without = {mask: part for mask, part in jet.items() if not mask & epsilon}
     return without, {mask ^ epsilon: part for mask, part in jet.items() if mask & epsilon}
@@ -107,4 +107,4 @@ def parted(jet: Jet, epsilon: int) -> tuple[Jet, Jet]:
 
 def times(first: Array, second: Array) -> Array:
     """Entry by entry."""
-    return kept(first * second)
+    return below_prime(first * second)

@@ -16,7 +16,20 @@ import scipy.special
 from numpy.typing import NDArray
 
 from lawful.errors import Unsupported
-from lawful.program.core.jets import Array, Jet, kept, mapped, moved, parted, plus, prime, product, scaled, times, zeros
+from lawful.program.core.jets import (
+    Array,
+    Jet,
+    add_direction,
+    below_prime,
+    map_parts,
+    plus,
+    prime,
+    product,
+    scale_jet,
+    split_jet,
+    times,
+    zeros,
+)
 from lawful.program.core.straight_line import ProgramStep
 from lawful.types import Indices
 
@@ -63,8 +76,8 @@ class Take(CoreStep):
         """One indexing of all sources together."""
         indices = _indices(step)
         if len(arguments) == 1 and indices.min(initial=0) >= 0:
-            return mapped(arguments[0], lambda part: part[:, indices])
-        found: Jet = {}
+            return map_parts(arguments[0], lambda part: part[:, indices])
+        result: Jet = {}
         for mask in {mask for jet in arguments for mask in jet}:
             rows = max(len(jet[mask]) for jet in arguments if mask in jet)
             like = next(jet[mask] for jet in arguments if mask in jet)
@@ -75,15 +88,15 @@ class Take(CoreStep):
                 piece = zeros((1, length), like) if piece is None else piece
                 pieces.append(np.broadcast_to(piece, (rows, length)))
             pieces.append(zeros((rows, 1), like))  # what −1 points to
-            found[mask] = np.concatenate(pieces, axis=1)[:, indices]
-        return found
+            result[mask] = np.concatenate(pieces, axis=1)[:, indices]
+        return result
 
     def backward(
         self, step: ProgramStep, place: int, slope: Jet, arguments: list[Jet], value: Jet, gate: Array | None = None
     ) -> Jet:
         """Every entry is added to the place that it was taken from."""
         lengths = [_length(jet) for jet in arguments]
-        return mapped(slope, lambda part: _scattered(part, step, sum(lengths[:place]), lengths[place]))
+        return map_parts(slope, lambda part: _scatter(part, step, sum(lengths[:place]), lengths[place]))
 
     def terms(self, step: ProgramStep, lengths: Sequence[int], sides: Array | None = None) -> Terms:
         """One entry, times 1."""
@@ -122,13 +135,13 @@ class SumRuns(CoreStep):
 
     def forward(self, step: ProgramStep, arguments: list[Jet], gate: Array | None = None) -> Jet:
         """Run by run."""
-        return mapped(arguments[0], lambda part: kept(part.reshape(len(part), -1, step.sizes[0]).sum(axis=2)))
+        return map_parts(arguments[0], lambda part: below_prime(part.reshape(len(part), -1, step.sizes[0]).sum(axis=2)))
 
     def backward(
         self, step: ProgramStep, place: int, slope: Jet, arguments: list[Jet], value: Jet, gate: Array | None = None
     ) -> Jet:
         """The slope of its run."""
-        return mapped(slope, lambda part: np.repeat(part, step.sizes[0], axis=1))
+        return map_parts(slope, lambda part: np.repeat(part, step.sizes[0], axis=1))
 
     def terms(self, step: ProgramStep, lengths: Sequence[int], sides: Array | None = None) -> Terms:
         """A run."""
@@ -175,7 +188,7 @@ class MatMul(CoreStep):
         """Times the other factor, transposed."""
         n, p, q, r = step.sizes
         rows, columns = (q, r) if place == 0 else (p, q)
-        turned = mapped(
+        turned = map_parts(
             arguments[1 - place],
             lambda part: part.reshape(-1, n, rows, columns).swapaxes(2, 3).reshape(len(part), -1),
         )
@@ -246,9 +259,9 @@ class Function(CoreStep):
         if top == 0:
             return {0: self._values(jet[0])}
         epsilon = 1 << (top.bit_length() - 1)
-        low, high = parted(jet, epsilon)
+        low, high = split_jet(jet, epsilon)
         value = self.apply(low)
-        return moved(value, product(self.derivative(low, value), high, times), epsilon)
+        return add_direction(value, product(self.derivative(low, value), high, times), epsilon)
 
     def _values(self, value: Array) -> Array:
         if value.dtype == object:
@@ -277,8 +290,8 @@ class Function(CoreStep):
 
 def _gauss(at: Jet, _: Jet) -> Jet:
     """`erf' = 2/√π exp(−x²)`."""
-    density = FUNCTIONS["exp"].apply(scaled(product(at, at, times), -1))
-    return mapped(density, lambda part: part * _two_over_root_pi(part.dtype == object))
+    density = FUNCTIONS["exp"].apply(scale_jet(product(at, at, times), -1))
+    return map_parts(density, lambda part: part * _two_over_root_pi(part.dtype == object))
 
 
 def _two_over_root_pi(exact: bool) -> Any:
@@ -290,11 +303,11 @@ def _two_over_root_pi(exact: bool) -> Any:
 
 def _cube(_: Jet, value: Jet) -> Jet:
     """`(x^−½)' = −½ (x^−½)³`."""
-    return mapped(product(product(value, value, times), value, times), lambda part: part * -0.5)
+    return map_parts(product(product(value, value, times), value, times), lambda part: part * -0.5)
 
 
 def _minus_square(_: Jet, value: Jet) -> Jet:
-    return scaled(product(value, value, times), -1)
+    return scale_jet(product(value, value, times), -1)
 
 
 def _half_inverse(inverse: Callable[[], Array], value: Array) -> Array:
@@ -315,7 +328,7 @@ FUNCTIONS: dict[str, Function] = {
         ),
         Function("sin", np.sin, lambda x: x.sin(), lambda at, _: FUNCTIONS["cos"].apply(at), partner=("cos", 1)),
         Function(
-            "cos", np.cos, lambda x: x.cos(), lambda at, _: scaled(FUNCTIONS["sin"].apply(at), -1),
+            "cos", np.cos, lambda x: x.cos(), lambda at, _: scale_jet(FUNCTIONS["sin"].apply(at), -1),
             partner=("sin", -1),
         ),
     )
@@ -344,11 +357,11 @@ def _inverse(value: Array) -> Array:
     """`1/x = x^(p−2)` modulo the prime."""
     if not value.all():
         raise ZeroDivisionError("a residue is 0")
-    found, power, p = np.ones_like(value), value, prime()
+    result, power, p = np.ones_like(value), value, prime()
     for digit in reversed(f"{p - 2:b}"):
-        found = found * power % p if digit == "1" else found
+        result = result * power % p if digit == "1" else result
         power = power * power % p
-    return found
+    return result
 
 
 def _indices(step: ProgramStep) -> Indices:
@@ -366,8 +379,8 @@ def _linear(first: Indices) -> Terms:
 def _matmul(sizes: tuple[int, ...], first: Array, second: Array) -> Array:
     n, p, q, r = sizes
     left, right = first.reshape(-1, n, p, q), second.reshape(-1, n, q, r)
-    found = _residue_product(left, right) if first.dtype == np.int64 else np.matmul(left, right)
-    return np.asarray(found.reshape(len(found), -1))
+    result = _residue_product(left, right) if first.dtype == np.int64 else np.matmul(left, right)
+    return np.asarray(result.reshape(len(result), -1))
 
 
 def _residue_product(left: Array, right: Array) -> Array:
@@ -387,18 +400,18 @@ def _chosen(signs: NDArray[np.bool_], positive: Jet, other: Jet) -> Jet:
     }
 
 
-def _scattered(part: Array, step: ProgramStep, start: int, length: int) -> Array:
+def _scatter(part: Array, step: ProgramStep, start: int, length: int) -> Array:
     """Add every entry to the place that it was taken from."""
     indices = _indices(step)
     here = np.flatnonzero((indices >= start) & (indices < start + length))
     targets = indices[here] - start
-    found = zeros((len(part), length), part)
+    result = zeros((len(part), length), part)
     if not len(targets):
-        return found
+        return result
     order = np.argsort(targets, kind="stable")
     distinct, first = np.unique(targets[order], return_index=True)
     if len(distinct) == len(targets):
-        found[:, targets] = part[:, here]
+        result[:, targets] = part[:, here]
     else:
-        found[:, distinct] = kept(np.add.reduceat(part[:, here[order]], first, axis=1))
-    return found
+        result[:, distinct] = below_prime(np.add.reduceat(part[:, here[order]], first, axis=1))
+    return result

@@ -23,7 +23,7 @@ class Fixed:
     names: frozenset[str] = frozenset()
 
     @property
-    def learned(self) -> bool:
+    def is_learned(self) -> bool:
         """Whether training, or the data it saw, made some of the numbers."""
         return bool(self.names)
 
@@ -81,7 +81,7 @@ def spread_samples(forms: Forms, shape: tuple[int, ...]) -> tuple[Indices, Indic
 def constant_entries(numbers: Fixed) -> Value:
     """Numbers as entries; a constant zero (padding) is no bias."""
     value = fixed_value(np.asarray(numbers.numbers, dtype=np.float64))
-    return value if numbers.learned else replace(value, biased=value.bias != 0)
+    return value if numbers.is_learned else replace(value, biased=value.bias != 0)
 
 
 def all_entries(value: Value) -> tuple[tuple[Value, ...], Indices, tuple[int, ...]]:

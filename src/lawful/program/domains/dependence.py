@@ -25,7 +25,7 @@ class Dependence(AbstractDomain[frozenset[str]]):
 def leaves_of_outputs(program: Program) -> list[frozenset[str]]:
     """For every output, the leaves that it is computed of."""
     values = interpret(program, Dependence())
-    return [values[each] for each in program.outputs]
+    return [values[output] for output in program.outputs]
 
 
 def read_entries(program: Program) -> dict[str, NDArray[np.bool_]]:
@@ -71,7 +71,7 @@ def _asked_of_operands(node: Node, wanted: NDArray[np.bool_]) -> list[NDArray[np
         return [_unbroadcast(wanted, each.shape) for each in node.inputs]
     if node.op == "contract":
         return _asked_of_contraction(node, wanted)
-    return [np.full(each.shape, bool(wanted.any())) for each in node.inputs]
+    return [np.full(operand.shape, bool(wanted.any())) for operand in node.inputs]
 
 
 def _unbroadcast(wanted: NDArray[np.bool_], shape: tuple[int, ...]) -> NDArray[np.bool_]:

@@ -29,9 +29,9 @@ class Evaluation(AbstractDomain[Any]):
             held = (self.inputs if node.op == "input" else self.tensors)[node["name"]]
         if tuple(held.shape) != node.shape:
             raise LawfulError(f"{node['name']} has size {list(held.shape)}, not {list(node.shape)}")
-        return self.arrays.cast(self._own(held), node.kind)
+        return self.arrays.cast(self._as_own_array(held), node.kind)
 
-    def _own(self, held: Any) -> Any:
+    def _as_own_array(self, held: Any) -> Any:
         if isinstance(self.arrays, NumpyArrays):
             return (
                 held
@@ -59,7 +59,7 @@ class Evaluation(AbstractDomain[Any]):
             return self.arrays.cast(call(*operands), node.kind)
         import torch
 
-        result = call(*(torch.from_numpy(np.array(each)) for each in operands))
+        result = call(*(torch.from_numpy(np.array(operand)) for operand in operands))
         return self.arrays.cast(np.asarray(result), node.kind)
 
 

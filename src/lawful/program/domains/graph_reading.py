@@ -35,7 +35,7 @@ class GraphReading:
         """The types to which values are rounded on the way."""
         return {note.removeprefix(ROUNDS) for note in self.domain.program.notes if note.startswith(ROUNDS)}
 
-    def entangled(self, network: Mlp | Dag, holder: str) -> tuple[str, ...]:
+    def find_entangled(self, network: Mlp | Dag, holder: str) -> tuple[str, ...]:
         """Why the graph's edges are not the parameters one by one; `holder` is what holds them."""
         twice = [f"{name} is used more than once" for name, times in self.domain.used.items() if times > 1]
         trained = self.domain.program.parameters
@@ -71,7 +71,7 @@ def read_graph(
 
 def is_piecewise_linear(node: Node, given: Collection[Node]) -> bool:
     """Whether the graph can follow a node, of whose operands those in `given` depend on the input."""
-    varying = [each for each in node.inputs if each in given]
+    varying = [operand for operand in node.inputs if operand in given]
     traits = node.traits
     if node.family is OperatorFamily.MOVEMENT:
         return True
@@ -95,7 +95,7 @@ def unrolled_edges(program: Program) -> int:
     for node in program.nodes:
         if node.op != "conv" or node["transposed"]:
             continue
-        picture, kernel = (each.shape for each in node.inputs)
+        picture, kernel = (operand.shape for operand in node.inputs)
         count = kernel[0] * kernel[1]
         steps = (node["stride"], node["padding"], node["dilation"])
         for inside, taps, outside, step, before, apart in zip(
@@ -127,7 +127,7 @@ def _obstacle(node: Node, program: Program, hint: str) -> str:
         return "multiplies two tensors that both depend on the input"
     if node.op == "cast":
         return "rounds to whole numbers"
-    if any(each.kind == "i" and each in varying for each in node.inputs):
+    if any(operand.kind == "i" and operand in varying for operand in node.inputs):
         return "computes with whole numbers before they are cast to real ones"
     if starts(node):
         return f"is supported at the end of a network alone{hint and '; '}{hint}"

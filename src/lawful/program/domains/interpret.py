@@ -79,7 +79,7 @@ def interpret(program: Program, domain: AbstractDomain[V], keep: Collection[Node
     wanted = {*program.outputs, *keep}
     values: dict[Node, V] = {}
     for node in program.nodes:
-        values[node] = getattr(domain, node.family.value)(node, *(values[each] for each in node.inputs))
+        values[node] = getattr(domain, node.family.value)(node, *(values[operand] for operand in node.inputs))
         for source in {*node.inputs, node}:
             if source not in wanted and last.get(source, source) is node:
                 del values[source]

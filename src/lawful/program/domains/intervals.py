@@ -50,7 +50,7 @@ class Intervals(AbstractDomain[Ends]):
 
     def movement(self, node: Node, *sources: Ends) -> Ends:
         """Ends move like values."""
-        low, high = (NUMPY.take([each[k] for each in sources], node["map"]) for k in (0, 1))
+        low, high = (NUMPY.take([source[k] for source in sources], node["map"]) for k in (0, 1))
         return low, high
 
     def elementwise(self, node: Node, *operands: Ends) -> Ends:
@@ -151,13 +151,13 @@ class Intervals(AbstractDomain[Ends]):
             return low, high
         if not node.traits.monotone and not _is_point(*operands):
             return self.other(node, *operands)
-        low, high = (self._run(node, *(each[k] for each in operands)).astype(np.float64) for k in (0, 1))
+        low, high = (self._run(node, *(operand[k] for operand in operands)).astype(np.float64) for k in (0, 1))
         return low, high
 
     def comparison(self, node: Node, *operands: Ends) -> Ends:
         """Known where all operands are points, or where intervals do not overlap."""
         if _is_point(*operands):
-            value = self._run(node, *(each[0] for each in operands)).astype(np.float64)
+            value = self._run(node, *(operand[0] for operand in operands)).astype(np.float64)
             return value, value
         open_ends = np.zeros(node.shape), np.ones(node.shape)
         if node.op not in _ORDERS:
@@ -172,12 +172,12 @@ class Intervals(AbstractDomain[Ends]):
         """At known positions, reading and writing are monotone."""
         if not node.traits.monotone or not _is_point(operands[1]):
             return self.other(node, *operands)
-        low, high = (self._run(node, *(each[k] for each in operands)) for k in (0, 1))
+        low, high = (self._run(node, *(operand[k] for operand in operands)) for k in (0, 1))
         return low, high
 
     def _run(self, node: Node, *operands: NDArray[Any]) -> NDArray[Any]:
         """The operator's meaning, of operands in their own kinds."""
-        kinds = [each.kind for each in node.inputs]
+        kinds = [operand.kind for operand in node.inputs]
         with np.errstate(all="ignore"):
             given = [NUMPY.cast(each, kind) for each, kind in zip(operands, kinds, strict=True)]
             return np.asarray(node.operator.meaning(NUMPY, node.attributes, *given))
@@ -231,4 +231,4 @@ def _middle(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[NDArra
 def bounds(program: Program, boxes: Mapping[str, tuple[Any, Any]]) -> list[Ends]:
     """Bounds of the outputs over boxes of inputs (and parameters)."""
     values = interpret(program, Intervals(program, boxes))
-    return [values[each] for each in program.outputs]
+    return [values[output] for output in program.outputs]

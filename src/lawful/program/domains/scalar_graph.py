@@ -70,8 +70,8 @@ class ScalarGraph(AbstractDomain[Entry]):
     def __post_init__(self) -> None:
         self.readers: dict[Node, list[Node]] = {}
         for node in self.program.nodes:
-            for each in node.inputs:
-                self.readers.setdefault(each, []).append(node)
+            for operand in node.inputs:
+                self.readers.setdefault(operand, []).append(node)
         # Weights that are zero are edges as well, as training may change them; where they do not fit, they are not,
         # and the reading says that its edges are not the parameters one by one.
         self.keep_zeros: bool = sum(node.size for node in self.program.parameters.values()) <= MAX_TERMS
@@ -117,10 +117,10 @@ class ScalarGraph(AbstractDomain[Entry]):
                 start += sum(part.size for part in each.parts)
         at = index.positions
         row, sample = np.concatenate(rows)[at], np.concatenate(samples)[at]
-        kind = next(each.kind for each in operands if isinstance(each, Forms))
+        kind = next(operand.kind for operand in operands if isinstance(operand, Forms))
         axis = self._samples_axis(row, sample) if self.batch else None
         if self.batch and axis is None:
-            raise self._refused(node, "does not keep the batch apart: it mixes the samples of a batch")
+            raise self._refuse(node, "does not keep the batch apart: it mixes the samples of a batch")
         one = row if axis is None else row.take(0, axis)
         total = sum(np.diff(part.indptr).any() * part.size for part in parts)
         if one.size != total or len(np.unique(one)) != one.size:
@@ -130,7 +130,7 @@ class ScalarGraph(AbstractDomain[Entry]):
 
     def elementwise(self, node: Node, *operands: Entry) -> Entry:
         """Functions of degree 1 bend; a cast of integers to reals is nothing."""
-        if all(isinstance(each, Fixed) for each in operands):
+        if all(isinstance(operand, Fixed) for operand in operands):
             return self._evaluate(node, *operands)
         (x,) = operands
         forms = self._forms(x)
@@ -166,7 +166,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         if isinstance(x, Fixed):
             x, y = y, x
         if not isinstance(y, Fixed):
-            raise self._refused(node, "multiplies two tensors that both depend on the input")
+            raise self._refuse(node, "multiplies two tensors that both depend on the input")
         self._use(y)
         if isinstance(x, Kinks) and x.forms is None and (x.positive is None or x.negative is None):
             factors = self._of_sample(node, y, x.operand)
@@ -180,7 +180,7 @@ class ScalarGraph(AbstractDomain[Entry]):
             self._entangle(node)  # but the negative side of a leaky ReLU is one neuron with the other
         factors = self._of_sample(node, y, forms)
         value = forms.value.broadcast(np.broadcast_shapes(forms.shape, factors.shape))
-        self.computed = self.computed or (value.weighted if y.learned else _rounds(y.numbers))
+        self.computed = self.computed or (value.weighted if y.is_learned else _rounds(y.numbers))
         return with_value(forms, value.scale(factors))
 
     def contraction(self, node: Node, x: Entry, y: Entry) -> Entry:
@@ -192,28 +192,28 @@ class ScalarGraph(AbstractDomain[Entry]):
         if isinstance(x, Fixed):
             x, y, first, second = y, x, second, first
         if not isinstance(y, Fixed):
-            raise self._refused(node, "multiplies two tensors that both depend on the input")
+            raise self._refuse(node, "multiplies two tensors that both depend on the input")
         forms, numbers = self._forms(x), y.numbers
         self._use(y)
         axis = None
         if forms.axis is not None:
             letter = first[forms.axis]
             if letter not in out:
-                raise self._refused(node, "sums over the samples of a batch")
+                raise self._refuse(node, "sums over the samples of a batch")
             if letter in second:
                 numbers, second = self._alike(node, numbers, second.index(letter)), second.replace(letter, "")
             axis, first, out = out.index(letter), first.replace(letter, ""), out.replace(letter, "")
         size = {**dict(zip(first, forms.shape, strict=True)), **dict(zip(second, numbers.shape, strict=True))}
         shape = tuple(size[letter] for letter in out)
-        matrix = einsum_matrix(first, second, out, size, numbers, zeros=y.learned and self.keep_zeros)
-        if not y.learned:  # a fixed zero is no edge; a trained one is
+        matrix = einsum_matrix(first, second, out, size, numbers, zeros=y.is_learned and self.keep_zeros)
+        if not y.is_learned:  # a fixed zero is no edge; a trained one is
             self._entangle(node)
             self.computed = self.computed or _rounds(numbers)
             return Forms(*all_entries(forms.value.map(matrix, shape, weighted=False)), axis)
         if len(matrix.entries) != numbers.size:
             self._entangle(node)
         self._check_trained(node, y)
-        held = self._settled(forms).value
+        held = self._settle(forms).value
         return Forms(*all_entries(held.map(matrix, shape, weighted=True)), axis)
 
     def reduction(self, node: Node, x: Entry) -> Entry:
@@ -223,7 +223,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         forms = self._forms(x)
         axes = node["axes"]
         if forms.axis is not None and forms.axis in axes:
-            raise self._refused(node, f"a mean, sum or maximum over axes {list(axes)}, which are the batch's too")
+            raise self._refuse(node, f"a mean, sum or maximum over axes {list(axes)}, which are the batch's too")
         inner = [axis - (forms.axis is not None and axis > forms.axis) for axis in axes]
         kept = tuple(1 if axis in inner else n for axis, n in enumerate(forms.shape))
         rows = np.broadcast_to(np.arange(math.prod(kept)).reshape(kept), forms.shape).ravel()
@@ -237,7 +237,7 @@ class ScalarGraph(AbstractDomain[Entry]):
 
     def choice(self, node: Node, *operands: Entry) -> Entry:
         """`max(a, b) = a + σ(b - a)`, and with a number `c + σ(b - c)`; minima the other way round."""
-        if all(isinstance(each, Fixed) for each in operands):
+        if all(isinstance(operand, Fixed) for operand in operands):
             return self._evaluate(node, *operands)
         x, y = operands
         self._entangle(node)
@@ -256,15 +256,15 @@ class ScalarGraph(AbstractDomain[Entry]):
         if sign > 0:
             bent = self._bend(with_value(forms, shift_value(forms.value.broadcast(shape), -bounds)), 0.0)
             return with_value(bent, shift_value(bent.value, bounds))
-        held = with_value(forms, self._settled(forms).value.broadcast(shape))
+        held = with_value(forms, self._settle(forms).value.broadcast(shape))
         above = self._bend(with_value(held, shift_value(held.value, -bounds)), 0.0)
         return self._combine(node, held, above, -1.0)
 
     def other(self, node: Node, *operands: Entry) -> Entry:
         """Numbers are computed; nothing else is a piecewise linear function."""
-        if all(isinstance(each, Fixed) for each in operands):
+        if all(isinstance(operand, Fixed) for operand in operands):
             return self._evaluate(node, *operands)
-        raise self._refused(node, "is not supported")
+        raise self._refuse(node, "is not supported")
 
     # What the rules are made of
 
@@ -274,7 +274,7 @@ class ScalarGraph(AbstractDomain[Entry]):
             return self._constant(node, entry)
         forms = self._forms(entry)
         if self.batch and forms.axis != 0:
-            raise self._refused(node, "does not keep the batch apart: it mixes the samples of a batch")
+            raise self._refuse(node, "does not keep the batch apart: it mixes the samples of a batch")
         value = forms.value
         if not value.weighted:
             self.entangled.append("the outputs are neurons themselves, by weights that do not train")
@@ -299,10 +299,10 @@ class ScalarGraph(AbstractDomain[Entry]):
         if isinstance(entry, Forms):
             return entry
         if entry.forms is None:
-            entry.forms = self._made(entry)
+            entry.forms = self._make(entry)
         return entry.forms
 
-    def _made(self, kinks: Kinks) -> Forms:
+    def _make(self, kinks: Kinks) -> Forms:
         z, positive, negative = kinks.operand, kinks.positive, kinks.negative
         if negative is None and positive is not None:
             return self._times(kinks, self._bend(z, 0.0), positive)
@@ -320,7 +320,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         slope = exact_quotient(negative, positive)
         if slope is not None:  # one neuron and a factor
             return self._times(kinks, self._bend(z, np.broadcast_to(0.0 - slope, z.shape)), positive)
-        held = self._settled(z)
+        held = self._settle(z)
         turned = with_value(held, held.value.scale(-1.0))
         one, two = (self._times(kinks, self._bend(each, 0.0), side)
                     for each, side in ((held, positive), (turned, negative)))  # fmt: skip
@@ -338,7 +338,7 @@ class ScalarGraph(AbstractDomain[Entry]):
             self.entangled.append("an activation reads neurons by weights that do not train")
         return with_value(forms, self.assembly.activate(value, slope))
 
-    def _settled(self, forms: Forms) -> Forms:
+    def _settle(self, forms: Forms) -> Forms:
         """Each entry at most one neuron; what movements repeat becomes one neuron all the same."""
         return replace(forms, parts=tuple(self.assembly.settle(part) for part in forms.parts))
 
@@ -346,21 +346,21 @@ class ScalarGraph(AbstractDomain[Entry]):
         self._use(numbers)
         value, offsets = forms.value, self._of_sample(node, numbers, forms)
         whole = value.broadcast(np.broadcast_shapes(value.shape, offsets.shape))
-        own = numbers.learned and offsets.size == whole.size == value.size
+        own = numbers.is_learned and offsets.size == whole.size == value.size
         if not own or not value.weighted or bool(value.biased.any()):
             self._entangle(node)
-        elif numbers.learned:
+        elif numbers.is_learned:
             self._check_trained(node, numbers)
         return with_value(forms, whole.shift(check_finite(title(numbers, "constant"), offsets)))
 
     def _combine(self, node: Node, one: Forms, two: Forms, factor: float) -> Forms:
         if one.axis != two.axis:
-            raise self._refused(node, "does not keep the batch apart: it mixes the samples of a batch")
+            raise self._refuse(node, "does not keep the batch apart: it mixes the samples of a batch")
         second = two.value if factor == 1 else two.value.scale(factor)
         return with_value(one, one.value + second)
 
     def _maximum(self, node: Node, one: Forms, two: Forms, sign: float) -> Forms:
-        held = self._settled(one)
+        held = self._settle(one)
         shape = np.broadcast_shapes(one.shape, two.shape)
         held = with_value(held, held.value.broadcast(shape))
         above = self._bend(self._combine(node, scale_forms(two, sign), scale_forms(held, -sign), 1.0), 0.0)
@@ -369,7 +369,7 @@ class ScalarGraph(AbstractDomain[Entry]):
     def _extreme(self, node: Node, forms: Forms, columns: Indices, shape: tuple[int, ...]) -> Forms:
         """The largest entry of each row of columns; infinite constants do not count."""
         sign = _direction(node)
-        held = replace(self._settled(forms), axis=None)
+        held = replace(self._settle(forms), axis=None)
         value = held.value
         empty = (np.diff(value.indptr) == 0) & (sign * value.bias < -UNBOUNDED)
         exists = ~empty[columns]
@@ -405,7 +405,7 @@ class ScalarGraph(AbstractDomain[Entry]):
     def _alike(self, node: Node, array: NDArray[Any], axis: int) -> NDArray[Any]:
         first = array.take(0, axis)
         if array.shape[axis] > 1 and not bool((array == np.expand_dims(first, axis)).all()):
-            raise self._refused(node, "a constant differs from sample to sample")
+            raise self._refuse(node, "a constant differs from sample to sample")
         return np.asarray(first)
 
     def _samples_axis(self, row: Indices, sample: Indices) -> int | None:
@@ -419,15 +419,15 @@ class ScalarGraph(AbstractDomain[Entry]):
     def _evaluate(self, node: Node, *operands: Entry) -> Fixed:
         """Numbers made of numbers, in float64; whoever made them of parameters does not train them."""
         if node.family is OperatorFamily.OPAQUE:
-            raise self._refused(node, "is not supported")
-        held = [each for each in operands if isinstance(each, Fixed)]
+            raise self._refuse(node, "is not supported")
+        held = [operand for operand in operands if isinstance(operand, Fixed)]
         names = frozenset[str]().union(*(each.names for each in held))
-        found = Fixed(_run(node, *(each.numbers for each in held)), names)
+        result = Fixed(_run(node, *(each.numbers for each in held)), names)
         moved = node.family is OperatorFamily.MOVEMENT and len(node.inputs) == 1 and node.inputs[0].size == node.size
         if names and not moved and node.family is not OperatorFamily.LEAF:
             self.computed = True
             self.entangled.append(f"{self._place(node)} computes a weight from others")
-        return found
+        return result
 
     def _use(self, *held: Fixed) -> None:
         for each in held:
@@ -443,7 +443,7 @@ class ScalarGraph(AbstractDomain[Entry]):
     def _place(self, node: Node) -> str:
         return self.program.places.get(node, node.op)
 
-    def _refused(self, node: Node, words: str) -> Unsupported:
+    def _refuse(self, node: Node, words: str) -> Unsupported:
         return Unsupported(f"{self._place(node)}: {words}")
 
 

@@ -128,7 +128,7 @@ class _Straighten(AbstractDomain[Value]):
 
     def fold(self, node: Node, *operands: Value) -> Value | None:
         """Constants are computed, and so are functions of one token."""
-        kinds = {type(each) for each in operands}
+        kinds = {type(operand) for operand in operands}
         if kinds == {Known}:
             with np.errstate(all="ignore"):
                 return np.asarray(node.operator.meaning(NUMPY, node.attributes, *operands))
@@ -175,7 +175,7 @@ class _Straighten(AbstractDomain[Value]):
         """Entries by place; 0 and −∞ of constants are places of their own."""
         indices = node["map"].positions.ravel()
         first = sources[0]
-        if all(isinstance(each, Known) for each in sources):
+        if all(isinstance(source, Known) for source in sources):
             return np.asarray(NUMPY.take(sources, node["map"]))
         if len(sources) == 1 and isinstance(first, SignCondition):
             return SignCondition(self.write.take((first.sign,), indices), first.above)
@@ -351,7 +351,7 @@ class _Straighten(AbstractDomain[Value]):
         if len(operands) != 3:
             return self.other(node, *operands)
         condition, one_, two_ = operands
-        shapes = [each.shape for each in node.inputs]
+        shapes = [operand.shape for operand in node.inputs]
         if isinstance(condition, Known):
             count = [math.prod(shape) for shape in shapes[1:]]
             places = [np.broadcast_to(_count(shape), node.shape) for shape in shapes[1:]]
@@ -381,7 +381,7 @@ class _Straighten(AbstractDomain[Value]):
             return replace(condition, above=not condition.above)
         if node.op in ("gt", "ge", "lt", "le"):
             one, two = operands if node.op in ("gt", "ge") else operands[::-1]
-            shapes = [each.shape for each in node.inputs][:: 1 if node.op in ("gt", "ge") else -1]
+            shapes = [operand.shape for operand in node.inputs][:: 1 if node.op in ("gt", "ge") else -1]
             return self._order(one, two, shapes, node.shape)
         if node.op in ("and", "or"):
             return self._connect(node, *operands)
@@ -430,9 +430,9 @@ class _Straighten(AbstractDomain[Value]):
         width = math.prod(places.shape[1:])
         slices = self.write.take((self.array(table, shape, shape),), places)
         positions = node.inputs[1].shape
-        found = self.write.matmul(tokens.number, slices, (1, math.prod(positions), len(rows), width))
+        result = self.write.matmul(tokens.number, slices, (1, math.prod(positions), len(rows), width))
         back = _count((math.prod(positions), *places.shape[1:]))
-        return StepArray(self.write.take((found,), np.moveaxis(back, 0, axis)))
+        return StepArray(self.write.take((result,), np.moveaxis(back, 0, axis)))
 
     # Steps
 

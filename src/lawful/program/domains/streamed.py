@@ -58,7 +58,7 @@ class StreamedEvaluation(AbstractDomain[list[Any]]):
         fetched: dict[Node, Any] = {}
         tensors: Mapping[str, torch.Tensor] | None = None
         for number, run in enumerate(self.runs):
-            values = tuple(each[number] for each in operands)
+            values = tuple(operand[number] for operand in operands)
             if run.tensors is not tensors:
                 tensors, fetched = run.tensors, {}
             for value in values:
@@ -83,9 +83,9 @@ class StreamedEvaluation(AbstractDomain[list[Any]]):
     def _apply(self, node: Node, values: Sequence[Any], fetched: Mapping[Node, torch.Tensor]) -> Any:
         stored = [value for value in values if isinstance(value, Node)]
         if len(stored) == 1 and node.op == "contract":
-            found = self._contract(node, values, fetched[stored[0]])
-            if found is not None:
-                return found
+            result = self._contract(node, values, fetched[stored[0]])
+            if result is not None:
+                return result
         picks = node.family in (OperatorFamily.MOVEMENT, OperatorFamily.LOOKUP)
         reals = [value for value, operand in zip(values, node.inputs, strict=True) if operand.kind == "f"]
         as_stored = picks and len(stored) == len(reals) == 1  # a few rows of a large table: widened afterwards

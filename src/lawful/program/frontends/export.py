@@ -105,10 +105,10 @@ def export_module(
     if packed is not None:
         raise Unsupported(f"{packed or type(module).__name__} is quantised: its packed weights do not train")
     examples = tuple(_example(module, entry) for entry in inputs)
-    return _exported(module, examples, keywords, training=training)
+    return _export(module, examples, keywords, training=training)
 
 
-def _exported(
+def _export(
     module: nn.Module,
     examples: tuple[torch.Tensor, ...],
     keywords: Mapping[str, Any] | None,
@@ -124,9 +124,9 @@ def _exported(
     ):
         warnings.simplefilter("ignore")
         try:
-            program = _traced(module, examples, keywords)
+            program = _trace(module, examples, keywords)
             if _open_sizes(program):
-                _refuse_open_sizes(module, _traced(module, examples, keywords, lines=True))
+                _refuse_open_sizes(module, _trace(module, examples, keywords, lines=True))
             detach_regions(program)
             program = break_down(program)
             _join_batch_norms(program.graph)
@@ -135,19 +135,19 @@ def _exported(
         except Exception as error:  # the module's own code runs, and may raise anything
             lines = str(error).strip().splitlines() or [""]
             reason = f"{type(error).__name__}: {lines[0][:200]}"
-            sizes = " and ".join("×".join(map(str, each.shape)) for each in examples)
+            sizes = " and ".join("×".join(map(str, example.shape)) for example in examples)
             raise Unsupported(
                 f"torch.export cannot read {type(module).__name__}{_line(error)} ({reason}); "
                 f"it was given {sizes or 'nothing'}, batch first (--input takes the size of one sample)"
             ) from None
-    return _tidied(module, program)
+    return _tidy(module, program)
 
 
 @contextmanager
 def without_caches(module: nn.Module) -> Iterator[None]:
     """Models of transformers return no keys and values that they have seen: these are for the next call, no outputs."""
     configs = [getattr(part, "config", None) for part in module.modules()]
-    caching: list[Any] = [each for each in configs if getattr(each, "use_cache", False) is True]
+    caching: list[Any] = [config for config in configs if getattr(config, "use_cache", False) is True]
     for each in caching:
         each.use_cache = False
     try:
@@ -166,7 +166,7 @@ def _line(error: BaseException) -> str:
     return ""
 
 
-def _traced(
+def _trace(
     module: nn.Module, examples: tuple[Any, ...], keywords: Mapping[str, Any] | None, *, lines: bool = False
 ) -> Any:
     """The exported program; that each call knows its line of code takes a tenth of the time or more."""
@@ -220,7 +220,7 @@ def _join_batch_norms(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
-def _tidied(module: nn.Module, program: Any) -> ExportedModule:
+def _tidy(module: nn.Module, program: Any) -> ExportedModule:
     """Placeholders with the module's names, one for each tensor; calls without effect dropped."""
     first: dict[int, str] = {}
     canonical: dict[str, str] = {}
@@ -254,8 +254,8 @@ def _tidied(module: nn.Module, program: Any) -> ExportedModule:
 
 
 def _held(program: Any, name: str) -> torch.Tensor:
-    found: torch.Tensor = program.state_dict[name] if name in program.state_dict else program.constants[name]
-    return found
+    result: torch.Tensor = program.state_dict[name] if name in program.state_dict else program.constants[name]
+    return result
 
 
 def twin_of(module: nn.Module) -> nn.Module:
@@ -265,10 +265,10 @@ def twin_of(module: nn.Module) -> nn.Module:
         for each in module.parameters()
         if type(each) is nn.Parameter and each.is_floating_point()
     }  # converted as they are copied: a large model is not held a third time
-    return copied(module, parameters).double()
+    return copy_module(module, parameters).double()
 
 
-def copied(module: nn.Module, instead: Mapping[int, Any] | None = None, *, shared: bool = False) -> nn.Module:
+def copy_module(module: nn.Module, instead: Mapping[int, Any] | None = None, *, shared: bool = False) -> nn.Module:
     """A copy, with the same tensors if `shared`, with others `instead` of those of an id; what hooks compute (pruning
     masks) is copied as values.
     """

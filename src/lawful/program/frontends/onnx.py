@@ -63,7 +63,7 @@ def read_statements(
 ) -> tuple[Program, list[SizeStatement]]:
     """What the nodes of a file state of sizes, and a program in which the values that they speak of are outputs."""
     walk, _ = _walk(model, sizes, values, OnnxSettings(**settings))
-    nodes = [node for each in walk.statements for node in (each.source, *each.results)]
+    nodes = [node for statement in walk.statements for node in (statement.source, *statement.results)]
     return walk.b.finish(nodes), walk.statements
 
 
@@ -125,39 +125,39 @@ def _walk(
     if missing is not None:  # a second result of a node, which its entry does not give
         raise Refused(f"the output {missing[:80]!r} is not computed by {_made_by(model.graph, missing)}")
     results = [scope[name] for name in wanted]
-    return walk, [each for each in results if isinstance(each, Node)]
+    return walk, [result for result in results if isinstance(result, Node)]
 
 
 def real_outputs(graph: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The outputs that are real numbers (those that go into a dictionary, too), and what is left out of the others."""
     makers = {name: node for node in graph.node for name in node.output}
-    found: list[str] = []
+    outputs: list[str] = []
     left: list[str] = []
     for entry in graph.output:
         maker = makers.get(entry.name)
         kind = entry.type.tensor_type.elem_type
         if maker is not None and maker.op_type == "ZipMap":
-            found.append(maker.input[0])
+            outputs.append(maker.input[0])
             left.append(f"the names of classes in output {entry.name[:80]!r} (ZipMap)")
         elif entry.type.WhichOneof("value") in (None, "tensor_type") and (not kind or ONNX_KINDS.get(kind) == "f"):
-            found.append(entry.name)
+            outputs.append(entry.name)
         else:
             left.append(f"output {entry.name[:80]!r} (labels)")
-    if not found:
+    if not outputs:
         raise Refused("none of its outputs is a tensor of real numbers")
-    return tuple(found), tuple(left)
+    return tuple(outputs), tuple(left)
 
 
 def whole_inputs(graph: Any) -> set[str]:
     """The inputs that hold whole numbers: by their type, or since nothing reads them but casts to such a type."""
-    found = set()
+    inputs = set()
     for entry in graph.input:
         readers = [node for node in graph.node if entry.name in node.input]
         targets = [each.i for node in readers if node.op_type == "Cast" for each in node.attribute if each.name == "to"]
         casts = bool(readers) and len(targets) == len(readers) and all(ONNX_KINDS.get(to) == "i" for to in targets)
         if casts or entry.type.tensor_type.elem_type in (6, 7):  # int32 and int64: the others are pictures
-            found.add(entry.name)
-    return found
+            inputs.add(entry.name)
+    return inputs
 
 
 class _Walk:
@@ -200,7 +200,7 @@ class _Walk:
             if tensor.name in used:
                 scope[tensor.name] = self.tensor(tensor.name, tensor)
         for node in reversed(nodes):
-            results = self._checked(node, scope)
+            results = self._call_entry(node, scope)
             for name, value in zip(node.output, results, strict=False):
                 scope[name], self.makers[name] = value, node
             entry = entry_of(node)
@@ -215,7 +215,7 @@ class _Walk:
         attributes = {each.name: self.onnx.helper.get_attribute_value(each) for each in node.attribute}
         written = self._written(node.input[1], scope) if len(node.input) > 1 else attributes.get(entry.states)
         axis = None if entry.states_result else int(attributes.get("axis", 0)) % source.rank
-        if all(isinstance(each, Node) for each in results):
+        if all(isinstance(result, Node) for result in results):
             whole = None if written is None else tuple(written)
             self.statements.append(SizeStatement(node.output[0], source, results, whole, axis))
 
@@ -254,7 +254,7 @@ class _Walk:
             raise Refused(f"{name} holds {array.dtype}, no numbers that are read")
         return array
 
-    def _checked(self, node: Any, scope: dict[str, Any]) -> Sequence[Any]:
+    def _call_entry(self, node: Any, scope: dict[str, Any]) -> Sequence[Any]:
         """The results of a node; whatever is wrong with it is said with its name."""
         place = self.b.place = place_of(node)
         missing = next((name for name in node.input if name not in scope), None)
@@ -290,9 +290,9 @@ class _Walk:
         entry = entry_of(node)
         try:
             if entry is None:
-                raise Refused(_unknown(node))
+                raise Refused(_explain_unknown(node))
             if entry.states:
-                operands, attributes = self._restated(entry, node, operands, attributes)
+                operands, attributes = self._restate(entry, node, operands, attributes)
             results = entry.build(self.b, *operands, **self._arguments(entry, node, attributes))
         except (TooLarge, TooShort):
             raise
@@ -300,7 +300,7 @@ class _Walk:
             return self._opaque(node, operands, str(reason), known=entry is not None)
         return results if isinstance(results, (list, tuple)) else [results]
 
-    def _restated(
+    def _restate(
         self, entry: Entry, node: Any, operands: list[Any], attributes: dict[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         """Sizes that a node states: others where they are given, and those of as many samples as there are."""
@@ -423,7 +423,7 @@ class _Walk:
 
     def _opaque(self, node: Any, operands: Sequence[Node | None], reason: str, known: bool) -> list[Any]:
         """A call that only ONNX's own reference can run; its sizes must follow from those of its operands."""
-        given = [each for each in operands if each is not None]
+        given = [operand for operand in operands if operand is not None]
         name = node.op_type
         if name in RANDOM or any(isinstance(each, list) or each.kind == "c" for each in given):
             raise Refused(reason)
@@ -431,7 +431,7 @@ class _Walk:
             raise Refused(reason)  # a graph inside the node reads values of its own
         run = _Reference(self.onnx, node, operands, self.opset, self._types(node, operands, reason))
         if given and all(each.op == "constant" for each in given):
-            return self._folded(run, given, reason)
+            return self._fold_constants(run, given, reason)
         if not self.settings.opaque:
             raise Refused(reason)
         results = iter(enumerate(run.results(reason)))
@@ -462,7 +462,7 @@ class _Walk:
 
     def _types(self, node: Any, operands: Sequence[Node | None], refusal: str) -> list[int]:
         """The types of the operands: bits of integers mean nothing without them."""
-        found = []
+        result = []
         for name, each in zip(node.input, operands, strict=False):
             if each is not None:
                 stated = self._type(name)
@@ -470,10 +470,10 @@ class _Walk:
                     stated = {"f": 1, "b": 9}.get(each.kind, 0)
                 if not stated:
                     raise Refused(refusal)
-                found.append(stated)
-        return found
+                result.append(stated)
+        return result
 
-    def _folded(self, run: _Reference, given: Sequence[Node], reason: str) -> list[Any]:
+    def _fold_constants(self, run: _Reference, given: Sequence[Node], reason: str) -> list[Any]:
         """The results of a call of constants."""
         try:
             return [self.b.constant(each) for each in run([each["value"] for each in given])]
@@ -509,14 +509,14 @@ class _Reference:
             inferred = self.onnx.shape_inference.infer_shapes(self.model, strict_mode=True)
         except Exception:  # its errors are those of C++
             raise Refused(refusal) from None
-        found = []
+        result = []
         for each in inferred.graph.output:
             tensor = each.type.tensor_type
             known = tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
             if not known or tensor.elem_type not in ONNX_KINDS:
                 raise Refused(refusal)
-            found.append((tuple(d.dim_value for d in tensor.shape.dim), ONNX_KINDS[tensor.elem_type]))
-        return found
+            result.append((tuple(d.dim_value for d in tensor.shape.dim), ONNX_KINDS[tensor.elem_type]))
+        return result
 
     def __call__(self, operands: Sequence[Any]) -> list[Any]:
         """The values of the results."""
@@ -570,7 +570,7 @@ def place_of(node: Any) -> str:
     return f"node {(node.name or (node.output[0] if node.output else ''))[:80]!r} ({node.op_type[:40]})"
 
 
-def _unknown(node: Any) -> str:
+def _explain_unknown(node: Any) -> str:
     """Why a call is not read, and what to do about it."""
     if node.domain not in DOMAINS:
         return (

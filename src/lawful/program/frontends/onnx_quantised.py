@@ -223,7 +223,7 @@ def _dynamic_matmul(self: _Lowering, node: Any) -> list[Any] | None:
     else:
         a, b, one, scale, first, zero, bias = (*node.input, "", "", "")[:7]
         parts = [a, one, first]
-    inputs = [self.real(nodes, [each for each in parts if each], f"{name}.0", -1)]
+    inputs = [self.real(nodes, [part for part in parts if part], f"{name}.0", -1)]
     inputs.append(self.real(nodes, [each for each in (b, scale, zero) if each], f"{name}.1", -1))
     nodes.append(self.node("MatMul", inputs, f"{name}.product" if bias else name))
     if bias:

@@ -15,8 +15,7 @@ from torch import fx, nn
 
 from lawful.errors import Unsupported
 from lawful.program.builder import Builder
-from lawful.program.frontends.complex_pairs import as_complex, follow_pairs
-from lawful.program.frontends.decompositions import SILENT
+from lawful.program.frontends.decompositions import SILENT, as_complex, follow_pairs
 from lawful.program.frontends.export import ROUNDS, ExportedModule, export_module
 from lawful.program.index_map import IndexMap
 from lawful.program.passes.patterns import recognise
@@ -78,16 +77,18 @@ def read_exported(
 
 def padded_tables(exported: ExportedModule) -> frozenset[str]:
     """The parameters that are read as tables with a row that never trains, by `padding_idx`."""
-    found: set[str] = set()
+    tables: set[str] = set()
     for node in exported.graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload):
             bound = _bind(node.target, node.args, node.kwargs)
             padding = bound.get("padding_idx")
             if isinstance(padding, int) and padding >= 0:
-                found.update(
-                    exported.names[each.name] for each in node.all_input_nodes if each.name in exported.trained
+                tables.update(
+                    exported.names[all_input_node.name]
+                    for all_input_node in node.all_input_nodes
+                    if all_input_node.name in exported.trained
                 )
-    return frozenset(found)
+    return frozenset(tables)
 
 
 def _leaf(b: Builder, place: fx.Node, exported: ExportedModule, held: Container[str]) -> Any:
@@ -163,16 +164,18 @@ class _Walk:
             return pair
         bound = {key: as_complex(self.b, value) for key, value in bound.items()}
         try:
-            result = self._known(target, name, bound, expected, _type_of(node.args[0] if node.args else None))
+            result = self._known_value(target, name, bound, expected, _type_of(node.args[0] if node.args else None))
         except Refused as reason:
             return self._opaque(target, name, bound, expected, str(reason))
         if isinstance(result, (list, tuple)) and any(each is None for each in result):
             # an entry may leave out what hardly anybody reads, as the positions of maxima: opaque, for those who do
             rest = self._opaque(target, name, bound, expected, "a result without an entry")
             result = [other if each is None else each for each, other in zip(result, rest, strict=True)]
-        return self._checked(result, expected, str(target))
+        return self._check_sizes(result, expected, str(target))
 
-    def _known(self, target: Any, name: str, bound: dict[str, Any], expected: Any, before: torch.dtype | None) -> Any:
+    def _known_value(
+        self, target: Any, name: str, bound: dict[str, Any], expected: Any, before: torch.dtype | None
+    ) -> Any:
         if _is_complex(expected) or any(isinstance(v, Node) and v.kind == "c" for v in _flat(list(bound.values()))):
             raise Refused("complex numbers")
         if name in ATEN_CASTS:
@@ -240,7 +243,7 @@ class _Walk:
             blank = torch.empty(sources[0].shape, device="meta")
             views = run([blank])
             parts = list(views) if isinstance(views, (list, tuple)) else [views]
-            if all(each.numel() and (each is blank or each._base is blank) for each in parts):
+            if all(part.numel() and (part is blank or part._base is blank) for part in parts):
                 maps = [IndexMap.affine(each.shape, each.stride(), int(each.storage_offset())) for each in parts]
                 nodes = [self.b.take(sources, index) for index in maps]
                 return nodes if isinstance(views, (list, tuple)) else nodes[0]
@@ -254,11 +257,11 @@ class _Walk:
             return [self.b.take_labels(each.numpy().astype("int64"), sources) for each in result]
         return self.b.take_labels(result.numpy().astype("int64"), sources)
 
-    def _checked(self, result: Any, expected: Any, name: str) -> Any:
+    def _check_sizes(self, result: Any, expected: Any, name: str) -> Any:
         """Every call's result has the size that PyTorch says; a wrong entry is found at its own call."""
         if isinstance(result, (list, tuple)):
             parts = expected if isinstance(expected, (list, tuple)) else [None] * len(result)
-            return [self._checked(each, part, name) for each, part in zip(result, parts, strict=True)]
+            return [self._check_sizes(each, part, name) for each, part in zip(result, parts, strict=True)]
         if not isinstance(result, Node) or not isinstance(expected, torch.Tensor):
             return result
         if tuple(expected.shape) != result.shape:
@@ -345,7 +348,7 @@ def _bind(target: Any, arguments: Any, keywords: Mapping[str, Any]) -> dict[str,
 
 def _run(target: Any, bound: Mapping[str, Any]) -> Any:
     """Call by the schema: some arguments have to be given by name."""
-    by_name = {each.name for each in target._schema.arguments if each.kwarg_only}
+    by_name = {argument.name for argument in target._schema.arguments if argument.kwarg_only}
     plain = [value for name, value in bound.items() if name not in by_name]
     return target(*plain, **{name: value for name, value in bound.items() if name in by_name})
 

@@ -8,8 +8,6 @@ from lawful.program.operators import (
     arithmetic,
     attention,
     choice,
-    classical,
-    comparison,
     contraction,
     contributed,
     elementwise,
@@ -17,10 +15,8 @@ from lawful.program.operators import (
     lookup,
     movement,
     normalisation,
-    quantisation,
     recurrent,
     reduction,
-    resize,
     window,
 )
 
@@ -28,8 +24,6 @@ __all__ = [
     "arithmetic",
     "attention",
     "choice",
-    "classical",
-    "comparison",
     "contraction",
     "contributed",
     "elementwise",
@@ -37,9 +31,7 @@ __all__ = [
     "lookup",
     "movement",
     "normalisation",
-    "quantisation",
     "recurrent",
     "reduction",
-    "resize",
     "window",
 ]

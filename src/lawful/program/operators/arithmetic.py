@@ -88,8 +88,8 @@ def _add(b: Builder, x: Node, y: Node) -> Node:
 
 @onnx("Sum")
 def _sum(b: Builder, x: Node, *others: Node) -> Node:
-    for each in others:
-        x = b.add(x, each)
+    for other in others:
+        x = b.add(x, other)
     return x
 
 
@@ -178,9 +178,10 @@ def _register_power(exponent: float, name: str, onnx_name: str = "") -> None:
         onnx(onnx_name)(build)
 
 
-_register_power(0.5, "sqrt", "Sqrt")
-_register_power(-0.5, "rsqrt")
-_register_power(-1.0, "reciprocal", "Reciprocal")
+ROOTS = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}  # the powers that have calls of their own
+_ROOTS_OF_ONNX = {0.5: "Sqrt", -1.0: "Reciprocal"}
+for _exponent, _name in ROOTS.items():
+    _register_power(_exponent, _name, _ROOTS_OF_ONNX.get(_exponent, ""))
 
 
 @aten("pow")

@@ -47,19 +47,19 @@ def attend(
         else:
             mask = b.where(earlier, mask, -math.inf)
 
-    def ended(weights: Node) -> Node:
+    def end(weights: Node) -> Node:
         dropped = b.mul(weights, b.gates("dropout", weights.shape, share)) if share else weights
         return b.matmul(dropped, value)
 
     if mask is None:
-        return ended(softmax(b, scores, -1))
+        return end(softmax(b, scores, -1))
     known = b.value(mask)
     scores = b.where(mask, scores, -math.inf) if mask.kind == "b" else b.add(scores, mask)
     if known is not None:
         open_ = known if mask.kind == "b" else known > -math.inf
         if bool(open_.any(-1).all()):
-            return ended(softmax(b, scores, -1))
-    return ended(safe_softmax(b, scores, -1))
+            return end(softmax(b, scores, -1))
+    return end(safe_softmax(b, scores, -1))
 
 
 def _repeat(b: Builder, x: Node, times: int) -> Node:

@@ -1,8 +1,13 @@
-"""Operators that ONNX Runtime contributes (`com.microsoft`): nodes that its optimiser and its exporters fuse."""
+"""Operators of ONNX files beside the standard's plain ones: quantised ones, ONNX Runtime's, and classical models'.
+
+Roundings stand between layers, and stored integers are numbers before a program is read. `com.microsoft` are nodes that
+ONNX Runtime's optimiser and its exporters fuse; `ai.onnx.ml` are scalings, linear models, and labels of classes.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,12 +15,84 @@ import numpy as np
 
 from lawful.program.builder import Builder
 from lawful.program.operators.attention import attend, join_heads, split_heads
+from lawful.program.operators.choice import clamp
 from lawful.program.operators.contraction import onnx_convolution, onnx_gemm
 from lawful.program.operators.elementwise import gelu
 from lawful.program.operators.lookup import index_select
 from lawful.program.operators.normalisation import affine, normalise
 from lawful.program.program import Node
 from lawful.program.table import Refused, onnx
+
+# TensorProto.DataType: the least and the largest number of an integer type
+RANGES = {
+    2: (0, 255), 3: (-128, 127), 4: (0, 65535), 5: (-32768, 32767), 6: (-(2**31), 2**31 - 1), 21: (0, 15), 22: (-8, 7),
+}  # fmt: skip
+UINT8 = 2
+
+
+def _along(b: Builder, x: Node, numbers: Node, axis: int, block: int) -> Node:
+    """One number for everything, one for each index of an axis, or one for each block of an axis."""
+    if block:
+        whole = b.move(lambda t: np.repeat(t, block, axis), numbers)
+        return b.slice(whole, axis, slice(0, x.shape[axis % x.rank]))
+    if numbers.size == 1:
+        return b.reshape(numbers, ())
+    return b.reshape(numbers, [x.shape[axis % x.rank] if k == axis % x.rank else 1 for k in range(x.rank)])
+
+
+@onnx("QuantizeLinear")
+def _quantize(
+    b: Builder,
+    x: Node,
+    scale: Node,
+    zero: Node | None = None,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+    types: Any = (),
+) -> Node:
+    """round(x / scale) + zero, kept within the integers of its type."""
+    kind = output_dtype or (types[2] if zero is not None else UINT8)
+    if kind not in RANGES:
+        raise Refused(f"QuantizeLinear to type {kind}")
+    b.notes["rounds between layers, as quantised networks do"] += 1
+    rounded = b.function("round", b.div(b.as_kind(x, "f"), _along(b, x, scale, axis, block_size)))
+    if zero is not None:
+        rounded = b.add(rounded, b.as_kind(_along(b, x, zero, axis, block_size), "f"))
+    return clamp(b, rounded, *map(float, RANGES[kind]))
+
+
+@onnx("DequantizeLinear")
+def _dequantize(
+    b: Builder,
+    x: Node,
+    scale: Node,
+    zero: Node | None = None,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Node:
+    """(x - zero) scale."""
+    x = b.as_kind(x, "f")
+    if zero is not None:
+        x = b.sub(x, b.as_kind(_along(b, x, zero, axis, block_size), "f"))
+    return b.mul(x, _along(b, x, scale, axis, block_size))
+
+
+@onnx("DynamicQuantizeLinear")
+def _dynamic_quantize(b: Builder, x: Node) -> list[Node]:
+    """Eight bits for the range that the values happen to have, 0 among them."""
+    b.notes["rounds between layers, as quantised networks do"] += 1
+    axes = list(range(x.rank))
+    low = b.minimum(b.reduce("amin", x, axes, False), 0.0)
+    high = b.maximum(b.reduce("amax", x, axes, False), 0.0)
+    scale = b.div(b.sub(high, low), 255.0)
+    zero = clamp(b, b.function("round", b.div(b.neg(low), scale)), 0.0, 255.0)
+    whole = clamp(b, b.add(b.function("round", b.div(x, scale)), zero), 0.0, 255.0)
+    return [whole, scale, zero]
+
 
 MASKED = -10_000.0  # what the runtime adds to scores that a mask leaves out, where a node does not say
 ACTIVATIONS = ("Relu", "Sigmoid", "Tanh")
@@ -301,3 +378,74 @@ def _rotary_contributed(
     if places.rank == 1:
         places = b.add(b.reshape(places, (1, 1)), b.constant(np.arange(length)[None]))
     return _rotary(b, x, cosine, sine, places, interleaved, num_heads, rotary_embedding_dim)
+
+
+@onnx("Scaler")
+def _scaler(b: Builder, x: Node, offset: Sequence[float] = (0.0,), scale: Sequence[float] = (1.0,)) -> Node:
+    """(x - offset) scale."""
+    return b.mul(b.sub(b.as_kind(x, "f"), b.constant(np.array(offset))), b.constant(np.array(scale)))
+
+
+@onnx("LinearRegressor")
+def _linear_regressor(
+    b: Builder,
+    x: Node,
+    coefficients: Sequence[float],
+    intercepts: Sequence[float] = (),
+    post_transform: str = "NONE",
+    targets: int = 1,
+) -> Node:
+    if post_transform != "NONE":
+        raise Refused("LinearRegressor with a function of its result")
+    weight = b.constant(np.array(coefficients).reshape(targets, -1))
+    bias = b.constant(np.array(intercepts)) if len(intercepts) else None
+    return b.linear(b.as_kind(x, "f"), weight, bias)
+
+
+@onnx("ArrayFeatureExtractor")
+def _array_feature_extractor(b: Builder, x: Node, indices: Node) -> Node:
+    """Columns; of the names of classes, the label of each sample."""
+    at = b.value(indices)
+    if at is not None:
+        return b.pick(x, -1, at.ravel())
+    return _label(b, "ArrayFeatureExtractor", (1, indices.size), "", x, indices)
+
+
+@onnx("ZipMap")
+def _zip_map(b: Builder, x: Node, classlabels_int64s: Any = None, classlabels_strings: Any = None) -> Node:
+    """Probabilities by the names of their classes."""
+    return _label(b, "ZipMap", x.shape, f"{classlabels_int64s}{classlabels_strings}", x)
+
+
+@onnx("LabelEncoder")
+def _label_encoder(
+    b: Builder,
+    x: Node,
+    keys_int64s: Any = None,
+    keys_strings: Any = None,
+    keys_floats: Any = None,
+    values_int64s: Any = None,
+    values_strings: Any = None,
+    values_floats: Any = None,
+    default_int64: int = -1,
+    default_string: str = "_Unused",
+    default_float: float = -0.0,
+) -> Node:
+    """Other labels for labels."""
+    keys = [keys_int64s, keys_strings, keys_floats, values_int64s, values_strings, values_floats]
+    return _label(b, "LabelEncoder", x.shape, f"{keys} {default_int64} {default_string} {default_float}", x)
+
+
+@onnx("Binarizer")
+def _binarizer(b: Builder, x: Node, threshold: float = 0.0) -> Node:
+    """Whether x exceeds a number."""
+    return b.as_kind(b.elementwise("gt", b.as_kind(x, "f"), threshold), "f")
+
+
+def _label(b: Builder, name: str, shape: tuple[int, ...], settings: str, *operands: Node) -> Node:
+    """Labels that no number stands for: they can be told apart, and not computed."""
+
+    def call(*_: Any) -> Any:
+        raise Refused(f"{name} makes labels")
+
+    return b.opaque(name, operands, call, shape, "i", f"{name} {settings} (labels)")

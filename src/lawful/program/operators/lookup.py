@@ -47,7 +47,7 @@ def _inside(arrays: Any, index: Any, size: int) -> Any:
     return arrays.where(index < 0, index + size, index)
 
 
-def _known(b: Builder, index: Node, size: int) -> Any:
+def _known_value(b: Builder, index: Node, size: int) -> Any:
     value = b.value(index)
     return None if value is None else np.where(value < 0, value + size, value)
 
@@ -77,7 +77,7 @@ def gather(b: Builder, x: Node, dim: int, index: Node) -> Node:
     if not x.rank:
         return b.expand(x, index.shape)
     axis = dim % x.rank
-    at = _known(b, index, x.shape[axis])
+    at = _known_value(b, index, x.shape[axis])
     if at is None:
         return b.apply("gather", (x, index), x.kind, axis=axis)
     cut = tuple(slice(0, n) if k != axis else slice(None) for k, n in enumerate(index.shape))
@@ -208,7 +208,7 @@ def scatter_along(b: Builder, x: Node, axis: int, index: Node, source: Node, red
     axis %= x.rank
     source = b.as_kind(source, x.kind)
     source = b.take((source,), _corner(source, index))
-    at = _known(b, index, x.shape[axis])
+    at = _known_value(b, index, x.shape[axis])
     if at is not None and reduce == "none":
 
         def write(t: Any, s: Any) -> Any:

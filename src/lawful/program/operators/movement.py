@@ -209,7 +209,7 @@ def _pad(
 ) -> Node:
     given = integers(b, pads if paddings is None else paddings, "the sizes of Pad")
     over = list(range(x.rank)) if axes is None else [int(k) % x.rank for k in b.numbers(axes, "the axes of Pad")]
-    bounded([n + sum(given[k] + given[k + len(over)] for k, a in enumerate(over) if a == axis)
+    bound_sizes([n + sum(given[k] + given[k + len(over)] for k, a in enumerate(over) if a == axis)
              for axis, n in enumerate(x.shape)])  # fmt: skip
     for k, axis in enumerate(over):
         outside = (value if x.kind == "f" else int(value)) if fill is None else b.reshape(fill, ())
@@ -222,7 +222,7 @@ def integers(b: Builder, given: Any, what: str) -> list[int]:
     return [int(n) for n in (b.numbers(given, what) if isinstance(given, Node) else given)]
 
 
-def bounded(shape: Sequence[int]) -> tuple[int, ...]:
+def bound_sizes(shape: Sequence[int]) -> tuple[int, ...]:
     """Sizes that a call states, refused where a few bytes would become gigabytes."""
     if math.prod(max(n, 0) for n in shape) > MAX_NUMBERS:
         raise TooLarge(shape)
@@ -252,7 +252,7 @@ def _transpose(b: Builder, x: Node, perm: Any = None) -> Node:
 
 @onnx("Expand", carries=1)
 def _expand(b: Builder, x: Node, shape: Node) -> Node:
-    return b.expand(x, bounded(np.broadcast_shapes(x.shape, tuple(integers(b, shape, "the sizes of Expand")))))
+    return b.expand(x, bound_sizes(np.broadcast_shapes(x.shape, tuple(integers(b, shape, "the sizes of Expand")))))
 
 
 @onnx("Unsqueeze", carries=1)
@@ -323,7 +323,7 @@ def _concat(b: Builder, *parts: Node, axis: int = 0) -> Node:
 @onnx("Tile", carries=1)
 def _tile(b: Builder, x: Node, repeats: Node) -> Node:
     times = integers(b, repeats, "the repeats of Tile")
-    bounded([n * count for n, count in zip(x.shape, times, strict=True)])
+    bound_sizes([n * count for n, count in zip(x.shape, times, strict=True)])
     b.check_size(x.size * math.prod(times))
     return b.move(lambda t: np.tile(t, times), x)
 
@@ -397,7 +397,7 @@ def _split_to_sequence(
     ends = [int(n) for n in np.cumsum([0, *given])]
     pieces = [b.slice(x, axis, slice(low, high)) for low, high in pairwise(ends)]
     if parts is None and not keepdims:
-        pieces = [b.reshape(each, [n for k, n in enumerate(each.shape) if k != axis]) for each in pieces]
+        pieces = [b.reshape(piece, [n for k, n in enumerate(piece.shape) if k != axis]) for piece in pieces]
     return [pieces]
 
 

@@ -236,14 +236,14 @@ def _batch_normalization(
     training_mode: int = 0,
     outputs: int = 1,
 ) -> list[Node]:
-    found = [batch_norm(b, x, scale, shift, mean, variance, bool(training_mode), momentum, epsilon)]
+    normalization = [batch_norm(b, x, scale, shift, mean, variance, bool(training_mode), momentum, epsilon)]
     if training_mode and outputs > 1:
         axes = [axis for axis in range(x.rank) if axis != 1]
         batch = b.mean(x, axes, keep=True)
         spread = b.sub(x, batch)
         for held, new in ((mean, batch), (variance, b.mean(b.mul(spread, spread), axes))):
-            found.append(b.add(b.mul(held, momentum), b.mul(b.reshape(new, held.shape), 1 - momentum)))
-    return found
+            normalization.append(b.add(b.mul(held, momentum), b.mul(b.reshape(new, held.shape), 1 - momentum)))
+    return normalization
 
 
 @aten("softmax", "_softmax", "special_softmax")
@@ -269,12 +269,12 @@ def log_softmax(b: Builder, x: Node, dim: int) -> Node:
 
 @onnx("Softmax")
 def _softmax(b: Builder, x: Node, axis: int | None = None, opset: int = 13) -> Node:
-    return _flattened(b, softmax, x, axis, opset)
+    return _flatten_axes(b, softmax, x, axis, opset)
 
 
 @onnx("LogSoftmax")
 def _log_softmax(b: Builder, x: Node, axis: int | None = None, opset: int = 13) -> Node:
-    return _flattened(b, log_softmax, x, axis, opset)
+    return _flatten_axes(b, log_softmax, x, axis, opset)
 
 
 @onnx("Hardmax")
@@ -284,10 +284,10 @@ def _hardmax(b: Builder, x: Node, axis: int | None = None, opset: int = 13) -> N
         at = b.reshape(at, (x.shape[dim], *(1,) * (x.rank - dim % x.rank - 1)))
         return b.as_kind(b.elementwise("eq", b.reduce("argmax", x, dim, True), at), "f")
 
-    return _flattened(b, of_axis, x, axis, opset)
+    return _flatten_axes(b, of_axis, x, axis, opset)
 
 
-def _flattened(
+def _flatten_axes(
     b: Builder, function: Callable[[Builder, Node, int], Node], x: Node, axis: int | None, opset: int
 ) -> Node:
     """Before version 13, softmax was of all axes from one on, as one."""

@@ -145,7 +145,7 @@ def _register_onnx(name: str, states: int, usual: tuple[str, ...], choose: Calla
         starts = [h, c][:states]
         if layout:
             x = b.permute(x, (1, 0, 2))
-            starts = [None if each is None else b.permute(each, (1, 0, 2)) for each in starts]
+            starts = [None if start is None else b.permute(start, (1, 0, 2)) for start in starts]
         if lengths is not None and (known := b.value(lengths)) is not None and bool((known >= x.shape[0]).all()):
             lengths = None
         make, outputs, finals = choose(named[0], linear_before_reset), [], []

@@ -65,11 +65,11 @@ class WrittenActivations:
             if rest is not None:
                 known = self._ray(b, rest).times(factor)
             elif node.op in ("relu", "abs"):
-                known = self._kinked(b, node, node.inputs[0])
+                known = self._bend(b, node, node.inputs[0])
             self._rays[node] = known
         return known
 
-    def _kinked(self, b: Builder, node: Node, operand: Node) -> Ray:
+    def _bend(self, b: Builder, node: Node, operand: Node) -> Ray:
         ray = self._ray(b, operand)
         if node.op == "relu":
             return Ray(ray.h, max(ray.right, Fraction(0)), min(ray.left, Fraction(0)))
@@ -78,14 +78,14 @@ class WrittenActivations:
     def _join(self, b: Builder, node: Node, operands: tuple[Node, ...]) -> Ray | None:
         """The ray of a node whose operands are rays of one value; None where it is a value of its own."""
         if node.op in ("relu", "abs"):
-            return self._kinked(b, node, operands[0])
+            return self._bend(b, node, operands[0])
         if node.op == "where":
             return self._choice(b, node, *operands)
         if node.op == "mul":
-            return self._masked(b, *operands) or self._masked(b, *operands[::-1])
+            return self._mask(b, *operands) or self._mask(b, *operands[::-1])
         if node.op not in ("add", "maximum", "minimum"):
             return None
-        one, two = (self._ray(b, each) for each in operands)
+        one, two = (self._ray(b, operand) for operand in operands)
         if one.h is not two.h or any(each.shape != node.shape for each in operands):
             return None
         if node.op == "add":
@@ -118,11 +118,11 @@ class WrittenActivations:
         above, below = branches if positive else branches[::-1]
         return Ray(h.h, above.right, below.left)
 
-    def _masked(self, b: Builder, value: Node, mask: Node) -> Ray | None:
+    def _mask(self, b: Builder, value: Node, mask: Node) -> Ray | None:
         """h times a truth value of its sign, or times its sign, or times 1 plus its sign."""
         shift = Fraction(0)
         if mask.op == "where" and mask.inputs[0].op == "eq":  # a value at 0 alone, where h is 0 whatever it is times
-            at = [each for each in mask.inputs[0].inputs if b.number(each) == 0]
+            at = [operand for operand in mask.inputs[0].inputs if b.number(operand) == 0]
             mask = mask.inputs[2] if at and value in mask.inputs[0].inputs else mask
         if mask.op == "add":
             number, rest = _number_and_rest(b, mask)
@@ -148,6 +148,7 @@ class WrittenActivations:
 
 def _write(b: Builder, ray: Ray) -> Node | None:
     """The one spelling of a ray; None where floats cannot say its slopes, or it is constant zero."""
+    # A slope that floats do not hold stays as it was written: a rewrite may not round.
     right, left = float(ray.right), float(ray.left)
     if Fraction(right) != ray.right or Fraction(left) != ray.left or (not right and not left):
         return None
@@ -206,7 +207,7 @@ def _sign_test(b: Builder, condition: Node) -> tuple[Node, bool] | None:
         inner = _sign_test(b, condition.inputs[0])
         return None if inner is None else (inner[0], not inner[1])
     if condition.op == "or":  # `x < 0 or x is NaN`
-        rest = [each for each in condition.inputs if each.op != "isnan"]
+        rest = [operand for operand in condition.inputs if operand.op != "isnan"]
         return _sign_test(b, rest[0]) if len(rest) == 1 else None
     if condition.op not in _BY_SIGN:
         return None

@@ -89,26 +89,26 @@ class LayerReader:
         """The layer that a contraction is the product of: one of its operands is a matrix (or kernel) of parameters."""
         if node.family is not OperatorFamily.CONTRACTION:
             return None
-        found = _matrix_product(node) if "spec" in node.attributes else _convolution(node)
-        if found is None:
+        result = _matrix_product(node) if "spec" in node.attributes else _convolution(node)
+        if result is None:
             return None
-        after, axis = node, found.result_axis
+        after, axis = node, result.result_axis
         while (user := self.only_user(after)) is not None and _is_reshape(user) and axis == after.rank - 1:
             if user.shape[-1:] != after.shape[-1:]:
                 break
             after, axis = user, user.rank - 1
-        bias = self._added(after, axis)
+        bias = self._read_shift(after, axis)
         if bias is None:
-            return found
-        weight, value = found.weight, found.value
-        return ContractionLayer(weight, found.axis, bias[0], value, found.value_axis, bias[1], axis)
+            return result
+        weight, value = result.weight, result.value
+        return ContractionLayer(weight, result.axis, bias[0], value, result.value_axis, bias[1], axis)
 
-    def _added(self, node: Node, axis: int) -> tuple[Node, Node] | None:
+    def _read_shift(self, node: Node, axis: int) -> tuple[Node, Node] | None:
         """The vector of parameters that is added to a value along an axis, and the sum, if nothing else reads it."""
         user = self.only_user(node)
         if user is None or user.family is not OperatorFamily.ADDITION or user.shape != node.shape:
             return None
-        vector = _vector(next(each for each in user.inputs if each is not node), user, axis)
+        vector = _vector(next(operand for operand in user.inputs if operand is not node), user, axis)
         return None if vector is None else (vector, user)
 
     def scale(self, node: Node) -> ScaleAndShift | None:
@@ -118,7 +118,7 @@ class LayerReader:
             if user is not None and user.family is OperatorFamily.PRODUCT and self.scale(user) is not None:
                 return None  # that product is the scale
             axis = node["axes"][0]
-            shift = self._added(node, axis)
+            shift = self._read_shift(node, axis)
             return ScaleAndShift(node, axis, None, 0.0, shift and shift[0], shift[1] if shift else node)
         if node.family is not OperatorFamily.PRODUCT:
             return None
@@ -127,7 +127,7 @@ class LayerReader:
                 plus, vector = _plus_vector(factor, node, axis)
                 if vector is None or value.shape != node.shape or value not in self.values:
                     continue
-                shift = self._added(node, axis) if value.family is OperatorFamily.NORMALISATION else None
+                shift = self._read_shift(node, axis) if value.family is OperatorFamily.NORMALISATION else None
                 return ScaleAndShift(value, axis, vector, plus, shift and shift[0], shift[1] if shift else node)
         return None
 
@@ -147,9 +147,9 @@ class LayerReader:
             if spread is None:
                 continue
             for value, minus in (centred.inputs, centred.inputs[::-1]):
-                mean = _negated(peel(minus))
+                mean = _read_negation(peel(minus))
                 if mean is not None and mean.op == "buffer" and minus.size == node.shape[1]:
-                    shift = self._added(node, 1)
+                    shift = self._read_shift(node, 1)
                     result = shift[1] if shift else node
                     return Statistics(value, gain, shift and shift[0], mean, *spread, result)
         return None
@@ -158,24 +158,24 @@ class LayerReader:
         """The linear layers that alone read a value along an axis, perhaps behind movements; None if others do."""
         if node in self.results:
             return None
-        found: list[ContractionLayer] = []
+        result: list[ContractionLayer] = []
         for user in self.users[node]:
             if user.family is OperatorFamily.MOVEMENT:
                 moved = _axis_after(user, node, axis)
                 behind = None if moved is None else self.readers(user, moved)
                 if behind is None:
                     return None
-                found += behind
+                result += behind
                 continue
             layer = self.layer(user)
             if layer is None or layer.is_convolution or layer.value is not node or layer.value_axis != axis:
                 return None
-            found.append(layer)
-        return found
+            result.append(layer)
+        return result
 
     def writer(self, node: Node, axis: int) -> ContractionLayer | None:
         """The layer that alone makes a value, which is read once; channels are along an axis."""
-        for start in (node, *(each for each in node.inputs if node.family is OperatorFamily.ADDITION)):
+        for start in (node, *(operand for operand in node.inputs if node.family is OperatorFamily.ADDITION)):
             layer = self.layer(start)
             if layer is not None and layer.result is node and layer.result_axis == axis:
                 return layer if self.only_user(node) is not None else None
@@ -263,7 +263,7 @@ def _variance(node: Node) -> tuple[Node, float] | None:
     return None
 
 
-def _negated(node: Node) -> Node | None:
+def _read_negation(node: Node) -> Node | None:
     """The x of -x."""
     if node.family is not OperatorFamily.PRODUCT:
         return None

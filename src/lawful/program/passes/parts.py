@@ -65,6 +65,7 @@ def _join(b: Builder, parts: Sequence[Node], axis: int) -> Node | None:
             return joined
     if len({(*part.shape[:axis], *part.shape[axis + 1 :]) for part in parts}) > 1:
         return None
+    # Here slices of one value meet again. Side by side, values of several sources would be no simpler than the parts.
     side_by_side = b.concatenate(parts, axis)
     return side_by_side if is_whole(side_by_side) else None
 
@@ -85,7 +86,7 @@ def _join_pairs(b: Builder, parts: Sequence[Node], axis: int) -> Node | None:
     sides: list[Node] = []
     pairs = [_in_order(part, parts[0]) for part in parts]
     for operands in zip(*pairs, strict=True):
-        if all(each is operands[0] for each in operands) and operands[0].shape[axis] == 1:
+        if all(operand is operands[0] for operand in operands) and operands[0].shape[axis] == 1:
             sides.append(operands[0])
             continue
         if any(each.shape[axis] != part.shape[axis] for each, part in zip(operands, parts, strict=True)):
@@ -99,7 +100,7 @@ def _join_pairs(b: Builder, parts: Sequence[Node], axis: int) -> Node | None:
 
 def _in_order(part: Node, like: Node) -> tuple[Node, ...]:
     """The operands of a part in the order of another's: which comes first is decided by what they compute."""
-    ops, expected = ([each.op for each in node.inputs] for node in (part, like))
+    ops, expected = ([operand.op for operand in node.inputs] for node in (part, like))
     return part.inputs[::-1] if ops != expected and ops[::-1] == expected else part.inputs
 
 
@@ -162,6 +163,8 @@ def _join_terms(b: Builder, one: Node, two: Node) -> Node | None:
                 continue
             (letter,) = summed
             blocks = b.concatenate([weight, other], letters[1].index(letter))
+            # Blocks of one parameter alone: for other values neither spelling is simpler, and `split_sums` would undo
+            # it.
             if is_whole(blocks) and blocks.op != "constant" and _parameter_of(blocks) is not None:
                 values = b.concatenate([x, y], letters[0].index(letter))
                 return b.contract(f"{letters[0]},{letters[1]}->{letters[2]}", values, blocks)
@@ -216,7 +219,7 @@ def _split_sum(b: Builder, spec: tuple[str, str, str], x: Node, weight: Node, le
 
 def _boundaries(node: Node, axis: int) -> list[slice]:
     """Where along an axis a movement goes from one source to the next; one slice if entries are mixed otherwise."""
-    ends = np.cumsum([each.size for each in node.inputs])
+    ends = np.cumsum([operand.size for operand in node.inputs])
     owners = np.moveaxis(np.searchsorted(ends, node["map"].positions, "right"), axis, 0).reshape(node.shape[axis], -1)
     if not (owners == owners[:, :1]).all():
         return [slice(None)]
@@ -228,6 +231,7 @@ def cut_product(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | No
     """A part of `x [W V] + [b c]` along the axis where weights are put together, as `x W + b`."""
     if node.op != "take" or len(operands) != 1 or operands[0].op not in ("contract", "add") or node.kind != "f":
         return None
+    # A layer of one weight whose result is cut (GPT-2's queries, keys and values) stays one product.
     (whole,) = operands
     inside = np.unravel_index(node["map"].positions, whole.shape) if _puts_weights_together(whole) else ()
     for axis, indices in enumerate(inside):
@@ -242,15 +246,15 @@ def cut_product(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | No
 def _puts_weights_together(node: Node) -> bool:
     products = node.inputs if node.op == "add" else (node,)
     return any(
-        each.op == "take" and len(each.inputs) > 1 and all(source.op == "parameter" for source in each.inputs)
-        for product in products if product.op == "contract" for each in product.inputs
+        operand.op == "take" and len(operand.inputs) > 1 and all(source.op == "parameter" for source in operand.inputs)
+        for product in products if product.op == "contract" for operand in product.inputs
     )  # fmt: skip
 
 
 def _cut(b: Builder, node: Node, axis: int, cut: slice) -> Node | None:
     """The part of a value, computed from parts of weights that are fewer weights; None where it is not."""
     if node.op == "add":
-        sides = [each if each.shape[axis] == 1 else _cut(b, each, axis, cut) for each in node.inputs]
+        sides = [operand if operand.shape[axis] == 1 else _cut(b, operand, axis, cut) for operand in node.inputs]
         return None if None in sides else b.add(*(side for side in sides if side is not None))
     if node.op == "contract":
         operands, out = node["spec"].split("->")

@@ -42,10 +42,10 @@ def _function_of_parts(b: Builder, node: Node, operands: tuple[Node, ...]) -> No
         return None
     if any(each.op != first.op or each.attributes != first.attributes for each in operands):
         return None
-    sources = [each.inputs[0] for each in operands]
+    sources = [operand.inputs[0] for operand in operands]
     moved = b.take(sources, node["map"])
     simpler = moved.op != "take" or len(moved.inputs) < len(operands)
-    if not simpler or moved.kind != "f" or moved.size > sum(each.size for each in sources):
+    if not simpler or moved.kind != "f" or moved.size > sum(source.size for source in sources):
         return None
     return b.elementwise(first.op, moved, **first.attributes)
 
@@ -62,6 +62,8 @@ def _factor_gain(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | N
             negative, gained = _number_and_rest(b, moved) if moved.op == "mul" else (None, None)
             for x, gain in (product.inputs, product.inputs[::-1]):
                 mean = None if gained is None else _held_factor(gained, gain)
+                # A trained m would be read twice in one spelling and once in the other: only held numbers are factored
+                # out.
                 if mean is not None and negative is not None:
                     start, offset = (_laid_out(b, each, bare, rest) for each in (b.mul(mean, negative), shift))
                     return b.add(b.mul(b.add(x, start), gain), offset)
@@ -100,7 +102,7 @@ def _normalisation(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node |
             continue
         y, axes, epsilon = read
         if y is x and x.rank == node.rank:
-            before = _centred(b, x, axes)
+            before = _read_centring(b, x, axes)
             source = x if before is None else before
             return b.apply("normalise", (source,), axes=axes, centre=before is not None, epsilon=epsilon)
     return None
@@ -143,7 +145,7 @@ def _mean(b: Builder, node: Node, factor: float = 1.0) -> tuple[Node, tuple[int,
     return (x, total["axes"]) if number == factor * (1.0 / count) else None
 
 
-def _centred(b: Builder, x: Node, axes: tuple[int, ...]) -> Node | None:
+def _read_centring(b: Builder, x: Node, axes: tuple[int, ...]) -> Node | None:
     """The y of which x is y - mean y."""
     read = find_centring(x)
     return read[0] if read is not None and read[1] == axes else None

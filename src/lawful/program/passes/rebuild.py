@@ -39,8 +39,8 @@ def rebuild(
         if made.shape != node.shape:
             raise Refused(f"{node.op} became {list(made.shape)} instead of {list(node.shape)}")
         new[node] = made
-    b.inputs = [new[each] for each in program.inputs if new[each].op == "input"]
-    results = [new[each] for each in program.outputs]
+    b.inputs = [new[operand] for operand in program.inputs if new[operand].op == "input"]
+    results = [new[output] for output in program.outputs]
     return b.finish(results if outputs is None else outputs(b, results))
 
 

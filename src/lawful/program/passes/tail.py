@@ -35,11 +35,11 @@ class Tail:
 
 def depends_on_input(program: Program) -> dict[Node, None]:
     """The nodes that depend on an input, in order."""
-    found: dict[Node, None] = {}
+    result: dict[Node, None] = {}
     for node in program.nodes:
-        if node.op == "input" or any(each in found for each in node.inputs):
-            found[node] = None
-    return found
+        if node.op == "input" or any(operand in result for operand in node.inputs):
+            result[node] = None
+    return result
 
 
 def split(program: Program, follows: Follows) -> tuple[Program, Tail | None] | Node:
@@ -64,7 +64,7 @@ def follows_tail(varying: Collection[Node], follows: Follows) -> set[Node]:
     """The nodes that cannot be followed, and all that reads them."""
     after: set[Node] = set()
     for node in varying:
-        if node.op != "input" and (not follows(node, varying) or any(each in after for each in node.inputs)):
+        if node.op != "input" and (not follows(node, varying) or any(operand in after for operand in node.inputs)):
             after.add(node)
     return after
 
@@ -73,7 +73,7 @@ def _separates(cut: Node, program: Program, varying: Collection[Node], after: Co
     """Whether all that comes after depends on the input through one node alone."""
     reached: set[Node] = set()
     for node in varying:
-        if node is not cut and (node.op == "input" or any(each in reached for each in node.inputs)):
+        if node is not cut and (node.op == "input" or any(operand in reached for operand in node.inputs)):
             if node in after:
                 return False
             reached.add(node)
@@ -84,14 +84,14 @@ def _is_tail(tail: Program, first: Node) -> bool:
     (value,) = tail.inputs
     if tail.parameters or tail.buffers or not all(_is_end(value, each) for each in tail.outputs):
         return False
-    return starts(first) or any(_is_log_end(value, each) for each in tail.outputs)
+    return starts(first) or any(_is_log_end(value, output) for output in tail.outputs)
 
 
 def _is_end(value: Node, output: Node) -> bool:
     """Whether an output of a tail is a label, a probability or the logarithm of one, or made of such by moving them."""
     if output.kind in ("b", "i") or starts(output) or _usual_name(value, output, LOGARITHMS):
         return True
-    inner = [each for each in output.inputs if each.op != "constant"]
+    inner = [operand for operand in output.inputs if operand.op != "constant"]
     moves = output.family is OperatorFamily.MOVEMENT or output.op == "cast" or _is_complement(output)
     return moves and bool(inner) and all(_is_end(value, each) for each in inner)
 
@@ -167,8 +167,8 @@ def _words(tail: Program) -> str:
     if name:
         return name
     calls = dict.fromkeys(
-        each["name"] if each.family is OperatorFamily.OPAQUE else each.op
-        for each in tail.nodes if each.family not in PLAIN and each.op != "cast"
+        node["name"] if node.family is OperatorFamily.OPAQUE else node.op
+        for node in tail.nodes if node.family not in PLAIN and node.op != "cast"
     )  # fmt: skip
     if not calls:
         return f"reshape to {[-1, *tail.outputs[0].shape[1:]]}"

@@ -25,7 +25,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.program.backends.torch_calls import ProgramModule
-from lawful.program.frontends.export import copied, export_module, twin_of
+from lawful.program.frontends.export import copy_module, export_module, twin_of
 from lawful.program.frontends.torch_export import read_exported
 from lawful.program.program import Program
 from lawful.pruning.channels.constants_and_multiples import BITS
@@ -222,7 +222,7 @@ def _check_program(
 def _sharing(module: nn.Module) -> nn.Module:
     """A copy whose tensors are others, in the same memory: those that are cut get memory of their own."""
     parameters = {id(each): nn.Parameter(each.detach(), each.requires_grad) for each in module.parameters()}
-    return copied(module, parameters | {id(each): each.detach() for each in module.buffers()})
+    return copy_module(module, parameters | {id(each): each.detach() for each in module.buffers()})
 
 
 def _find_closed_weights(module: nn.Module, program: ChannelProgram) -> set[str]:
@@ -271,7 +271,7 @@ def permanent(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
             if name in vars(part):
                 vars(part)[name] = vars(part)[name].detach()
     altered = any(part._forward_pre_hooks or is_parametrized(part) for part in module.modules())
-    plain = copied(module, shared=not altered).eval()
+    plain = copy_module(module, shared=not altered).eval()
     notes: list[str] = []
     for name, part in list(plain.named_modules()):
         where = name or type(module).__name__

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from lawful.errors import LawfulError
-from lawful.program.frontends.export import copied
+from lawful.program.frontends.export import copy_module
 from lawful.program.table import OperatorFamily
 from lawful.pruning.channels.reading.domain import read_channels
 from lawful.pruning.channels.weights import ChannelWeights, read_arrays
@@ -172,7 +172,7 @@ def _set_depth(module: nn.Module, place: int, depth: int) -> None:
 
 def _same_sized(module: nn.Module, x: torch.Tensor) -> dict[str, int]:
     """Parts that turn a tensor into one of its size in their only call, with their number of results (0: a tensor)."""
-    watched = copied(module, shared=True)
+    watched = copy_module(module, shared=True)
     seen: dict[str, list[int | None]] = {}
 
     def watch(name: str) -> Any:
@@ -203,7 +203,7 @@ def _same_sized(module: nn.Module, x: torch.Tensor) -> dict[str, int]:
 
 
 def _without(module: nn.Module, name: str, instead: nn.Module) -> nn.Module:
-    shorter = copied(module, shared=True)
+    shorter = copy_module(module, shared=True)
     shorter.set_submodule(name, instead)
     return shorter
 

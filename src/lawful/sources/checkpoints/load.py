@@ -186,7 +186,7 @@ def fill_module(module: torch.nn.Module, state: State) -> tuple[torch.nn.Module,
     """
     import torch
 
-    from lawful.program.frontends.export import copied
+    from lawful.program.frontends.export import copy_module
     from lawful.sources.checkpoints.translation import widest
 
     wanted = module.state_dict(keep_vars=True)
@@ -211,7 +211,7 @@ def fill_module(module: torch.nn.Module, state: State) -> tuple[torch.nn.Module,
                 "point first"
             )
     _check_shared(renamed, wanted)
-    module = copied(module)
+    module = copy_module(module)
     # A module without numbers takes the tensors themselves, mapped from the file: nothing is copied.
     if any(tensor.is_meta for tensor in wanted.values()):
         module.load_state_dict(renamed, strict=False, assign=True)

@@ -98,7 +98,7 @@ def from_module(
         graph = read_graph(_program(module, read), BATCH, frozen, lambda place: SUPPORTED)
         network = graph.domain.assembly.finish(graph.value, drop_useless=drop_useless)
         _check_same(module, network, shape, graph.tail)
-        entangled = [*graph.entangled(network, "module")]
+        entangled = [*graph.find_entangled(network, "module")]
         if not _trains_as_it_computes(module, shape):
             entangled.append("training does not follow the gradient of what it computes (values are detached?)")
         elif not _computes_the_same_in_training(module, shape):

@@ -197,7 +197,7 @@ def _reading(model: Any, entry: Any, found: GraphReading, network: Mlp | Dag, ig
         layers,
         (*assumed, *rounded_inside(layers, found.casts)),
         tuple(ignored),
-        found.entangled(network, "file"),
+        found.find_entangled(network, "file"),
         "" if found.tail is None else found.tail.words,
         in_training_only=assumed_in_training(
             [name for name, times in domain.used.items() if times > 1], [node.op_type for node in model.graph.node]

@@ -41,7 +41,7 @@ class SumLetters:
         """Where letters stand in the axes of the sum."""
         return [self.order.index(c) for c in letters]
 
-    def placed(self, labels: torch.Tensor, own: Sequence[str]) -> torch.Tensor:
+    def place(self, labels: torch.Tensor, own: Sequence[str]) -> torch.Tensor:
         """Labels of a factor with these letters in the axes of the sum; letters that it sums over may be missing."""
         kept = [c for c in self.order if c in own]
         labels = labels.permute([list(own).index(c) for c in kept])
@@ -67,8 +67,8 @@ def contract(follower: Follower, node: Node, x: Motion, y: Motion) -> Motion:
     x, y = _rows_alike(follower, x, y)
     letters = SumLetters(node["spec"], x.shape, y.shape)
     gauges, line = follower.gauges, letters.line
-    left = [letters.placed(field, letters.x) for field in x.gauges]
-    right = [letters.placed(field, letters.y) for field in y.gauges]
+    left = [letters.place(field, letters.x) for field in x.gauges]
+    right = [letters.place(field, letters.y) for field in y.gauges]
     wide = math.prod(letters.sizes[c] for c in letters.inner)
     _one_wide(follower, (x, y), wide, left, right)
     inner_left = [field for field in left if set(line) & set(varying(field))]
@@ -81,7 +81,7 @@ def contract(follower: Follower, node: Node, x: Motion, y: Motion) -> Motion:
             if others or value.raw is not None:
                 _undone(follower, field, others, line)
             else:  # a fixed map of a moving value: one scale along the sum passes
-                fields.append(follower.levelled(field, line).expand(field.shape))
+                fields.append(follower.level(field, line).expand(field.shape))
     ended = _end_attention(follower, letters, x, y)
     passing = []
     shared = [d for d in range(len(letters.batch)) if letters.whole[d] > 1]
@@ -93,13 +93,13 @@ def contract(follower: Follower, node: Node, x: Motion, y: Motion) -> Motion:
             if not ended:
                 gauges.tell_apart(field, set(shared) - carried)
         passing.append(outer)
-    found = multiply_fields(follower, *passing, axes=range(len(letters.batch)), shape=letters.shape)
+    result = multiply_fields(follower, *passing, axes=range(len(letters.batch)), shape=letters.shape)
     shifts = _contract_shifts(follower, node, letters, x, y)
-    product = Motion(letters.shape, found, shifts).with_labels(node.shape, letters.result)
+    product = Motion(letters.shape, result, shifts).with_labels(node.shape, letters.result)
     if x.raw is None and y.raw is None and len(x.gauges) == len(y.gauges) == 1:
-        fields = [letters.placed(each.gauges[0], own) for each, own in ((x, letters.x), (y, letters.y))]
+        fields = [letters.place(each.gauges[0], own) for each, own in ((x, letters.x), (y, letters.y))]
         scores = read_scores(fields, line, (letters.axes(letters.own[0]), letters.axes(letters.own[1])))
-        return product if scores is None else replace(product, scores=scores.moved(letters.result))
+        return product if scores is None else replace(product, scores=scores.move(letters.result))
     return product
 
 
@@ -109,11 +109,11 @@ def _end_attention(follower: Follower, letters: SumLetters, x: Motion, y: Motion
         scores = weights.scores
         if scores is None or not scores.soft or len(values.gauges) != 1 or values.raw is not None:
             continue
-        keys = letters.placed(scores.own[scores.key], own)
+        keys = letters.place(scores.own[scores.key], own)
         coordinates = letters.axes([c for c in their if c in letters.out and c not in own])
-        field = letters.placed(values.gauges[0], their)
+        field = letters.place(values.gauges[0], their)
         if set(varying(keys)) <= set(letters.line) and not set(letters.line) & set(varying(field)):
-            heads = letters.placed(scores.heads, own)
+            heads = letters.place(scores.heads, own)
             return end_attention(follower.gauges, scores, heads, field, coordinates)
     return False
 
@@ -135,7 +135,7 @@ def _rows_alike(follower: Follower, x: Motion, y: Motion) -> tuple[Motion, Motio
         return x, y
     first = torch.full((int(owner.max()) + 1,), len(owner)).scatter_reduce(0, owner, torch.arange(len(owner)), "amin")
     place = first[owner]
-    rows = follower.settled(rows)
+    rows = follower.settle(rows)
     if not all(torch.equal(field, field[place]) for field in rows.gauges):
         rows = replace(rows, gauges=tuple(follower.alike(field, 0).expand(rows.shape) for field in rows.gauges))
     follower.shifts.drop(rows.shifts)
@@ -177,7 +177,7 @@ def _one_wide(
 
 
 def _contract_shifts(follower: Follower, node: Node, letters: SumLetters, x: Motion, y: Motion) -> tuple[Shift, ...]:
-    found: list[Shift] = []
+    result: list[Shift] = []
     shifts = follower.shifts
     sides = ((x, letters.x, y, letters.y, 1), (y, letters.y, x, letters.x, 0))
     for factor, own, other, their, place in sides:
@@ -193,22 +193,20 @@ def _contract_shifts(follower: Follower, node: Node, letters: SumLetters, x: Mot
             parts = []
             for shift in shifts.alive(factor.shifts):
                 for d in summed:
-                    shift = shifts.summed(shift, d)
+                    shift = shifts.sum_along(shift, d)
                 parts.append(shift)
         for shift in parts:
-            labels, phases = (
-                _without(letters.placed(each, own), letters.line) for each in (shift.labels, shift.phases)
-            )
+            labels, phases = (_without(letters.place(each, own), letters.line) for each in (shift.labels, shift.phases))
             put = replace(shift, labels=labels, phases=phases)
             if ordered:
                 source = node.inputs[place].identity.hex()
                 rest = [c for c in their if c not in letters.inner]
                 key = source, "sum", tuple(their.index(c) for c in letters.inner)
                 data = shifts.phase_of(key, [letters.sizes[c] for c in rest], range(len(rest)))
-                found.append(replace(put, phases=_without(letters.placed(data, rest), letters.line)))
+                result.append(replace(put, phases=_without(letters.place(data, rest), letters.line)))
             else:
-                found += shifts.weighted([put], moving)
-    return tuple(found)
+                result += shifts.weigh([put], moving)
+    return tuple(result)
 
 
 def _first(shift: Shift, axes: Sequence[int]) -> Shift:
@@ -272,8 +270,8 @@ def convolve(follower: Follower, node: Node, x: Motion, weight: Motion) -> Motio
         for field in written
     ]
     whole = [field.reshape(-1)[0].expand(shape) for field in passing]
-    found = multiply_fields(follower, whole, out, axes=(), shape=shape)
-    return Motion(shape, found, _convolved_shifts(follower, node, x, weight))
+    result = multiply_fields(follower, whole, out, axes=(), shape=shape)
+    return Motion(shape, result, _convolved_shifts(follower, node, x, weight))
 
 
 def _single_input(
@@ -301,7 +299,7 @@ def _convolved_shifts(follower: Follower, node: Node, x: Motion, weight: Motion)
         return ()
     shape, groups = node.shape, node["groups"]
     axes = [k for k, index in enumerate(weight.indices) if varying(index) in ((0,), ()) and k == 0]
-    found = []
+    shifts = []
     for shift in follower.parameter_shifts(weight, axes):
         line = shift.labels.reshape(weight.shape)[(slice(None),) + (0,) * (len(weight.shape) - 1)]
         labels = on([1], shape, line) if shape[1] > 1 else line.reshape(-1)[0].expand(shape)
@@ -312,8 +310,8 @@ def _convolved_shifts(follower: Follower, node: Node, x: Motion, weight: Motion)
             phases = follower.shifts.phase_of(key, shape, places)
         else:
             phases = follower.shifts.phase(shape, places)
-        found.append(Shift(labels, phases))
-    return tuple(found)
+        shifts.append(Shift(labels, phases))
+    return tuple(shifts)
 
 
 def _whole(follower: Follower, weight: Motion) -> bool:

@@ -27,6 +27,7 @@ from lawful.symmetry.demands.parameter_axes import parameter_fields, picks_matri
 from lawful.symmetry.demands.shifts import Shift
 from lawful.symmetry.demands.sums import add_constant, add_values, homogeneous, multiply, one_of, scale
 
+# 32 MB in float64: masks and tables of positions, and no embedding.
 KNOWN = 4_000_000  # entries of a constant that is worked out while reading
 
 
@@ -94,12 +95,13 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         """What does not move stays; everything else by its family."""
         if node in self.blind:
             return self._taken_for_data(node, operands)
-        if not any(each.moves or (each.zero and each.known is None) for each in operands):
+        if not any(operand.moves or (operand.zero and operand.known is None) for operand in operands):
             known = self._worked_out(node, operands)
             still = Motion(node.shape, known=known, noise=node.traits.noise, centred=_centres_last(node))
             return self._with_scores(node, operands, still)  # scores that no gauge moves are scores
+        # A sum alone may take an open square; for everyone else it is a power by now.
         if not (node.family is OperatorFamily.REDUCTION and node.traits.linear):
-            operands = tuple(self.closed(each) for each in operands)
+            operands = tuple(self.close(each) for each in operands)
         if node.family is not OperatorFamily.MOVEMENT and not _is_known_lookup(node, operands):
             self.read.update(
                 {
@@ -116,7 +118,7 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         """The value of an operator on known numbers, if it is small."""
         if node.size > KNOWN or node.family is OperatorFamily.OPAQUE or not operands:
             return None
-        given = [each.known for each in operands]
+        given = [operand.known for operand in operands]
         if any(each is None for each in given):
             return None
         with np.errstate(all="ignore"):
@@ -130,7 +132,7 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
                 self.gauges.tell_apart(field, range(field.dim()))
         return Motion(node.shape)
 
-    def closed(self, value: Motion) -> Motion:
+    def close(self, value: Motion) -> Motion:
         """An open x² becomes a power."""
         return value if value.square_of is None else homogeneous(self, value.shape, value.square_of, 2.0)
 
@@ -146,21 +148,21 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
             if number != marked[0]:
                 scores = scores.beside(each.shape, () if scores.soft else list(self._tables(each)))
         if "axis" in node.attributes:
-            return replace(result, scores=scores.softened(node["axis"]))
+            return replace(result, scores=scores.soften(node["axis"]))
         return replace(result, scores=scores)
 
     def _tables(self, node: Node) -> Sequence[str]:
         """The parameters whose entries, looked up and put in place, make up a value."""
-        found, waiting, seen = [], [node], {node}
+        result, waiting, seen = [], [node], {node}
         while waiting:
             each = waiting.pop()
             if each.op == "parameter":
-                found.append(each["name"])
+                result.append(each["name"])
             elif each.family in _KEEPS_SCORES or each.family in (OperatorFamily.MOVEMENT, OperatorFamily.LOOKUP):
                 fresh = [other for other in each.inputs if other not in seen]
                 seen.update(fresh)
                 waiting += fresh
-        return found
+        return result
 
     # Entry by entry
 
@@ -171,17 +173,18 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
             return self._seen(node, *operands)
         (x,) = operands
         if traits.degree is None:
-            x = self.settled(x)
+            x = self.settle(x)
             self.pin(node.op, x, permutes=True)
             return Motion(node.shape, x.gauges)  # pinned, but they still permute
+        # A square waits for its sum: orthogonal maps keep a norm, and no power of scales says that.
         if traits.degree == 2:
-            return Motion(node.shape, square_of=self.settled(x))
+            return Motion(node.shape, square_of=self.settle(x))
         return homogeneous(self, node.shape, x, float(traits.degree))
 
     def _seen(self, node: Node, *operands: Motion) -> Motion:
         """An operator that every gauge and shift changes; permutations pass if it has one operand of its own size and
         works entry by entry (along an axis of its own, as a sort does, nothing passes)."""
-        moving = [each for each in operands if each.moves]
+        moving = [operand for operand in operands if operand.moves]
         alone = len(moving) == 1 and moving[0].shape == node.shape and "axis" not in node.attributes
         others = all(each is moving[0] or torch.Size(each.shape).numel() == 1 for each in operands) if moving else True
         self.pin(node.op, *moving, permutes=alone and others)
@@ -191,7 +194,7 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         """Both move alike; a mean that is taken off takes constants with it; numbers are absorbed by biases."""
         centring = find_centring(node)
         if centring is not None:
-            return self._centred(node, x if node.inputs[0] is centring[0] else y, centring[1])
+            return self._follow_centring(node, x if node.inputs[0] is centring[0] else y, centring[1])
         for value, constant in ((x, y), (y, x)):
             if constant.known is not None and not constant.zero:
                 return add_constant(self, node.shape, value, constant.known)
@@ -200,13 +203,13 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
             return replace(x if skip == 0 else y, absorber=None)
         return add_values(self, node.shape, x, y)
 
-    def _centred(self, node: Node, x: Motion, axes: Sequence[int]) -> Motion:
+    def _follow_centring(self, node: Node, x: Motion, axes: Sequence[int]) -> Motion:
         """`x − mean x`: constants along the axes are not seen."""
-        x = self.settled(x)
+        x = self.settle(x)
         self.shifts.unseen(x.shifts, axes)
         for field in x.gauges:
             if set(varying(field)) & set(axes):
-                self.levelled(field, axes)
+                self.level(field, axes)
         return Motion(x.shape, x.gauges, centred=_centres_last(node))
 
     def _skip(self, node: Node) -> int | None:
@@ -216,7 +219,10 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
             if made.shape != node.shape or value.shape != node.shape or len(self.users[made]) != 1:
                 continue
             if made.family is OperatorFamily.ADDITION:  # a bias
-                made = next((each for each in made.inputs if value in each.inputs and len(self.users[each]) == 1), made)
+                made = next(
+                    (operand for operand in made.inputs if value in operand.inputs and len(self.users[operand]) == 1),
+                    made,
+                )
             if value not in made.inputs or len(made.inputs) != 2 or made.inputs[0] is made.inputs[1]:
                 continue
             weight = made.inputs[1 - made.inputs.index(value)]
@@ -257,7 +263,7 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         if traits.degree is None or traits.degree > 1:
             self.pin(node.op, x)
             return Motion(node.shape)
-        x = self.settled(x)
+        x = self.settle(x)
         asks_infinity = traits.shift == 1 and self._asks_infinity(node)  # which no shift makes or ends
         shifts = self._constant_along(x.shifts, axes, node.shape) if traits.shift == 1 and not asks_infinity else ()
         if traits.shift is None:
@@ -266,7 +272,7 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
             self.shifts.unseen(x.shifts, axes)
         for field in x.gauges:
             self.gauges.diagonal(field)
-        level = tuple(self.levelled(field, axes) for field in x.gauges)
+        level = tuple(self.level(field, axes) for field in x.gauges)
         if traits.degree == 0:
             return Motion(node.shape)
         return Motion(node.shape, level, shifts, zero=x.zero)
@@ -275,14 +281,14 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         """Whether a value is only compared with infinity, as attention asks of scores that a mask may have left out."""
         return node not in self.program.outputs and all(
             user.family is OperatorFamily.COMPARISON
-            and all(each is node or (each.op == "constant" and bool(np.isinf(each["value"]).all()))
-                    for each in user.inputs)
+            and all(operand is node or (operand.op == "constant" and bool(np.isinf(operand["value"]).all()))
+                    for operand in user.inputs)
             for user in self.users[node]
         )  # fmt: skip
 
     def _constant_along(self, shifts: Sequence[Shift], axes: Sequence[int], shape: Shape) -> tuple[Shift, ...]:
         """Shifts that must be constant along axes, with size 1 there."""
-        found = []
+        result = []
         for shift in self.shifts.alive(shifts):
             if shift.masked:
                 self.shifts.vanish(shift.labels)
@@ -292,23 +298,23 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
                 labels, phases = each.labels, each.phases
                 for axis in axes:
                     labels, phases = labels.narrow(axis, 0, 1), phases.narrow(axis, 0, 1)
-                found.append(each.moved(labels, phases))
-        return tuple(found)
+                result.append(each.move(labels, phases))
+        return tuple(result)
 
     def _sum(self, node: Node, x: Motion, axes: Sequence[int]) -> Motion:
         if x.square_of is not None:
             return self._sum_of_squares(node, x.square_of, axes)
-        x = self.settled(x)
+        x = self.settle(x)
         if x.zero:
             return Motion(node.shape, zero=True)
-        gauges = tuple(self.levelled(field, axes) for field in x.gauges)
+        gauges = tuple(self.level(field, axes) for field in x.gauges)
         count = float(np.prod([x.shape[d] for d in axes]))
         shifts: list[Shift] = []
         for shift in self.shifts.alive(x.shifts):
             steady = shift.constant and not set(varying(shift.labels)) & set(axes)
             for d in axes:
-                shift = self.shifts.summed(shift, d)
-            shifts += self.shifts.scaled([shift], count) if steady else self.shifts.weighted([shift], ())
+                shift = self.shifts.sum_along(shift, d)
+            shifts += self.shifts.scale([shift], count) if steady else self.shifts.weigh([shift], ())
         return Motion(node.shape, gauges, tuple(shifts))
 
     def _sum_of_squares(self, node: Node, x: Motion, axes: Sequence[int]) -> Motion:
@@ -319,13 +325,13 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
             if varying(field) and set(varying(field)) <= set(axes):
                 self.gauges.orthogonal(field, axes)
             else:
-                gauges.append(self.levelled(self.gauges.power(field, 2.0), axes))
+                gauges.append(self.level(self.gauges.power(field, 2.0), axes))
         return Motion(node.shape, tuple(gauges))
 
     def follow_normalisation(self, node: Node, x: Motion) -> Motion:
         """`x/√(mean x² + ε)`: orthogonal maps along its axes commute with it (those that fix the vector 1, if it is
         centred), ε pins scales; constants along the axes are not seen where it is centred, nor by a softmax."""
-        x = self.settled(x)
+        x = self.settle(x)
         if "axis" in node.attributes:
             for field in x.gauges:
                 self.gauges.pin(field, node.op, permutes=True)
@@ -361,6 +367,7 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         if len(operands) == 3:
             condition, *values = operands
             usual = node.inputs[0].traits.finite
+            # `where(isnan(x), 0, x)`: of finite values one branch alone is ever taken, so the other demands nothing.
             if usual is not None:
                 return self.spread(values[0 if usual else 1], node.shape)
             self.pin(node.op, condition)
@@ -379,7 +386,7 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         """Degree 0 in both operands together: positive scales do not show."""
         if node.traits.finite is not None:
             return Motion(node.shape)
-        if node.traits.degree != 0 or any(each.known is not None and not each.zero for each in operands):
+        if node.traits.degree != 0 or any(operand.known is not None and not operand.zero for operand in operands):
             return self._seen(node, *operands)
         return homogeneous(self, node.shape, one_of(self, node.shape, *operands), 0.0)
 
@@ -393,14 +400,14 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         if _is_known_lookup(node, (table, index, *rest)):
             where: Any = np.arange(node.inputs[0].size).reshape(node.inputs[0].shape)
             at = node.operator.meaning(NUMPY, node.attributes, where, NUMPY.cast(index.known, "i"))
-            return self.moved(node, table, IndexMap.of(np.asarray(at)))
+            return self.move(node, table, IndexMap.of(np.asarray(at)))
         if rest or node.shape == node.inputs[1].shape:
             return self.opaque_call(node, table, index, *rest)
         axis, count = int(node["axis"]), node.inputs[1].rank
         self.pin(node.op, index)
         size = (*table.shape[:axis], *(1,) * count, *table.shape[axis + 1 :])
         if table.raw is None:
-            x = self.settled(table)
+            x = self.settle(table)
             self.shifts.drop(x.shifts)
             gauges = tuple(self.alike(field, axis).reshape(size).expand(node.shape) for field in x.gauges)
             return Motion(node.shape, gauges)
@@ -428,6 +435,8 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         """
         self.pin(node.op, replace(table, gauges=()))
         rows, count = node.shape[0], table.shape[0]
+        # Any dealing leaves a subgroup. One that the picking value's identity seeds keeps together what one router
+        # picks, and parts what two routers pick.
         generator = np.random.default_rng(int.from_bytes(node.inputs[1].identity[:8], "big"))
         owner = torch.from_numpy(generator.permutation(np.arange(rows) * count // rows))
         return Motion(node.shape, tuple(compact(field[owner]) for field in table.gauges), dealt=owner)
@@ -435,11 +444,11 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
     def _table_shifts(self, node: Node, table: Motion) -> tuple[Shift, ...]:
         """If every row of W moves by one vector, so does z, for all data; other shifts of W depend on the ids."""
         name, shape = str(table.raw), node.shape
-        found = self.shifts.parameter(name, table.shape, "rows", [1])
-        if found is None:
+        shifts = self.shifts.parameter(name, table.shape, "rows", [1])
+        if shifts is None:
             return ()
-        if len(found) == 1:
-            rest = found[
+        if len(shifts) == 1:
+            rest = shifts[
                 0
             ]  # (a vector over the ids that are not known, so that two tables read by one of them can part)
             self.shifts.directions[name] = [rest, self.shifts.common(rest, [1], table.shape)]
@@ -469,14 +478,14 @@ _KEEPS_SCORES = (
 
 def _blind_nodes(program: Program, users: Any) -> set[Node]:
     """Nodes whose values training only sees detached, and those that detach."""
-    found: set[Node] = set()
+    nodes: set[Node] = set()
     for node in reversed(program.nodes):
         if node.family is OperatorFamily.LEAF:
             continue
-        kept = bool(users[node]) and all(user in found for user in users[node])
+        kept = bool(users[node]) and all(user in nodes for user in users[node])
         if not node.traits.gradient or (kept and node not in program.outputs):
-            found.add(node)
-    return found
+            nodes.add(node)
+    return nodes
 
 
 def _is_known_lookup(node: Node, operands: Sequence[Motion]) -> bool:
@@ -489,8 +498,8 @@ def _is_known_lookup(node: Node, operands: Sequence[Motion]) -> bool:
 
 def _centres_last(node: Node) -> bool:
     """Whether a value sums to zero along its last axis, by what made it."""
-    found = find_centring(node)
-    axes = found[1] if found is not None else node["axes"] if node.attributes.get("centre") else ()
+    centring = find_centring(node)
+    axes = centring[1] if centring is not None else node["axes"] if node.attributes.get("centre") else ()
     return tuple(axes) == (len(node.shape) - 1,)
 
 

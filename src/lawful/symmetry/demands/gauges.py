@@ -138,12 +138,12 @@ class Gauges:
 
     def tie_heads(self, heads: int, fields: Sequence[torch.Tensor], dim: int) -> None:
         """Note that fields belong together, in equal runs of indices along a dimension: all change places, or none."""
-        found = []
+        result = []
         for field in fields:
             number = on([dim], field.shape, torch.arange(field.shape[dim]) // (field.shape[dim] // heads))
             labels, place = (part.reshape(-1).numpy() for part in squeeze_fields(field, number)[0])
-            found.append((labels, place))
-        self.heads.append((heads, found))
+            result.append((labels, place))
+        self.heads.append((heads, result))
 
     def pin(self, f: torch.Tensor, operation: str, *, permutes: bool = False) -> None:
         """Demand that M vanishes."""

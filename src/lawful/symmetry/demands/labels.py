@@ -89,9 +89,9 @@ def occurrences(values: Residues) -> Residues:
     ordered = values[order]
     start = np.r_[True, ordered[1:] != ordered[:-1]] if len(values) else np.zeros(0, dtype=bool)
     place = np.arange(len(values))
-    found = np.empty(len(values), dtype=np.int64)
-    found[order] = place - np.maximum.accumulate(np.where(start, place, 0))
-    return found
+    result = np.empty(len(values), dtype=np.int64)
+    result[order] = place - np.maximum.accumulate(np.where(start, place, 0))
+    return result
 
 
 def number_rows(*keys: Residues) -> Residues:
@@ -100,10 +100,10 @@ def number_rows(*keys: Residues) -> Residues:
     >>> number_rows(np.array([3, 3, 1]), np.array([0, 0, 0])).tolist()
     [1, 1, 0]
     """
-    found = np.zeros(len(keys[0]), dtype=np.int64)
+    numbers = np.zeros(len(keys[0]), dtype=np.int64)
     for key in keys:
         if len(key) and not (key == key[0]).all():
             inverse = np.unique(key, return_inverse=True)[1]
-            found = found * (int(inverse.max()) + 1) + inverse
-            found = np.unique(found, return_inverse=True)[1]
-    return np.asarray(found, dtype=np.int64)
+            numbers = numbers * (int(inverse.max()) + 1) + inverse
+            numbers = np.unique(numbers, return_inverse=True)[1]
+    return np.asarray(numbers, dtype=np.int64)

@@ -55,7 +55,7 @@ class Motion:
         return Motion(
             shape,
             tuple(map(move, self.gauges)),
-            tuple(shift.moved(move(shift.labels), move(shift.phases)) for shift in self.shifts),
+            tuple(shift.move(move(shift.labels), move(shift.phases)) for shift in self.shifts),
             self.raw,
             tuple(map(move, self.indices)),
             self.zero,
@@ -75,9 +75,9 @@ class Follower:
         for value in values:
             for field in value.gauges:
                 self.gauges.pin(field, operation, permutes=permutes)
-            self.shifts.drop(self.settled(value).shifts)
+            self.shifts.drop(self.settle(value).shifts)
 
-    def settled(self, value: Motion) -> Motion:
+    def settle(self, value: Motion) -> Motion:
         """A value whose shifts are all stated: a raw parameter may move each of its entries."""
         if value.raw is None:
             return value
@@ -94,33 +94,33 @@ class Follower:
         """
         name = str(value.raw)
         shape = self.shapes[name]
-        found = self.shifts.parameter(name, shape, (centred, *axes), axes)
-        if found is None:
+        shifts = self.shifts.parameter(name, shape, (centred, *axes), axes)
+        if shifts is None:
             return ()
-        if centred and len(found) == 1:
-            found.append(self.shifts.common(found[0], axes, shape))
+        if centred and len(shifts) == 1:
+            shifts.append(self.shifts.common(shifts[0], axes, shape))
         place = torch.zeros((1,) * len(value.shape), dtype=torch.int64)
         for axis in axes:
             place = place * shape[axis] + narrow(value.indices[axis])
-        labels = compact(_line(found[0].labels, axes)[place]).expand(value.shape)
+        labels = compact(_line(shifts[0].labels, axes)[place]).expand(value.shape)
         self.shifts.read.append(flat(labels))
         return (Shift(labels, torch.zeros((), dtype=torch.int64).expand(value.shape)),)
 
     def spread(self, value: Motion, shape: Shape) -> Motion:
         """A value broadcast to a shape."""
-        value = self.settled(value)
+        value = self.settle(value)
         spread = value.with_labels(shape, lambda labels: align(labels, shape))
         return replace(spread, absorber=value.absorber, known=value.known)
 
-    def regrouped(self, value: Motion, shape: Shape, move: Callable[[torch.Tensor], torch.Tensor]) -> Motion:
+    def regroup(self, value: Motion, shape: Shape, move: Callable[[torch.Tensor], torch.Tensor]) -> Motion:
         """A value whose entries are moved, repeated or dropped: the same is done to its labels."""
-        found = value.with_labels(shape, lambda labels: compact(move(labels)))
-        for before, after in zip(value.gauges, found.gauges, strict=True):
+        result = value.with_labels(shape, lambda labels: compact(move(labels)))
+        for before, after in zip(value.gauges, result.gauges, strict=True):
             if after.numel() < before.numel() and varying(before):
                 self.gauges.whole(after)
-        return found
+        return result
 
-    def levelled(self, field: torch.Tensor, axes: Iterable[int]) -> torch.Tensor:
+    def level(self, field: torch.Tensor, axes: Iterable[int]) -> torch.Tensor:
         """Demand that a field is one scale along axes; returned with size 1 there."""
         for axis in axes:
             first = field.narrow(axis, 0, 1)
@@ -142,10 +142,10 @@ def move_labels(labels: torch.Tensor, index: IndexMap) -> torch.Tensor:
     """Labels of the entries that an index map picks, without spelling out axes along which they do not change."""
     small = narrow(labels).contiguous()
     steps = [step if size > 1 else 0 for step, size in zip(small.stride(), small.shape, strict=True)]
-    found = index.after(IndexMap.affine(labels.shape, steps))
-    if found.strides is not None and min(found.strides, default=0) >= 0:
-        return small.as_strided(found.shape, found.strides, small.storage_offset() + found.offset)
-    return small.reshape(-1)[torch.from_numpy(np.ascontiguousarray(found.positions)).reshape(found.shape)]
+    result = index.after(IndexMap.affine(labels.shape, steps))
+    if result.strides is not None and min(result.strides, default=0) >= 0:
+        return small.as_strided(result.shape, result.strides, small.storage_offset() + result.offset)
+    return small.reshape(-1)[torch.from_numpy(np.ascontiguousarray(result.positions)).reshape(result.shape)]
 
 
 def _line(labels: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:

@@ -37,17 +37,19 @@ class MovementFollower(Follower):
 
     def follow_movement(self, node: Node, *sources: Motion) -> Motion:
         """Labels move like entries."""
-        return self._side_by_side(node, sources) if len(sources) > 1 else self.moved(node, sources[0], node["map"])
+        return self._side_by_side(node, sources) if len(sources) > 1 else self.move(node, sources[0], node["map"])
 
-    def moved(self, node: Node, source: Motion, index: IndexMap) -> Motion:
+    def move(self, node: Node, source: Motion, index: IndexMap) -> Motion:
         """A value of which an index map picks entries."""
-        found = self.regrouped(source, node.shape, lambda labels: move_labels(labels, index))
-        self._note_read(source, found.gauges)
-        if source.absorber is not None and _keeps_line(source, found):
-            found = replace(found, absorber=source.absorber)
+        result = self.regroup(source, node.shape, lambda labels: move_labels(labels, index))
+        self._note_read(source, result.gauges)
+        # Where channels are is of no account, only that all are there in their order: a crop or a transpose of images
+        # does not part a bias from what is added later.
+        if source.absorber is not None and _keeps_line(source, result):
+            result = replace(result, absorber=source.absorber)
         if source.scores is not None and node.size == node.inputs[0].size:
-            found = replace(found, scores=source.scores.moved(lambda labels: move_labels(labels, index)))
-        return found
+            result = replace(result, scores=source.scores.move(lambda labels: move_labels(labels, index)))
+        return result
 
     def _note_read(self, source: Motion, picked: Sequence[torch.Tensor]) -> None:
         if source.raw is not None and self.read.get(source.raw, []) is not None:
@@ -69,7 +71,7 @@ class MovementFollower(Follower):
         pieces, start = [], 0
         for source, operand in zip(sources, node.inputs, strict=True):
             count = len(self.shifts.read)
-            piece = self.settled(source)
+            piece = self.settle(source)
             if source.raw is not None and not _masks(node, operand, start):  # only what is picked counts as read
                 del self.shifts.read[count:]
                 at = node["map"].positions.reshape(-1)
@@ -83,7 +85,7 @@ class MovementFollower(Follower):
         index = node["map"]
         at = torch.from_numpy(np.ascontiguousarray(index.positions)).reshape(node.shape)
 
-        def joined(lines: Sequence[torch.Tensor]) -> torch.Tensor:
+        def join(lines: Sequence[torch.Tensor]) -> torch.Tensor:
             return torch.cat([line.reshape(-1) for line in lines])[at]
 
         mask = _find_mask(node, pieces, at)
@@ -95,8 +97,8 @@ class MovementFollower(Follower):
         gauges = []
         for owner in owners:
             if owner:
-                wide = joined([owner.get(number, line) for number, line in enumerate(free)])
-                field = self._filled(wide)
+                wide = join([owner.get(number, line) for number, line in enumerate(free)])
+                field = self._label_free_entries(wide)
                 if any(not np.isin(flat(before), flat(field)).all() for before in owner.values()):
                     self.gauges.whole(field)
                 gauges.append(field)
@@ -107,15 +109,15 @@ class MovementFollower(Follower):
                 if mask is not None and mask.hides(number, shift):  # without spelling all entries out
                     shifts.append(replace(shift, masked=True))
                     continue
-                parts = [joined([part if n == number else line for n, line in enumerate(low)])
+                parts = [join([part if n == number else line for n, line in enumerate(low)])
                          for part in (shift.labels, shift.phases)]  # fmt: skip
                 masked = shift.masked or bool((parts[0] == ANY).any())
                 labels, phases = (_fill(part)[0].clamp(min=0) for part in parts)
-                shifts.append(replace(shift.moved(labels, phases), masked=masked))
-        found = Motion(node.shape, tuple(gauges), self.shifts.plus(shifts, ()))
-        return self._masked_scores(node, pieces, found, at, mask)
+                shifts.append(replace(shift.move(labels, phases), masked=masked))
+        motion = Motion(node.shape, tuple(gauges), self.shifts.plus(shifts, ()))
+        return self._masked_scores(node, pieces, motion, at, mask)
 
-    def _filled(self, wide: torch.Tensor) -> torch.Tensor:
+    def _label_free_entries(self, wide: torch.Tensor) -> torch.Tensor:
         """A field whose free entries have the label that their neighbours have, or one of their own.
 
         Where some coordinates of a line are free and others are not, only diagonal gauges pass.
@@ -148,7 +150,7 @@ class MovementFollower(Follower):
         if simple is not None and simple.number == marked[0] and piece.scores is not None:
             sizes = [n if d in varying(simple.kept) else 1 for d, n in enumerate(node.shape)]
             return replace(found, scores=piece.scores.beside(sizes))
-        start = sum(each.size for each in node.inputs[: marked[0]])
+        start = sum(operand.size for operand in node.inputs[: marked[0]])
         size = node.inputs[marked[0]].size
         inside = (at >= start) & (at < start + size)
         own = torch.arange(size).reshape(piece.shape) + start if piece.shape == node.shape else None

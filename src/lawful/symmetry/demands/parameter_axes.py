@@ -20,11 +20,11 @@ Users = Mapping[Node, Sequence[Node]]
 
 def users_of(program: Program) -> dict[Node, list[Node]]:
     """The nodes that read each node, once for each operand; an output is read from outside and not counted."""
-    found: dict[Node, list[Node]] = {node: [] for node in program.nodes}
+    users: dict[Node, list[Node]] = {node: [] for node in program.nodes}
     for node in program.nodes:
-        for each in node.inputs:
-            found[each].append(node)
-    return found
+        for operand in node.inputs:
+            users[operand].append(node)
+    return users
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def parameter_fields(gauges: Gauges, node: Node, users: Users) -> tuple[torch.Te
         return _grouped_fields(gauges, shape, groups)
     if len(shape) > 2:
         sides = {_sides(user, place, at, shape, users) for user, place, at in readings}
-        stacks = {each for each in sides if each is not None and each.stack}
+        stacks = {side for side in sides if side is not None and side.stack}
         whole = next(iter(sides)) if len(sides) == 1 and not stacks else None
         if whole is not None:
             return tuple(
@@ -55,11 +55,11 @@ def parameter_fields(gauges: Gauges, node: Node, users: Users) -> tuple[torch.Te
             )
         if len(stacks) == 1:
             return _stacked_fields(gauges, shape, stacks.pop())
-    found = [on([axis], shape, gauges.fresh(size)) for axis, size in enumerate(shape) if size > 1]
+    fields = [on([axis], shape, gauges.fresh(size)) for axis, size in enumerate(shape) if size > 1]
     ends = shape[:2] if any("groups" in user.attributes for user, _ in products) else shape
-    if 1 in ends if products else not found:
-        found.append(gauges.fresh(1).reshape((1,) * len(shape)).expand(shape))
-    return tuple(found)
+    if 1 in ends if products else not fields:
+        fields.append(gauges.fresh(1).reshape((1,) * len(shape)).expand(shape))
+    return tuple(fields)
 
 
 def _readings(node: Node, users: Users) -> Iterator[tuple[Node, int, IndexMap | None]]:
@@ -120,27 +120,27 @@ def picks_matrices(node: Node, users: Users) -> bool:
 def _grouped_fields(gauges: Gauges, shape: Shape, groups: int) -> tuple[torch.Tensor, ...]:
     """Of a weight (o, i/g, ...) or, transposed, (i, o/g, ...): both channel spaces split into groups."""
     across, inside = shape[0] // groups, shape[1]
-    found = []
+    fields = []
     for size, place in (((groups, across, 1), [1]), ((groups, 1, inside), [2])):
         labels = gauges.fresh(math.prod(size)).reshape(size)
         gauges.same(labels, labels, line=place)
         whole = labels.expand(groups, across, inside).reshape(*shape[:2], *(1,) * (len(shape) - 2))
-        found.append(compact(whole.expand(shape)))
-    gauges.tie_heads(groups, found, 0)
-    return tuple(found)
+        fields.append(compact(whole.expand(shape)))
+    gauges.tie_heads(groups, fields, 0)
+    return tuple(fields)
 
 
 def _stacked_fields(gauges: Gauges, shape: Shape, sides: Sides) -> tuple[torch.Tensor, ...]:
     """Of a stack of matrices: a row space and a column space for each."""
-    found = []
+    fields = []
     count = math.prod(shape[axis] for axis in sides.stack)
     for side in sorted(sides.matrix):
         axes = [*sides.stack, *side]
         labels = gauges.fresh(math.prod(shape[axis] for axis in axes)).reshape(count, -1)
         gauges.same(labels, labels, line=[1])
         order = sorted(range(len(axes)), key=lambda k: axes[k])
-        found.append(on(axes, shape, labels.reshape([shape[axis] for axis in axes]).permute(order)))
+        fields.append(on(axes, shape, labels.reshape([shape[axis] for axis in axes]).permute(order)))
     rest = [axis for axis in range(len(shape)) if axis not in sides.stack]
-    lead = [field.permute([*sides.stack, *rest]).reshape(count, *(shape[axis] for axis in rest)) for field in found]
+    lead = [field.permute([*sides.stack, *rest]).reshape(count, *(shape[axis] for axis in rest)) for field in fields]
     gauges.tie_heads(count, [compact(field) for field in lead], 0)
-    return tuple(found)
+    return tuple(fields)

@@ -47,7 +47,7 @@ def read_demands(
     still, order = frozenset(frozen), list(dict.fromkeys(names))
     domain = GaugeDomain(program, Gauges(means=means), still, padded, names=order, centred=centred)
     values = interpret(program, domain)
-    domain.pin("output", *(domain.closed(values[node]) for node in dict.fromkeys(program.outputs)))
+    domain.pin("output", *(domain.close(values[node]) for node in dict.fromkeys(program.outputs)))
     domain.pin_unread()
     read = [name for name in order if name in domain.shapes]
     return Demands(

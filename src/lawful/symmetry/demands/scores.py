@@ -17,6 +17,7 @@ from lawful.symmetry.demands.gauges import AttentionLabels, Gauges
 from lawful.symmetry.demands.labels import compact, on, varying
 from lawful.types import Residues
 
+# With 64 coordinates a head, 51 MB of labels for each of queries, keys and values.
 MOST_ROWS = 100_000  # positions and heads of one product
 
 
@@ -37,7 +38,7 @@ class Scores:
     apart: bool = False
     tables: tuple[str, ...] = ()
 
-    def moved(self, move: Callable[[torch.Tensor], torch.Tensor]) -> Scores:
+    def move(self, move: Callable[[torch.Tensor], torch.Tensor]) -> Scores:
         """Scores whose entries are elsewhere."""
         own = (compact(move(self.own[0])), compact(move(self.own[1])))
         return replace(self, heads=compact(move(self.heads)), own=own)
@@ -48,7 +49,7 @@ class Scores:
         apart = any(d >= lead and shape[d - lead] > 1 for d in varying(self.heads))
         return replace(self, apart=self.apart or apart, tables=tuple(dict.fromkeys((*self.tables, *tables))))
 
-    def softened(self, axis: int) -> Scores | None:
+    def soften(self, axis: int) -> Scores | None:
         """Scores after a softmax along an axis, which one factor alone must have."""
         owners = [number for number in (0, 1) if axis in varying(self.own[number])]
         if len(owners) > 1 or axis in varying(self.heads):

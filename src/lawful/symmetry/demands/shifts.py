@@ -42,7 +42,7 @@ class Shift:
         """Whether it is the same for all data."""
         return not self.masked and not varying(self.phases) and int(self.phases.reshape(-1)[0]) == 0
 
-    def moved(self, labels: torch.Tensor, phases: torch.Tensor) -> Shift:
+    def move(self, labels: torch.Tensor, phases: torch.Tensor) -> Shift:
         """The same shift after an operation that moves entries."""
         return replace(self, labels=compact(labels), phases=compact(phases))
 
@@ -101,10 +101,10 @@ class Shifts:
 
     def vectors(self, count: int, width: int) -> torch.Tensor:
         """New labels whose unknowns are vectors."""
-        found = self.fresh(count)
+        result = self.fresh(count)
         self._grow()
-        self.width[found.numpy()] = width
-        return found
+        self.width[result.numpy()] = width
+        return result
 
     def phase(self, shape: Sequence[int], dims: Iterable[int]) -> torch.Tensor:
         """Phases that differ at every index of some dimensions: what the data do there is not known."""
@@ -144,9 +144,9 @@ class Shifts:
     def common(self, rest: Direction, axes: Sequence[int], shape: Sequence[int]) -> Direction:
         """Beside vectors, one direction for each label that moves all its entries alike."""
         size = int(np.prod([shape[d] for d in axes], dtype=int))
-        found = Direction(rest.parameter, on(axes, shape, self.fresh(size)), rest.weight, mean=True)
-        self.read += [flat(rest.labels), flat(found.labels)]
-        return found
+        result = Direction(rest.parameter, on(axes, shape, self.fresh(size)), rest.weight, mean=True)
+        self.read += [flat(rest.labels), flat(result.labels)]
+        return result
 
     def forbid(self, name: str) -> None:
         """Demand that a parameter does not shift at all."""
@@ -156,10 +156,10 @@ class Shifts:
 
     def vanish(self, labels: torch.Tensor) -> None:
         """Demand that these unknowns are zero."""
-        found = flat(labels)
-        self.zero.append(found)
+        result = flat(labels)
+        self.zero.append(result)
         self._grow()
-        self._dead[found] = True
+        self._dead[result] = True
 
     def drop(self, shifts: Iterable[Shift]) -> None:
         """Demand that all these shifts vanish: the operation sees them."""
@@ -169,13 +169,13 @@ class Shifts:
     def alive(self, shifts: Iterable[Shift]) -> tuple[Shift, ...]:
         """Those that were not demanded to vanish, equal labels replaced by one of them."""
         self._grow()
-        found = []
+        result = []
         for shift in shifts:
             small = narrow(shift.labels)
             labels = torch.as_tensor(self.leaders(small.numpy()))
             if not self._dead[labels.numpy()].all():
-                found.append(replace(shift, labels=compact(labels).expand(shift.labels.shape)))
-        return tuple(found)
+                result.append(replace(shift, labels=compact(labels).expand(shift.labels.shape)))
+        return tuple(result)
 
     def leaders(self, labels: Residues) -> Residues:
         """For each label the one that stands for it."""
@@ -213,11 +213,11 @@ class Shifts:
         Those that are the same for all data may also be constant together.
         """
         inside = set(dims)
-        found = self.alive(shifts)
-        steady = [shift for shift in found if shift.constant and inside & set(varying(shift.labels))]
+        result = self.alive(shifts)
+        steady = [shift for shift in result if shift.constant and inside & set(varying(shift.labels))]
         while len(steady) > 1:
             steady.append(self._sum(steady.pop(), steady.pop()))
-        for shift in (*steady, *(shift for shift in found if not shift.constant)):
+        for shift in (*steady, *(shift for shift in result if not shift.constant)):
             labels = shift.labels
             if inside & set(varying(shift.phases)) or (shift.masked and not softmax):
                 self.vanish(labels)
@@ -228,13 +228,13 @@ class Shifts:
 
     def plus(self, left: Sequence[Shift], right: Sequence[Shift]) -> tuple[Shift, ...]:
         """Shifts of a sum stand side by side; two that are the same for all data add up if one changes no further."""
-        found: list[Shift] = []
+        result: list[Shift] = []
         for shift in self.alive((*left, *right)):
             place = next(
-                (n for n, other in enumerate(found) if _is_nested(shift, other) and self._fits(shift, other)), None
+                (n for n, other in enumerate(result) if _is_nested(shift, other) and self._fits(shift, other)), None
             )
-            found.append(shift if place is None else self._sum(found.pop(place), shift))
-        return tuple(found)
+            result.append(shift if place is None else self._sum(result.pop(place), shift))
+        return tuple(result)
 
     def _fits(self, one: Shift, other: Shift) -> bool:
         """Whether all unknowns of two shifts are vectors of one length."""
@@ -252,25 +252,25 @@ class Shifts:
         self.relations.append(Relation(result.numpy(), one[place], two[place], b.factor / a.factor))
         return Shift(on(kept, a.labels.shape, result[torch.as_tensor(number)]), a.phases, a.factor, a.masked)
 
-    def scaled(self, shifts: Iterable[Shift], factor: float) -> tuple[Shift, ...]:
+    def scale(self, shifts: Iterable[Shift], factor: float) -> tuple[Shift, ...]:
         """Shifts of a multiple."""
         if factor == 0:
             return ()
         return tuple(replace(shift, factor=shift.factor * factor) for shift in self.alive(shifts))
 
-    def weighted(self, shifts: Iterable[Shift], dims: Iterable[int]) -> tuple[Shift, ...]:
+    def weigh(self, shifts: Iterable[Shift], dims: Iterable[int]) -> tuple[Shift, ...]:
         """Shifts of a product with something unknown that changes along dimensions; too long ones are given up."""
-        found = []
+        result = []
         for shift in self.alive(shifts):
             changing = {*varying(shift.phases), *dims}
             if int(np.prod([shift.labels.shape[d] for d in changing], dtype=float)) > MOST_PHASES:
                 self.vanish(shift.labels)
                 continue
             phases = self.phase(shift.labels.shape, changing)
-            found.append(replace(shift, phases=phases))
-        return tuple(found)
+            result.append(replace(shift, phases=phases))
+        return tuple(result)
 
-    def summed(self, shift: Shift, dim: int) -> Shift:
+    def sum_along(self, shift: Shift, dim: int) -> Shift:
         """The shift of `Σ_s x[.., s, ..] y[s, ..]`: one unknown that vanishes only if all its parts do.
 
         The result has size 1 in the dimension; its phases still have to be weighted.

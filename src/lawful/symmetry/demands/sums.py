@@ -27,7 +27,7 @@ def add_values(follower: Follower, shape: Shape, x: Motion, y: Motion) -> Motion
     shapes = x.shape, y.shape
     x, y = follower.spread(x, shape), follower.spread(y, shape)
     waiting = list(y.gauges)
-    found: list[torch.Tensor] = []
+    values: list[torch.Tensor] = []
     still: list[torch.Tensor] = []
     for field in x.gauges:
         place = _partner(field, waiting)
@@ -38,12 +38,12 @@ def add_values(follower: Follower, shape: Shape, x: Motion, y: Motion) -> Motion
         else:
             other = waiting.pop(place)
             follower.gauges.same(field, other)
-            found.append(min(field, other, key=_rank))
+            values.append(min(field, other, key=_rank))
     for field in waiting:
         still += _pin(follower, field, shapes[0])
-    matched = len(found) == len(x.gauges) == len(y.gauges) == 1
+    matched = len(values) == len(x.gauges) == len(y.gauges) == 1
     absorber = (y.absorber or x.absorber) if matched else None
-    return Motion(shape, (*found, *still), follower.shifts.plus(x.shifts, y.shifts), absorber=absorber)
+    return Motion(shape, (*values, *still), follower.shifts.plus(x.shifts, y.shifts), absorber=absorber)
 
 
 def _rank(field: torch.Tensor) -> tuple[int, int]:
@@ -118,7 +118,7 @@ def multiply_fields(
     shape: Shape,
 ) -> tuple[torch.Tensor, ...]:
     """Fields of a product: scales along common axes (and of whole values) multiply, other fields pass."""
-    inside, waiting, found = set(axes), list(right), []
+    inside, waiting, fields = set(axes), list(right), []
     for field in left:
         own = set(varying(field))
         place = next(
@@ -129,8 +129,8 @@ def multiply_fields(
             ),
             None,
         )
-        found.append(field if place is None else follower.gauges.product(field, waiting.pop(place)).expand(shape))
-    return (*found, *waiting)
+        fields.append(field if place is None else follower.gauges.product(field, waiting.pop(place)).expand(shape))
+    return (*fields, *waiting)
 
 
 def multiply(follower: Follower, shape: Shape, x: Motion, y: Motion) -> Motion:
@@ -157,8 +157,8 @@ def multiply(follower: Follower, shape: Shape, x: Motion, y: Motion) -> Motion:
         gauges: tuple[torch.Tensor, ...] = (follower.gauges.product(x.gauges[0], y.gauges[0]).expand(shape),)
     else:
         gauges = multiply_fields(follower, x.gauges, y.gauges, axes=range(len(shape)), shape=shape)
-    shifts = follower.shifts.weighted(_outside(x.shifts, y.known), moving)
-    shifts += follower.shifts.weighted(_outside(y.shifts, x.known), still)
+    shifts = follower.shifts.weigh(_outside(x.shifts, y.known), moving)
+    shifts += follower.shifts.weigh(_outside(y.shifts, x.known), still)
     return Motion(shape, gauges, shifts)
 
 
@@ -167,7 +167,7 @@ def _outside(shifts: Iterable[Shift], mask: Array | None) -> tuple[Shift, ...]:
     kept = None if mask is None or mask.size > LARGEST else torch.from_numpy(np.ascontiguousarray(mask != 0))
     if kept is None or bool(kept.all()):
         return tuple(shifts)
-    return tuple(shift.moved(shift.labels * kept.reshape(mask.shape), shift.phases) for shift in shifts)  # type: ignore[union-attr]
+    return tuple(shift.move(shift.labels * kept.reshape(mask.shape), shift.phases) for shift in shifts)  # type: ignore[union-attr]
 
 
 def _changing(shape: Shape, rank: int) -> list[int]:
@@ -180,25 +180,25 @@ def scale(follower: Follower, x: Motion, factor: float) -> Motion:
 
     But a constant that is added to z is no more a constant added to the parameter in x: that would be 1/k of it.
     """
-    x = follower.settled(x)
+    x = follower.settle(x)
     absorber = x.absorber if factor == 1 else None
-    return replace(x, shifts=follower.shifts.scaled(x.shifts, factor), known=None, absorber=absorber)
+    return replace(x, shifts=follower.shifts.scale(x.shifts, factor), known=None, absorber=absorber)
 
 
 def homogeneous(follower: Follower, shape: Shape, x: Motion, degree: float) -> Motion:
     """`σ(a x) = a^k σ(x)` for a > 0, entry by entry: positive diagonals pass, shifts are seen."""
-    x = follower.settled(x)
+    x = follower.settle(x)
     follower.shifts.drop(x.shifts)
     return Motion(shape, tuple(follower.gauges.power(field, degree) for field in x.gauges), zero=x.zero)
 
 
 def one_of(follower: Follower, shape: Shape, x: Motion, y: Motion) -> Motion:
     """An entry of x or one of y: both must be scaled alike (zero fits any scale), and shifts are seen."""
-    given = [follower.settled(value) for value in (x, y)]
+    given = [follower.settle(value) for value in (x, y)]
     for value in given:
         follower.shifts.drop(value.shifts)
     still = [replace(value, shifts=()) for value in given]
-    found = add_values(follower, shape, still[0], still[1])
-    for field in found.gauges:
+    result = add_values(follower, shape, still[0], still[1])
+    for field in result.gauges:
         follower.gauges.diagonal(field)
-    return replace(found, absorber=None)
+    return replace(result, absorber=None)

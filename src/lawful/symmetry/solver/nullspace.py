@@ -54,10 +54,10 @@ def _matrix(
             entries.append(factor * sign[labels][kept])
         count += size
     parts = [np.concatenate(part) if part else np.zeros(0) for part in (entries, rows, columns)]
-    found = sparse.csr_array((parts[0], (parts[1].astype(int), parts[2].astype(int))), shape=(count, width))
-    found.sum_duplicates()
-    found.eliminate_zeros()
-    return found
+    result = sparse.csr_array((parts[0], (parts[1].astype(int), parts[2].astype(int))), shape=(count, width))
+    result.sum_duplicates()
+    result.eliminate_zeros()
+    return result
 
 
 def kernel(matrix: sparse.csr_array) -> sparse.csr_array:
@@ -74,13 +74,15 @@ def kernel(matrix: sparse.csr_array) -> sparse.csr_array:
         if not len(rows):
             break
         pivot = np.flatnonzero(private)[::-1][last]
+        # What one equation alone names occurs nowhere in the rest, so the rest is solved without it.
         layers.append((rest[rows], rest.indices[pivot], rest.data[pivot]))
         rest = rest[np.setdiff1d(np.arange(rest.shape[0]), rows)]
-    found = {column for _, columns, _ in layers for column in columns.tolist()}
-    others = np.setdiff1d(np.arange(matrix.shape[1]), np.fromiter(found, dtype=np.int64, count=len(found)))
+    result = {column for _, columns, _ in layers for column in columns.tolist()}
+    others = np.setdiff1d(np.arange(matrix.shape[1]), np.fromiter(result, dtype=np.int64, count=len(result)))
     inner = _kernel_by_parts(rest[:, others])
     place = sparse.csr_array((np.ones(len(others)), (others, np.arange(len(others)))), (matrix.shape[1], len(others)))
     basis = place @ inner
+    # In reverse: an outer layer may name the variables of inner ones, never the other way round.
     for rows, columns, entries in reversed(layers):
         solved = sparse.diags_array(-1.0 / entries) @ (rows @ basis)
         spread = (np.ones(len(columns)), (columns, np.arange(len(columns))))
@@ -130,6 +132,7 @@ def _kernel_by_parts(matrix: sparse.csr_array) -> sparse.csr_array:
             for row in rows[low[at] : high[at]].tolist()
         )
         key = (len(members), lines)
+        # Layers of one architecture give equal parts: one elimination in fractions serves them all.
         if key not in known:
             known[key] = _kernel([dict(zip(where, map(Fraction, what), strict=True)) for where, what in lines], key[0])
         for vector in known[key]:
@@ -149,6 +152,7 @@ def _kernel(rows: list[Row], width: int) -> list[Row]:
         line = _substitute(row, solved)
         if not line:
             continue
+        # The last variable: the free ones are then the first, whatever order the equations come in.
         pivot = max(line)
         factor = -1 / line.pop(pivot)
         expression = {place: factor * value for place, value in line.items()}
@@ -159,11 +163,11 @@ def _kernel(rows: list[Row], width: int) -> list[Row]:
         solved[pivot] = expression
         for place in expression:
             used[place].add(pivot)
-    found = {free: {free: Fraction(1)} for free in range(width) if free not in solved}
+    result = {free: {free: Fraction(1)} for free in range(width) if free not in solved}
     for variable, expression in solved.items():
         for free, value in expression.items():
-            found[free][variable] = value
-    return list(found.values())
+            result[free][variable] = value
+    return list(result.values())
 
 
 def _substitute(row: Row, solved: dict[int, Row]) -> Row:
@@ -174,19 +178,19 @@ def _substitute(row: Row, solved: dict[int, Row]) -> Row:
     return {place: value for place, value in line.items() if value}
 
 
-def independent(matrix: sparse.csc_array) -> list[int]:
+def independent_columns(matrix: sparse.csc_array) -> list[int]:
     """Columns that are a basis of the column space, the first ones that will do.
 
-    >>> independent(sparse.csc_array([[1.0, 2.0, 0.0], [1.0, 2.0, 3.0]]))
+    >>> independent_columns(sparse.csc_array([[1.0, 2.0, 0.0], [1.0, 2.0, 3.0]]))
     [0, 2]
     """
     solved: dict[int, Row] = {}  # a row that one basis column alone has -> that column, cleared of the others' rows
-    found = []
+    columns = []
     own = np.bincount(matrix.indices, minlength=matrix.shape[0]) == 1
     for number, (start, end) in enumerate(pairwise(matrix.indptr.tolist())):
         rows = matrix.indices[start:end]
         if own[rows].any():  # no other column has this row
-            found.append(number)
+            columns.append(number)
             continue
         line = dict(zip(rows.tolist(), map(Fraction, matrix.data[start:end].tolist()), strict=True))
         for row in [row for row in line if row in solved]:
@@ -205,5 +209,5 @@ def independent(matrix: sparse.csc_array) -> list[int]:
                         if (value := other.get(place, Fraction(0)) - factor * line.get(place, Fraction(0)))
                     }
             solved[pivot] = line
-            found.append(number)
-    return found
+            columns.append(number)
+    return columns

@@ -71,7 +71,7 @@ def _rows(gauges: Gauges, heads: Residues) -> tuple[Residues, Residues, Residues
     names = [np.full(len(left), number) for number, (left, _, _) in enumerate(parts)]
     empty = np.zeros(0, dtype=np.int64)
     link = np.concatenate([empty, *names])
-    left, right, group = (np.concatenate([empty, *(each[place] for each in parts)]) for place in range(3))
+    left, right, group = (np.concatenate([empty, *(part[place] for part in parts)]) for place in range(3))
     return link, left, right, group, np.asarray(link >= unnamed)
 
 
@@ -102,11 +102,11 @@ def _alike(
     table, owner = table[first], owner[first]
     begin = np.searchsorted(owner, np.arange(len(fixed) + 1))
     ends = np.r_[starts, len(part)]
-    found: dict[tuple[bytes, bytes], list[Residues]] = defaultdict(list)
+    result: dict[tuple[bytes, bytes], list[Residues]] = defaultdict(list)
     for each in np.flatnonzero(~fixed).tolist():
         labels = order[ends[each] : ends[each + 1]]
-        found[axis[labels].tobytes(), table[begin[each] : begin[each + 1]].tobytes()].append(labels)
-    return [parts for parts in found.values() if len(parts) > 1]
+        result[axis[labels].tobytes(), table[begin[each] : begin[each + 1]].tobytes()].append(labels)
+    return [parts for parts in result.values() if len(parts) > 1]
 
 
 def _is_shared(link: Residues, group: Residues, owner: Residues) -> Mask:
@@ -129,16 +129,16 @@ def _ranks(owner: Residues, link: Residues, group: Residues) -> Residues:
     step = np.r_[False, (g[1:] != g[:-1]) & ~fresh[1:]] if len(o) else np.zeros(0, dtype=bool)
     total = np.cumsum(step)
     base = np.maximum.accumulate(np.where(fresh, total, 0)) if len(o) else total
-    found = np.empty(len(owner), dtype=np.int64)
-    found[order] = total - base
-    return found
+    result = np.empty(len(owner), dtype=np.int64)
+    result[order] = total - base
+    return result
 
 
 def shuffle(classes: Sequence[Sequence[Residues]], count: int, rng: np.random.Generator) -> Residues:
     """A random permutation of labels that moves parts among their like: label i becomes label `found[i]`."""
-    found = np.arange(count)
+    result = np.arange(count)
     for parts in classes:
         for one, other in zip(parts, rng.permutation(len(parts)).tolist(), strict=True):
             known = one < count
-            found[one[known]] = parts[other][known]
-    return found
+            result[one[known]] = parts[other][known]
+    return result

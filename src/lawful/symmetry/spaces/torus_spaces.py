@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sparse
 import torch
+from scipy.sparse.csgraph import connected_components
 
 from lawful.program.arrays import NUMPY
 from lawful.program.domains.interpret import AbstractDomain, interpret
@@ -22,14 +23,81 @@ from lawful.program.index_map import IndexMap
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
 from lawful.symmetry.demands.contractions import SumLetters
-from lawful.symmetry.demands.labels import align, compact
+from lawful.symmetry.demands.gauges import Relation
+from lawful.symmetry.demands.labels import align, compact, on, squeeze_fields, varying
 from lawful.symmetry.demands.motion import Shape, move_labels
-from lawful.symmetry.laws.families import Axis, MatrixLaws
-from lawful.symmetry.laws.row_laws import ScaleLaws
+from lawful.symmetry.laws.families import Axis, MatrixLaws, ScaleLaws
 from lawful.symmetry.result import Space
-from lawful.symmetry.solver.logarithms import Logarithms
-from lawful.symmetry.solver.nullspace import independent
+from lawful.symmetry.solver.nullspace import Nullspace, independent_columns, nullspace
 from lawful.types import Mask, Residues
+
+MOST_ROWS = 500_000  # equations of one call
+
+
+class Logarithms:
+    """Labels of the logarithms, and what is demanded of them; label 0 is zero."""
+
+    def __init__(self) -> None:
+        self.count = 1
+        self.equal: list[tuple[Residues, Residues]] = []
+        self.relations: list[Relation] = []
+
+    def fresh(self, count: int) -> torch.Tensor:
+        """New labels."""
+        self.count += count
+        return torch.arange(self.count - count, self.count)
+
+    def same(self, one: torch.Tensor, other: torch.Tensor) -> None:
+        """Demand that labels have equal logarithms."""
+        left, right = (part.reshape(-1).numpy() for part in squeeze_fields(one, other)[0])
+        self.equal.append((left, right))
+
+    def pin(self, labels: torch.Tensor) -> None:
+        """Demand that labels do not move."""
+        self.same(labels, torch.zeros((), dtype=torch.int64).expand(labels.shape))
+
+    def level(self, labels: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+        """Demand that labels do not change along dimensions; returned with size 1 there."""
+        for d in dims:
+            first = labels.narrow(d, 0, 1)
+            if d in varying(labels):
+                self.same(labels, first.expand(labels.shape))
+            labels = first
+        return labels
+
+    def total(
+        self, one: torch.Tensor, other: torch.Tensor, factor: float = 1.0, summed: Sequence[int] = ()
+    ) -> torch.Tensor:
+        """Labels of `t_one + factor · t_other`, broadcast; along `summed` they must be one number, with size 1 then."""
+        shape = torch.broadcast_shapes(one.shape, other.shape)  # type: ignore[no-untyped-call]
+        (left, right), kept = squeeze_fields(one.expand(shape), other.expand(shape))
+        if left.numel() > MOST_ROWS:
+            raise MemoryError
+        inside = [d for d in kept if d not in summed]
+        size = int(np.prod([shape[d] for d in inside], dtype=int))
+        result = on(inside, shape, self.fresh(size))
+        wide = result
+        for d in reversed(range(len(shape))):
+            if d not in kept:
+                wide = wide.select(d, 0)
+        rows, first, second = (part.reshape(-1).numpy() for part in (wide.expand(left.shape), left, right))
+        self.relations.append(Relation(rows, first, second, factor))
+        for d in summed:
+            result = result.narrow(d, 0, 1)
+        return result
+
+    def solve(self) -> tuple[Residues, Nullspace]:
+        """The label that stands for each label, and all solutions."""
+        left = np.concatenate([np.zeros(0, np.int64), *(pair[0] for pair in self.equal)])
+        right = np.concatenate([np.zeros(0, np.int64), *(pair[1] for pair in self.equal)])
+        graph = sparse.coo_array((np.ones(len(left), np.int8), (left, right)), shape=(self.count, self.count))
+        component = connected_components(graph, directed=False)[1]
+        first = np.full(int(component.max()) + 1, self.count, dtype=np.int64)
+        np.minimum.at(first, component, np.arange(self.count))
+        root = first[component]
+        free = (root == np.arange(self.count)) & (root != 0)
+        return root, nullspace(self.relations, root, np.ones(self.count, np.int64), free)
+
 
 LARGEST = 20_000  # entries of all parameters
 
@@ -47,7 +115,7 @@ def torus_spaces(
         entries, torus = read_logarithms(program, shapes)
     except MemoryError:
         return []
-    root, solutions = torus.solved()
+    root, solutions = torus.solve()
     place = np.full(torus.count, -1)
     place[solutions.coordinates] = np.arange(len(solutions.coordinates))
     columns = np.concatenate([place[root[entries[name]]] for name in shapes])
@@ -61,7 +129,7 @@ def torus_spaces(
     own = (pick @ solutions.basis).tocsc()
     others = _diagonals(known, shapes, alive)
     basis = sparse.hstack([others, own]).tocsc()
-    new = [number - others.shape[1] for number in independent(basis) if number >= others.shape[1]]
+    new = [number - others.shape[1] for number in independent_columns(basis) if number >= others.shape[1]]
     return [_space(own[:, [number]], shapes) for number in new]
 
 
@@ -119,10 +187,10 @@ def _diagonals(known: Sequence[Space], shapes: Mapping[str, tuple[int, ...]], al
             count += laws.size
     row, column, value = np.concatenate(rows), np.concatenate(columns), np.concatenate(data)
     kept = alive[row]
-    found = sparse.csc_array((value[kept], (row[kept], column[kept])), shape=(len(alive), count))
-    found.sum_duplicates()
-    found.eliminate_zeros()
-    return found
+    result = sparse.csc_array((value[kept], (row[kept], column[kept])), shape=(len(alive), count))
+    result.sum_duplicates()
+    result.eliminate_zeros()
+    return result
 
 
 def _has_products(program: Program) -> bool:
@@ -165,7 +233,7 @@ class TorusDomain(AbstractDomain[torch.Tensor]):
         if len(sources) == 1:
             return compact(move_labels(sources[0], node["map"]))
         at = torch.from_numpy(np.ascontiguousarray(node["map"].positions)).reshape(node.shape)
-        return compact(torch.cat([each.reshape(-1) for each in sources])[at])
+        return compact(torch.cat([source.reshape(-1) for source in sources])[at])
 
     def addition(self, node: Node, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Both have one scale."""
@@ -180,7 +248,7 @@ class TorusDomain(AbstractDomain[torch.Tensor]):
         if "spec" not in node.attributes:
             return self.opaque(node, x, y)
         letters = SumLetters(node["spec"], tuple(x.shape), tuple(y.shape))
-        total = self.torus.total(letters.placed(x, letters.x), letters.placed(y, letters.y), summed=letters.line)
+        total = self.torus.total(letters.place(x, letters.x), letters.place(y, letters.y), summed=letters.line)
         return letters.result(total.reshape(letters.shape))
 
     def lookup(self, node: Node, *operands: torch.Tensor) -> torch.Tensor:
@@ -203,8 +271,8 @@ class TorusDomain(AbstractDomain[torch.Tensor]):
 
     def opaque(self, node: Node, *operands: torch.Tensor) -> torch.Tensor:
         """A call that the table does not know sees every scale."""
-        for each in operands:
-            self.torus.pin(each)
+        for operand in operands:
+            self.torus.pin(operand)
         return _still(node.shape)
 
     def _homogeneous(self, node: Node, *operands: torch.Tensor, degree: float) -> torch.Tensor:

@@ -20,8 +20,7 @@ from lawful.network.topology import groups_cut_off
 from lawful.program.arrays import NUMPY
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
-from lawful.symmetry.laws.families import Axis, MatrixLaws
-from lawful.symmetry.laws.row_laws import ScaleLaws
+from lawful.symmetry.laws.families import Axis, MatrixLaws, ScaleLaws
 from lawful.symmetry.result import Space
 from lawful.types import Floats, Indices
 

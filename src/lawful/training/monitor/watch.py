@@ -18,8 +18,7 @@ from lawful.program.frontends.export import twin_of
 from lawful.sources.modules.trained_field import has_hooks
 from lawful.symmetry.check import LOOSE, LOOSE_FLOOR, space_error
 from lawful.symmetry.inputs import examples
-from lawful.symmetry.laws.families import MatrixLaws
-from lawful.symmetry.laws.row_laws import ScaleLaws
+from lawful.symmetry.laws.families import MatrixLaws, ScaleLaws
 from lawful.symmetry.module_symmetries import read_symmetries
 from lawful.symmetry.result import Space
 from lawful.training.monitor.parts import find_joints

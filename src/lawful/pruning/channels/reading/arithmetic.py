@@ -10,6 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from lawful.program.operators.arithmetic import ROOTS
+from lawful.program.operators.choice import CLAMPS
 from lawful.program.program import Node
 from lawful.program.table import OperatorFamily
 from lawful.pruning.channels.program import Arguments
@@ -31,9 +33,6 @@ from lawful.pruning.channels.reading.values import (
     vector_name,
 )
 
-# Names that certificates have for functions of one number, where they are not the table's own.
-ROOTS = {0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
-CLAMPS = {"maximum": "clamp_min", "minimum": "clamp_max"}
 UNBOUNDED = 1e300  # a softplus that is linear nowhere
 
 
