@@ -95,8 +95,8 @@ class Dag:
     @cached_property
     def constant(self) -> int | None:
         """The virtual input fixed to 1, if the network has biases."""
-        found = np.flatnonzero(self.roles == Role.CONSTANT)
-        return int(found[0]) if len(found) else None
+        places = np.flatnonzero(self.roles == Role.CONSTANT)
+        return int(places[0]) if len(places) else None
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -219,6 +219,30 @@ class Dag:
         if not (self.roles[removed] == Role.HIDDEN).all():
             raise LawfulError("only hidden neurons can be removed")
         return self._restrict(keep, keep[self.tails] & keep[self.heads], drop_useless)
+
+    def merged(self, keep: int, drop: int, scale: float = 1.0) -> Dag:
+        """Remove hidden node `drop`, letting `keep` speak for it: `θ_keep,j += scale θ_drop,j`.
+
+        The function is kept when `h_drop = scale · h_keep` everywhere, as for duplicate neurons (equal input rays).
+        """
+        if keep == drop or self.roles[keep] != Role.HIDDEN or self.roles[drop] != Role.HIDDEN:
+            raise LawfulError("merging needs two different hidden neurons")
+        weights = self.theta.copy()
+        leaving = np.flatnonzero(self.tails == drop)
+        present = {int(self.heads[edge]): int(edge) for edge in np.flatnonzero(self.tails == keep)}
+        added = [edge for edge in leaving if int(self.heads[edge]) not in present]
+        for edge in leaving:
+            if (twin := present.get(int(self.heads[edge]))) is not None:
+                weights[twin] += scale * weights[edge]
+        whole = Dag(
+            self.names,
+            self.roles,
+            np.concatenate([self.tails, np.full(len(added), keep, dtype=np.intp)]),
+            np.concatenate([self.heads, self.heads[added]]),
+            np.concatenate([weights, scale * weights[added]]),
+            self.slopes,
+        )
+        return whole.without_nodes([drop])
 
     def _check_numbers(self) -> None:
         check_numbers(self.names, self.tails, self.heads, self.weights, self.slopes)
