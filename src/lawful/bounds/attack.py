@@ -45,17 +45,17 @@ class Candidates:
         self, rng: np.random.Generator, deadline: float, slope: Callable[[Floats, int], Floats] | None = None
     ) -> None:
         """Random points, some of them on faces of the box, then a climb from the best, along gradients if known."""
-        kept: list[tuple[Floats, Floats]] = []
+        best_places: list[tuple[Floats, Floats]] = []
         for _ in range(SAMPLES // BATCH):
             points = between(self.low, self.high, rng.random((BATCH, len(self.low))))
             snapped = rng.random(points.shape) < 0.3
             points = np.where(snapped, np.where(rng.random(points.shape) < 0.5, self.low, self.high), points)
             scores = self.offer(points)
             best = np.unique(np.argsort(-scores, axis=0)[:STARTS])
-            kept.append((points[best], scores[best]))
+            best_places.append((points[best], scores[best]))
             if time.monotonic() > deadline:
                 break
-        points, scores = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+        points, scores = (np.concatenate(parts) for parts in zip(*best_places, strict=True))
         for place in np.argsort(-scores.max(axis=0))[:16]:
             if time.monotonic() > deadline:
                 break

@@ -276,17 +276,17 @@ def _refine(
     if not len(at):
         return ends, moved
     apart = _apart(layers, hidden, rough, _both_sides(at, neuron), VERSIONS[:1])
-    found = _tighten(ends, at, neuron, [rows.least(box, np.tile(at, 2))[0] for rows in apart])
-    loose = _loose(found)
+    tightened = _tighten(ends, at, neuron, [rows.least(box, np.tile(at, 2))[0] for rows in apart])
+    loose = _loose(tightened)
     for rows, each in zip(apart, loose, strict=True):
         moved[at, neuron] += np.abs(rows.coefficients[0, : len(at)]) * box.radius[at] * each[at, neuron][:, None]
     at, neuron = np.nonzero((loose[0] | loose[1]) & bends)
     if not len(at):
-        return found, moved
+        return tightened, moved
     units = _both_sides(at, neuron)
     best = [np.fmax.reduce(rows.least(box, units.at)) for rows in _apart(layers, hidden, rough, units, VERSIONS[1:])]
     joint = paired(layers, hidden, rough, units).least(box, units.at)
-    return _tighten(found, at, neuron, [*best, joint]), moved
+    return _tighten(tightened, at, neuron, [*best, joint]), moved
 
 
 def _loose(ends: Bounds) -> tuple[Mask, Mask]:
@@ -323,8 +323,8 @@ def _outputs(
     layers: list[Layered], box: Box, hidden: list[Hidden], rough: list[Roundings], ends: Bounds, moves: list[Floats]
 ) -> BoxBounds:
     boxes, outputs = len(box.centre), len(layers[-1].W)
-    each, signs = np.tile(np.arange(outputs), 2 * boxes), np.tile(np.repeat([1.0, -1.0], outputs), boxes)
-    units = Units(each, signs, np.repeat(np.arange(boxes), 2 * outputs))
+    output, signs = np.tile(np.arange(outputs), 2 * boxes), np.tile(np.repeat([1.0, -1.0], outputs), boxes)
+    units = Units(output, signs, np.repeat(np.arange(boxes), 2 * outputs))
     heard: list[Floats] = []
     joint = paired(layers, hidden, rough, units, heard)
     apart = both(layers, hidden, rough, units)

@@ -141,11 +141,11 @@ class Splitting:
         """Bounds of new boxes, no worse than their parents'."""
         chunks = [slice(at, at + self.together) for at in range(0, len(low), self.together)]
         outcomes = self.bounder([(low[chunk], high[chunk]) for chunk in chunks])
-        found = BoxBounds(*(np.concatenate(parts) for parts in zip(*outcomes, strict=True)))
-        gaps = np.minimum(self.measure.gaps(found), self.ceiling)
+        bounds = BoxBounds(*(np.concatenate(parts) for parts in zip(*outcomes, strict=True)))
+        gaps = np.minimum(self.measure.gaps(bounds), self.ceiling)
         value = np.minimum(self.measure.value(gaps), value_above)
-        points = np.concatenate([low / 2 + high / 2, np.clip(found.corner, low, high)])
-        return Boxes(low, high, np.minimum(gaps, gaps_above), value, self._smear(found), nodes), points
+        points = np.concatenate([low / 2 + high / 2, np.clip(bounds.corner, low, high)])
+        return Boxes(low, high, np.minimum(gaps, gaps_above), value, self._smear(bounds), nodes), points
 
     def _smear(self, found: BoxBounds) -> Floats:
         if not self.measure.slanted:
@@ -201,8 +201,8 @@ def norm_above(gaps: Floats, norm: float) -> Floats:
     with np.errstate(over="ignore"):
         if norm == np.inf:
             return np.asarray(gaps.max(axis=1))
-        found = gaps.sum(axis=1) if norm == 1 else _hypotenuse(gaps)
-    return np.asarray(found * (1 + 4 * (gaps.shape[1] + 4) * 2.0**-52))
+        size = gaps.sum(axis=1) if norm == 1 else _hypotenuse(gaps)
+    return np.asarray(size * (1 + 4 * (gaps.shape[1] + 4) * 2.0**-52))
 
 
 def _hypotenuse(gaps: Floats) -> Floats:

@@ -74,7 +74,7 @@ def distance(
     interrupted, spectral, ended = False, None, ""
     with workers(pair, bound, scheduler, threads) as bounder:
         measure = Measure(
-            lambda found: np.maximum(np.maximum(found.high, -found.low)[:, outputs], 0.0),
+            lambda bounds: np.maximum(np.maximum(bounds.high, -bounds.low)[:, outputs], 0.0),
             lambda gaps: norm_above(gaps, norm),
             slanted=norm != math.inf,
         )
@@ -101,12 +101,12 @@ def distance(
         OutputDistance(int(which), lower, float(upper))
         for which, lower, upper in zip(outputs, replays.per_output, splitting.gaps, strict=True)
     )
-    found = Distance(
+    answer = Distance(
         replays.lower, upper, replays.point, per_output, splitting.bounded, tuple(splitting.preorder()), status,
         question, norm, low, high, time.monotonic() - started, interrupted, pair, spectral,
         ended == "stalled",
     )  # fmt: skip
-    return with_provenance(found, *networks, exact=True)
+    return with_provenance(answer, *networks, exact=True)
 
 
 def bound_of_difference(
@@ -133,11 +133,11 @@ def _spectral(
     if question is not None and splitting.upper <= question:
         return None
     box, gaps = (splitting.open.low[0], splitting.open.high[0]), splitting.open.gaps[0]
-    found = spectral_bound(pair, box, outputs, gaps, min(deadline, started + max(2.0, 0.1 * (deadline - started))))
-    if found is None or not (found.gaps < gaps).any():
+    bound = spectral_bound(pair, box, outputs, gaps, min(deadline, started + max(2.0, 0.1 * (deadline - started))))
+    if bound is None or not (bound.gaps < gaps).any():
         return None
-    splitting.cap(found.gaps)
-    return found
+    splitting.cap(bound.gaps)
+    return bound
 
 
 class _Score:

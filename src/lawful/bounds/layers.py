@@ -64,8 +64,8 @@ def keep_sparse(matrix: Matrix) -> Matrix:
 
 def rows_of(matrix: Matrix, rows: Indices) -> Floats:
     """Some of its rows, as an array."""
-    found = matrix[rows]
-    return np.asarray(found.toarray() if issparse(found) else found)
+    chosen = matrix[rows]
+    return np.asarray(chosen.toarray() if issparse(chosen) else chosen)
 
 
 def evaluate(layers: tuple[Layer, ...], points: Floats) -> Floats:
@@ -194,14 +194,14 @@ def _of_dag(dag: Dag, sparse: bool) -> tuple[Layer, ...]:
         place = np.full(len(dag.names), -1)
         place[carried] = np.arange(len(carried))
         fresh = np.flatnonzero(variable & (level == step))
-        kept = carried[needed[carried] > step]
-        nodes = dag.outputs if step == depth else np.concatenate([fresh, kept])
+        passed_on = carried[needed[carried] > step]
+        nodes = dag.outputs if step == depth else np.concatenate([fresh, passed_on])
         row = np.full(len(dag.names), -1)
         row[nodes] = np.arange(len(nodes))
         entering = level[dag.heads] == step
         constant = dag.roles[dag.tails] == Role.CONSTANT
         sums, shifts = np.flatnonzero(entering & ~constant), np.flatnonzero(entering & constant)
-        passing = kept[np.isin(kept, nodes)]
+        passing = passed_on[np.isin(passed_on, nodes)]
         rows = np.concatenate([row[dag.heads[sums]], row[passing]])
         columns = np.concatenate([place[dag.tails[sums]], place[passing]])
         values = np.concatenate([dag.theta[sums], np.ones(len(passing))])

@@ -186,6 +186,6 @@ def _columns(matrix: Floats, places: Indices) -> Floats:
 
 def _rows(array: Floats, places: Indices) -> Floats:
     """Rows at their places, zero where there is none."""
-    found = np.zeros((len(places), *array.shape[1:]))
-    found[places >= 0] = array[places[places >= 0]]
-    return found
+    table = np.zeros((len(places), *array.shape[1:]))
+    table[places >= 0] = array[places[places >= 0]]
+    return table

@@ -34,12 +34,12 @@ def slope_bounds(
     The first network of the pair is nothing.
     """
     with np.errstate(all="ignore"):
-        found, hidden = bound_with_hidden(pair, low, high)
+        bounds, hidden = bound_with_hidden(pair, low, high)
         below, above = _slopes(pair, hidden, [each.input for each in directions], len(low))
     ways = [below[:, at] if each.rising else -above[:, at] for at, each in enumerate(directions)]
     wanted = np.concatenate([way[:, outputs] for way in ways], axis=1)
     columns = np.where(np.isnan(wanted), -np.inf, wanted)
-    return BoxBounds(columns, columns, found.smear, found.slant, low / 2 + high / 2)
+    return BoxBounds(columns, columns, bounds.smear, bounds.slant, low / 2 + high / 2)
 
 
 def _slopes(pair: NetworkPair, hidden: list[Bounds], inputs: list[int], boxes: int) -> tuple[Floats, Floats]:

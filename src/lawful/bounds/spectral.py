@@ -75,8 +75,8 @@ def spectral_bound(
         norms = np.array([norm_above(one) for one in form.matrix / np.sqrt(p)[:, :, None] / np.sqrt(q)[:, None]])
         size = norms * np.sqrt(p.sum(axis=1) * q.sum(axis=1)) + np.abs(form.constant)
         room = 8 * (p.shape[1] + q.shape[1]) * ULP
-        found = size * (1 + room) + form.error + TINY
-    return SpectralBound(np.where(np.isfinite(found), found, np.inf), p, q)
+        upper = size * (1 + room) + form.error + TINY
+    return SpectralBound(np.where(np.isfinite(upper), upper, np.inf), p, q)
 
 
 def norm_above(matrix: Floats) -> float:

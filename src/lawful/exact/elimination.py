@@ -82,10 +82,10 @@ def _eliminate_panel(work: Floats, row: int, start: int, stop: int, prime: int) 
         if pivots:
             target -= work[at:, before] @ work[row:at, column]
             _centre(target, prime)
-        found = target.nonzero()[0]
-        if not len(found):
+        nonzero = target.nonzero()[0]
+        if not len(nonzero):
             continue
-        other = at + int(found[0])
+        other = at + int(nonzero[0])
         if other != at:
             work[[at, other]] = work[[other, at]]
         factors, line = work[at + 1 :, column], work[at, column + 1 : stop]
@@ -135,8 +135,8 @@ def nullspace(matrix: NDArray[Any], prime: int) -> Residues:
     basis, nullity = nmod_mat(rows, columns, entries, prime).nullspace()
     if nullity == 0:
         return np.zeros((0, columns), dtype=np.int64)
-    found = np.array([[int(value) for value in line] for line in basis.tolist()], dtype=np.int64)
-    reduced, _ = nmod_mat(nullity, columns, found[:, :nullity].T.ravel().tolist(), prime).rref()
+    vectors = np.array([[int(value) for value in line] for line in basis.tolist()], dtype=np.int64)
+    reduced, _ = nmod_mat(nullity, columns, vectors[:, :nullity].T.ravel().tolist(), prime).rref()
     return np.array([[int(value) for value in line] for line in reduced.tolist()], dtype=np.int64)
 
 

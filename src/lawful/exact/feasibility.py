@@ -166,12 +166,12 @@ def integers(rows: NDArray[np.float64]) -> Integers:
     >>> integers(np.array([[0.5, 1e300], [0.25, 0.0]])).tolist()[0][0]
     2
     """
-    found = np.empty(rows.shape, dtype=object)
+    table = np.empty(rows.shape, dtype=object)
     for column in range(rows.shape[1]):
         ratios = [value.as_integer_ratio() for value in rows[:, column].tolist()]
         common = max((below for _, below in ratios), default=1)
-        found[:, column] = [above * (common // below) for above, below in ratios]
-    return found
+        table[:, column] = [above * (common // below) for above, below in ratios]
+    return table
 
 
 def _solve(matrix: Integers, wanted: Sequence[int]) -> list[Fraction] | None:
@@ -179,13 +179,13 @@ def _solve(matrix: Integers, wanted: Sequence[int]) -> list[Fraction] | None:
     rows, unknowns = matrix.shape
     joined = [[*(int(v) for v in matrix[row]), int(wanted[row])] for row in range(rows)]
     reduced, rank = flint.fmpq_mat(flint.fmpz_mat(joined)).rref()
-    found = [Fraction(0)] * unknowns
+    values = [Fraction(0)] * unknowns
     for row in range(rank):
         pivot = next(column for column in range(unknowns + 1) if reduced[row, column] != 0)
         if pivot == unknowns:
             return None
-        found[pivot] = _fraction(reduced[row, unknowns])
-    return found
+        values[pivot] = _fraction(reduced[row, unknowns])
+    return values
 
 
 class _Simplex:

@@ -140,8 +140,8 @@ def to_residues(values: ArrayLike, prime: int = PRIME) -> Residues:
         raise LawfulError("only finite numbers have a residue")
     if prime >= 2**31:  # products of residues do not fit into 64 bits
         fractions = [float(value).as_integer_ratio() for value in array.ravel()]
-        found = [top % prime * pow(bottom, -1, prime) % prime for top, bottom in fractions]
-        return np.array(found, dtype=np.int64).reshape(array.shape)
+        residues = [top % prime * pow(bottom, -1, prime) % prime for top, bottom in fractions]
+        return np.array(residues, dtype=np.int64).reshape(array.shape)
     parts, exponents = np.frexp(array)
     whole = np.ldexp(parts, 53).astype(np.int64)  # value = whole · 2^(exponent − 53)
     least, most = int(exponents.min(initial=0)), int(exponents.max(initial=0))

@@ -60,8 +60,8 @@ def _largest(row: Floats) -> float:
 def _multiple(row: Floats, leader: Floats) -> bool:
     """Whether one row is an exact multiple of another, as rational numbers."""
     at = int(np.argmax(np.abs(leader)))
-    own, other = Fraction(float(row[at])), Fraction(float(leader[at]))
-    ratio = own / other if other else Fraction(0)
+    value, other = Fraction(float(row[at])), Fraction(float(leader[at]))
+    ratio = value / other if other else Fraction(0)
     if not ratio:
         return False
     if power_of_two(ratio) and ordinary(row) and ordinary(leader):

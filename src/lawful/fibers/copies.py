@@ -70,10 +70,10 @@ class _Guess:
         worst, theirs = 0.0, self.second
         same_depth = self.first.hidden == theirs.hidden
         for layer in range(1, min(self.first.hidden, theirs.hidden) + 1):
-            found = self.layer(layer, theirs)
-            if found is None:
+            matching = self.layer(layer, theirs)
+            if matching is None:
                 return Copy(tuple(steps), layer - 1, False, worst)
-            theirs, made, gap = found
+            theirs, made, gap = matching
             worst = max(worst, gap)
             steps += made
         if not same_depth:
@@ -125,11 +125,11 @@ class _Guess:
 
 def _signatures(ours: Stack, theirs: Stack, layer: int) -> tuple[Floats, Floats]:
     """What the neurons above do with each neuron, in an order and a scale that theirs do not change."""
-    found = []
+    signatures = []
     for stack in (ours, theirs):
         outs = stack.weights[layer] * np.abs(stack.row(layer - 1)).sum(axis=1)
-        found.append(np.sort(unit_rows(outs), axis=0).T)
-    return found[0], found[1]
+        signatures.append(np.sort(unit_rows(outs), axis=0).T)
+    return signatures[0], signatures[1]
 
 
 def _factors(ours: Floats, theirs: Floats) -> Floats | None:
@@ -221,11 +221,11 @@ def _identical(first: Stack, second: Stack, guess: Copy) -> Copy | None:
         factors: list[Any] = []
         shift = _ONE * 0
         for k, source in enumerate(order):
-            found = _multiple(first, second, layer - 1, k, source, below, free=True, translated=source == moved)
-            if found is None:
+            multiple = _multiple(first, second, layer - 1, k, source, below, free=True, translated=source == moved)
+            if multiple is None:
                 return Copy(tuple(steps), layer - 1, False, 0.0) if layer > 1 else None
-            factors.append(found[0])
-            shift = found[1] if source == moved else shift
+            factors.append(multiple[0])
+            shift = multiple[1] if source == moved else shift
         carried = [_ONE * 0] * first.widths[layer + 1]
         if moved is not None and shift != 0:
             carried = [-shift * _number(weight) for weight in second.weights[layer][:, moved]]

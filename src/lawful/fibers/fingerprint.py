@@ -100,11 +100,11 @@ def canonical(network: Source, *, tolerance: float | None = None) -> Canonical:
     >>> bool(np.allclose(canonical(a).network.theta, canonical(b).network.theta)), canonical(a).regime
     (True, 'one hidden layer')
     """
-    found = open_graph(network)
-    stack = stack_of(found).floating()
+    graph = open_graph(network)
+    stack = stack_of(graph).floating()
     slack = default_tolerance(stack, stack) if tolerance is None else tolerance
     simple = simplify(Reduced(stack), slack)
-    if found.parameters <= MOST_EXACT:
+    if graph.parameters <= MOST_EXACT:
         exactly = simplify(Reduced(stack.rational()), 0.0)
         # rationals, in which a zero stays zero, unless rounded weights are to be excused
         simple, slack = (exactly, 0.0) if exactly.stack.widths == simple.stack.widths else (simple, slack)
@@ -130,10 +130,10 @@ def canonical(network: Source, *, tolerance: float | None = None) -> Canonical:
         (*stack.biases[:below], *top.biases),
         (*stack.slopes[:below], *top.slopes),
     )
-    regime, complete = _regime(stack, stack_of(found))
+    regime, complete = _regime(stack, stack_of(graph))
     complete = complete and len(exact.visible) == len(form.visible)
     blocks = [stack.row(layer) for layer in range(below)] + _form_blocks(form)
-    return with_provenance(Canonical(whole.to_mlp(), regime, complete, tuple(blocks), slack), found)
+    return with_provenance(Canonical(whole.to_mlp(), regime, complete, tuple(blocks), slack), graph)
 
 
 def fingerprint(network: Source, *, digits: int | None = None) -> Fingerprint:
@@ -143,14 +143,14 @@ def fingerprint(network: Source, *, digits: int | None = None) -> Fingerprint:
     rounded to 6 digits after the point for double precision, 2 for single. A hash is a name to look up, not a proof:
     two networks that share one may differ by less than its digits, and only `same` tells.
     """
-    found = open_graph(network)
-    form = canonical(found)
+    graph = open_graph(network)
+    form = canonical(graph)
     places = (2 if form.tolerance >= SINGLE_TOLERANCE else 6) if digits is None else digits
     sketches = np.array([sketch_block(block, number) for number, block in enumerate(form.blocks)])
     words = [f"{value:.{places}f}" for value in sketches.sum(axis=0) + 0.0]
     shapes = [str(block.shape) for block in form.blocks]
     code = hashlib.sha256("|".join([*shapes, *words]).encode()).hexdigest()[:32]
-    return with_provenance(Fingerprint(code, form.regime, form.complete, places, sketches.ravel()), found)
+    return with_provenance(Fingerprint(code, form.regime, form.complete, places, sketches.ravel()), graph)
 
 
 class Library:
@@ -216,10 +216,10 @@ def _turn(exact: NormalForm) -> frozenset[int] | None:
     keys = [[(item.p, item.q) for item in group.hyperplane] for group in planes]
     order = sorted(range(len(planes)), key=lambda k: [Fraction(int(p), int(q)) for p, q in keys[k]])
     terms = [np.outer(planes[k].jump, planes[k].hyperplane[:-1]).ravel() for k in order]
-    found = subsets_with_sum(terms, -exact.matrix.ravel(), MOST_TURNED)
-    if found is None or len(found) == MOST_TURNED:
+    subsets = subsets_with_sum(terms, -exact.matrix.ravel(), MOST_TURNED)
+    if subsets is None or len(subsets) == MOST_TURNED:
         return None
-    return frozenset(order[k] for k in min(found)) if found else frozenset()
+    return frozenset(order[k] for k in min(subsets)) if subsets else frozenset()
 
 
 def _floats(values: Any) -> Floats:

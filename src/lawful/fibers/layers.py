@@ -88,7 +88,7 @@ def as_layers(dag: Dag, *, paired: bool = True) -> Stack:
     number = _exact if _rounds(dag, paired) else float
     known: _Known = {int(node): {place: number(1.0)} for place, node in enumerate(dag.inputs)}
     width = len(dag.inputs)
-    weights, biases, slopes, own = [], [], [], []
+    weights, biases, slopes, layer_slopes = [], [], [], []
     for level in range(1, depth + 1):
         nodes = [int(v) for v in np.flatnonzero(levels == level) if dag.roles[v] in (Role.HIDDEN, Role.OUTPUT)]
         final = level == depth
@@ -115,10 +115,10 @@ def as_layers(dag: Dag, *, paired: bool = True) -> Stack:
         weights.append(np.array(rows).reshape(len(rows), width))
         biases.append(np.array(bias))
         slopes.append(slope)
-        own.append(np.array([*(float(dag.slopes[node]) for node in nodes), *[1.0] * (len(rows) - len(nodes))]))
+        layer_slopes.append(np.array([*(float(dag.slopes[node]) for node in nodes), *[1.0] * (len(rows) - len(nodes))]))
         known, width = fresh, len(rows)
     if not paired:
-        return Stack(tuple(weights), tuple(biases), (), tuple(own[:-1]))
+        return Stack(tuple(weights), tuple(biases), (), tuple(layer_slopes[:-1]))
     return Stack(tuple(weights), tuple(biases), tuple(slopes[:-1]))
 
 
@@ -244,12 +244,12 @@ class Stack:
         """`W_l h_{l-1} + b_l` of every layer for a batch of floats; the last is the output."""
         stack = self._float
         values = np.asarray(inputs, dtype=np.float64)
-        found = []
+        sums = []
         for weight, bias, slope in zip(stack.weights, stack.biases, (*self.slopes, 1.0), strict=True):
             summed = values @ weight.T + bias
-            found.append(summed)
+            sums.append(summed)
             values = np.where(summed > 0, summed, slope * summed) if slope != 1.0 else summed
-        return found
+        return sums
 
     def evaluate(self, inputs: ArrayLike) -> Floats:
         """Outputs for a batch of floats."""
@@ -306,9 +306,9 @@ class Stack:
         >>> Stack.of(Mlp([[[0.1]], [[3.0]]])).exact_outputs([1.0])
         (Fraction(10808639105689191, 36028797018963968),)
         """
-        given = np.asarray(point)
-        if self.exact or given.dtype == object:
-            return self.rational()._rational_outputs(given)
+        array = np.asarray(point)
+        if self.exact or array.dtype == object:
+            return self.rational()._rational_outputs(array)
         values, exponent = _dyadic(np.asarray(point, dtype=np.float64))
         for (rows, scale), slope in zip(self._dyadic, (*self.slopes, 1.0), strict=True):
             one = 1 << -exponent if exponent < 0 else 1
@@ -334,9 +334,9 @@ class Stack:
 def rational(array: ArrayLike) -> Array:
     """Floats as the rationals that they are."""
     floats = np.asarray(array, dtype=np.float64)
-    found = np.empty(floats.shape, dtype=object)
-    found.ravel()[:] = [flint.fmpq(*number.as_integer_ratio()) for number in floats.ravel().tolist()]
-    return found
+    fractions = np.empty(floats.shape, dtype=object)
+    fractions.ravel()[:] = [flint.fmpq(*number.as_integer_ratio()) for number in floats.ravel().tolist()]
+    return fractions
 
 
 def floating(array: Array) -> Floats:

@@ -180,16 +180,16 @@ def read_directions(text: str, inputs: int) -> tuple[Growth, ...]:
     >>> read_directions("0,-2", 3)
     (Growth(input=0, rising=True), Growth(input=2, rising=False))
     """
-    found = []
+    directions = []
     for word in text.split(","):
         if not re.fullmatch(r"\s*[+-]?\d{1,9}\s*", word):
             raise LawfulError(f"--monotone takes numbers of inputs with signs such as +0,-2, not {text[:40]!r}")
-        found.append(Growth(abs(int(word)), "-" not in word))
-    if wrong := [each.input for each in found if each.input >= inputs]:
+        directions.append(Growth(abs(int(word)), "-" not in word))
+    if wrong := [each.input for each in directions if each.input >= inputs]:
         raise LawfulError(f"--monotone: there are inputs 0 to {inputs - 1}, not {wrong[0]}")
-    if len({each.input for each in found}) < len(found):
+    if len({each.input for each in directions}) < len(directions):
         raise LawfulError(f"--monotone names an input twice: {text[:40]}")
-    return tuple(found)
+    return tuple(directions)
 
 
 def check_monotone(
@@ -295,7 +295,7 @@ class _Search:
 
     def walk_leaves(self, deadline: float) -> None:
         """The regions of every box that is left, if they are few."""
-        found = []
+        proofs = []
         leaves = list(islice(open_leaves(self.splitting, self.asked.low, self.asked.high), MOST_LEAVES + 1))
         if len(leaves) > MOST_LEAVES:
             return
@@ -303,8 +303,8 @@ class _Search:
             decisions = None if leaf is None else self.walk(leaf[1], leaf[2], deadline)
             if leaf is None or decisions is None:
                 return
-            found.append(LeafProof(leaf[0], decisions))
-        self.ended, self.regions = "closed", found
+            proofs.append(LeafProof(leaf[0], decisions))
+        self.ended, self.regions = "closed", proofs
 
     def walk(self, low: Floats, high: Floats, deadline: float) -> Proof | None:
         """Through the regions of one box; a slope of the wrong sign is shown by two inputs nearby."""
@@ -333,13 +333,13 @@ class _Question:
 
     def wrong(self, points: Floats) -> Floats:
         """How steeply each output goes the wrong way in each direction, of shape (points, directions, outputs)."""
-        found = np.zeros((len(points), len(self.directions), len(self.outputs)))
+        violations = np.zeros((len(points), len(self.directions), len(self.outputs)))
         columns, signs = [each.input for each in self.directions], [-1.0 if d.rising else 1.0 for d in self.directions]
         for place, output in enumerate(self.outputs):
             rows = np.zeros((len(points), len(self.layers[-1].weight)))
             rows[:, output] = 1.0
-            found[:, :, place] = gradients(self.layers, points, rows)[:, columns] * signs
-        return found
+            violations[:, :, place] = gradients(self.layers, points, rows)[:, columns] * signs
+        return violations
 
     def score(self, points: Floats) -> Floats:
         """The worst of them."""

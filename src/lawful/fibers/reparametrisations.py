@@ -277,6 +277,6 @@ def _numbers(stack: Stack, values: tuple[Any, ...]) -> Array:
         return np.array([float(value) for value in values])
     if any(isinstance(value, float) for value in values):
         return rational(np.array([float(value) for value in values]))
-    found = np.empty(len(values), dtype=object)
-    found[:] = values
-    return found
+    table = np.empty(len(values), dtype=object)
+    table[:] = values
+    return table

@@ -42,16 +42,16 @@ def within_outputs(
         raise LawfulError("a bound on the outputs needs a box: give --box")
     if not 0 <= most < float("inf"):
         raise LawfulError(f"a bound on the outputs is a number that is not negative, not {most}")
-    found = distance(*networks, (domain.low, domain.high), within=most, seconds=seconds, seed=seed)
-    if found.status == "proved":
-        witness = EqualityWitness((), (), "boxes", 0.0, distance=found)
-        return Equal(METHOD, witness, domain, 0.0, within=Within("outputs", float(found.upper)))
-    if found.status == "violated":
-        outputs = stacks[0].exact_outputs(found.input), stacks[1].exact_outputs(found.input)
+    bounds = distance(*networks, (domain.low, domain.high), within=most, seconds=seconds, seed=seed)
+    if bounds.status == "proved":
+        witness = EqualityWitness((), (), "boxes", 0.0, distance=bounds)
+        return Equal(METHOD, witness, domain, 0.0, within=Within("outputs", float(bounds.upper)))
+    if bounds.status == "violated":
+        outputs = stacks[0].exact_outputs(bounds.input), stacks[1].exact_outputs(bounds.input)
         gap = max(abs(one - other) for one, other in zip(*outputs, strict=True))
-        shown = Counterexample(found.input, outputs, gap, Fraction(most))
+        shown = Counterexample(bounds.input, outputs, gap, Fraction(most))
         return Different(METHOD, "the outputs differ by more at this input", shown, domain, 0.0)
-    known = f"the largest difference lies between {at_least(found.lower, 3)} and {at_most(found.upper, 3)}"
+    known = f"the largest difference lies between {at_least(bounds.lower, 3)} and {at_most(bounds.upper, 3)}"
     return Undecided(METHOD, known, domain, 0.0)
 
 
@@ -66,8 +66,8 @@ def compare_regions(pair: Pair, first: Reduced, second: Reduced, deadline: float
         return "not all regions were compared before the time limit"
     except comparison_proof.Disagree as error:
         if not pair.tolerance:
-            found = pair.replay_exactly(error.point)
-            return Different("region search", REPLAYED, found, pair.domain, pair.tolerance)
+            counterexample = pair.replay_exactly(error.point)
+            return Different("region search", REPLAYED, counterexample, pair.domain, pair.tolerance)
         near = floating(error.point)
         nudges = 1e-6 * np.random.default_rng(0).normal(size=(8, len(near))) * pair.scales
         for point in (near, *np.clip(near + nudges, pair.domain.low, pair.domain.high)):
@@ -183,8 +183,8 @@ class _Question:
             witness = EqualityWitness((), copy.steps, "weights", copy.gap)
             method = "order and scale of the neurons"
             return Equal(method, witness, self.pair.domain, self.pair.tolerance, within=_within(copy.gap))
-        if found := quick_refutation(self.pair, self.seed):
-            return self.different(found, "random search")
+        if counterexample := quick_refutation(self.pair, self.seed):
+            return self.different(counterexample, "random search")
         parameters = sum(weight.size for weight in (*self.pair.first.weights, *self.pair.second.weights))
         if parameters > QUICK and (answer := self.search()) is not None:
             return answer
@@ -204,8 +204,8 @@ class _Question:
     def search(self) -> Different | None:
         """Look for an input where something happens."""
         left = max(self.deadline - time.perf_counter(), 0.0)
-        found = thorough_refutation(self.pair, left / 3, self.seed)
-        return self.different(found, "search along bent hyperplanes") if found else None
+        counterexample = thorough_refutation(self.pair, left / 3, self.seed)
+        return self.different(counterexample, "search along bent hyperplanes") if counterexample else None
 
     def reduce(self, stack: Stack) -> Reduced:
         """The network in rationals without what the box silences, and without what is redundant."""
@@ -252,9 +252,9 @@ class _Question:
     def undecided(self, reason: str) -> Undecided:
         """No answer, with what is known: whether the functions differ at all, in exact arithmetic."""
         point = self.pair.space.domain.sample(1, np.random.default_rng(self.seed))[0] * self.pair.scales
-        found = replace(self.pair, tolerance=0.0).replay(point) if np.isfinite(point).all() else None
-        if found:
-            gap = quotient(found.gap.numerator, found.gap.denominator)
+        counterexample = replace(self.pair, tolerance=0.0).replay(point) if np.isfinite(point).all() else None
+        if counterexample:
+            gap = quotient(counterexample.gap.numerator, counterexample.gap.denominator)
             known = f"they are not identical: exact outputs differ by {gap:.1e} at one input"
             known += f", which weights rounded by {self.pair.tolerance:g} explain" if self.pair.tolerance else ""
         else:

@@ -68,22 +68,22 @@ def freedoms(network: Stack) -> Freedoms:
     stack = network.rational()
     names = [list(range(width)) for width in stack.widths[1:-1]]
     numbers = list(range(1, stack.hidden + 1))
-    found: list[Freedom] = []
+    moves: list[Freedom] = []
     layer = 1
     while layer <= stack.hidden:
         steps = simplifications(stack, layer, 0.0)
         for step in steps:
             freedom, lifts = _freedom(stack, step, names[layer - 1])
-            found.append(Freedom(numbers[layer - 1], *freedom, removal=True))
+            moves.append(Freedom(numbers[layer - 1], *freedom, removal=True))
             stack = step.apply(stack)
             if isinstance(step, Drop | Merge):
                 del names[layer - 1][step.neuron if isinstance(step, Drop) else step.drop]
             else:
                 del names[layer - 1], numbers[layer - 1]
             if not lifts:
-                return Freedoms(tuple(found), stack, False)
+                return Freedoms(tuple(moves), stack, False)
         layer = layer + 1 if not steps else max(layer - 1, 1)
-    return Freedoms((*found, *_of_pairs(stack, names, numbers)), stack, True)
+    return Freedoms((*moves, *_of_pairs(stack, names, numbers)), stack, True)
 
 
 def _freedom(stack: Stack, step: SymmetryStep, names: list[int]) -> tuple[tuple[str, int], bool]:
@@ -259,8 +259,8 @@ def describe_fiber(network: Source, domain: str = "space", seed: int = 0) -> Des
     """
     if domain not in ("space", "orthant"):
         raise LawfulError(f"the domain is space or orthant, not {domain[:40]!r}")
-    found = open_graph(network)
-    return with_provenance(_describe(found, domain, seed), found)
+    graph = open_graph(network)
+    return with_provenance(_describe(graph, domain, seed), graph)
 
 
 def _describe(network: Mlp | Dag, domain: str, seed: int) -> DescribedFiber:
@@ -290,9 +290,9 @@ def _summarise(stack: Stack, moved: Freedoms | None, seed: int) -> FiberSummary:
     near = fixed_directions(stack, seed)
     at_least = 0 if moved is None else moved.dimension
     at_most = None if near is None else near.most - near.fixed
-    found = () if moved is None else moved.found
+    continuous = () if moved is None else moved.found
     rest = "locally fixed" if at_most == 0 else "open"
-    layers = tuple("free" if n in {each.layer for each in found} else rest for n in range(1, stack.hidden + 1))
+    layers = tuple("free" if n in {each.layer for each in continuous} else rest for n in range(1, stack.hidden + 1))
     unknown = "whether weights far from these give the same function"
     if at_most is None:
         unknown = f"how the layers move together (the network is too large for a rank), and {unknown}"
@@ -301,7 +301,7 @@ def _summarise(stack: Stack, moved: Freedoms | None, seed: int) -> FiberSummary:
         unknown = f"whether the weights can move in {more} further direction{'s' * (more > 1)}, and {unknown}"
     return FiberSummary(
         f"layers {'-'.join(map(str, stack.widths))}", at_least if at_least == at_most else None, 0,
-        at_least=at_least, at_most=at_most, freedoms=found, layers=layers,
+        at_least=at_least, at_most=at_most, freedoms=continuous, layers=layers,
         log10_orders=_orders(stack), unknown=unknown,
     )  # fmt: skip
 
@@ -327,30 +327,30 @@ def _by_theorem(left: Stack, known: FiberSummary, seed: int) -> DescribedFiber:
         one = _one_layer(left, Domain.space(left.widths[0]), seed)
         count = None if removed else one.summary.count
         return replace(one, summary=replace(one.summary, removed=removed, count=count, **bounds))
-    found = bottleneck_fiber(left)
+    theorem = bottleneck_fiber(left)
     if single_neuron.is_ramp(left):
-        return _of_ramp(left, found, known, removed)
+        return _of_ramp(left, theorem, known, removed)
     rigid = bottleneck_rigidity(left, seed)
     if rigid.genericity.holds is False:
         raise Unsupported(f"not generic: {rigid.genericity.reason}")
-    if found.head is not None:
-        checked, nonempty = _components(found.head)
-        total, linear, case = 2 ** len(found.head.bending), len(found.head.linear), found.head.case
+    if theorem.head is not None:
+        checked, nonempty = _components(theorem.head)
+        total, linear, case = 2 ** len(theorem.head.bending), len(theorem.head.linear), theorem.head.case
     else:
-        checked = nonempty = total = 2**found.flips
+        checked = nonempty = total = 2**theorem.flips
         linear, case = 0, None
     generic = rigid.genericity.holds
-    sure = generic or (not removed and found.dimension == known.at_most)
-    if generic and found.head is not None:
-        above = "fixed" if nonempty == 1 and found.dimension == 0 and not removed else "free"
+    sure = generic or (not removed and theorem.dimension == known.at_most)
+    if generic and theorem.head is not None:
+        above = "fixed" if nonempty == 1 and theorem.dimension == 0 and not removed else "free"
         bounds["layers"] = ("free" if known.layers[0] == "free" else "fixed", above)
     summary = FiberSummary(
-        "three-layer bottleneck", found.dimension if sure else None, removed, total, checked, nonempty, linear, case,
-        hidden=found.hidden, lowest_shift=found.lowest_shift, flips=found.flips, generic=generic,
+        "three-layer bottleneck", theorem.dimension if sure else None, removed, total, checked, nonempty, linear, case,
+        hidden=theorem.hidden, lowest_shift=theorem.lowest_shift, flips=theorem.flips, generic=generic,
         unknown="" if generic else f"other parameters, unless the weights are generic ({rigid.genericity.reason})",
         **bounds,
     )  # fmt: skip
-    return DescribedFiber(summary, found)
+    return DescribedFiber(summary, theorem)
 
 
 def _of_ramp(left: Stack, found: BottleneckFiber, known: FiberSummary, removed: int) -> DescribedFiber:

@@ -110,7 +110,7 @@ def certificate(verdict: Verdict, first: Mlp | Dag, second: Mlp | Dag) -> dict[s
         return distance_certificate(verdict.witness.distance, first, second)
     domain = verdict.domain
     box = None if domain is None or not domain.bounded else [domain.low.tolist(), domain.high.tolist()]
-    found = verdict.counterexample if isinstance(verdict, Different) else None
+    counterexample = verdict.counterexample if isinstance(verdict, Different) else None
     return {
         "kind": "same",
         "version": 2,
@@ -120,7 +120,7 @@ def certificate(verdict: Verdict, first: Mlp | Dag, second: Mlp | Dag) -> dict[s
         "verdict": verdict.verdict,
         "within": asdict(verdict.within) if isinstance(verdict, Equal) else None,
         "witness": _evidence(verdict.witness) if isinstance(verdict, Equal) else None,
-        "counterexample": None if found is None else {"input": _input(found)},
+        "counterexample": None if counterexample is None else {"input": _input(counterexample)},
     }
 
 
@@ -140,32 +140,32 @@ def mlp_json(network: Mlp) -> dict[str, Any]:
 
 def _evidence(witness: EqualityWitness) -> dict[str, Any]:
     """The part of a witness that `lawful verify` reads: what it can work out itself is left out."""
-    found = witness_json(witness)
-    for step in (*found["first"], *found["second"]):
+    record = witness_json(witness)
+    for step in (*record["first"], *record["second"]):
         if step["do"] == "quiet":  # its value is constant on the box
             del step["low"], step["high"]
             step["do"] = "drop"
-    return {key: value for key, value in found.items() if key not in ("residual", "regions")}
+    return {key: value for key, value in record.items() if key not in ("residual", "regions")}
 
 
 def witness_json(witness: EqualityWitness) -> dict[str, Any]:
     """A witness as JSON, for a certificate or a report."""
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         "first": [step_json(step) for step in witness.first],
         "second": [step_json(step) for step in witness.second],
         "ending": witness.ending,
         "residual": witness.residual,
     }
     if witness.ending == "normal form":
-        found["groups"] = [[list(member) for member in group] for group in witness.groups]
+        record["groups"] = [[list(member) for member in group] for group in witness.groups]
     if witness.regions is not None:
-        found["regions"] = witness.regions
+        record["regions"] = witness.regions
     if witness.distance is not None:
         bounds = {"lower": witness.distance.lower_float, "upper": float(witness.distance.upper)}
-        found |= {"boxes": witness.distance.boxes} | bounds
+        record |= {"boxes": witness.distance.boxes} | bounds
     if witness.decisions is not None:
-        found["decisions"] = list(witness.decisions)
-    return found
+        record["decisions"] = list(witness.decisions)
+    return record
 
 
 def step_json(step: SymmetryStep) -> dict[str, Any]:
@@ -175,10 +175,10 @@ def step_json(step: SymmetryStep) -> dict[str, Any]:
     >>> step_json(Reorder(1, (2, 0, 1)))
     {'do': 'reorder', 'layer': 1, 'order': [2, 0, 1]}
     """
-    found: dict[str, Any] = {"do": type(step).__name__.lower()}
+    record: dict[str, Any] = {"do": type(step).__name__.lower()}
     for key, value in asdict(step).items():  # type: ignore[call-overload]
-        found[key] = [_plain(item) for item in value] if isinstance(value, tuple) else _plain(value)
-    return found
+        record[key] = [_plain(item) for item in value] if isinstance(value, tuple) else _plain(value)
+    return record
 
 
 def _plain(value: Any) -> Any:

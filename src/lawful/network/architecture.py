@@ -165,10 +165,10 @@ def parse_activation(word: str) -> float:
     """
     if word in ("relu", "linear"):
         return float(word == "linear")
-    found = re.fullmatch(r"leaky_relu(?:\(([-+.\deE]+)\))?", word)
+    match = re.fullmatch(r"leaky_relu(?:\(([-+.\deE]+)\))?", word)
     try:
-        if found:
-            return 0.01 if found[1] is None else float(found[1])
+        if match:
+            return 0.01 if match[1] is None else float(match[1])
     except ValueError:
         pass
     raise InvalidNetwork(f"unknown word {word[:40]!r}: homogeneous activations are relu, leaky_relu(SLOPE) and linear")

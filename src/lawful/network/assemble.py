@@ -79,14 +79,14 @@ class Value:
 
     def scale(self, factors: ArrayLike) -> Value:
         """Each entry times a fixed number."""
-        each = np.broadcast_to(factors, self.shape).ravel()
-        coefficients = self.coefficients * np.repeat(each, np.diff(self.indptr))
-        return replace(self, coefficients=coefficients, bias=self.bias * each)
+        factor = np.broadcast_to(factors, self.shape).ravel()
+        coefficients = self.coefficients * np.repeat(factor, np.diff(self.indptr))
+        return replace(self, coefficients=coefficients, bias=self.bias * factor)
 
     def shift(self, offsets: ArrayLike) -> Value:
         """Each entry plus a fixed number, which becomes a bias."""
-        each = np.broadcast_to(offsets, self.shape).ravel()
-        return replace(self, bias=self.bias + each, biased=np.ones(self.size, dtype=bool))
+        offset = np.broadcast_to(offsets, self.shape).ravel()
+        return replace(self, bias=self.bias + offset, biased=np.ones(self.size, dtype=bool))
 
     def __add__(self, other: Value) -> Value:
         shape = joint_shape(self.shape, other.shape)
@@ -176,12 +176,12 @@ class Assembly:
         constant = self.nodes + value.size
         tails, heads, weights, start = [], [], [], self.inputs
         for group in groups:
-            held = group.value
-            biased = np.flatnonzero(held.biased)
-            tails += [held.nodes, np.full(len(biased), constant)]
-            heads += [start + _rows(held.indptr), start + biased]
-            weights += [held.coefficients, held.bias[biased]]
-            start += held.size
+            sums = group.value
+            biased = np.flatnonzero(sums.biased)
+            tails += [sums.nodes, np.full(len(biased), constant)]
+            heads += [start + _rows(sums.indptr), start + biased]
+            weights += [sums.coefficients, sums.bias[biased]]
+            start += sums.size
         biases = any(group.value.biased.any() for group in groups)
         counts = (self.inputs, self.nodes - self.inputs, value.size, int(biases))
         roles = np.repeat((Role.INPUT, Role.HIDDEN, Role.OUTPUT, Role.CONSTANT), counts)
@@ -225,12 +225,12 @@ def as_layers(dag: Dag) -> Mlp | Dag:
 
 def as_mlp(dag: Dag) -> Mlp | None:
     """The `Mlp` whose graph this is, name by name and weight by weight in the same order; None if there is none."""
-    found = as_layers(dag) if dag.weights is not None else dag
-    if not isinstance(found, Mlp):
+    layered = as_layers(dag) if dag.weights is not None else dag
+    if not isinstance(layered, Mlp):
         return None
-    twin = found.to_dag()
+    twin = layered.to_dag()
     same = twin.names == dag.names and np.array_equal(twin.tails, dag.tails) and np.array_equal(twin.heads, dag.heads)
-    return found if same else None
+    return layered if same else None
 
 
 def check_terms(count: int) -> None:

@@ -33,14 +33,14 @@ def digest(network: Mlp | Dag, *, weights: bool = True) -> str:
     tails, heads = place[dag.tails], place[dag.heads]
     order = np.lexsort((tails, heads))
     counts = [len(dag.inputs), len(hidden), len(dag.outputs), int(biased), dag.parameters]
-    found = hashlib.sha256(b"lawful network 1\n")
-    found.update(np.array(counts, dtype="<i8").tobytes())
-    found.update((dag.slopes[hidden] + 0.0).astype("<f8").tobytes())
-    found.update(np.stack([heads, tails], axis=1)[order].astype("<i8").tobytes())
+    checksum = hashlib.sha256(b"lawful network 1\n")
+    checksum.update(np.array(counts, dtype="<i8").tobytes())
+    checksum.update((dag.slopes[hidden] + 0.0).astype("<f8").tobytes())
+    checksum.update(np.stack([heads, tails], axis=1)[order].astype("<i8").tobytes())
     if weights and dag.weights is not None:
-        found.update((dag.weights[order] + 0.0).astype("<f8").tobytes())
-        return f"network:{found.hexdigest()}"
-    return f"architecture:{found.hexdigest()}"
+        checksum.update((dag.weights[order] + 0.0).astype("<f8").tobytes())
+        return f"network:{checksum.hexdigest()}"
+    return f"architecture:{checksum.hexdigest()}"
 
 
 def network_record(network: Mlp | Dag, *, weights: bool = True) -> dict[str, Any]:

@@ -85,10 +85,10 @@ class Metric:
         """`M g` for a vector g, or for each row of a matrix."""
         if self.diagonal is not None:
             return np.asarray(vectors * self.diagonal)
-        found = vectors.copy()
+        result = vectors.copy()
         for where, matrix in self.blocks:
-            found[..., where] = vectors[..., where] @ matrix
-        return found
+            result[..., where] = vectors[..., where] @ matrix
+        return result
 
     def velocity(self, theta: Floats, gradient: Floats) -> Floats:
         """`θ̇ = −M ∇L`."""

@@ -49,14 +49,21 @@ class Mlp:
         `reading` says where the network comes from; whatever is made of it by changing numbers keeps it.
         """
         matrices = tuple(np.array(weight, dtype=np.float64) for weight in weights)
-        given = [None] * len(matrices) if biases is None else list(biases)
-        vectors = tuple(None if bias is None else np.array(bias, dtype=np.float64) for bias in given)
+        listed_biases = [None] * len(matrices) if biases is None else list(biases)
+        vectors = tuple(None if bias is None else np.array(bias, dtype=np.float64) for bias in listed_biases)
         hidden = max(len(matrices) - 1, 0)
-        each = tuple(float(slope) for slope in slopes) if isinstance(slopes, Iterable) else (float(slopes),) * hidden
-        _check(matrices, vectors, each)
+        hidden_slopes = (
+            tuple(float(slope) for slope in slopes) if isinstance(slopes, Iterable) else (float(slopes),) * hidden
+        )
+        _check(matrices, vectors, hidden_slopes)
         for array in (*matrices, *(vector for vector in vectors if vector is not None)):
             array.setflags(write=False)
-        for name, value in (("weights", matrices), ("biases", vectors), ("slopes", each), ("reading", reading)):
+        for name, value in (
+            ("weights", matrices),
+            ("biases", vectors),
+            ("slopes", hidden_slopes),
+            ("reading", reading),
+        ):
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
@@ -183,8 +190,8 @@ def _layers(dag: Dag) -> list[NDArray[np.intp]]:
     """Inputs, hidden nodes by their distance from the inputs, outputs; the constant does not count."""
     depth = int(dag.levels[dag.outputs].max(initial=1))
     hidden_level = dag.levels[dag.hidden]
-    found = [dag.hidden[hidden_level == number] for number in range(1, depth)]
-    return [dag.inputs, *(layer for layer in found if len(layer)), dag.outputs]
+    layers = [dag.hidden[hidden_level == number] for number in range(1, depth)]
+    return [dag.inputs, *(layer for layer in layers if len(layer)), dag.outputs]
 
 
 def _leaky_relu(values: Any, slope: float) -> Any:

@@ -67,9 +67,9 @@ class Reading:
 
     def in_training(self, mode: str) -> Reading:
         """The same for an answer about training: in the mode that was asked for, or in train mode if none was ("")."""
-        told = replace(self, assumed=tuple(each for each in self.assumed if each != IN_EVAL))
-        told = told.assuming(*self.in_training_only)
-        return told.assuming(IN_TRAIN) if self.normalised and not mode else told
+        reading = replace(self, assumed=tuple(each for each in self.assumed if each != IN_EVAL))
+        reading = reading.assuming(*self.in_training_only)
+        return reading.assuming(IN_TRAIN) if self.normalised and not mode else reading
 
 
 def rounded_inside(layers: Iterable[TensorReading], casts: Iterable[str]) -> tuple[str, ...]:
@@ -90,10 +90,10 @@ def assumed_in_training(shared: Iterable[str], kinds: Iterable[str]) -> tuple[st
     >>> assumed_in_training([], ["Gemm", "BatchNormalization"])
     ('batch normalisation by its stored statistics, which training keeps',)
     """
-    found = [f"{name} is one parameter wherever it is read (tools may store equal tensors once)" for name in shared]
+    reasons = [f"{name} is one parameter wherever it is read (tools may store equal tensors once)" for name in shared]
     if "BatchNormalization" in kinds:
-        found.append("batch normalisation by its stored statistics, which training keeps")
-    return tuple(found)
+        reasons.append("batch normalisation by its stored statistics, which training keeps")
+    return tuple(reasons)
 
 
 def list_names(names: Iterable[str], most: int = 6) -> str:

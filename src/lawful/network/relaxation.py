@@ -76,10 +76,10 @@ def preactivation_bounds(
 
 
 def _box(dag: Dag, ends: ArrayLike) -> Floats:
-    given = np.asarray(ends, dtype=np.float64)
-    if given.shape not in ((), (len(dag.inputs),)):
-        raise LawfulError(f"a box for {len(dag.inputs)} inputs has as many ends, or one for all, not {given.shape}")
-    return np.broadcast_to(given, len(dag.inputs))
+    box = np.asarray(ends, dtype=np.float64)
+    if box.shape not in ((), (len(dag.inputs),)):
+        raise LawfulError(f"a box for {len(dag.inputs)} inputs has as many ends, or one for all, not {box.shape}")
+    return np.broadcast_to(box, len(dag.inputs))
 
 
 TINY = 1e-300  # more than what all underflows of a layer can lose
@@ -183,8 +183,8 @@ def _tighten(dag: Dag, steps: _Steps, level: int, nodes: Indices, box: Box, low:
     start[: len(nodes), step.tails] = rows
     start[len(nodes) :, step.tails] = -rows
     for parallel in (False, True):
-        found = lines(low, high, dag.slopes)
-        with_lines = found.parallel if parallel else found
+        bends = lines(low, high, dag.slopes)
+        with_lines = bends.parallel if parallel else bends
         above = _largest(dag, steps.levels[:level], start.copy(), with_lines, box, low, high)
         upper, lower = above[: len(nodes)], -above[len(nodes) :]
         with np.errstate(invalid="ignore"):

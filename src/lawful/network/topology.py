@@ -68,13 +68,13 @@ def find_cycle(count: int, tails: Indices, heads: Indices) -> list[int] | None:
 def reachable(count: int, tails: Indices, heads: Indices, start: int | Sequence[int] | Indices) -> Mask:
     """Mask of the nodes at the end of a path with at least one edge from `start`."""
     successors = Successors(count, tails, heads)
-    found = np.zeros(count, dtype=bool)
+    reached = np.zeros(count, dtype=bool)
     frontier = np.unique(np.atleast_1d(np.asarray(start, dtype=np.intp)))
     while len(frontier):
         ahead = np.unique(successors.of(frontier))
-        frontier = ahead[~found[ahead]]
-        found[frontier] = True
-    return found
+        frontier = ahead[~reached[ahead]]
+        reached[frontier] = True
+    return reached
 
 
 def useless(hidden: Mask, tails: Indices, heads: Indices) -> Mask:

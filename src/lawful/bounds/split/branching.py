@@ -157,11 +157,11 @@ def _pick(values: Floats, index: Indices, neuron: bool) -> CandidateSplit:
 def split(nodes: SearchNodes, branch: ChosenSplit) -> list[tuple[SearchNodes, SearchNodes]]:
     """Both children of each node: of those that split a neuron, and of those that halve an input."""
     which = [np.flatnonzero(branch.neuron), np.flatnonzero(~branch.neuron)]
-    found: list[tuple[SearchNodes, SearchNodes] | None] = [None] * len(nodes)
+    pairs: list[tuple[SearchNodes, SearchNodes] | None] = [None] * len(nodes)
     for rows, neuron in zip(which, (True, False), strict=True):
-        own = nodes.take(rows)
-        pair = [own.child(branch.index[rows], neuron, side) for side in (0, 1)]
+        parents = nodes.take(rows)
+        pair = [parents.child(branch.index[rows], neuron, side) for side in (0, 1)]
         for number, row in enumerate(rows):
             one = np.array([number])
-            found[row] = pair[0].take(one), pair[1].take(one)
-    return [each for each in found if each is not None]
+            pairs[row] = pair[0].take(one), pair[1].take(one)
+    return [each for each in pairs if each is not None]

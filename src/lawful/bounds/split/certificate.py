@@ -81,8 +81,8 @@ class Growing:
         slopes = np.zeros((len(duals), total), np.uint8)
         pushes = np.zeros((len(duals), total), np.float32)
         weights = np.zeros((len(duals), longest), np.float32)
-        for row, each in enumerate(duals):
-            slopes[row, layers.places], pushes[row, layers.places], weights[row] = each
+        for row, leaf_multipliers in enumerate(duals):
+            slopes[row, layers.places], pushes[row, layers.places], weights[row] = leaf_multipliers
         return SplitTree(tuple(splits), tuple(middles), slopes, pushes, weights, rounds, tuple(tuned))
 
 
@@ -90,11 +90,11 @@ def widen(layers: MergedLayers, layer: int, neuron: NDArray[np.intp], slopes: li
     """Slopes of a layer's bounds, as those of the network that was given."""
     starts = np.cumsum([0, *layers.given])
     where = layers.places[layers.cuts[layer] + neuron]
-    given = int(np.searchsorted(starts, where[0], side="right")) - 1
-    wide = np.zeros((2 * len(neuron), int(starts[given])), np.uint8)
+    layer_as_given = int(np.searchsorted(starts, where[0], side="right")) - 1
+    wide = np.zeros((2 * len(neuron), int(starts[layer_as_given])), np.uint8)
     flat = np.concatenate(slopes, axis=1)
     wide[:, layers.places[: layers.cuts[layer]]] = (flat * 128).astype(np.uint8)
-    return Tuned(given, where - starts[given], wide)
+    return Tuned(layer_as_given, where - starts[layer_as_given], wide)
 
 
 def certificate_of_specification(

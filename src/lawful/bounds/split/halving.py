@@ -43,25 +43,27 @@ def halve(shared: tuple[MergedLayers, ForbiddenCases], nodes: SearchNodes) -> Ha
     layers, cases = shared
     with np.errstate(all="ignore"):  # what is not finite is never called empty
         moves = np.zeros((len(nodes), layers.count, layers.inputs))
-        found = propagate(layers, cases, nodes, 1, moves)
-        value = found.conditions.least(layers, nodes.low[found.at], nodes.high[found.at])
-        order = np.lexsort((value, found.at))  # the last condition of each node is nearest to being excluded
-        nearest = order[np.append(np.flatnonzero(np.diff(found.at[order])), len(order) - 1)]
+        propagation = propagate(layers, cases, nodes, 1, moves)
+        value = propagation.conditions.least(layers, nodes.low[propagation.at], nodes.high[propagation.at])
+        order = np.lexsort((value, propagation.at))  # the last condition of each node is nearest to being excluded
+        nearest = order[np.append(np.flatnonzero(np.diff(propagation.at[order])), len(order) - 1)]
         width = nodes.high - nodes.low
         smear = np.zeros_like(width)
-        for layer, step in enumerate(found.steps):
+        for layer, step in enumerate(propagation.steps):
             heard = np.abs(step.rows[nearest]) * step.loose[nearest]
             smear += np.einsum("pn,pni->pi", heard, layers.part(moves, layer))
-        rows = found.conditions.rows[nearest]
-        first_of = np.append(0, np.flatnonzero(np.diff(found.at)) + 1)
-        every = np.add.reduceat(found.conditions.rows, first_of)
+        rows = propagation.conditions.rows[nearest]
+        first_of = np.append(0, np.flatnonzero(np.diff(propagation.at)) + 1)
+        every = np.add.reduceat(propagation.conditions.rows, first_of)
         # The condition itself counts as much as all neurons together, whatever the scales of both; the widest input
         # decides where neither says anything.
         score = _shares(smear * width) + _shares(np.abs(rows) * width) + 1e-9 * width / layers.width
         middle = nodes.low / 2 + nodes.high / 2
         score = np.where((nodes.low < middle) & (middle < nodes.high), np.nan_to_num(score), -1.0)
     directions = np.stack([rows, every], axis=1)
-    return HalvedNodes(nodes, found.empty, value[nearest], directions, score.argmax(axis=1), score.max(axis=1) >= 0)
+    return HalvedNodes(
+        nodes, propagation.empty, value[nearest], directions, score.argmax(axis=1), score.max(axis=1) >= 0
+    )
 
 
 def _shares(values: Floats) -> Floats:

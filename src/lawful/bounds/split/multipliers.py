@@ -80,18 +80,18 @@ def optimise(layers: MergedLayers, cases: ForbiddenCases, sizes: Floats, nodes: 
     square = [np.zeros_like(each) for each in (slope, push, weight)]
     best = np.full(len(nodes), -np.inf)
     for step in range(steps + 1):
-        found = bound_case(layers, cases, nodes, lines, slope, push * scale, weight / norm)
-        better = (found.value > best)[:, None]
-        best = np.maximum(best, found.value)
+        passed = bound_case(layers, cases, nodes, lines, slope, push * scale, weight / norm)
+        better = (passed.value > best)[:, None]
+        best = np.maximum(best, passed.value)
         nodes.slope = np.where(better, slope, nodes.slope)
         nodes.push = np.where(better, push * scale, nodes.push)
         nodes.weight = np.where(better, weight / norm, nodes.weight)
         if step == steps or bool((best > 0).all()):
             break
-        gradient = gradient_of(layers, cases, nodes, found)
-        own = (gradient.slope, gradient.push * scale, gradient.weight / norm)
+        gradient = gradient_of(layers, cases, nodes, passed)
+        directions = (gradient.slope, gradient.push * scale, gradient.weight / norm)
         for value, change, m, v, rate in zip(
-            (slope, push, weight), own, mean, square, (RATE, RATE / 2, RATE / 2), strict=True
+            (slope, push, weight), directions, mean, square, (RATE, RATE / 2, RATE / 2), strict=True
         ):
             m += 0.1 * (change - m)
             v += 0.01 * (change * change - v)
@@ -126,30 +126,30 @@ def tune_sums(
 ) -> tuple[Floats, Floats, list[Floats]]:
     """Bounds of some sums of a layer on one node, each with slopes of its own; rounded slopes are returned too."""
     weight, bias = rows_of(layers.weights[layer], neuron), layers.biases[layer][neuron]
-    own = np.tile(layers.rough[layer][neuron], 2)  # of the matrix, if it was merged
-    start = InputRows(np.concatenate([weight, -weight]), np.concatenate([bias, -bias]), own)
+    merging = np.tile(layers.rough[layer][neuron], 2)  # of the matrix, if it was merged
+    start = InputRows(np.concatenate([weight, -weight]), np.concatenate([bias, -bias]), merging)
     at = np.zeros(2 * len(neuron), dtype=np.intp)
     low, high = nodes.low[at], nodes.high[at]
     lines = [lines_of(layers, nodes, below) for below in range(layer)]
-    slopes = [each.low[at] for each in lines]
-    best, value = [each.copy() for each in slopes], np.full(len(at), -np.inf)
-    square = [np.zeros_like(each) for each in slopes]
+    slopes = [met.low[at] for met in lines]
+    best, value = [met.copy() for met in slopes], np.full(len(at), -np.inf)
+    square = [np.zeros_like(met) for met in slopes]
     for step in range(steps + 1):
-        found: list[PassStep] = []
-        on_inputs = substitute(layers, start, lines, at, slopes, steps=found)
+        steps_back: list[PassStep] = []
+        on_inputs = substitute(layers, start, lines, at, slopes, steps=steps_back)
         bound = on_inputs.least(layers, low, high)
         better = bound > value
         value = np.maximum(bound, value)
-        for kept, slope in zip(best, slopes, strict=True):
-            kept[better] = slope[better]
+        for best_slope, slope in zip(best, slopes, strict=True):
+            best_slope[better] = slope[better]
         if step == steps:
             break
-        _, sums, _ = follow(layers, on_inputs.rows, found[::-1], low, high)
-        for below, (slope, v, each) in enumerate(zip(slopes, square, found[::-1], strict=True)):
-            change = np.where(each.loose, np.maximum(each.rows, 0) * sums[below], 0.0)
+        _, sums, _ = follow(layers, on_inputs.rows, steps_back[::-1], low, high)
+        for below, (slope, v, met) in enumerate(zip(slopes, square, steps_back[::-1], strict=True)):
+            change = np.where(met.loose, np.maximum(met.rows, 0) * sums[below], 0.0)
             v += 0.1 * (change * change - v)
             slope += 0.25 * 0.9**step * change / (np.sqrt(v / (1 - 0.9 ** (step + 1))) + 1e-12)
             np.clip(slope, layers.slopes[below], 1.0, out=slope)
-    best = [np.round(each * 128) / 128 for each in best]
+    best = [np.round(met * 128) / 128 for met in best]
     bound = substitute(layers, start, lines, at, best).least(layers, low, high)
     return bound[: len(neuron)], -bound[len(neuron) :], best

@@ -100,11 +100,11 @@ def bound_sums(
 ) -> tuple[Floats, Floats, Floats]:
     """Bounds of some sums of a layer by the usual slopes, each on one node, and the rows below them."""
     weight, bias, twice = rows_of(layers.weights[layer], neuron), layers.biases[layer][neuron], np.tile(at, 2)
-    own = np.tile(layers.rough[layer][neuron], 2)  # of the matrix, if it was merged
-    start = InputRows(np.concatenate([weight, -weight]), np.concatenate([bias, -bias]), own)
-    found = substitute(layers, start, lines, twice)
-    low = found.least(layers, nodes.low[twice], nodes.high[twice])
-    return low[: len(at)], -low[len(at) :], found.rows[: len(at)]
+    merging = np.tile(layers.rough[layer][neuron], 2)  # of the matrix, if it was merged
+    start = InputRows(np.concatenate([weight, -weight]), np.concatenate([bias, -bias]), merging)
+    on_inputs = substitute(layers, start, lines, twice)
+    low = on_inputs.least(layers, nodes.low[twice], nodes.high[twice])
+    return low[: len(at)], -low[len(at) :], on_inputs.rows[: len(at)]
 
 
 def meet(

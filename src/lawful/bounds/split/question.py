@@ -100,16 +100,16 @@ def cases_of(forbidden: Sequence[Sequence[ForbiddenHalfSpace]], inputs: int, out
     """The cases in doubles: coefficients exactly, bounds rounded up, so that excluding these excludes the others."""
     longest = max(map(len, forbidden))
     shape = len(forbidden), longest
-    found = ForbiddenCases(
+    cases = ForbiddenCases(
         np.zeros((*shape, outputs)), np.zeros((*shape, inputs)), np.zeros(shape), np.zeros(shape, bool)
     )
     for at, case in enumerate(forbidden):
         for row, space in enumerate(map(ForbiddenHalfSpace.whole, case)):
-            for numbers, into in ((space.outputs, found.outputs), (space.inputs, found.inputs)):
+            for numbers, into in ((space.outputs, cases.outputs), (space.inputs, cases.inputs)):
                 if numbers:
                     into[at, row] = [_exactly(number) for number in numbers]
-            found.bounds[at, row], found.used[at, row] = above(space.bound), True
-    return found
+            cases.bounds[at, row], cases.used[at, row] = above(space.bound), True
+    return cases
 
 
 def _exactly(number: Fraction) -> float:

@@ -118,7 +118,7 @@ def bound_case(
     """A positive bound excludes the case on the node: no input there satisfies all of its conditions."""
     start = _on_outputs(layers, cases, nodes.case, weight)
     steps: list[PassStep] = []
-    found = substitute(
+    on_inputs = substitute(
         layers,
         start,
         lines,
@@ -126,8 +126,8 @@ def bound_case(
         pushes=None if push is None else push * nodes.phase,
         steps=steps,
     )
-    found = found._replace(rows=found.rows + np.einsum("pk,pkn->pn", weight, cases.inputs[nodes.case]))
-    return CaseBound(found.least(layers, nodes.low, nodes.high), found.rows, steps[::-1])
+    on_inputs = on_inputs._replace(rows=on_inputs.rows + np.einsum("pk,pkn->pn", weight, cases.inputs[nodes.case]))
+    return CaseBound(on_inputs.least(layers, nodes.low, nodes.high), on_inputs.rows, steps[::-1])
 
 
 def _on_outputs(layers: MergedLayers, cases: ForbiddenCases, case: Indices, weight: Floats) -> InputRows:
@@ -147,5 +147,5 @@ def condition_rows(
     case = nodes.case[at]
     one = (np.arange(cases.used.shape[1]) == which[:, None]).astype(np.float64)
     steps: list[PassStep] = []
-    found = substitute(layers, _on_outputs(layers, cases, case, one), lines, at, steps=steps)
-    return found._replace(rows=found.rows + cases.inputs[case, which]), at, steps[::-1]
+    on_inputs = substitute(layers, _on_outputs(layers, cases, case, one), lines, at, steps=steps)
+    return on_inputs._replace(rows=on_inputs.rows + cases.inputs[case, which]), at, steps[::-1]

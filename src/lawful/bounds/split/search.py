@@ -278,8 +278,8 @@ class PhaseSearch(TreeSearch):
         low, high = self.question.low, self.question.high
         points = low + np.random.default_rng(0).random((SAMPLES, len(low))) * (high - low)
         rows = self.cases.rows(points, evaluate(self.question.layers, points))
-        found = rows.std(axis=0) + 1e-3 * np.abs(rows).mean(axis=0)
-        return np.where(self.cases.used & (found > 0) & np.isfinite(found), found, 1.0)
+        spread = rows.std(axis=0) + 1e-3 * np.abs(rows).mean(axis=0)
+        return np.where(self.cases.used & (spread > 0) & np.isfinite(spread), spread, 1.0)
 
     def close(self, nodes: SearchNodes, paths: list[Path]) -> OpenNodes:
         """Propagate, optimise multipliers, and keep those of excluded nodes as a certificate holds them."""

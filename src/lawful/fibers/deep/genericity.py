@@ -50,8 +50,8 @@ def bottleneck_rigidity(stack: Stack, seed: int = 0) -> Rigidity:
 def _ridges(stack: Stack, seed: int) -> tuple[RidgeWitness, ...]:
     if stack.widths[2] == 1 or stack.widths[1] ** 2 * stack.widths[2] > MOST_WORK:
         return ()  # where the only second-layer neuron is silent, nothing shows: four facets never meet
-    found = (ridge_witness(stack, neuron, seed) for neuron in range(stack.widths[1]))
-    return tuple(ridge for ridge in found if ridge is not None)
+    witnesses = (ridge_witness(stack, neuron, seed) for neuron in range(stack.widths[1]))
+    return tuple(ridge for ridge in witnesses if ridge is not None)
 
 
 def is_generic(exact: Stack) -> Genericity:

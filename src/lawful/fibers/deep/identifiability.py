@@ -113,7 +113,7 @@ def _near(found: FixedDirections | None) -> tuple[tuple[str, ...], bool]:
 
 def symmetries(stack: Stack) -> dict[int, list[str]]:
     """Changes of weights that keep the function, by hidden layer; they exist whatever the other layers are."""
-    found: dict[int, list[str]] = {}
+    by_kind: dict[int, list[str]] = {}
     for layer in range(1, stack.hidden + 1):
         rows, above, name = stack.row(layer - 1), stack.weights[layer], _ordinal(layer)
         reasons = []
@@ -139,8 +139,8 @@ def symmetries(stack: Stack) -> dict[int, list[str]]:
             flips = stack.widths[layer] - 1 if stack.widths[layer + 1] == 1 else 0
             reasons.append(sentences.hidden(_ordinal(layer + 1), hidden, layer, flips))
         if reasons:
-            found[layer] = reasons
-    return found
+            by_kind[layer] = reasons
+    return by_kind
 
 
 def _list_names(numbers: list[int]) -> str:
@@ -168,8 +168,8 @@ def _one_layer(stack: Stack) -> Identifiability:
         return Identifiability(False, words, Genericity(False, words[0], "exactly"), ("free",))
     pairs = [group.neurons for group in form.groups if len(group.neurons) > 1]
     facing = "; ".join(f"neurons {_list_names(list(pair))} face each other" for pair in pairs)
-    own = "every neuron has its own hyperplane"
-    generic = Genericity(not pairs, facing or own, "exactly")
+    alone = "every neuron has its own hyperplane"
+    generic = Genericity(not pairs, facing or alone, "exactly")
     roles = role_assignments(stack)
     if roles.complete and len(roles.found) == 1 and roles.found[0].isolated:
         return Identifiability(True, (sentences.only_roles(pairs),), generic, ("fixed",), among="all", count=1)
@@ -188,10 +188,10 @@ def other_roles(roles: RoleAssignments) -> Iterator[tuple[Stack, tuple[int, ...]
     form = roles.form
     faces = tuple(k for k, group in enumerate(form.visible) if len(group.neurons) > 1)
     turns = tuple(k for k, group in enumerate(form.visible) if len(group.neurons) == 1 and group.factors[0] < 0)
-    for each in roles.found:
-        if (each.facing, each.turned) != (faces, turns) or not each.isolated:
-            changed = sorted(form.visible[k].neurons[0] for k in set(each.turned) ^ set(turns))
-            yield roles.member(each), tuple(changed)
+    for assignment in roles.found:
+        if (assignment.facing, assignment.turned) != (faces, turns) or not assignment.isolated:
+            changed = sorted(form.visible[k].neurons[0] for k in set(assignment.turned) ^ set(turns))
+            yield roles.member(assignment), tuple(changed)
 
 
 def _ramp(stack: Stack) -> Identifiability:
@@ -336,7 +336,7 @@ def _together(stack: Stack, twin: Stack) -> list[list[list[int]]]:
 
 def _invariants(stack: Stack) -> list[Any]:
     """What order and scale of the neurons leave alone: a move of one size may be undone by them, one of another not."""
-    found: list[Any] = []
+    invariants: list[Any] = []
     scales: Array = np.array([ONE] * stack.widths[0], dtype=object)
     for layer in range(len(stack.weights)):
         weights, biases = stack.weights[layer] * scales, stack.biases[layer]
@@ -345,8 +345,8 @@ def _invariants(stack: Stack) -> list[Any]:
         units = [ONE if last or not size else size for size in scales]
         rows = [[*(row / unit), bias / unit] for row, bias, unit in zip(weights, biases, units, strict=True)]
         rows = [[*(sorted(row[:-1]) if layer else row[:-1]), row[-1]] for row in rows]
-        found.append(rows if last else sorted(rows))
-    return found
+        invariants.append(rows if last else sorted(rows))
+    return invariants
 
 
 def _moves(stack: Stack, size: Any) -> Iterator[Move]:
@@ -399,9 +399,9 @@ def _of_multiples(stack: Stack, layer: int, size: Any) -> Iterator[Move]:
         for positive in (True, False):
             alike = [(neuron, factor) for neuron, factor in group if (factor > 0) is positive]
             if len(alike) > 1:
-                (keep, own), (drop, factor) = alike[:2]
+                (keep, ratio), (drop, factor) = alike[:2]
                 above = stack.weights[layer].copy()
-                above[:, keep] = above[:, keep] + size * factor / own
+                above[:, keep] = above[:, keep] + size * factor / ratio
                 above[:, drop] = above[:, drop] - size
                 yield stack.with_layer(layer, weight=above), _same_steps(Merge(layer, keep, drop))
 
@@ -455,8 +455,12 @@ def _shift(stack: Stack, layer: int, neuron: int, shift: Any, passed: Any) -> St
 
 
 def _witness(first: list[Any], second: list[Any], groups: list[Any] | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = {"first": first, "second": second, "ending": "weights" if groups is None else "normal form"}
-    return found if groups is None else found | {"groups": groups}
+    record: dict[str, Any] = {
+        "first": first,
+        "second": second,
+        "ending": "weights" if groups is None else "normal form",
+    }
+    return record if groups is None else record | {"groups": groups}
 
 
 def _same_steps(step: SymmetryStep) -> dict[str, Any]:

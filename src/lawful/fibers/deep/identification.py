@@ -29,8 +29,8 @@ Integers = NDArray[np.int64]
 def residues(values: Array) -> Integers:
     """Floats, which are integers over powers of two, modulo the prime."""
     ratios = [float(value).as_integer_ratio() for value in values.ravel()]
-    found = [top * pow(bottom, -1, PRIME) % PRIME for top, bottom in ratios]
-    return np.array(found, dtype=np.int64).reshape(values.shape)
+    images = [top * pow(bottom, -1, PRIME) % PRIME for top, bottom in ratios]
+    return np.array(images, dtype=np.int64).reshape(values.shape)
 
 
 def nearby_factorisations(outer: Array, inner: Array) -> int:
@@ -49,8 +49,8 @@ def nearby_factorisations(outer: Array, inner: Array) -> int:
     product = outer @ inner if middle else zeros_like(outer, (outputs, inputs))
     least, reached, rank = rank_of(outer), rank_of(inner), rank_of(product)
     ranks = range(least, min(outputs, middle + rank - reached) + 1)
-    found: int = max((p - rank) * (outputs - p) + middle * p + (middle - p) * inputs for p in ranks)
-    return found
+    largest: int = max((p - rank) * (outputs - p) + middle * p + (middle - p) * inputs for p in ranks)
+    return largest
 
 
 def modulo(rows: Array, fixed: Array) -> Array:
@@ -83,8 +83,8 @@ def rank_of(matrix: Array) -> int:
     """The exact rank of a matrix of rationals."""
     if not matrix.size:
         return 0
-    found: int = flint.fmpq_mat([list(row) for row in matrix]).rank()
-    return found
+    rank: int = flint.fmpq_mat([list(row) for row in matrix]).rank()
+    return rank
 
 
 def ridge_witness(stack: Stack, neuron: int, seed: int = 0) -> RidgeWitness | None:
@@ -108,8 +108,8 @@ def ridge_witness(stack: Stack, neuron: int, seed: int = 0) -> RidgeWitness | No
         units = np.where(np.isfinite(units) & (units > 0), units, 1.0)
         chosen = rng.random(len(others)) < rng.choice([0.3, 0.6, 1.0])
         values[others] = np.where(chosen, units * np.exp(rng.normal(size=len(others))), -units)
-        if (found := _on_ridge(exact, neuron, row, values)) is not None:
-            return found
+        if (witness := _on_ridge(exact, neuron, row, values)) is not None:
+            return witness
     return None
 
 
@@ -148,8 +148,8 @@ def balanced_subset(terms: Sequence[Array]) -> tuple[int, ...] | None:
     """Terms (rational vectors) that add up to zero: their numbers, empty if there are none, None if not decided."""
     if not len(terms):
         return ()
-    found = subsets_with_sum(terms, terms[0] * 0, 2)
-    return None if found is None else next((some for some in found if some), ())
+    subsets = subsets_with_sum(terms, terms[0] * 0, 2)
+    return None if subsets is None else next((some for some in subsets if some), ())
 
 
 def subsets_with_sum(terms: Sequence[Array], goal: Array, most: int) -> list[tuple[int, ...]] | None:
@@ -171,7 +171,7 @@ def subsets_with_sum(terms: Sequence[Array], goal: Array, most: int) -> list[tup
     order = np.argsort(left, kind="stable")
     needed = (wanted - right) % MERSENNE
     starts, ends = (np.searchsorted(left[order], needed, side=side) for side in ("left", "right"))
-    found: list[tuple[int, ...]] = []
+    subsets: list[tuple[int, ...]] = []
     looked = 0
     for hit in np.flatnonzero(ends > starts):
         for place in order[starts[hit] : ends[hit]]:
@@ -181,10 +181,10 @@ def subsets_with_sum(terms: Sequence[Array], goal: Array, most: int) -> list[tup
             if looked > MOST_LOOKED:
                 return None
             if not any(sum((terms[k] for k in chosen), goal * 0) - goal):
-                found.append(tuple(chosen))
-                if len(found) >= most:
-                    return found
-    return found
+                subsets.append(tuple(chosen))
+                if len(subsets) >= most:
+                    return subsets
+    return subsets
 
 
 def _only_subset(table: Array, goal: Array) -> list[tuple[int, ...]]:
@@ -204,13 +204,13 @@ def _keys(terms: Sequence[Array]) -> Any:
     """One residue for every term: a random combination of its entries modulo the prime."""
     rng = np.random.default_rng(len(terms))
     factors = [int(value) for value in rng.integers(1, MERSENNE, size=len(terms[0]))]
-    found = []
+    keys = []
     for term in terms:
         total = sum(
             factor * int(item.p) * pow(int(item.q), -1, MERSENNE) for factor, item in zip(factors, term, strict=True)
         )
-        found.append(total % MERSENNE)
-    return found
+        keys.append(total % MERSENNE)
+    return keys
 
 
 def _subset_sums(keys: Sequence[int]) -> Any:

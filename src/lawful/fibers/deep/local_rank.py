@@ -54,15 +54,15 @@ def fixed_directions(stack: Stack, seed: int = 0, graph: Dag | None = None) -> F
     if parameters > MOST_PARAMETERS or min(stack.widths) == 0:
         return None
     dag = stack.to_mlp().to_dag() if graph is None else graph
-    most, found = parameters - len(dag.hidden), 0
+    most, best = parameters - len(dag.hidden), 0
     rows = np.zeros((0, parameters), dtype=np.int64)
     for points in _inputs(stack.floating(), int(MORE * parameters / stack.widths[-1]) + 8, seed):
         settled, masks = _settle(dag, points)
         rows = np.concatenate([rows, _derivatives(dag, settled, masks)])
-        found = rank(rows, PRIME) if len(rows) else 0
-        if found == most:
+        best = rank(rows, PRIME) if len(rows) else 0
+        if best == most:
             break
-    return FixedDirections(found, most)
+    return FixedDirections(best, most)
 
 
 def _inputs(stack: Stack, count: int, seed: int) -> Iterator[Floats]:

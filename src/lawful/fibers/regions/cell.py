@@ -94,11 +94,11 @@ class AffineMaps:
             shape = len(bias), self.stack.widths[0] + 1
             if len(below):
                 product = matrix * flint.fmpq_mat([list(row) for row in below])
-                found = np.array(product.tolist(), dtype=object).reshape(shape)
+                table = np.array(product.tolist(), dtype=object).reshape(shape)
             else:
-                found = rational(np.zeros(shape))
-            found[:, -1] = found[:, -1] + bias
-            self._exact[key] = found
+                table = rational(np.zeros(shape))
+            table[:, -1] = table[:, -1] + bias
+            self._exact[key] = table
         return self._exact[key]
 
     def _layer(self, number: int) -> tuple[Any, Array]:

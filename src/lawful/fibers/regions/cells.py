@@ -74,11 +74,11 @@ class Polytope:
 
     def exact_corner(self, corner: int, exact_row: ExactRow) -> Array:
         """A corner in rationals, where the sides that it is tight on meet."""
-        found = self.exact[corner]
-        if found is None:
+        point = self.exact[corner]
+        if point is None:
             tight = [exact_row(self.sides[k]) for k in np.flatnonzero(self.tight[corner])]
-            found = self.exact[corner] = _meeting(tight, self.corners[corner])
-        return found
+            point = self.exact[corner] = _meeting(tight, self.corners[corner])
+        return point
 
     def cut(
         self, signs: Signs, values: Floats, bounds: Floats, row: Floats, side: Side, exact_row: ExactRow
@@ -90,13 +90,13 @@ class Polytope:
         known = np.isfinite(corners).all(axis=1) & np.isfinite(error).all(axis=1)
         for k in np.flatnonzero(~known):  # floats cannot tell where it is
             one, other = (self.exact_corner(int(end[k]), exact_row) for end in (first, second))
-            exact[k] = found = _between(one, other, exact_row(side))
-            corners[k] = [quotient(int(item.p), int(item.q)) for item in found]
+            exact[k] = corner = _between(one, other, exact_row(side))
+            corners[k] = [quotient(int(item.p), int(item.q)) for item in corner]
             error[k] = 2 * UNIT * np.abs(corners[k])
         sides, rows = self.sides, self.rows
         parts = []
-        for kept, turn in ((signs >= 0, 1.0), (signs <= 0, -1.0)):
-            chosen = kept.nonzero()[0]
+        for on_side, turn in ((signs >= 0, 1.0), (signs <= 0, -1.0)):
+            chosen = on_side.nonzero()[0]
             old, count = len(chosen), len(chosen) + len(corners)
             incidence = np.zeros((count, len(sides) + 1), dtype=bool)
             incidence[:old, :-1], incidence[old:, :-1] = self.tight[chosen], tight
@@ -169,8 +169,8 @@ def _normalise(corners: Floats, error: Floats, finite: Floats) -> tuple[Floats, 
 
 def _between(first: Array, second: Array, row: Array) -> Array:
     """Where a rational row vanishes between two corners, positive at the first and negative at the second."""
-    found = (row @ first) * second - (row @ second) * first
-    return np.asarray(found / found[-1] if found[-1] != 0 else found / max(abs(item) for item in found))
+    corner = (row @ first) * second - (row @ second) * first
+    return np.asarray(corner / corner[-1] if corner[-1] != 0 else corner / max(abs(item) for item in corner))
 
 
 def _meeting(rows: Sequence[Array], near: Floats) -> Array:
@@ -181,15 +181,15 @@ def _meeting(rows: Sequence[Array], near: Floats) -> Array:
     size = len(near)
     pivots = [next(k for k, item in enumerate(table[line]) if item != 0) for line in range(rank)]
     free = next(k for k in range(size) if k not in pivots)
-    found = np.array([flint.fmpq(0)] * size, dtype=object)
-    found[free] = flint.fmpq(1)
+    point = np.array([flint.fmpq(0)] * size, dtype=object)
+    point[free] = flint.fmpq(1)
     for line, pivot in enumerate(pivots):
-        found[pivot] = -table[line][free]
+        point[pivot] = -table[line][free]
     if near[-1] > 0:
-        return np.asarray(found / found[-1])
+        return np.asarray(point / point[-1])
     place = int(np.argmax(np.abs(near)))
-    turned = (found[place] > 0) != (near[place] > 0)
-    return np.asarray(-found if turned else found)
+    turned = (point[place] > 0) != (near[place] > 0)
+    return np.asarray(-point if turned else point)
 
 
 def box(domain: Domain) -> tuple[Polytope, dict[Side, Array]]:
@@ -215,7 +215,7 @@ def fan(apex: Floats) -> list[tuple[Polytope, dict[Side, Array]]]:
     """All of space as cones with one apex: each leaves out one of the directions `e_1, …, e_d, −(1, …, 1)`."""
     count = len(apex)
     rays = np.concatenate([np.eye(count), -np.ones((1, count))])
-    found = []
+    simplices = []
     for left_out in reversed(range(count + 1)):
         chosen = np.delete(rays, left_out, axis=0)
         corners = np.zeros((count + 1, count + 1))
@@ -228,8 +228,8 @@ def fan(apex: Floats) -> list[tuple[Polytope, dict[Side, Array]]]:
         sides = tuple((-1, k) for k in range(count + 1))
         exact: list[Array | None] = [rational(corner) for corner in corners]
         rows, tight = np.zeros_like(corners), np.column_stack([tight, infinity])
-        found.append((Polytope(corners, np.zeros_like(corners), tight, sides, rows, exact, False), walls))
-    return found
+        simplices.append((Polytope(corners, np.zeros_like(corners), tight, sides, rows, exact, False), walls))
+    return simplices
 
 
 MOST_BOX = 6  # inputs up to which a box is kept as its corners
@@ -380,8 +380,8 @@ class _Cutter:
 
     def exact_row(self, task: _Task, side: Side) -> Array:
         """A wall, or a neuron's function on the region, in rationals."""
-        found: Array = self.walls[side] if side[0] < 0 else self.maps.exact(side[0], task.pattern)[side[1]]
-        return found
+        row: Array = self.walls[side] if side[0] < 0 else self.maps.exact(side[0], task.pattern)[side[1]]
+        return row
 
 
 def finish_cell(maps: AffineMaps, cell: Polytope, pattern: tuple[Bits, ...], sums: AffineRows) -> Cell:

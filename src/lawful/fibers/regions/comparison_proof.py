@@ -164,12 +164,12 @@ class RegionWalk:
         for on in (True, False):
             if on in known:
                 continue
-            found = self.look(row if on else -row, unit if on else -unit, rows)
-            if isinstance(found, list):
-                self.decisions.append(["off" if on else "on", found])
+            answer = self.look(row if on else -row, unit if on else -unit, rows)
+            if isinstance(answer, list):
+                self.decisions.append(["off" if on else "on", answer])
                 self.neuron(place, affine, [*active, not on], rows, point)
                 return
-            known[on] = found
+            known[on] = answer
         self.decisions.append("both")
         for on in (True, False):
             self.polyhedron.push(unit if on else -unit)
@@ -190,8 +190,8 @@ class RegionWalk:
                     return point
             if empties([sides[k] for k in support]):
                 return support
-        found = common_point([list(side) for side in sides])
-        return found.point if isinstance(found, InnerPoint) else sorted(found.multipliers)
+        meeting = common_point([list(side) for side in sides])
+        return meeting.point if isinstance(meeting, InnerPoint) else sorted(meeting.multipliers)
 
 
 # The evidence for a number of regions: a point inside each, and why every other pattern is empty.

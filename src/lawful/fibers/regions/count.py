@@ -129,7 +129,7 @@ def ridges(complex: Complex, *, deadline: float | None = None) -> list[Ridge]:
     number = {region.key: place for place, region in enumerate(complex.regions)}
     between = {facet.regions: place for place, facet in enumerate(complex.facets)}
     scales = input_scales(complex.stack)
-    found = []
+    crossings = []
     for region in complex.regions:
         check_time(deadline)
         off = [side for side, (layer, j) in enumerate(region.neurons) if not region.pattern[layer][j]]
@@ -147,8 +147,8 @@ def ridges(complex: Complex, *, deadline: float | None = None) -> list[Ridge]:
             ]
             facets = tuple(between[pair] for pair in pairs if pair in between)
             if len(facets) == 4:
-                found.append(Ridge((first, second), facets, _imbalance(complex, facets, point, scales)))
-    return found
+                crossings.append(Ridge((first, second), facets, _imbalance(complex, facets, point, scales)))
+    return crossings
 
 
 def _imbalance(complex: Complex, facets: Sequence[int], centre: Floats, scales: Floats) -> float:
@@ -190,7 +190,7 @@ def _face_point(region: Cell, sides: Sequence[int], domain: Domain, scales: Floa
     rows = rows / np.linalg.norm(rows[:, :-1], axis=1, keepdims=True)
     loose = [k for k in range(len(rows)) if k not in sides]
     tight = rows[list(sides)]
-    found = linprog(
+    solution = linprog(
         np.append(np.zeros(count), -1.0),
         A_ub=np.column_stack([-rows[loose, :-1], np.ones(len(loose))]) if loose else None,
         b_ub=rows[loose, -1] if loose else None,
@@ -198,9 +198,9 @@ def _face_point(region: Cell, sides: Sequence[int], domain: Domain, scales: Floa
         b_eq=-tight[:, -1],
         bounds=[(None, None)] * count + [(-1.0, 1.0)],
     )
-    if found.status != 0 or found.x[-1] <= MARGIN:
+    if solution.status != 0 or solution.x[-1] <= MARGIN:
         return None
-    return np.asarray(found.x[:-1] * scales)
+    return np.asarray(solution.x[:-1] * scales)
 
 
 def _walls(domain: Domain) -> Floats:
@@ -220,14 +220,14 @@ def polygon(region: Cell, domain: Domain) -> Floats:
     corners = np.array([[left, bottom], [right, bottom], [right, top], [left, top]])
     for row in region.rows:
         values = corners @ row[:2] + row[2]
-        kept = []
+        outline = []
         for k in range(len(corners)):
             here, there = values[k], values[(k + 1) % len(corners)]
             if here >= 0:
-                kept.append(corners[k])
+                outline.append(corners[k])
             if here * there < 0:
-                kept.append(corners[k] + here / (here - there) * (corners[(k + 1) % len(corners)] - corners[k]))
-        corners = np.array(kept).reshape(len(kept), 2)
+                outline.append(corners[k] + here / (here - there) * (corners[(k + 1) % len(corners)] - corners[k]))
+        corners = np.array(outline).reshape(len(outline), 2)
         if not len(corners):
             break
     return corners
@@ -300,14 +300,14 @@ def _bending(network: Mlp | Dag) -> Stack:
 
 
 def _list_cells(stack: Stack, domain: Domain, deadline: float, tick: Callable[[], None]) -> tuple[list[Cell], bool]:
-    found: list[Cell] = []
+    listed: list[Cell] = []
     try:
         for cell in cells(stack, domain, deadline=deadline):
-            found.append(cell)
+            listed.append(cell)
             tick()
     except OutOfTime:
-        return found, False
-    return found, True
+        return listed, False
+    return listed, True
 
 
 def _count_facets(stack: Stack, domain: Domain, deadline: float) -> FacetCount:
@@ -364,7 +364,7 @@ def group_networks(
     """Fingerprint many networks in one pass; a network joins a group only if `same` proves it equal to the first."""
     library = Library()
     groups: list[list[str]] = []
-    found = []
+    prints = []
     for name in names:
         network = read(name)
         mark = fingerprint(network)
@@ -374,6 +374,6 @@ def group_networks(
         else:
             library.add(mark, len(groups))
             groups.append([name])
-        found.append(NamedFingerprint(name, mark.hash, mark.regime, mark.complete))
+        prints.append(NamedFingerprint(name, mark.hash, mark.regime, mark.complete))
         tick()
-    return FunctionGroups(tuple(found), tuple(map(tuple, groups)))
+    return FunctionGroups(tuple(prints), tuple(map(tuple, groups)))

@@ -203,9 +203,9 @@ class _Walk:
             self.polyhedron.pop()
         if (half.sign > 0) not in sides and not empties([self.exact(place, pattern) for place in support]):
             every = (self.exact(place, pattern) for place in range(len(self.walls) + len(self.pushed)))
-            found = common_point([list(row) for row in every])
-            if isinstance(found, InnerPoint):
-                point = floating(np.array(found.point, dtype=object))
+            meeting = common_point([list(row) for row in every])
+            if isinstance(meeting, InnerPoint):
+                point = floating(np.array(meeting.point, dtype=object))
                 sides[half.sign > 0] = point if self.inside(point) else None
         self.pushed.pop()
 

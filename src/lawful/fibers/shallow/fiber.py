@@ -350,9 +350,9 @@ def layerwise_fiber(network: Mlp | Stack, domain: Domain | None = None) -> Layer
         raise Unsupported("linear neurons are treated on the orthant")
     if linear and (stack.weights[0][list(linear)] == 0).any():
         raise Unsupported("not generic: a linear neuron has a weight of zero")
-    found = LayerwiseFiber(stack.floating(), domain, bending, linear)
-    found.component(())
-    return found
+    fiber = LayerwiseFiber(stack.floating(), domain, bending, linear)
+    fiber.component(())
+    return fiber
 
 
 def separating_direction(matrix: Floats) -> tuple[float, Floats]:
@@ -365,8 +365,8 @@ def separating_direction(matrix: Floats) -> tuple[float, Floats]:
     cost = np.append(np.zeros(outputs), -1.0)
     sides = np.column_stack([-columns.T, np.ones(columns.shape[1])])
     bounds = [(-1.0, 1.0)] * outputs + [(None, 1.0)]
-    found = linprog(cost, A_ub=sides, b_ub=np.zeros(len(sides)), bounds=bounds)
-    return float(found.x[-1]), np.asarray(found.x[:-1])
+    solution = linprog(cost, A_ub=sides, b_ub=np.zeros(len(sides)), bounds=bounds)
+    return float(solution.x[-1]), np.asarray(solution.x[:-1])
 
 
 def is_pointed(matrix: Array) -> bool:
@@ -384,10 +384,10 @@ def is_pointed(matrix: Array) -> bool:
     wholes = [lcm(*(int(item.q) for item in column)) for column in columns]
     cleared = [[int((item * whole).p) for item in column] for column, whole in zip(columns, wholes, strict=True)]
     table = np.array([[*column, 1] for column in cleared], dtype=object).T
-    found = feasible(table, [*[0] * len(exact), 1])
-    if found is None:
+    certificate = feasible(table, [*[0] * len(exact), 1])
+    if certificate is None:
         raise Unsupported("whether the cone of the compensation's columns contains a line takes too many pivots")
-    return not isinstance(found, Solution)
+    return not isinstance(certificate, Solution)
 
 
 def nonnegative_rank(matrix: Floats, tolerance: float = 1e-10) -> int:

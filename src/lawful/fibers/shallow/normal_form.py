@@ -327,8 +327,10 @@ def factorise(matrix: Array, scale: Floats, tolerance: float) -> tuple[Array, Ar
     rank = int((values > 10 * tolerance * max(float(scale.max(initial=0.0)), 1e-300)).sum())
     if rank == len(matrix):
         return np.eye(rank), matrix  # needs no choice of a basis
-    kept = np.where(matrix.any(axis=0), right[:rank], 0.0)  # what is zero stays so: rounding there would be a neuron
-    return basis[:, :rank] * values[:rank], kept
+    row_space = np.where(
+        matrix.any(axis=0), right[:rank], 0.0
+    )  # what is zero stays so: rounding there would be a neuron
+    return basis[:, :rank] * values[:rank], row_space
 
 
 def nonnegative(left: Array, right: Array) -> tuple[Array, Array]:

@@ -107,18 +107,18 @@ def role_assignments(network: Stack) -> RoleAssignments:
         raise Unsupported("roles are those of one hidden ReLU layer")
     form = normal_form(stack, tolerance=0.0)
     extra = stack.widths[1] - len(form.visible)
-    found: list[RoleAssignment] = []
+    assignments: list[RoleAssignment] = []
     complete = _count_places(len(form.visible), extra) <= MOST_PLACES
     for places in _places(len(form.visible), extra) if complete else ():
         turns = _turns(form, places, extra)
         if turns is None:
             complete = False
             continue
-        found += turns
-        if len(found) > MOST_LISTED:
+        assignments += turns
+        if len(assignments) > MOST_LISTED:
             complete = False
             break
-    return RoleAssignments(form, stack.widths[1], tuple(found), complete)
+    return RoleAssignments(form, stack.widths[1], tuple(assignments), complete)
 
 
 def _places(planes: int, extra: int) -> Iterator[tuple[int, ...]]:
@@ -152,14 +152,14 @@ def _turns(form: NormalForm, facing: tuple[int, ...], extra: int) -> list[RoleAs
             return None
         ranked = [(some, 0) for some in sums]
     independent = rank_of(normals) == len(facing)
-    found = []
+    turns = []
     for some, rank in ranked:
         if rank > pairs:
             continue
         turned = tuple(alone[k] for k in some)
         isolated = len(facing) == extra and independent and _all_speak(form, facing, turned)
-        found.append(RoleAssignment(facing, turned, rank, isolated))
-    return found
+        turns.append(RoleAssignment(facing, turned, rank, isolated))
+    return turns
 
 
 def _all_speak(form: NormalForm, facing: tuple[int, ...], turned: tuple[int, ...]) -> bool:
