@@ -109,9 +109,15 @@ class Program:
         places: Mapping[Node, str] | None = None,
     ) -> Program:
         """The program of these outputs: without nodes that none of them reads."""
-        given, results = tuple(inputs), tuple(outputs)
+        leaves, results = tuple(inputs), tuple(outputs)
         return cls(
-            tuple(_sort_by_use((*given, *results))), given, results, tensors, source, Counter(notes or ()), places or {}
+            tuple(_sort_by_use((*leaves, *results))),
+            leaves,
+            results,
+            tensors,
+            source,
+            Counter(notes or ()),
+            places or {},
         )
 
     @property

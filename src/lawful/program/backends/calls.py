@@ -91,15 +91,15 @@ class _Selection:
         self.uses.update(program.outputs)
         self.data: set[Node] = set()
         for node in program.nodes:
-            if node.op == "input" or any(each in self.data for each in node.inputs):
+            if node.op == "input" or any(operand in self.data for operand in node.inputs):
                 self.data.add(node)
         self.keys: dict[Node, tuple[Any, ...]] = {}
         for node in program.nodes:
-            inside = [self.keys[each][1] for each in self.operands(node)]
+            inside = [self.keys[operand][1] for operand in self.operands(node)]
             name = str(node.attributes.get("name", ""))
             place = node["map"].first if node.op == "take" else 0
-            own = hashlib.sha256(repr((node.op, name, inside)).encode()).digest()
-            self.keys[node] = (node not in self.data, own, place)
+            digest = hashlib.sha256(repr((node.op, name, inside)).encode()).digest()
+            self.keys[node] = (node not in self.data, digest, place)
 
     def operands(self, node: Node) -> tuple[Node, ...]:
         """The operands of a node; those that commute in an order in which sizes have no part.
@@ -119,7 +119,7 @@ class _Selection:
                 seen[node] = None
             elif node not in seen:
                 stack.append((node, True))
-                stack.extend((each, False) for each in reversed(self.operands(node)) if each not in seen)
+                stack.extend((operand, False) for operand in reversed(self.operands(node)) if operand not in seen)
         return list(seen)
 
     def calls(self) -> list[Call]:
@@ -150,7 +150,7 @@ def _plain(s: _Selection, node: Node) -> Call:
 
 def _thin(node: Node, operands: Sequence[Node]) -> tuple[Node, ...]:
     """The operands without axes of size 1 in front: broadcasting adds them where one operand has all axes."""
-    if not any(each.shape == node.shape for each in operands):
+    if not any(operand.shape == node.shape for operand in operands):
         return tuple(operands)
     result = []
     for operand in operands:
@@ -172,18 +172,18 @@ def _linear(s: _Selection, node: Node, bias: Node | None = None, whole: Node | N
 
     `order` and `back` permute the axes of x and of the result, if that is needed; `turned` is x W.
     """
-    given, out = node["spec"].split("->")
-    for (x, own), (w, letters) in _both(node.inputs, given.split(",")):
-        if x not in s.data or w in s.data or len(letters) != 2 or set(own) & set(letters) & set(out):
+    operand_letters, out = node["spec"].split("->")
+    for (x, value_letters), (w, letters) in _both(node.inputs, operand_letters.split(",")):
+        if x not in s.data or w in s.data or len(letters) != 2 or set(value_letters) & set(letters) & set(out):
             continue
-        inside = next((c for c in letters if c in own), "")
+        inside = next((c for c in letters if c in value_letters), "")
         outside = letters.replace(inside, "") if inside else ""
-        rest = own.replace(inside, "")
+        rest = value_letters.replace(inside, "")
         if not inside or len(outside) != 1 or (bias is not None and (out != rest + outside or not rest)):
             continue
-        if len(own) < 2 and bias is None and letters != outside + inside:
+        if len(value_letters) < 2 and bias is None and letters != outside + inside:
             continue
-        order = None if own == rest + inside else [own.index(c) for c in rest + inside]
+        order = None if value_letters == rest + inside else [value_letters.index(c) for c in rest + inside]
         back = None if out == rest + outside else [(rest + outside).index(c) for c in out]
         turned = letters == inside + outside
         if turned and bias is not None:
@@ -201,8 +201,8 @@ def _both(nodes: Sequence[Node], letters: Sequence[str]) -> Iterator[tuple[tuple
 
 def _matrix_product(s: _Selection, node: Node) -> Call | None:
     """A product of matrices, or of stacks of them: axes are put in order, and those of one role made one."""
-    given, out = node["spec"].split("->")
-    one, two = given.split(",")
+    operand_letters, out = node["spec"].split("->")
+    one, two = operand_letters.split(",")
     swap = [c for c in out if c not in one or c not in two][:1]
     operands = node.inputs
     if swap and swap[0] not in one:  # rows come from the operand whose own axis is first
@@ -210,7 +210,7 @@ def _matrix_product(s: _Selection, node: Node) -> Call | None:
     sizes = dict(zip(one + two, operands[0].shape + operands[1].shape, strict=True))
     batch = [c for c in out if c in one and c in two]
     inside = [c for c in one if c in two and c not in out]
-    rows, columns = ([c for c in out if c in own and c not in other] for own, other in ((one, two), (two, one)))
+    rows, columns = ([c for c in out if c in letters and c not in other] for letters, other in ((one, two), (two, one)))
     if not inside and not batch:
         return None
     many = [sizes[c] for c in batch]
@@ -219,10 +219,11 @@ def _matrix_product(s: _Selection, node: Node) -> Call | None:
         for first, second in ((rows, inside), (inside, columns))
     ]
     orders = [
-        [own.index(c) for c in (*batch, *parts)] for own, parts in ((one, rows + inside), (two, inside + columns))
+        [letters.index(c) for c in (*batch, *parts)]
+        for letters, parts in ((one, rows + inside), (two, inside + columns))
     ]
-    made = [*batch, *rows, *columns]
-    back, shape = [made.index(c) for c in out], [sizes[c] for c in made]
+    order = [*batch, *rows, *columns]
+    back, shape = [order.index(c) for c in out], [sizes[c] for c in order]
     return _call(node, operands, "matrix product", orders=orders, shapes=shapes, back=back, shape=shape)
 
 
@@ -296,13 +297,13 @@ def _norm(
     if not axes or tuple(axes) != tuple(range(rank - len(axes), rank)):
         return None
     shape = node.shape[rank - len(axes) :]
-    vectors = [None if each is None else _as_shape(each, shape) for each in (scale, shift)]
-    if any(given is not None and result is None for given, result in zip((scale, shift), vectors, strict=True)):
+    vectors = [None if vector is None else _as_shape(vector, shape) for vector in (scale, shift)]
+    if any(vector is not None and result is None for vector, result in zip((scale, shift), vectors, strict=True)):
         return None
     gamma, beta = vectors
     if not node["centre"] and beta is not None:
         return None
-    operands = (node.inputs[0], *(each for each in (gamma, beta) if each is not None))
+    operands = (node.inputs[0], *(vector for vector in (gamma, beta) if vector is not None))
     settings = {"shape": shape, "epsilon": node["epsilon"], "centre": node["centre"]}
     return _call(whole or node, operands, "norm", scaled=gamma is not None, shifted=beta is not None, **settings)
 
@@ -317,7 +318,7 @@ def _group_norm(
     x = _undo_reshape(inside.inputs[0])
     if x is None or inside.rank != 3 or node.rank < 3 or inside.shape[0] != node.shape[0]:
         return None
-    gamma, beta = (None if each is None else _along(each, 1) for each in (scale, shift))
+    gamma, beta = (None if vector is None else _along(vector, 1) for vector in (scale, shift))
     if (
         (scale is not None and gamma is None)
         or (shift is not None and beta is None)
@@ -452,9 +453,9 @@ def _where(s: _Selection, node: Node) -> Call | None:
 
 def _write_movement(s: _Selection, node: Node) -> Call:
     numbers = [None if (n := _number(operand)) is None else float(n) for operand in node.inputs]
-    steps = spell_movement(node["map"], [each.shape for each in node.inputs], numbers)
+    steps = spell_movement(node["map"], [source.shape for source in node.inputs], numbers)
     if node.kind != "f" and not isinstance(steps, int) and steps.kind == "pad":
-        steps = spell_movement(node["map"], [each.shape for each in node.inputs])
+        steps = spell_movement(node["map"], [source.shape for source in node.inputs])
     return _call(node, node.inputs, "movement", steps=steps)
 
 

@@ -82,8 +82,9 @@ def _of_one(index: IndexMap, x: Value, shape: Shape) -> Value:
     if cut is not None:
         return _of_one(*cut)
     if index.strides is not None:
-        own = {step for n, step in zip(shape, row_major(shape), strict=True) if n > 1}
-        for finer in (own, set[int]()):  # with the source's own axes where they fit: what is sliced is then one of them
+        strides = {step for n, step in zip(shape, row_major(shape), strict=True) if n > 1}
+        # With the source's own axes where they fit: what is sliced is then one of them
+        for finer in (strides, set[int]()):
             steps = _affine(index, x, shape, finer)
             if steps is not None:
                 return steps
@@ -158,10 +159,10 @@ def _affine(index: IndexMap, x: Value, shape: Shape, finer: set[int]) -> Value |
         if n < d:
             x = MovementStep("slice", (x,), (axis, low, low + n))
     used = [digit for mine in of_axis for digit in mine]
-    kept = sorted(used)
-    x = _reshape(x, count, [count[digit] for digit in kept])
-    if used != kept:
-        x = MovementStep("permute", (x,), tuple(kept.index(digit) for digit in used))
+    order = sorted(used)
+    x = _reshape(x, count, [count[digit] for digit in order])
+    if used != order:
+        x = MovementStep("permute", (x,), tuple(order.index(digit) for digit in used))
     thin = [n if k in moving else 1 for k, n in enumerate(index.shape)]
     x = _reshape(x, [count[digit] for digit in used], thin)
     if turned:
@@ -263,8 +264,8 @@ def read_windows(reduction: Node, fill: float) -> Pool | None:
         return None
     if reduction["axes"] != tuple(k for k in range(2 + rank, 2 + 2 * rank) if windows.shape[k] != 1):
         return None  # a reduction names no axes of size 1
-    x = next((each for each in windows.inputs if each.op != "constant"), None)
-    if x is None or x.rank != 2 + rank or any(each is not x and each.op != "constant" for each in windows.inputs):
+    x = next((source for source in windows.inputs if source.op != "constant"), None)
+    if x is None or x.rank != 2 + rank or any(source is not x and source.op != "constant" for source in windows.inputs):
         return None
     before = 0
     for operand in windows.inputs:
@@ -283,7 +284,7 @@ def read_windows(reduction: Node, fill: float) -> Pool | None:
         if line is None:
             return None
         result.append(line)
-    stride, dilation, low = (tuple(each[j] for each in result) for j in range(3))
+    stride, dilation, low = (tuple(axis[j] for axis in result) for j in range(3))
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
     padding = tuple(
         (p, (n - 1) * s + r - size - p)

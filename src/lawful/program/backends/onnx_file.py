@@ -117,7 +117,7 @@ class _Draft:
             ]
             return helper.make_tensor_value_info(name, self.type_of(one.kind), sizes)
 
-        given = [end(self.value(x), x, y) for x, y in zip(self.program.inputs, other.inputs, strict=True)]
+        starts = [end(self.value(x), x, y) for x, y in zip(self.program.inputs, other.inputs, strict=True)]
         ends = []
         for k, (node, second) in enumerate(zip(self.program.outputs, other.outputs, strict=True)):
             name = output if len(self.program.outputs) == 1 else f"{output}{k}"
@@ -125,21 +125,21 @@ class _Draft:
             self.nodes.append(helper.make_node("Identity", [self.value(node)], [name]))
             ends.append(end(name, node, second))
         tensors = [self.onnx.numpy_helper.from_array(array, name) for name, array in self.tensors.items()]
-        graph = helper.make_graph(self.nodes, "lawful", given, ends, tensors)
+        graph = helper.make_graph(self.nodes, "lawful", starts, ends, tensors)
         opset = helper.make_opsetid("", OPSET)
         return helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION, producer_name="lawful")
 
     def depend_affinely(self, other: _Draft) -> bool:
         """Let whole constants depend on the number of samples as in the drafts for 2 (this one) and 3 (the other)."""
-        if [each.SerializeToString() for each in self.nodes] != [each.SerializeToString() for each in other.nodes]:
+        if [node.SerializeToString() for node in self.nodes] != [node.SerializeToString() for node in other.nodes]:
             return False
         if list(self.tensors) != list(other.tensors):
             return False
-        held = {*self.program.parameters, *self.program.buffers}
+        weights = {*self.program.parameters, *self.program.buffers}
         changed = {
             name: (array, other.tensors[name])
             for name, array in self.tensors.items()
-            if name not in held and not np.array_equal(array, other.tensors[name], equal_nan=array.dtype.kind == "f")
+            if name not in weights and not np.array_equal(array, other.tensors[name], equal_nan=array.dtype.kind == "f")
         }
         if any(
             two.shape != three.shape if two.dtype.kind == "i" else two.ndim != three.ndim or not _is_one(two, three)
@@ -154,11 +154,11 @@ class _Draft:
                 continue
             del self.tensors[name]
             if two.dtype.kind == "i":
-                made = self._line(two, three)
+                repeated = self._line(two, three)
             else:  # a state of zeros for each sample
                 number = self.tensor(self._free("constant"), two.flat[0], "b" if two.dtype.kind == "b" else "f")
-                made = self.node("Expand", number, self._line(np.array(two.shape), np.array(three.shape)))
-            self.nodes.append(self.onnx.helper.make_node("Identity", [made], [name]))
+                repeated = self.node("Expand", number, self._line(np.array(two.shape), np.array(three.shape)))
+            self.nodes.append(self.onnx.helper.make_node("Identity", [repeated], [name]))
         self.nodes += rest
         return True
 
@@ -227,7 +227,7 @@ def _array(held: Any) -> NDArray[Any]:
 
 def _operator(d: _Draft, call: Call) -> str:
     """One node of the table's operator: by ONNX's operator of the same operands, or by a rule."""
-    node, names = call.node, [d.value(each) for each in call.operands]
+    node, names = call.node, [d.value(operand) for operand in call.operands]
     rule = _OPERATORS.get(node.op)
     if rule is not None:
         return rule(d, node, *names)
@@ -241,21 +241,21 @@ def _operator(d: _Draft, call: Call) -> str:
     kind = widest(*kinds) if node.family is OperatorFamily.COMPARISON else node.kind
     arithmetic = kind == "b" and node.op not in ("and", "or", "xor", "not", "eq", "detach")
     inside: ValueKind = "i" if arithmetic else kind
-    made = d.node(node.operator.onnx, *(d.cast(x, old, inside) for x, old in zip(names, kinds, strict=True)))
-    return made if node.family is OperatorFamily.COMPARISON else d.cast(made, inside, node.kind)
+    value = d.node(node.operator.onnx, *(d.cast(x, old, inside) for x, old in zip(names, kinds, strict=True)))
+    return value if node.family is OperatorFamily.COMPARISON else d.cast(value, inside, node.kind)
 
 
 def _reduction(name: str) -> Callable[..., str]:
     def rule(d: _Draft, node: Node, x: str) -> str:
-        own = node.inputs[0].kind
-        inside: ValueKind = "i" if own == "b" else own
-        x = d.cast(x, own, inside)
+        kind = node.inputs[0].kind
+        inside: ValueKind = "i" if kind == "b" else kind
+        x = d.cast(x, kind, inside)
         axes = list(node["axes"])
         if name == "ReduceSum":
-            made = d.node(name, x, d.constant(axes, "i"), keepdims=1)
+            value = d.node(name, x, d.constant(axes, "i"), keepdims=1)
         else:
-            made = d.node(name, x, axes=axes, keepdims=1)
-        return d.cast(made, inside, node.kind)
+            value = d.node(name, x, axes=axes, keepdims=1)
+        return d.cast(value, inside, node.kind)
 
     return rule
 
@@ -280,12 +280,12 @@ def _normalise(d: _Draft, node: Node, x: str) -> str:
 def _sort(result: int) -> Callable[..., str]:
     def rule(d: _Draft, node: Node, x: str) -> str:
         count = d.constant([node.shape[node["axis"]]], "i")
-        own = node.inputs[0].kind
+        kind = node.inputs[0].kind
         settings = {"axis": node["axis"], "largest": int(node["descending"])}
-        if own == "b":
+        if kind == "b":
             raise Refused("ONNX sorts no truth values")
-        made = d.node("TopK", x, count, results=2, **settings)
-        return made if result else str(d.nodes[-1].output[0])
+        values = d.node("TopK", x, count, results=2, **settings)
+        return values if result else str(d.nodes[-1].output[0])
 
     return rule
 
@@ -313,9 +313,9 @@ def _lookup(name: str) -> Callable[..., str]:
 
 
 def _scatter(d: _Draft, node: Node, x: str, at: str, source: str) -> str:
-    index, given = node.inputs[1:]
+    index, updates = node.inputs[1:]
     for axis, size in enumerate(index.shape):
-        if size != given.shape[axis]:
+        if size != updates.shape[axis]:
             source = d.slice(source, (axis, 0, size))
     reduction = {} if node["reduce"] == "none" else {"reduction": node["reduce"]}
     if node["reduce"] in ("max", "min"):
@@ -365,11 +365,11 @@ def _equal(d: _Draft, node: Node, x: str, y: str) -> str:
 def _linear(d: _Draft, call: Call, x: str, weight: str, bias: str = "") -> str:
     value = x if call["order"] is None else d.permute(x, call["order"])
     if call.operands[0].rank == 2:
-        made = d.node("Gemm", value, weight, *([bias] if bias else []), transB=0 if call["turned"] else 1)
+        product = d.node("Gemm", value, weight, *([bias] if bias else []), transB=0 if call["turned"] else 1)
     else:
-        made = d.node("MatMul", value, weight if call["turned"] else d.permute(weight, (1, 0)))
-        made = d.node("Add", made, bias) if bias else made
-    return made if call["back"] is None else d.permute(made, call["back"])
+        product = d.node("MatMul", value, weight if call["turned"] else d.permute(weight, (1, 0)))
+        product = d.node("Add", product, bias) if bias else product
+    return product if call["back"] is None else d.permute(product, call["back"])
 
 
 def _matrix_product(d: _Draft, call: Call, *names: str) -> str:
@@ -412,19 +412,19 @@ def _norm(d: _Draft, call: Call, x: str, *held: str) -> str:
         return d.node("LayerNormalization", *named, axis=-len(shape), epsilon=call["epsilon"])
     axes = list(range(-len(shape), 0))
     square = d.node("ReduceMean", d.node("Mul", x, x), axes=axes, keepdims=1)
-    made = d.node("Div", x, d.node("Sqrt", d.node("Add", square, d.constant(call["epsilon"]))))
-    return made if scale is None else d.node("Mul", made, scale)
+    normalised = d.node("Div", x, d.node("Sqrt", d.node("Add", square, d.constant(call["epsilon"]))))
+    return normalised if scale is None else d.node("Mul", normalised, scale)
 
 
 def _group_norm(d: _Draft, call: Call, x: str, *held: str) -> str:
     shape, groups = call["shape"], call["groups"]
     ones = d.constant(np.ones(groups))
     parts = d.reshape(x, (shape[0], groups, -1))
-    made = d.node("InstanceNormalization", parts, ones, d.constant(np.zeros(groups)), epsilon=call["epsilon"])
-    made = d.reshape(made, shape)
+    normalised = d.node("InstanceNormalization", parts, ones, d.constant(np.zeros(groups)), epsilon=call["epsilon"])
+    normalised = d.reshape(normalised, shape)
     for name, operator in zip(held, ("Mul", "Add"), strict=False):
-        made = d.node(operator, made, d.reshape(name, (shape[1], *(1,) * (len(shape) - 2))))
-    return made
+        normalised = d.node(operator, normalised, d.reshape(name, (shape[1], *(1,) * (len(shape) - 2))))
+    return normalised
 
 
 def _leaky_relu(d: _Draft, call: Call, x: str) -> str:
@@ -456,8 +456,8 @@ def _between(operator: str) -> Callable[..., str]:
 def _with_number(d: _Draft, call: Call, x: str) -> str:
     node = call.node
     kind: ValueKind = "i" if node.kind == "b" else node.kind
-    made = d.node(node.operator.onnx, d.cast(x, call.operands[0].kind, kind), d.constant(call["number"], kind))
-    return d.cast(made, kind, node.kind)
+    value = d.node(node.operator.onnx, d.cast(x, call.operands[0].kind, kind), d.constant(call["number"], kind))
+    return d.cast(value, kind, node.kind)
 
 
 def _where_number(d: _Draft, call: Call, condition: str, x: str) -> str:
@@ -476,14 +476,14 @@ def _pool(operator: str) -> Callable[..., str]:
             x = d.pad(x, ([(0, 0), (0, 0), *pool.padding], fill))
         settings: dict[str, Any] = {"kernel_shape": list(pool.kernel), "strides": list(pool.stride)}
         if operator == "MaxPool":
-            made = d.node(operator, x, dilations=list(pool.dilation), **settings)
+            pooled = d.node(operator, x, dilations=list(pool.dilation), **settings)
         elif any(step != 1 for step in pool.dilation):
             raise Refused("an average of windows with gaps")
         else:
-            made = d.node(operator, x, **settings)
+            pooled = d.node(operator, x, **settings)
             if call["factor"] is not None:
-                made = d.node("Mul", made, d.constant(call["factor"]))
-        return made if call.node.shape == pool.shape else d.reshape(made, call.node.shape)
+                pooled = d.node("Mul", pooled, d.constant(call["factor"]))
+        return pooled if call.node.shape == pool.shape else d.reshape(pooled, call.node.shape)
 
     return rule
 

@@ -29,7 +29,7 @@ class TorchProgram:
         self.program = program
         self.calls = select_calls(program)
         self.runs = [_run(call) for call in self.calls]
-        self.leaves = {leaf for each in self.calls for leaf in each.operands if leaf.family is OperatorFamily.LEAF} | {
+        self.leaves = {leaf for call in self.calls for leaf in call.operands if leaf.family is OperatorFamily.LEAF} | {
             leaf for leaf in program.outputs if leaf.family is OperatorFamily.LEAF
         }
         self._constants: dict[tuple[Node, Any, Any], torch.Tensor] = {}
@@ -39,17 +39,17 @@ class TorchProgram:
     ) -> tuple[torch.Tensor, ...]:
         """The outputs; `real` is the floating type in which all is computed."""
         arrays = TorchArrays(real)
-        given = {node["name"]: value for node, value in zip(self.program.inputs, inputs, strict=True)}
+        by_name = {node["name"]: value for node, value in zip(self.program.inputs, inputs, strict=True)}
         device = inputs[0].device if inputs else torch.device("cpu")
         values: dict[Node, Any] = {}
         for leaf in self.leaves:
-            values[leaf] = self._leaf(leaf, given if leaf.op == "input" else tensors, arrays, device)
+            values[leaf] = self._leaf(leaf, by_name if leaf.op == "input" else tensors, arrays, device)
         last = {operand: call for call in self.calls for operand in call.operands}
-        kept = set(self.program.outputs)
+        outputs = set(self.program.outputs)
         for call, run in zip(self.calls, self.runs, strict=True):
-            values[call.node] = run(arrays, *(values[each] for each in call.operands))
+            values[call.node] = run(arrays, *(values[operand] for operand in call.operands))
             for operand in set(call.operands):
-                if last[operand] is call and operand not in kept:
+                if last[operand] is call and operand not in outputs:
                     del values[operand]
         return tuple(values[output] for output in self.program.outputs)
 
@@ -114,11 +114,11 @@ def _run(call: Call) -> Run:
     if call.kind == "operator" and node.op not in _OPERATORS:
         attributes, meaning = node.attributes, node.operator.meaning
         return lambda arrays, *x: meaning(arrays, attributes, *x)
-    made = _OPERATORS[node.op](node) if call.kind == "operator" else _CALLS[call.kind](call)
-    if made is None:
+    compute = _OPERATORS[node.op](node) if call.kind == "operator" else _CALLS[call.kind](call)
+    if compute is None:
         attributes, meaning = node.attributes, node.operator.meaning
         return lambda arrays, *x: meaning(arrays, attributes, *x)
-    return lambda arrays, *x: made(*x)
+    return lambda arrays, *x: compute(*x)
 
 
 # Calls that only a function of arrays can run (ONNX's reference): operators of PyTorch under their names, so that
@@ -136,7 +136,7 @@ def _unknown_operator(name: str) -> Any:
 
     def run(operands: Sequence[torch.Tensor], place: int) -> torch.Tensor:
         node = _UNKNOWN[place]
-        return torch.from_numpy(np.array(node["call"](*(each.numpy() for each in operands))))
+        return torch.from_numpy(np.array(node["call"](*(operand.numpy() for operand in operands))))
 
     def shape(operands: Sequence[torch.Tensor], place: int) -> torch.Tensor:
         node = _UNKNOWN[place]
@@ -178,8 +178,8 @@ def _linear(call: Call) -> Run:
 
     def run(value: Any, weight: Any, shift: Any = None) -> Any:
         value = value if order is None else value.permute(order)
-        made = torch.matmul(value, weight) if turned else functional.linear(value, weight, shift)
-        return made if back is None else made.permute(back)
+        product = torch.matmul(value, weight) if turned else functional.linear(value, weight, shift)
+        return product if back is None else product.permute(back)
 
     return run
 
@@ -228,8 +228,8 @@ def _norm(call: Call) -> Run:
     shape, epsilon, centre = call["shape"], call["epsilon"], call["centre"]
     places = (call["scaled"], call["shifted"])
 
-    def run(x: Any, *held: Any) -> Any:
-        rest = iter(held)
+    def run(x: Any, *vectors: Any) -> Any:
+        rest = iter(vectors)
         g, b = (next(rest) if used else None for used in places)
         if centre:
             return functional.layer_norm(x, shape, g, b, epsilon)
@@ -280,16 +280,16 @@ def _average_pool(call: Call) -> Run:
     pool, factor = call["pool"], call["factor"]
     if factor is None:
         return lambda x: _run_pool("avg", pool, x, 0.0)
-    held = torch.from_numpy(np.array(factor))
-    return lambda x: _run_pool("avg", pool, x, 0.0) * held.to(device=x.device, dtype=x.dtype)
+    factor_tensor = torch.from_numpy(np.array(factor))
+    return lambda x: _run_pool("avg", pool, x, 0.0) * factor_tensor.to(device=x.device, dtype=x.dtype)
 
 
 def _max_pool(call: Call) -> Run:
     pool, shape = call["pool"], call.node.shape
 
     def run(x: Any) -> Any:
-        made = _run_pool("max", pool, x, -np.inf)
-        return made if shape == pool.shape else made.reshape(shape)
+        maxima = _run_pool("max", pool, x, -np.inf)
+        return maxima if shape == pool.shape else maxima.reshape(shape)
 
     return run
 
@@ -340,9 +340,9 @@ class ProgramModule(nn.Module):
         """Copy the program's parameters and buffers; `state_dict` has the program's own names."""
         super().__init__()
         self.program, self.run = program, TorchProgram(program)
-        held = {name: _as_tensor(program.tensors[name]) for name in (*program.parameters, *program.buffers)}
-        self._real = real or next((held[name].dtype for name in program.parameters), torch.float64)
-        for name, tensor in held.items():
+        tensors = {name: _as_tensor(program.tensors[name]) for name in (*program.parameters, *program.buffers)}
+        self._real = real or next((tensors[name].dtype for name in program.parameters), torch.float64)
+        for name, tensor in tensors.items():
             home, _, last = name.rpartition(".")
             place = self._place(home)
             if name in program.parameters:
@@ -353,14 +353,14 @@ class ProgramModule(nn.Module):
     @property
     def real(self) -> torch.dtype:
         """The floating type in which it computes: that of its parameters now, which `double()` and `half()` change."""
-        return next((each.dtype for each in self.parameters() if each.is_floating_point()), self._real)
+        return next((parameter.dtype for parameter in self.parameters() if parameter.is_floating_point()), self._real)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ProgramModule:
         """A copy has weights of its own; the program, which never changes, is shared."""
-        made = ProgramModule.__new__(ProgramModule)
-        memo |= {id(self): made, id(self.program): self.program, id(self.run): self.run}
-        made.__dict__ = copy.deepcopy(self.__dict__, memo)
-        return made
+        module = ProgramModule.__new__(ProgramModule)
+        memo |= {id(self): module, id(self.program): self.program, id(self.run): self.run}
+        module.__dict__ = copy.deepcopy(self.__dict__, memo)
+        return module
 
     def _place(self, home: str) -> nn.Module:
         """The module inside this one in which a name lives; made where it is missing."""

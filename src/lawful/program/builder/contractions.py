@@ -83,10 +83,10 @@ class Builder(AlgebraBuilder):
         """Axes as numbers from 0, in order; all of them for None."""
         if axes is None:
             return tuple(range(x.rank))
-        given = (axes,) if isinstance(axes, int) else tuple(axes)
-        if any(not -max(x.rank, 1) <= axis < max(x.rank, 1) for axis in given):
-            raise Refused(f"axes {list(given)} of {x.rank}")
-        return tuple(sorted({int(axis) % x.rank for axis in given})) if x.rank else ()
+        listed = (axes,) if isinstance(axes, int) else tuple(axes)
+        if any(not -max(x.rank, 1) <= axis < max(x.rank, 1) for axis in listed):
+            raise Refused(f"axes {list(listed)} of {x.rank}")
+        return tuple(sorted({int(axis) % x.rank for axis in listed})) if x.rank else ()
 
     def reduce(self, name: str, x: Node, axes: int | Sequence[int] | None = None, keep: bool = False) -> Node:
         """A reduction along axes. Its node keeps them with size 1; a reshape drops them."""
@@ -96,11 +96,11 @@ class Builder(AlgebraBuilder):
         if name in _EMPTY and any(x.shape[axis] == 0 for axis in active):
             if x.kind == "i":
                 raise Refused(f"{name} of no integers")
-            kept = [1 if axis in over else n for axis, n in enumerate(x.shape)]
+            unit_sizes = [1 if axis in over else n for axis, n in enumerate(x.shape)]
             result = (
-                self.constant(np.full(kept, _EMPTY[name]), x.kind)
+                self.constant(np.full(unit_sizes, _EMPTY[name]), x.kind)
                 if x.kind == "f"
-                else self.constant(np.full(kept, _EMPTY[name] > 0))
+                else self.constant(np.full(unit_sizes, _EMPTY[name] > 0))
             )
             return result if keep else self.reshape(result, [n for axis, n in enumerate(x.shape) if axis not in over])
         stacked = self._extreme_of_stack(name, x, active)
@@ -144,18 +144,19 @@ class Builder(AlgebraBuilder):
         letters = [chr(ord("a") + axis) for axis in range(x.rank)]
         # an axis of size 1 of both, a batch of one sample, is that of the factor which is no parameter
         data = 1 if _is_parameter(factors[0]) else 0
-        own = [
-            [axis for axis, n in enumerate(each.shape) if n != 1 or (k == data and x.shape[axis] == 1)]
-            for k, each in enumerate(factors)
+        varying = [
+            [axis for axis, n in enumerate(factor.shape) if n != 1 or (k == data and x.shape[axis] == 1)]
+            for k, factor in enumerate(factors)
         ]
         bare = [
-            self.reshape(each, [each.shape[axis] for axis in axes]) for each, axes in zip(factors, own, strict=True)
+            self.reshape(factor, [factor.shape[axis] for axis in axes])
+            for factor, axes in zip(factors, varying, strict=True)
         ]
-        inside = ",".join("".join(letters[axis] for axis in axes) for axes in own)
+        inside = ",".join("".join(letters[axis] for axis in axes) for axes in varying)
         out = "".join(letters[axis] for axis in range(x.rank) if axis not in over)
         total = self.contract(f"{inside}->{out}", *bare)
-        kept = [1 if axis in over else n for axis, n in enumerate(x.shape)]
-        return self.reshape(total, kept if keep else [n for axis, n in enumerate(x.shape) if axis not in over])
+        unit_sizes = [1 if axis in over else n for axis, n in enumerate(x.shape)]
+        return self.reshape(total, unit_sizes if keep else [n for axis, n in enumerate(x.shape) if axis not in over])
 
     def mean(self, x: Node, axes: int | Sequence[int] | None = None, keep: bool = False) -> Node:
         """The mean along axes: their sum, divided by how many entries it has."""
@@ -171,8 +172,8 @@ class Builder(AlgebraBuilder):
         among its letters if the other operand has it, nor an axis of size 1 that it was given for this sum; operands
         stand in the order of what they compute, and letters are named in the order in which they appear.
         """
-        given, out = spec.split("->")
-        letters = given.split(",")
+        operand_letters, out = spec.split("->")
+        letters = operand_letters.split(",")
         # From the left, as `einsum` without a path: another order has other values between, of other sizes.
         while len(operands) > 2:
             needed = set("".join(letters[2:]) + out)
@@ -180,8 +181,10 @@ class Builder(AlgebraBuilder):
             operands = (self.contract(f"{letters[0]},{letters[1]}->{joint}", *operands[:2]), *operands[2:])
             letters = [joint, *letters[2:]]
         kind = widest("i", *(operand.kind for operand in operands))
-        nodes = [self._diagonal(self.as_kind(each, kind), own) for each, own in zip(operands, letters, strict=True)]
-        letters = ["".join(dict.fromkeys(own)) for own in letters]
+        nodes = [
+            self._diagonal(self.as_kind(operand, kind), axes) for operand, axes in zip(operands, letters, strict=True)
+        ]
+        letters = ["".join(dict.fromkeys(axes)) for axes in letters]
         for k in (0, 1) if len(nodes) == 2 else ():
             if _is_identity(nodes[k]) and len(set(letters[k]) & set(letters[1 - k])) == 1:  # it renames an axis
                 (same,) = set(letters[k]) & set(letters[1 - k])
@@ -198,7 +201,7 @@ class Builder(AlgebraBuilder):
         if nodes[0].order > nodes[1].order:
             nodes, letters = nodes[::-1], letters[::-1]
         names = {c: chr(ord("a") + k) for k, c in enumerate(dict.fromkeys(letters[0] + letters[1]))}
-        final = ",".join("".join(names[c] for c in own) for own in letters) + "->" + "".join(names[c] for c in out)
+        final = ",".join("".join(names[c] for c in axes) for axes in letters) + "->" + "".join(names[c] for c in out)
         return self.reshape(self.apply("contract", nodes, kind, spec=final), shape)
 
     def _diagonal(self, x: Node, own: str) -> Node:
@@ -212,44 +215,49 @@ class Builder(AlgebraBuilder):
         left = [c for c in own if c in out]
         return self.permute(x, [left.index(c) for c in out])
 
-    def _plain_operand(self, x: Node, own: str, other: str, out: str) -> tuple[Node, str]:
+    def _plain_operand(self, x: Node, axes: str, other: str, out: str) -> tuple[Node, str]:
         """An operand without axes that it alone sums over, without repetition, and with its axes in their order."""
-        lone = [k for k, c in enumerate(own) if c not in out and c not in other]
+        lone = [k for k, c in enumerate(axes) if c not in out and c not in other]
         if lone:
-            x, own = self.sum(x, lone), "".join(c for k, c in enumerate(own) if k not in lone)
-        repeated = [k for k in x["map"].repeated_axes() if own[k] in other] if x.op == "take" else []
+            x, axes = self.sum(x, lone), "".join(c for k, c in enumerate(axes) if k not in lone)
+        repeated = [k for k in x["map"].repeated_axes() if axes[k] in other] if x.op == "take" else []
         if x.op == "take" and x.inputs[0].op == "parameter" and x.inputs[0].rank < x.rank:
             # a parameter that was given an axis of one sample: of more samples it would repeat along it
-            repeated += [k for k, n in enumerate(x.shape) if n == 1 and own[k] in other and own[k] in out]
+            repeated += [k for k, n in enumerate(x.shape) if n == 1 and axes[k] in other and axes[k] in out]
         if repeated:
             first = self.take(x.inputs, x["map"].first_along(repeated))
-            own = "".join(c for k, c in enumerate(own) if k not in repeated)
+            axes = "".join(c for k, c in enumerate(axes) if k not in repeated)
             x = self.reshape(first, [n for k, n in enumerate(first.shape) if k not in repeated])
         if x.op == "take" and len(x.inputs) == 1 and x.inputs[0].size == x.size:
-            new = _new_axes(x, own, other)
-            own = "".join(c for k, c in enumerate(own) if k not in new)
+            new = _new_axes(x, axes, other)
+            axes = "".join(c for k, c in enumerate(axes) if k not in new)
             shape = [n for k, n in enumerate(x.shape) if k not in new]
             # in letters before it is made: a sum would take the permutation into its own letters
             order = x["map"].reshape(shape).permutation_of(x.inputs[0].shape)
             if order is not None:
-                return x.inputs[0], "".join(own[order.index(axis)] for axis in range(len(order)))
+                return x.inputs[0], "".join(axes[order.index(axis)] for axis in range(len(order)))
             x = self.reshape(x, shape) if new else x
-        return x, own
+        return x, axes
 
     def matmul(self, x: Node, y: Node) -> Node:
         """The matrix product; axes before the last two broadcast, and a vector has no axis of its own."""
         inner = ["mk" if x.rank > 1 else "k", "kn" if y.rank > 1 else "k"]
         batch = "ABCDEFGHIJKLMNOPQRSTUVW"[: max(x.rank, y.rank, 2) - 2]
         # an operand that repeats along a batch axis has no letter for it; where both have size 1, both have
-        own = [batch[len(batch) - max(each.rank - 2, 0) :] for each in (x, y)]
-        sizes = [dict(zip(letters, each.shape, strict=False)) for letters, each in zip(own, (x, y), strict=True)]
-        kept = ["".join(c for c in own[k] if sizes[k][c] != 1 or sizes[1 - k].get(c, 1) == 1) for k in (0, 1)]
+        batch_letters = [batch[len(batch) - max(operand.rank - 2, 0) :] for operand in (x, y)]
+        sizes = [
+            dict(zip(letters, operand.shape, strict=False))
+            for letters, operand in zip(batch_letters, (x, y), strict=True)
+        ]
+        varying = [
+            "".join(c for c in batch_letters[k] if sizes[k][c] != 1 or sizes[1 - k].get(c, 1) == 1) for k in (0, 1)
+        ]
         a, b = (
-            self.reshape(each, [*(size[c] for c in letters), *each.shape[-2:]])
-            for each, size, letters in zip((x, y), sizes, kept, strict=True)
+            self.reshape(operand, [*(size[c] for c in letters), *operand.shape[-2:]])
+            for operand, size, letters in zip((x, y), sizes, varying, strict=True)
         )
         out = batch + "".join(c for c in "mn" if c in inner[0] + inner[1])
-        return self.contract(f"{kept[0]}{inner[0]},{kept[1]}{inner[1]}->{out}", a, b)
+        return self.contract(f"{varying[0]}{inner[0]},{varying[1]}{inner[1]}->{out}", a, b)
 
     def linear(self, x: Node, weight: Node, bias: Node | None = None) -> Node:
         """x Wᵀ + b along the last axis."""
@@ -279,7 +287,7 @@ def _share_a_source(x: Node, y: Node) -> bool:
                 waiting += new
         return reached
 
-    return any(each.op != "parameter" for each in sources(x) & sources(y))
+    return any(source.op != "parameter" for source in sources(x) & sources(y))
 
 
 def _is_identity(x: Node) -> bool:

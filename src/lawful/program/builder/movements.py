@@ -37,13 +37,13 @@ class MovementBuilder(NodeBuilder):
         An axis along which all operands only repeat is repeated *after* the operator: `relu(expand(x))` and
         `expand(relu(x))` are one.
         """
-        first = next((each for each in operands if isinstance(each, Node)), None)
+        first = next((operand for operand in operands if isinstance(operand, Node)), None)
         nodes = [self.operand(operand, first) for operand in operands]
-        whole = np.broadcast_shapes(*(each.shape for each in nodes))
+        whole = np.broadcast_shapes(*(node.shape for node in nodes))
         aligned = [self.reshape(node, (1,) * (len(whole) - node.rank) + node.shape) for node in nodes]
-        small = [self._without_repetition(each) for each in aligned]
+        small = [self._without_repetition(operand) for operand in aligned]
         if commutes:  # by what they are now: a reshape that broadcasting adds changes what a node computes
-            small.sort(key=lambda each: (self.number(each) is None, each.order))
+            small.sort(key=lambda operand: (self.number(operand) is None, operand.order))
         return self.expand(self.apply(name, small, kind, **attributes), whole)
 
     def function(self, name: str, x: Operand, **attributes: Any) -> Node:
@@ -84,24 +84,24 @@ class MovementBuilder(NodeBuilder):
                 return source
             order = index.permutation_of(source.shape) if source.op == "contract" else None
             if order is not None:  # a permutation of the result belongs to the contraction
-                given, out = source["spec"].split("->")
-                return self.contract(f"{given}->{''.join(out[axis] for axis in order)}", *source.inputs)
+                operand_letters, out = source["spec"].split("->")
+                return self.contract(f"{operand_letters}->{''.join(out[axis] for axis in order)}", *source.inputs)
         else:
             sources, index = self._merge_sources(sources, index)
             if len(sources) == 1:
                 return self.take(sources, index)
-        kind = widest(*(each.kind for each in sources))
-        if all(each.op == "constant" for each in sources):
+        kind = widest(*(part.kind for part in sources))
+        if all(part.op == "constant" for part in sources):
             self.check_size(index.size)
-            arrays = [NUMPY.cast(each["value"], kind) for each in sources]
+            arrays = [NUMPY.cast(part["value"], kind) for part in sources]
             return self.constant(NUMPY.take(arrays, index), kind)
         return self._emit(
-            "take", tuple(self.as_kind(each, kind) for each in sources), {"map": index}, index.shape, kind
+            "take", tuple(self.as_kind(part, kind) for part in sources), {"map": index}, index.shape, kind
         )
 
     def _merge_sources(self, sources: tuple[Node, ...], index: IndexMap) -> tuple[tuple[Node, ...], IndexMap]:
         """Sources of sources; each once, in the order of their first use; unused ones go; constants become one."""
-        kind = widest(*(each.kind for each in sources))
+        kind = widest(*(part.kind for part in sources))
         start: dict[Node, int] = {}  # where each source of sources begins among all of them
         total = 0
         parts = []
@@ -111,18 +111,18 @@ class MovementBuilder(NodeBuilder):
             at = source["map"].positions.ravel() if source.op == "take" else np.arange(source.size)
             before = 0  # of the source's own sources
             shift = []
-            for each in inner:
-                if each not in start:
-                    start[each] = total
-                    total += each.size
-                shift.append(start[each] - before)
-                before += each.size
+            for part in inner:
+                if part not in start:
+                    start[part] = total
+                    total += part.size
+                shift.append(start[part] - before)
+                before += part.size
             # A table of all entries, looked up: several times faster than a search among the sources' ends.
-            parts.append(at + (shift[0] if len(inner) == 1 else np.repeat(shift, [each.size for each in inner])[at]))
+            parts.append(at + (shift[0] if len(inner) == 1 else np.repeat(shift, [part.size for part in inner])[at]))
         at = np.concatenate(parts)[index.positions]
         flat = tuple(start)
         bounds = np.array(list(start.values()))
-        owner = np.repeat(np.arange(len(flat)), [each.size for each in flat])[at.ravel()]
+        owner = np.repeat(np.arange(len(flat)), [part.size for part in flat])[at.ravel()]
         order = _in_order_of_use(owner, len(flat))
         if not order:
             return (flat[0],), IndexMap.of(at)
@@ -161,8 +161,8 @@ class MovementBuilder(NodeBuilder):
             rank[by_use] = np.arange(len(by_use))
             pool, ranks = distinct[by_use], rank[inverse]
         owner[fixed], position[fixed] = len(flat), ranks
-        where = next(k for k, each in enumerate(order) if each in constants)
-        order = [each for each in order if each not in constants]
+        where = next(k for k, leaf in enumerate(order) if leaf in constants)
+        order = [leaf for leaf in order if leaf not in constants]
         order.insert(where, len(flat))
         return order, owner, position, self.constant(pool, kind)
 

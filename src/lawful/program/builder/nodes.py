@@ -127,18 +127,18 @@ class NodeBuilder:
         operands = tuple(operands)
         if set(attributes) != set(operator.attributes):
             raise TypeError(f"{name} has the attributes {operator.attributes}, not {tuple(attributes)}")
-        if any(each.kind == "c" for each in operands):
+        if any(operand.kind == "c" for operand in operands):
             raise Refused(f"{name} of complex numbers")
-        kind = kind or operator.kind or widest(*(each.kind for each in operands))
+        kind = kind or operator.kind or widest(*(operand.kind for operand in operands))
         # Without operands there is nothing to fold: what is random is made anew each time.
-        folds = bool(operands) and all(each.op == "constant" for each in operands)
+        folds = bool(operands) and all(operand.op == "constant" for operand in operands)
         if folds and not (self.exact and _rounds_quotient(name, attributes, operands)):
             if operator.shape is None:
-                self.check_size(math.prod(np.broadcast_shapes(*(each.shape for each in operands))))
+                self.check_size(math.prod(np.broadcast_shapes(*(operand.shape for operand in operands))))
             if kind == "f":
                 self.notes[FOLDED] += 1
             with np.errstate(all="ignore"):
-                value = operator.meaning(NUMPY, attributes, *(each["value"] for each in operands))
+                value = operator.meaning(NUMPY, attributes, *(operand["value"] for operand in operands))
             return self.constant(np.asarray(value), kind)
         shapes = [operand.shape for operand in operands]
         shape = operator.shape(attributes, *shapes) if operator.shape else np.broadcast_shapes(*shapes)
@@ -160,7 +160,7 @@ class NodeBuilder:
         if node is None:
             if operator.family is OperatorFamily.LEAF:
                 keys.pop("name", None)  # of inputs, parameters and buffers
-            structure = _hash(name, [each.structure for each in operands], keys, sizes, kind)
+            structure = _hash(name, [operand.structure for operand in operands], keys, sizes, kind)
             node = Node(operator, operands, dict(attributes), sizes, kind, structure, identity, self.step)
             self._known[identity] = node
             if self.place:

@@ -63,12 +63,12 @@ _BY_ENTRY = frozenset(
 
 def _asked_of_operands(node: Node, wanted: NDArray[np.bool_]) -> list[NDArray[np.bool_]]:
     if node.family is OperatorFamily.MOVEMENT:
-        flat = np.zeros(sum(each.size for each in node.inputs), dtype=bool)
+        flat = np.zeros(sum(operand.size for operand in node.inputs), dtype=bool)
         flat[node["map"].positions[wanted]] = True
-        ends = np.cumsum([each.size for each in node.inputs])[:-1]
-        return [part.reshape(each.shape) for part, each in zip(np.split(flat, ends), node.inputs, strict=True)]
+        ends = np.cumsum([operand.size for operand in node.inputs])[:-1]
+        return [part.reshape(operand.shape) for part, operand in zip(np.split(flat, ends), node.inputs, strict=True)]
     if node.family in _BY_ENTRY:
-        return [_unbroadcast(wanted, each.shape) for each in node.inputs]
+        return [_unbroadcast(wanted, operand.shape) for operand in node.inputs]
     if node.op == "contract":
         return _asked_of_contraction(node, wanted)
     return [np.full(operand.shape, bool(wanted.any())) for operand in node.inputs]
@@ -81,9 +81,9 @@ def _unbroadcast(wanted: NDArray[np.bool_], shape: tuple[int, ...]) -> NDArray[n
 
 def _asked_of_contraction(node: Node, wanted: NDArray[np.bool_]) -> list[NDArray[np.bool_]]:
     """An entry is read if some wanted entry of the result has its indices."""
-    given, out = node["spec"].split("->")
+    operands, out = node["spec"].split("->")
     result = []
-    for letters, operand in zip(given.split(","), node.inputs, strict=True):
+    for letters, operand in zip(operands.split(","), node.inputs, strict=True):
         left = [c for c in out if c in letters]
         reduced = np.asarray(wanted.any(axis=tuple(k for k, c in enumerate(out) if c not in letters)))
         aligned = reduced.transpose([left.index(c) for c in letters if c in left])

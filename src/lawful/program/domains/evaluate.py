@@ -24,12 +24,12 @@ class Evaluation(AbstractDomain[Any]):
     def leaf(self, node: Node) -> Any:
         """An array of the library and floating type in which all is computed."""
         if node.op == "constant":
-            held = node["value"]
+            array = node["value"]
         else:
-            held = (self.inputs if node.op == "input" else self.tensors)[node["name"]]
-        if tuple(held.shape) != node.shape:
-            raise LawfulError(f"{node['name']} has size {list(held.shape)}, not {list(node.shape)}")
-        return self.arrays.cast(self._as_own_array(held), node.kind)
+            array = (self.inputs if node.op == "input" else self.tensors)[node["name"]]
+        if tuple(array.shape) != node.shape:
+            raise LawfulError(f"{node['name']} has size {list(array.shape)}, not {list(node.shape)}")
+        return self.arrays.cast(self._as_own_array(array), node.kind)
 
     def _as_own_array(self, held: Any) -> Any:
         if isinstance(self.arrays, NumpyArrays):
@@ -53,8 +53,8 @@ class Evaluation(AbstractDomain[Any]):
         call = node["call"]
         if getattr(call, "of_arrays", False):
             result = call(*operands)
-            made = result if isinstance(self.arrays, NumpyArrays) else self.arrays.torch.from_numpy(result)
-            return self.arrays.cast(made, node.kind)
+            value = result if isinstance(self.arrays, NumpyArrays) else self.arrays.torch.from_numpy(result)
+            return self.arrays.cast(value, node.kind)
         if isinstance(self.arrays, TorchArrays):
             return self.arrays.cast(call(*operands), node.kind)
         import torch

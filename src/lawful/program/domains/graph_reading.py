@@ -39,10 +39,10 @@ class GraphReading:
         """Why the graph's edges are not the parameters one by one; `holder` is what holds them."""
         twice = [f"{name} is used more than once" for name, times in self.domain.used.items() if times > 1]
         trained = self.domain.program.parameters
-        held = sum(node.size for name, node in trained.items() if name in self.domain.used)
+        used_size = sum(node.size for name, node in trained.items() if name in self.domain.used)
         reasons = (*self.domain.entangled, *twice)
-        if not reasons and held != network.parameters:
-            return (f"the {holder} holds {held:,} weights and its graph {network.parameters:,}",)
+        if not reasons and used_size != network.parameters:
+            return (f"the {holder} holds {used_size:,} weights and its graph {network.parameters:,}",)
         return tuple(dict.fromkeys(reasons))
 
 
@@ -123,7 +123,9 @@ def _obstacle(node: Node, program: Program, hint: str) -> str:
         reason = node["detail"].rpartition(" (")[2].removesuffix(")")
         return f"is not supported{'' if reason == 'no entry' else f' ({reason})'}{hint and '; '}{hint}"
     bilinear = node.family in (OperatorFamily.PRODUCT, OperatorFamily.CONTRACTION)
-    if (bilinear and all(each in varying for each in node.inputs)) or (node.op == "power" and node["exponent"] > 1):
+    if (bilinear and all(operand in varying for operand in node.inputs)) or (
+        node.op == "power" and node["exponent"] > 1
+    ):
         return "multiplies two tensors that both depend on the input"
     if node.op == "cast":
         return "rounds to whole numbers"

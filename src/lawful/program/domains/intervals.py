@@ -44,8 +44,8 @@ class Intervals(AbstractDomain[Ends]):
         if node["name"] in self.boxes:
             low, high = self.boxes[node["name"]]
             return np.array(low, dtype=np.float64), np.array(high, dtype=np.float64)
-        held = self.program.tensors[node["name"]]
-        value = np.asarray(held.detach().double() if hasattr(held, "detach") else held, dtype=np.float64)
+        tensor = self.program.tensors[node["name"]]
+        value = np.asarray(tensor.detach().double() if hasattr(tensor, "detach") else tensor, dtype=np.float64)
         return value, value
 
     def movement(self, node: Node, *sources: Ends) -> Ends:
@@ -60,7 +60,10 @@ class Intervals(AbstractDomain[Ends]):
             return self.other(node, *operands)
         if _is_point(*operands) or traits.monotone:
             first, last = (operands, operands) if traits.monotone >= 0 else (_turned(operands), _turned(operands))
-            ends = self._run(node, *(each[0] for each in first)), self._run(node, *(each[1] for each in last))
+            ends = (
+                self._run(node, *(pair[0] for pair in first)),
+                self._run(node, *(pair[1] for pair in last)),
+            )
         elif traits.degree is not None and len(operands) == 1:
             ends = self._homogeneous(node, traits.degree, operands[0])
         else:
@@ -76,7 +79,7 @@ class Intervals(AbstractDomain[Ends]):
             near = np.maximum(sign * x[0] if sign > 0 else -x[1], 0.0)
             far = sign * x[1] if sign > 0 else -x[0]
             inside = far > 0
-            values = [self._run(node, sign * np.where(inside, each, 1.0)) for each in (np.maximum(near, edge), far)]
+            values = [self._run(node, sign * np.where(inside, size, 1.0)) for size in (np.maximum(near, edge), far)]
             if degree < 0:  # the end at 0 is infinite, with the sign that f has on this side
                 limit = np.sign(self._run(node, np.full_like(zeros, sign))) * INFINITY
                 values[0] = np.where(near == 0, limit, values[0])
@@ -179,8 +182,8 @@ class Intervals(AbstractDomain[Ends]):
         """The operator's meaning, of operands in their own kinds."""
         kinds = [operand.kind for operand in node.inputs]
         with np.errstate(all="ignore"):
-            given = [NUMPY.cast(each, kind) for each, kind in zip(operands, kinds, strict=True)]
-            return np.asarray(node.operator.meaning(NUMPY, node.attributes, *given))
+            arrays = [NUMPY.cast(operand, kind) for operand, kind in zip(operands, kinds, strict=True)]
+            return np.asarray(node.operator.meaning(NUMPY, node.attributes, *arrays))
 
     def _within(self, ends: Ends, bounds: tuple[float, float]) -> Ends:
         """Cut to a range; an end that is NaN (outside of the function's domain) is open."""

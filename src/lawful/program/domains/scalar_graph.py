@@ -96,25 +96,25 @@ class ScalarGraph(AbstractDomain[Entry]):
     def movement(self, node: Node, *sources: Entry) -> Entry:
         """Entries of the sources; the samples must lie along one axis of the result."""
         index = node["map"]
-        if all(isinstance(each, Fixed) for each in sources):
+        if all(isinstance(value, Fixed) for value in sources):
             return self._evaluate(node, *sources)
-        operands = [each if isinstance(each, Fixed) else self._forms(each) for each in sources]
+        operands = [value if isinstance(value, Fixed) else self._forms(value) for value in sources]
         parts: list[Value] = []
         rows: list[Indices] = []
         samples: list[Indices] = []
         start = 0
-        for each, source in zip(operands, node.inputs, strict=True):
-            if isinstance(each, Fixed):
-                parts.append(constant_entries(each))
+        for value, source in zip(operands, node.inputs, strict=True):
+            if isinstance(value, Fixed):
+                parts.append(constant_entries(value))
                 rows.append(start + np.arange(source.size))
                 samples.append(np.full(source.size, -1))
                 start += source.size
             else:
-                parts.extend(each.parts)
-                row, sample = spread_samples(each, source.shape)
+                parts.extend(value.parts)
+                row, sample = spread_samples(value, source.shape)
                 rows.append(start + row)
                 samples.append(sample)
-                start += sum(part.size for part in each.parts)
+                start += sum(part.size for part in value.parts)
         at = index.positions
         row, sample = np.concatenate(rows)[at], np.concatenate(samples)[at]
         kind = next(operand.kind for operand in operands if isinstance(operand, Forms))
@@ -125,7 +125,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         total = sum(np.diff(part.indptr).any() * part.size for part in parts)
         if one.size != total or len(np.unique(one)) != one.size:
             self._entangle(node)
-        self._use(*(each for each in operands if isinstance(each, Fixed)))
+        self._use(*(value for value in operands if isinstance(value, Fixed)))
         return Forms(tuple(parts), one.ravel(), one.shape, axis, kind)
 
     def elementwise(self, node: Node, *operands: Entry) -> Entry:
@@ -140,8 +140,8 @@ class ScalarGraph(AbstractDomain[Entry]):
         up, down = (float(_run(node, np.array([s]))[0]) for s in (1.0, -1.0))
         if sign < 0:
             up, down, forms = down, up, with_value(forms, forms.value.scale(-1.0))
-        each = [None if side == 0 else np.full(forms.shape, side) for side in (up, down)]
-        return Kinks(base, forms, each[0], each[1], self._place(node))
+        slopes = [None if side == 0 else np.full(forms.shape, side) for side in (up, down)]
+        return Kinks(base, forms, slopes[0], slopes[1], self._place(node))
 
     def addition(self, node: Node, x: Entry, y: Entry) -> Entry:
         """Sums of forms; numbers become biases; two sides of one bend become one."""
@@ -187,8 +187,8 @@ class ScalarGraph(AbstractDomain[Entry]):
         """An Einstein sum with numbers; those that are learned meet no pending sums."""
         if isinstance(x, Fixed) and isinstance(y, Fixed):
             return self._evaluate(node, x, y)
-        given, out = node["spec"].split("->")
-        first, second = given.split(",")
+        operand_letters, out = node["spec"].split("->")
+        first, second = operand_letters.split(",")
         if isinstance(x, Fixed):
             x, y, first, second = y, x, second, first
         if not isinstance(y, Fixed):
@@ -213,8 +213,8 @@ class ScalarGraph(AbstractDomain[Entry]):
         if len(matrix.entries) != numbers.size:
             self._entangle(node)
         self._check_trained(node, y)
-        held = self._settle(forms).value
-        return Forms(*all_entries(held.map(matrix, shape, weighted=True)), axis)
+        sums = self._settle(forms).value
+        return Forms(*all_entries(sums.map(matrix, shape, weighted=True)), axis)
 
     def reduction(self, node: Node, x: Entry) -> Entry:
         """Sums, and maxima by ReLUs."""
@@ -225,15 +225,15 @@ class ScalarGraph(AbstractDomain[Entry]):
         if forms.axis is not None and forms.axis in axes:
             raise self._refuse(node, f"a mean, sum or maximum over axes {list(axes)}, which are the batch's too")
         inner = [axis - (forms.axis is not None and axis > forms.axis) for axis in axes]
-        kept = tuple(1 if axis in inner else n for axis, n in enumerate(forms.shape))
-        rows = np.broadcast_to(np.arange(math.prod(kept)).reshape(kept), forms.shape).ravel()
+        sizes = tuple(1 if axis in inner else n for axis, n in enumerate(forms.shape))
+        rows = np.broadcast_to(np.arange(math.prod(sizes)).reshape(sizes), forms.shape).ravel()
         order = np.argsort(rows, kind="stable")
         self._entangle(node)
         if node.traits.linear:
             matrix = Matrix(rows[order], order, np.ones(len(order)))
-            return Forms(*all_entries(forms.value.map(matrix, kept, weighted=False)), forms.axis)
-        columns = order.reshape(math.prod(kept), -1)
-        return self._extreme(node, forms, columns, kept)
+            return Forms(*all_entries(forms.value.map(matrix, sizes, weighted=False)), forms.axis)
+        columns = order.reshape(math.prod(sizes), -1)
+        return self._extreme(node, forms, columns, sizes)
 
     def choice(self, node: Node, *operands: Entry) -> Entry:
         """`max(a, b) = a + σ(b - a)`, and with a number `c + σ(b - c)`; minima the other way round."""
@@ -256,9 +256,9 @@ class ScalarGraph(AbstractDomain[Entry]):
         if sign > 0:
             bent = self._bend(with_value(forms, shift_value(forms.value.broadcast(shape), -bounds)), 0.0)
             return with_value(bent, shift_value(bent.value, bounds))
-        held = with_value(forms, self._settle(forms).value.broadcast(shape))
-        above = self._bend(with_value(held, shift_value(held.value, -bounds)), 0.0)
-        return self._combine(node, held, above, -1.0)
+        broadcast = with_value(forms, self._settle(forms).value.broadcast(shape))
+        above = self._bend(with_value(broadcast, shift_value(broadcast.value, -bounds)), 0.0)
+        return self._combine(node, broadcast, above, -1.0)
 
     def other(self, node: Node, *operands: Entry) -> Entry:
         """Numbers are computed; nothing else is a piecewise linear function."""
@@ -320,10 +320,10 @@ class ScalarGraph(AbstractDomain[Entry]):
         slope = exact_quotient(negative, positive)
         if slope is not None:  # one neuron and a factor
             return self._times(kinks, self._bend(z, np.broadcast_to(0.0 - slope, z.shape)), positive)
-        held = self._settle(z)
-        turned = with_value(held, held.value.scale(-1.0))
-        one, two = (self._times(kinks, self._bend(each, 0.0), side)
-                    for each, side in ((held, positive), (turned, negative)))  # fmt: skip
+        settled = self._settle(z)
+        turned = with_value(settled, settled.value.scale(-1.0))
+        one, two = (self._times(kinks, self._bend(argument, 0.0), side)
+                    for argument, side in ((settled, positive), (turned, negative)))  # fmt: skip
         return with_value(one, one.value + two.value)
 
     def _times(self, kinks: Kinks, forms: Forms, factors: Floats) -> Forms:
@@ -346,8 +346,8 @@ class ScalarGraph(AbstractDomain[Entry]):
         self._use(numbers)
         value, offsets = forms.value, self._of_sample(node, numbers, forms)
         whole = value.broadcast(np.broadcast_shapes(value.shape, offsets.shape))
-        own = numbers.is_learned and offsets.size == whole.size == value.size
-        if not own or not value.weighted or bool(value.biased.any()):
+        entry_by_entry = numbers.is_learned and offsets.size == whole.size == value.size
+        if not entry_by_entry or not value.weighted or bool(value.biased.any()):
             self._entangle(node)
         elif numbers.is_learned:
             self._check_trained(node, numbers)
@@ -360,17 +360,17 @@ class ScalarGraph(AbstractDomain[Entry]):
         return with_value(one, one.value + second)
 
     def _maximum(self, node: Node, one: Forms, two: Forms, sign: float) -> Forms:
-        held = self._settle(one)
+        base = self._settle(one)
         shape = np.broadcast_shapes(one.shape, two.shape)
-        held = with_value(held, held.value.broadcast(shape))
-        above = self._bend(self._combine(node, scale_forms(two, sign), scale_forms(held, -sign), 1.0), 0.0)
-        return self._combine(node, held, above, sign)
+        base = with_value(base, base.value.broadcast(shape))
+        above = self._bend(self._combine(node, scale_forms(two, sign), scale_forms(base, -sign), 1.0), 0.0)
+        return self._combine(node, base, above, sign)
 
     def _extreme(self, node: Node, forms: Forms, columns: Indices, shape: tuple[int, ...]) -> Forms:
         """The largest entry of each row of columns; infinite constants do not count."""
         sign = _direction(node)
-        held = replace(self._settle(forms), axis=None)
-        value = held.value
+        settled = replace(self._settle(forms), axis=None)
+        value = settled.value
         empty = (np.diff(value.indptr) == 0) & (sign * value.bias < -UNBOUNDED)
         exists = ~empty[columns]
         counts = exists.sum(axis=1)
@@ -381,7 +381,7 @@ class ScalarGraph(AbstractDomain[Entry]):
 
         def pick(rows: Indices, step: int) -> Forms:
             which = columns[rows, step]
-            return replace(held, rows=held.rows[which], shape=(len(which),))
+            return replace(settled, rows=settled.rows[which], shape=(len(which),))
 
         every = np.arange(len(columns))
         largest = pick(every, 0)
@@ -420,9 +420,9 @@ class ScalarGraph(AbstractDomain[Entry]):
         """Numbers made of numbers, in float64; whoever made them of parameters does not train them."""
         if node.family is OperatorFamily.OPAQUE:
             raise self._refuse(node, "is not supported")
-        held = [operand for operand in operands if isinstance(operand, Fixed)]
-        names = frozenset[str]().union(*(each.names for each in held))
-        result = Fixed(_run(node, *(each.numbers for each in held)), names)
+        fixed = [operand for operand in operands if isinstance(operand, Fixed)]
+        names = frozenset[str]().union(*(number.names for number in fixed))
+        result = Fixed(_run(node, *(number.numbers for number in fixed)), names)
         moved = node.family is OperatorFamily.MOVEMENT and len(node.inputs) == 1 and node.inputs[0].size == node.size
         if names and not moved and node.family is not OperatorFamily.LEAF:
             self.computed = True
@@ -430,8 +430,8 @@ class ScalarGraph(AbstractDomain[Entry]):
         return result
 
     def _use(self, *held: Fixed) -> None:
-        for each in held:
-            self.used.update(sorted(each.names))
+        for number in held:
+            self.used.update(sorted(number.names))
 
     def _check_trained(self, node: Node, numbers: Fixed) -> None:
         if any(name in self.frozen or name not in self.program.parameters for name in numbers.names):

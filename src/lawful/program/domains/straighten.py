@@ -118,7 +118,7 @@ class _Straighten(AbstractDomain[Value]):
 
     def arrays(self, node: Node, *operands: Value) -> list[int]:
         """All operands, broadcast to the node's shape."""
-        return [self.array(x, each.shape, node.shape) for x, each in zip(operands, node.inputs, strict=True)]
+        return [self.array(x, operand.shape, node.shape) for x, operand in zip(operands, node.inputs, strict=True)]
 
     def spread(self, number: int, shape: Shape, whole: Shape) -> int:
         """An array broadcast to another shape."""
@@ -135,15 +135,15 @@ class _Straighten(AbstractDomain[Value]):
         if Tokens not in kinds or not kinds <= {Known, Tokens}:
             return None
         ids = {
-            self._spread_tokens(x, each.shape, node.shape)
-            for x, each in zip(operands, node.inputs, strict=True)
+            self._spread_tokens(x, operand.shape, node.shape)
+            for x, operand in zip(operands, node.inputs, strict=True)
             if isinstance(x, Tokens)
         }
         fixed = [x for x in operands if isinstance(x, Known)]
         if len(ids) > 1 or any(x.size == 0 or (x != x.flat[0]).any() for x in fixed):
             return None
-        given = [x.values if isinstance(x, Tokens) else x.ravel()[:1] for x in operands]  # type: ignore[union-attr]
-        return Tokens(ids.pop(), np.asarray(node.operator.meaning(NUMPY, node.attributes, *given)))
+        samples = [x.values if isinstance(x, Tokens) else x.ravel()[:1] for x in operands]  # type: ignore[union-attr]
+        return Tokens(ids.pop(), np.asarray(node.operator.meaning(NUMPY, node.attributes, *samples)))
 
     def _spread_tokens(self, tokens: Tokens, shape: Shape, whole: Shape) -> int:
         return self._move_tokens(tokens, np.broadcast_to(_count(shape), whole)).number
@@ -160,11 +160,11 @@ class _Straighten(AbstractDomain[Value]):
         if node.op == "constant":
             return np.asarray(node["value"])
         if node.op == "buffer":
-            held = self.tensors[node["name"]]
-            return np.asarray(held.detach().double() if hasattr(held, "detach") else held)
-        given = node.op == "input"
-        places = np.arange(*self.places[f"input {node['name']}" if given else node["name"]])
-        number = self.write.take((1 if given else 0,), places)
+            tensor = self.tensors[node["name"]]
+            return np.asarray(tensor.detach().double() if hasattr(tensor, "detach") else tensor)
+        is_input = node.op == "input"
+        places = np.arange(*self.places[f"input {node['name']}" if is_input else node["name"]])
+        number = self.write.take((1 if is_input else 0,), places)
         if node.kind != "i":
             return StepArray(number)
         if self.vocabulary is None:
@@ -188,8 +188,8 @@ class _Straighten(AbstractDomain[Value]):
         numbers: list[int] = []
         places: list[Indices] = []
         total = 0
-        for value, each in zip(sources, node.inputs[len(node.inputs) - len(sources) :], strict=True):
-            place = np.arange(total, total + each.size)
+        for value, source in zip(sources, node.inputs[len(node.inputs) - len(sources) :], strict=True):
+            place = np.arange(total, total + source.size)
             if isinstance(value, Known):
                 entries = value.ravel().astype(np.float64)
                 masked = np.isneginf(entries)
@@ -203,10 +203,10 @@ class _Straighten(AbstractDomain[Value]):
                 if value.dead is not None:
                     place[value.dead.ravel()] = DEAD
             else:
-                number = self.array(value, each.shape, each.shape)
+                number = self.array(value, source.shape, source.shape)
             numbers.append(number)
             places.append(place)
-            total += each.size
+            total += source.size
         chosen = np.concatenate(places)[indices]
         dead = (chosen == DEAD).reshape(node.shape)
         return StepArray(self.write.take(tuple(numbers), np.maximum(chosen, ZERO)), dead if dead.any() else None)
@@ -275,15 +275,19 @@ class _Straighten(AbstractDomain[Value]):
         known = self.fold(node, x, y) if isinstance(x, Known) and isinstance(y, Known) else None
         if known is not None:
             return known
-        given, out = node["spec"].split("->")
-        letters = given.split(",")
+        operand_letters, out = node["spec"].split("->")
+        letters = operand_letters.split(",")
         sizes = {
-            c: n for own, each in zip(letters, node.inputs, strict=True) for c, n in zip(own, each.shape, strict=True)
+            c: n
+            for axes, operand in zip(letters, node.inputs, strict=True)
+            for c, n in zip(axes, operand.shape, strict=True)
         }
-        arrays = [self.array(value, each.shape, each.shape) for value, each in zip((x, y), node.inputs, strict=True)]
+        arrays = [
+            self.array(value, operand.shape, operand.shape) for value, operand in zip((x, y), node.inputs, strict=True)
+        ]
         batch = [c for c in out if c in letters[0] and c in letters[1]]
         inner = [c for c in letters[0] if c in letters[1] and c not in out]
-        alone = [[c for c in out if c in own and c not in batch] for own in letters]
+        alone = [[c for c in out if c in axes and c not in batch] for axes in letters]
         large = [c for c in out if sizes[c] > 1]
         if large == [c for c in (*batch, *alone[1], *alone[0]) if sizes[c] > 1]:
             letters, arrays, alone = letters[::-1], arrays[::-1], alone[::-1]
@@ -304,16 +308,16 @@ class _Straighten(AbstractDomain[Value]):
             return known
         shape = node.inputs[0].shape
         axes = node.attributes.get("axes", ())
-        kept = [axis for axis in range(len(shape)) if axis not in axes]
-        lines = _count(shape).transpose([*kept, *axes]).reshape(node.size, -1)
+        outer = [axis for axis in range(len(shape)) if axis not in axes]
+        lines = _count(shape).transpose([*outer, *axes]).reshape(node.size, -1)
         if node.op == "sum":
             number = self.write.take((self.array(x, shape, shape),), lines)
             return StepArray(self.write.total(number, lines.shape[1]) if lines.shape[1] > 1 else number)
         if node.op == "prod":
             number = self.array(x, shape, shape)
             result, *rest = (self.write.take((number,), column) for column in lines.T)
-            for each in rest:
-                result = self.write.pair("mul", result, each)
+            for factor in rest:
+                result = self.write.pair("mul", result, factor)
             return StepArray(result)
         if node.op in ("amax", "amin") and isinstance(x, StepArray):
             return self._extreme(node, x, lines)
@@ -330,10 +334,10 @@ class _Straighten(AbstractDomain[Value]):
             here = np.flatnonzero(column >= 0)
             if not len(here):
                 break
-            given, before = self.write.take((x.number,), column[here]), self.write.take((best,), here)
+            candidate, before = self.write.take((x.number,), column[here]), self.write.take((best,), here)
             merged = np.arange(len(lines))
             merged[here] = len(lines) + np.arange(len(here))
-            larger = self._larger(before, given) if node.op == "amax" else self._larger(before, given, False)
+            larger = self._larger(before, candidate) if node.op == "amax" else self._larger(before, candidate, False)
             best = self.write.take((best, larger), merged) if len(here) < len(lines) else larger
         dead = (lines[:, 0] < 0).reshape(node.shape)
         return StepArray(best, dead if dead.any() else None)
@@ -410,9 +414,9 @@ class _Straighten(AbstractDomain[Value]):
 
     def _connect(self, node: Node, *operands: Value) -> SignCondition:
         signs = []
-        for value, each in zip(operands, node.inputs, strict=True):
-            condition = self._condition(value, each.shape)
-            sign = self.spread(condition.sign, each.shape, node.shape)
+        for value, operand in zip(operands, node.inputs, strict=True):
+            condition = self._condition(value, operand.shape)
+            sign = self.spread(condition.sign, operand.shape, node.shape)
             signs.append(sign if condition.above else self._times(-1.0, sign))
         one, two = signs
         return SignCondition(self.write.choose(one, two, one) if node.op == "and" else self.write.choose(one, one, two))

@@ -46,11 +46,11 @@ class StreamedEvaluation(AbstractDomain[list[Any]]):
             return [self.widen(torch.tensor(node["value"]), node)] * len(self.runs)
         if node not in self.place:
             return [node] * len(self.runs)
-        given = [run.inputs[self.place[node]] for run in self.runs]
-        for each in given:
-            if tuple(each.shape) != node.shape:
-                raise LawfulError(f"the input {node['name']} has size {list(each.shape)}, not {list(node.shape)}")
-        return [self.widen(each.detach(), node) for each in given]
+        values = [run.inputs[self.place[node]] for run in self.runs]
+        for value in values:
+            if tuple(value.shape) != node.shape:
+                raise LawfulError(f"the input {node['name']} has size {list(value.shape)}, not {list(node.shape)}")
+        return [self.widen(value.detach(), node) for value in values]
 
     def other(self, node: Node, *operands: list[Any]) -> list[Any]:
         """What the table says, run by run; runs in a row that share their tensors share what was fetched."""
@@ -70,11 +70,11 @@ class StreamedEvaluation(AbstractDomain[list[Any]]):
     def fetch(self, leaf: Node, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """A parameter or buffer as it is stored."""
         name = leaf["name"]
-        own = leaf.op == "buffer" and name not in tensors
-        held = torch.as_tensor((self.program.tensors if own else tensors)[name]).detach()
-        if tuple(held.shape) != leaf.shape:
-            raise LawfulError(f"{name} has size {list(held.shape)}, not {list(leaf.shape)}")
-        return held
+        stored_here = leaf.op == "buffer" and name not in tensors
+        tensor = torch.as_tensor((self.program.tensors if stored_here else tensors)[name]).detach()
+        if tuple(tensor.shape) != leaf.shape:
+            raise LawfulError(f"{name} has size {list(tensor.shape)}, not {list(leaf.shape)}")
+        return tensor
 
     def widen(self, tensor: torch.Tensor, like: Node) -> torch.Tensor:
         """In the type in which all is computed."""
@@ -89,14 +89,14 @@ class StreamedEvaluation(AbstractDomain[list[Any]]):
         picks = node.family in (OperatorFamily.MOVEMENT, OperatorFamily.LOOKUP)
         reals = [value for value, operand in zip(values, node.inputs, strict=True) if operand.kind == "f"]
         as_stored = picks and len(stored) == len(reals) == 1  # a few rows of a large table: widened afterwards
-        given = [
+        arguments = [
             value if not isinstance(value, Node) else fetched[value] if as_stored else self.widen(fetched[value], value)
             for value in values
         ]
         if node.op == "opaque":
-            made = node["call"](*given)  # a call of arrays gives an array
-            return self.widen(made if isinstance(made, torch.Tensor) else torch.from_numpy(made), node)
-        return self.widen(node.operator.meaning(self.arrays, node.attributes, *given), node)
+            output = node["call"](*arguments)  # a call of arrays gives an array
+            return self.widen(output if isinstance(output, torch.Tensor) else torch.from_numpy(output), node)
+        return self.widen(node.operator.meaning(self.arrays, node.attributes, *arguments), node)
 
     def _contract(self, node: Node, values: Sequence[Any], stored: torch.Tensor) -> torch.Tensor | None:
         """A product with a large matrix whose numbers are stored in fewer bits, some of its rows at a time.
@@ -106,17 +106,17 @@ class StreamedEvaluation(AbstractDomain[list[Any]]):
         if stored.dtype == self.arrays.real or stored.numel() <= CLOSE:
             return None
         letters, out = node["spec"].split("->")
-        own, others = letters.split(",")
+        large, others = letters.split(",")
         first = isinstance(values[0], Node)
-        own, others, value = (own, others, values[1]) if first else (others, own, values[0])
-        rows = next((c for c in own if c in out and c not in others), None)
+        large, others, value = (large, others, values[1]) if first else (others, large, values[0])
+        rows = next((c for c in large if c in out and c not in others), None)
         if rows is None:
             return None
-        axis, size = own.index(rows), stored.shape[own.index(rows)]
+        axis, size = large.index(rows), stored.shape[large.index(rows)]
         parts = torch.split(stored, max(CLOSE * size // stored.numel(), 1), dim=axis)
-        spec = f"{own},{others}->{out}"
-        made = [self.arrays.einsum(spec, part.to(self.arrays.real), value) for part in parts]
-        return torch.cat(made, dim=out.index(rows))
+        spec = f"{large},{others}->{out}"
+        blocks = [self.arrays.einsum(spec, part.to(self.arrays.real), value) for part in parts]
+        return torch.cat(blocks, dim=out.index(rows))
 
 
 def evaluate_beside(

@@ -33,7 +33,7 @@ class ComplexPair:
 def as_complex(b: Builder, value: Any) -> Any:
     """A pair as one opaque complex value; lists entry by entry, everything else as it is."""
     if isinstance(value, (list, tuple)):
-        return type(value)(as_complex(b, each) for each in value)
+        return type(value)(as_complex(b, entry) for entry in value)
     if not isinstance(value, ComplexPair):
         return value
     parts = value.real, value.imaginary
@@ -46,9 +46,9 @@ def follow_pairs(
     """The result of a call that makes, keeps or ends pairs; None if it does not, or not in a way that is followed."""
     values = list(bound.values())
     paired = any(isinstance(value, ComplexPair) for value in values)
-    if paired and name in ATEN_MOVEMENTS and sum(isinstance(each, (ComplexPair, Node)) for each in values) == 1:
-        moved = [move({key: _part(each, part) for key, each in bound.items()}) for part in (0, 1)]
-        return ComplexPair(*moved) if all(isinstance(each, Node) for each in moved) else None
+    if paired and name in ATEN_MOVEMENTS and sum(isinstance(operand, (ComplexPair, Node)) for operand in values) == 1:
+        moved = [move({key: _part(argument, part) for key, argument in bound.items()}) for part in (0, 1)]
+        return ComplexPair(*moved) if all(isinstance(half, Node) for half in moved) else None
     rule = _RULES.get(name)
     return rule(b, paired, bound) if rule is not None else None
 
@@ -73,12 +73,12 @@ def _view_as_real(b: Builder, paired: bool, bound: Mapping[str, Any]) -> Node | 
 
 def _polar(b: Builder, paired: bool, bound: Mapping[str, Any]) -> ComplexPair:
     size, angle = bound["abs"], bound["angle"]
-    return ComplexPair(*(b.mul(size, b.function(each, angle)) for each in ("cos", "sin")))
+    return ComplexPair(*(b.mul(size, b.function(function, angle)) for function in ("cos", "sin")))
 
 
 def _mul(b: Builder, paired: bool, bound: Mapping[str, Any]) -> ComplexPair | None:
     x, y = bound["self"], bound["other"]
-    if not paired or any(isinstance(each, (complex, bool)) for each in (x, y)):
+    if not paired or any(isinstance(operand, (complex, bool)) for operand in (x, y)):
         return None
     if isinstance(x, ComplexPair) and isinstance(y, ComplexPair):
         real = b.sub(b.mul(x.real, y.real), b.mul(x.imaginary, y.imaginary))
@@ -150,9 +150,9 @@ def detach_regions(program: Any) -> None:
     """
     graph = program.graph_module.graph
     for call in [node for node in graph.nodes if operator_name(node.target) == "wrap_with_set_grad_enabled"]:
-        enabled, inside, *given = call.args
+        enabled, inside, *arguments = call.args
         part = getattr(program.graph_module, inside.target).graph
-        values = dict(zip((node for node in part.nodes if node.op == "placeholder"), given, strict=True))
+        values = dict(zip((node for node in part.nodes if node.op == "placeholder"), arguments, strict=True))
         with graph.inserting_before(call):
             for node in part.nodes:
                 if node.op == "call_function":
@@ -196,7 +196,7 @@ def break_down(program: Any) -> Any:
     from torch._export.utils import _get_decomp_for_cia
 
     known = (
-        {each.split(".")[0] for each in ATEN} | ATEN_MOVEMENTS | ATEN_FACTORIES | ATEN_CASTS | SILENT | COMPLEX_CALLS
+        {call.split(".")[0] for call in ATEN} | ATEN_MOVEMENTS | ATEN_FACTORIES | ATEN_CASTS | SILENT | COMPLEX_CALLS
     )
     core, smaller, again = core_decompositions(), {}, False
     for node in program.graph.nodes:

@@ -61,7 +61,7 @@ class ExportedModule:
     def rounds(self) -> bool:
         """Whether the module itself asks for single or half precision somewhere."""
         casts = (call for call in self.calls if operator_name(call.target) in ("to", "_to_copy"))
-        return any(each in ROUNDS for call in casts for each in (*call.args, *call.kwargs.values()))
+        return any(argument in ROUNDS for call in casts for argument in (*call.args, *call.kwargs.values()))
 
     def count_ids(self, place: int) -> int:
         """How many ids an integer input may take: the rows of the smallest embedding that reads it."""
@@ -148,13 +148,13 @@ def without_caches(module: nn.Module) -> Iterator[None]:
     """Models of transformers return no keys and values that they have seen: these are for the next call, no outputs."""
     configs = [getattr(part, "config", None) for part in module.modules()]
     caching: list[Any] = [config for config in configs if getattr(config, "use_cache", False) is True]
-    for each in caching:
-        each.use_cache = False
+    for settings in caching:
+        settings.use_cache = False
     try:
         yield
     finally:
-        for each in caching:
-            each.use_cache = True
+        for settings in caching:
+            settings.use_cache = True
 
 
 def _line(error: BaseException) -> str:
@@ -201,19 +201,19 @@ def _refuse_open_sizes(module: nn.Module, program: Any) -> None:
 def _example(module: nn.Module, entry: torch.Tensor | tuple[int, ...]) -> torch.Tensor:
     if isinstance(entry, torch.Tensor):
         return entry
-    own = next((tensor for tensor in module.parameters() if tensor.is_floating_point()), torch.zeros(0))
-    return torch.zeros(tuple(entry), dtype=own.dtype, device=own.device)
+    weight = next((tensor for tensor in module.parameters() if tensor.is_floating_point()), torch.zeros(0))
+    return torch.zeros(tuple(entry), dtype=weight.dtype, device=weight.device)
 
 
 def _join_batch_norms(graph: fx.Graph) -> None:
     """BatchNorm in evaluation is one call again, as it is where nothing changes in place."""
     for node in list(graph.nodes):
         whole = operator_name(node.target) == "getitem" and node.args[1] == 0
-        given = node.args[0] if whole else None
-        if isinstance(given, fx.Node) and operator_name(given.target) == "_native_batch_norm_legit_no_training":
-            momentum, epsilon = given.args[5:7]
+        norm = node.args[0] if whole else None
+        if isinstance(norm, fx.Node) and operator_name(norm.target) == "_native_batch_norm_legit_no_training":
+            momentum, epsilon = norm.args[5:7]
             with graph.inserting_before(node):
-                arguments = (*given.args[:5], False, momentum, epsilon, False)
+                arguments = (*norm.args[:5], False, momentum, epsilon, False)
                 joined = graph.call_function(torch.ops.aten.batch_norm.default, arguments)
             joined.meta = dict(node.meta)
             node.replace_all_uses_with(joined)
@@ -230,9 +230,9 @@ def _tidy(module: nn.Module, program: Any) -> ExportedModule:
     ):
         canonical[name] = first.setdefault(id(tensor), name)
     signature = program.graph_signature
-    held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-    names = {place: canonical.get(name, name) for place, name in held.items()}
-    tensors = {place: _held(program, name) for place, name in held.items()}
+    tensor_names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    names = {place: canonical.get(name, name) for place, name in tensor_names.items()}
+    tensors = {place: _held(program, name) for place, name in tensor_names.items()}
     for place, name in signature.inputs_to_lifted_tensor_constants.items():
         tensors[place] = program.constants[name]
     graph = program.graph
@@ -245,12 +245,12 @@ def _tidy(module: nn.Module, program: Any) -> ExportedModule:
         elif node.op == "call_function" and operator_name(node.target) in SILENT:
             graph.erase_node(node)
     graph.eliminate_dead_code()
-    kept = {node.name for node in seen.values()}
-    trained = frozenset(kept & set(signature.inputs_to_parameters))
-    alive = {place: tensor for place, tensor in tensors.items() if place in kept or place not in names}
-    own = tuple(node.name for node in graph.nodes if node.op == "placeholder" and node.name not in tensors)
-    named = {place: names[place] for place in names if place in kept}
-    return ExportedModule(graph, alive, named, trained, own, len(signature.buffers_to_mutate))
+    distinct = {node.name for node in seen.values()}
+    trained = frozenset(distinct & set(signature.inputs_to_parameters))
+    alive = {place: tensor for place, tensor in tensors.items() if place in distinct or place not in names}
+    inputs = tuple(node.name for node in graph.nodes if node.op == "placeholder" and node.name not in tensors)
+    named = {place: names[place] for place in names if place in distinct}
+    return ExportedModule(graph, alive, named, trained, inputs, len(signature.buffers_to_mutate))
 
 
 def _held(program: Any, name: str) -> torch.Tensor:
@@ -261,9 +261,9 @@ def _held(program: Any, name: str) -> torch.Tensor:
 def twin_of(module: nn.Module) -> nn.Module:
     """A copy in float64."""
     parameters: dict[int, Any] = {
-        id(each): nn.Parameter(each.detach().to(torch.float64, copy=True), each.requires_grad)
-        for each in module.parameters()
-        if type(each) is nn.Parameter and each.is_floating_point()
+        id(parameter): nn.Parameter(parameter.detach().to(torch.float64, copy=True), parameter.requires_grad)
+        for parameter in module.parameters()
+        if type(parameter) is nn.Parameter and parameter.is_floating_point()
     }  # converted as they are copied: a large model is not held a third time
     return copy_module(module, parameters).double()
 
@@ -272,7 +272,7 @@ def copy_module(module: nn.Module, instead: Mapping[int, Any] | None = None, *, 
     """A copy, with the same tensors if `shared`, with others `instead` of those of an id; what hooks compute (pruning
     masks) is copied as values.
     """
-    memo: dict[int, Any] = {id(each): each for each in (*module.parameters(), *module.buffers()) if shared}
+    memo: dict[int, Any] = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers()) if shared}
     memo |= instead or {}
     for part in module.modules():
         for value in vars(part).values():

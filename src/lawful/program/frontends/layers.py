@@ -66,13 +66,13 @@ def _read_dag(network: Dag, batch: int) -> Program:
         labels = np.zeros((len(heads), len(order)), dtype=np.int64)
         labels[[row[int(network.heads[e])] for e in edges], [place[int(network.tails[e])] for e in edges]] = edges + 1
         values = b.concatenate(parts, 1) if len(parts) > 1 else parts[0]
-        made = b.linear(values, b.take_labels(labels, (weights,)))
+        level_sums = b.linear(values, b.take_labels(labels, (weights,)))
         slopes = network.slopes[heads]
         if bool((slopes == slopes[0]).all()):
-            made = activate(b, made, float(slopes[0]))
+            level_sums = activate(b, level_sums, float(slopes[0]))
         else:
-            made = leaky_relu(b, made, b.constant(slopes[None]))
-        parts, order = [values, made], [*order, *heads]
+            level_sums = leaky_relu(b, level_sums, b.constant(slopes[None]))
+        parts, order = [values, level_sums], [*order, *heads]
     whole = b.concatenate(parts, 1)
     places = np.array([order.index(int(node)) for node in network.outputs])
     return b.finish([b.pick(whole, 1, places)])

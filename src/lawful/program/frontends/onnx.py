@@ -111,15 +111,15 @@ def _walk(
         source, model = Path(model).name, onnx.load(str(model))
     else:
         source = model.graph.name
-    opset = next((each.version for each in model.opset_import if each.domain in DOMAINS[:2]), 1)
+    opset = next((version.version for version in model.opset_import if version.domain in DOMAINS[:2]), 1)
     walk = _Walk(Builder(source, exact=settings.exact), opset, onnx, settings, model)
     walk.b.most = settings.most
     scope: dict[str, Any] = {"": None}
-    held = {tensor.name for tensor in model.graph.initializer}
+    initializers = {tensor.name for tensor in model.graph.initializer}
     for entry in model.graph.input:
-        if entry.name not in held:
+        if entry.name not in initializers:
             scope[entry.name] = walk.input(entry, dict(sizes or {}), dict(values or {}))
-    wanted = [each.name for each in model.graph.output] if settings.outputs is None else list(settings.outputs)
+    wanted = [output.name for output in model.graph.output] if settings.outputs is None else list(settings.outputs)
     walk.graph(model.graph, scope, set(wanted))
     missing = next((name for name in wanted if name not in scope), None)
     if missing is not None:  # a second result of a node, which its entry does not give
@@ -153,7 +153,13 @@ def whole_inputs(graph: Any) -> set[str]:
     inputs = set()
     for entry in graph.input:
         readers = [node for node in graph.node if entry.name in node.input]
-        targets = [each.i for node in readers if node.op_type == "Cast" for each in node.attribute if each.name == "to"]
+        targets = [
+            attribute.i
+            for node in readers
+            if node.op_type == "Cast"
+            for attribute in node.attribute
+            if attribute.name == "to"
+        ]
         casts = bool(readers) and len(targets) == len(readers) and all(ONNX_KINDS.get(to) == "i" for to in targets)
         if casts or entry.type.tensor_type.elem_type in (6, 7):  # int32 and int64: the others are pictures
             inputs.add(entry.name)
@@ -184,7 +190,7 @@ class _Walk:
         if name in sizes:
             shape = tuple(int(n) for n in sizes[name])
         else:
-            shape = tuple(each.dim_value if each.dim_value > 0 else -1 for each in entry.type.tensor_type.shape.dim)
+            shape = tuple(axis.dim_value if axis.dim_value > 0 else -1 for axis in entry.type.tensor_type.shape.dim)
             if any(n < 0 for n in shape):
                 raise LawfulError(f"the size of the input {name} is open in the file: give it")
         return self.b.input(name, shape, kind)
@@ -212,7 +218,7 @@ class _Walk:
     def state(self, entry: Entry, node: Any, scope: dict[str, Any]) -> None:
         """Note what a node states of sizes."""
         source, results = scope[node.input[0]], tuple(scope[name] for name in node.output if name)
-        attributes = {each.name: self.onnx.helper.get_attribute_value(each) for each in node.attribute}
+        attributes = {attribute.name: self.onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
         written = self._written(node.input[1], scope) if len(node.input) > 1 else attributes.get(entry.states)
         axis = None if entry.states_result else int(attributes.get("axis", 0)) % source.rank
         if all(isinstance(result, Node) for result in results):
@@ -237,8 +243,8 @@ class _Walk:
         if trained or name in self.weights.kept:
             if first is not tensor and first.SerializeToString() != tensor.SerializeToString():
                 raise Refused(f"two tensors have the name {name[:80]!r}, in graphs inside nodes")
-            held = self.settings.tensors.get(name)
-            array = self._array_of(name, tensor) if held is None else held
+            replacement = self.settings.tensors.get(name)
+            array = self._array_of(name, tensor) if replacement is None else replacement
             return self.b.parameter(name, array) if trained else self.b.buffer(name, array)
         return self.b.constant(self._array_of(name, tensor))
 
@@ -266,8 +272,8 @@ class _Walk:
             limit = f"more than the {MAX_NUMBERS:,} numbers that are supported"
             raise InvalidNetwork(f"the result of {place} claims shape {tuple(error.shape)}, {limit}") from None
         except LawfulError as error:
-            said = str(error)
-            raise type(error)(said if said.startswith("node ") else f"{place}: {said}") from None
+            message = str(error)
+            raise type(error)(message if message.startswith("node ") else f"{place}: {message}") from None
         except (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError) as error:
             reason = (str(error).strip().splitlines() or [""])[0][:120]
             raise Refused(f"{place} is used in an unsupported way ({reason})") from None
@@ -275,7 +281,9 @@ class _Walk:
     def node(self, node: Any, scope: dict[str, Any]) -> Sequence[Any]:
         """The results of a node."""
         self.b.step += 1
-        attributes = {each.name: _plain(self.onnx.helper.get_attribute_value(each)) for each in node.attribute}
+        attributes = {
+            attribute.name: _plain(self.onnx.helper.get_attribute_value(attribute)) for attribute in node.attribute
+        }
         if node.op_type == "Constant":
             return [self._constant(node.output[0], attributes)]
         if node.op_type == "If":
@@ -326,7 +334,7 @@ class _Walk:
         if known is not None:
             return self._inner(attributes["then_branch" if bool(known.ravel()[0]) else "else_branch"], scope)
         pairs = list(zip(*(self._inner(attributes[f"{name}_branch"], scope) for name in ("then", "else")), strict=True))
-        if any(not isinstance(each, Node) for pair in pairs for each in pair) or any(
+        if any(not isinstance(result, Node) for pair in pairs for result in pair) or any(
             (one.shape, one.kind) != (other.shape, other.kind) for one, other in pairs
         ):
             raise Refused("If with a condition that is data, between results of different sizes")
@@ -334,9 +342,9 @@ class _Walk:
 
     def _inner(self, graph: Any, scope: dict[str, Any], given: Sequence[Any] = ()) -> list[Any]:
         """The results of a graph inside a node, which reads the values outside and what it is given."""
-        inner = {**scope, **dict(zip((each.name for each in graph.input), given, strict=False))}
-        self.graph(graph, inner, {each.name for each in graph.output})
-        return [inner[each.name] for each in graph.output]
+        inner = {**scope, **dict(zip((formal.name for formal in graph.input), given, strict=False))}
+        self.graph(graph, inner, {result.name for result in graph.output})
+        return [inner[result.name] for result in graph.output]
 
     def _loop(self, node: Any, body: Any, scope: dict[str, Any]) -> list[Any]:
         """A loop written out; when it ends must follow from sizes and constants."""
@@ -387,7 +395,7 @@ class _Walk:
         return self.b.reshape(part, [n for k, n in enumerate(x.shape) if k != axis % x.rank])
 
     def _stack(self, parts: Sequence[Node], axis: int) -> Node:
-        return self.b.move(lambda *each: np.stack(each, axis), *parts)
+        return self.b.move(lambda *arrays: np.stack(arrays, axis), *parts)
 
     def _arguments(self, entry: Entry, node: Any, attributes: dict[str, Any]) -> dict[str, Any]:
         """The attributes that an entry knows; others must have their default."""
@@ -423,15 +431,15 @@ class _Walk:
 
     def _opaque(self, node: Any, operands: Sequence[Node | None], reason: str, known: bool) -> list[Any]:
         """A call that only ONNX's own reference can run; its sizes must follow from those of its operands."""
-        given = [operand for operand in operands if operand is not None]
+        present = [operand for operand in operands if operand is not None]
         name = node.op_type
-        if name in RANDOM or any(isinstance(each, list) or each.kind == "c" for each in given):
+        if name in RANDOM or any(isinstance(operand, list) or operand.kind == "c" for operand in present):
             raise Refused(reason)
         if inner_graphs(node) or any(attribute.graphs for attribute in node.attribute):
             raise Refused(reason)  # a graph inside the node reads values of its own
         run = _Reference(self.onnx, node, operands, self.opset, self._types(node, operands, reason))
-        if given and all(each.op == "constant" for each in given):
-            return self._fold_constants(run, given, reason)
+        if present and all(operand.op == "constant" for operand in present):
+            return self._fold_constants(run, present, reason)
         if not self.settings.opaque:
             raise Refused(reason)
         results = iter(enumerate(run.results(reason)))
@@ -443,7 +451,7 @@ class _Walk:
                 continue
             k, (shape, kind) = next(results)
             call = _Result(run, k)
-            nodes.append(self.b.opaque(name, given, call, shape, kind, f"{name} {k} {run.text} ({reason})"))
+            nodes.append(self.b.opaque(name, present, call, shape, kind, f"{name} {k} {run.text} ({reason})"))
         return nodes
 
     def _type(self, name: str) -> int:
@@ -456,18 +464,18 @@ class _Walk:
             except Exception:  # its errors are those of C++, and of models beyond 2 GB
                 inferred = self.model
             graph = inferred.graph
-            self.declared = {each.name: each.type.tensor_type.elem_type for each in (*graph.input, *graph.value_info)}
-            self.declared |= {each.name: each.data_type for each in graph.initializer}
+            self.declared = {info.name: info.type.tensor_type.elem_type for info in (*graph.input, *graph.value_info)}
+            self.declared |= {initializer.name: initializer.data_type for initializer in graph.initializer}
         return self.declared.get(name, 0)
 
     def _types(self, node: Any, operands: Sequence[Node | None], refusal: str) -> list[int]:
         """The types of the operands: bits of integers mean nothing without them."""
         result = []
-        for name, each in zip(node.input, operands, strict=False):
-            if each is not None:
+        for name, operand in zip(node.input, operands, strict=False):
+            if operand is not None:
                 stated = self._type(name)
-                if ONNX_KINDS.get(stated) != each.kind:
-                    stated = {"f": 1, "b": 9}.get(each.kind, 0)
+                if ONNX_KINDS.get(stated) != operand.kind:
+                    stated = {"f": 1, "b": 9}.get(operand.kind, 0)
                 if not stated:
                     raise Refused(refusal)
                 result.append(stated)
@@ -476,7 +484,7 @@ class _Walk:
     def _fold_constants(self, run: _Reference, given: Sequence[Node], reason: str) -> list[Any]:
         """The results of a call of constants."""
         try:
-            return [self.b.constant(each) for each in run([each["value"] for each in given])]
+            return [self.b.constant(result) for result in run([constant["value"] for constant in given])]
         except Refused:
             raise Refused(reason) from None
 
@@ -486,16 +494,16 @@ class _Reference:
 
     def __init__(self, onnx: Any, node: Any, operands: Sequence[Node | None], opset: int, types: Sequence[int]) -> None:
         self.onnx = onnx
-        self.inputs = [f"i{k}" for k, each in enumerate(operands) if each is not None]
-        self.types = [onnx.helper.tensor_dtype_to_np_dtype(each) for each in types]
+        self.inputs = [f"i{k}" for k, operand in enumerate(operands) if operand is not None]
+        self.types = [onnx.helper.tensor_dtype_to_np_dtype(number) for number in types]
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
         del copy.input[:]
-        copy.input.extend("" if each is None else f"i{k}" for k, each in enumerate(operands))
+        copy.input.extend("" if operand is None else f"i{k}" for k, operand in enumerate(operands))
         self.outputs = [name for name in node.output if name]
         infos = [
-            onnx.helper.make_tensor_value_info(name, kind, each.shape)
-            for name, kind, each in zip(self.inputs, types, (x for x in operands if x is not None), strict=True)
+            onnx.helper.make_tensor_value_info(name, kind, operand.shape)
+            for name, kind, operand in zip(self.inputs, types, (x for x in operands if x is not None), strict=True)
         ]
         ends = [onnx.helper.make_empty_tensor_value_info(name) for name in self.outputs]
         graph = onnx.helper.make_graph([copy], "call", infos, ends)
@@ -510,8 +518,8 @@ class _Reference:
         except Exception:  # its errors are those of C++
             raise Refused(refusal) from None
         result = []
-        for each in inferred.graph.output:
-            tensor = each.type.tensor_type
+        for info in inferred.graph.output:
+            tensor = info.type.tensor_type
             known = tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
             if not known or tensor.elem_type not in ONNX_KINDS:
                 raise Refused(refusal)
@@ -525,7 +533,7 @@ class _Reference:
             name: np.asarray(x).astype(kind) for name, x, kind in zip(self.inputs, operands, self.types, strict=True)
         }
         try:
-            return [np.array(each) for each in reference.run(None, feeds)]
+            return [np.array(result) for result in reference.run(None, feeds)]
         except Exception as error:  # the reference raises whatever it meets
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
             raise Refused(f"{self.model.graph.node[0].op_type}: ONNX's reference cannot run it ({reason})") from None
@@ -552,16 +560,16 @@ def _reads(node: Any) -> set[str]:
     """The names that a node and the graphs inside it read."""
     names = set(node.input)
     for graph in inner_graphs(node):
-        for each in graph.node:
-            names |= _reads(each)
-        names |= {each.name for each in graph.output}
+        for inner in graph.node:
+            names |= _reads(inner)
+        names |= {output.name for output in graph.output}
     return names
 
 
 def _codes(texts: NDArray[Any]) -> NDArray[np.int64]:
     """Texts (names of classes) as numbers that stand for them: equal for equal texts."""
-    flat = [each if isinstance(each, bytes) else str(each).encode() for each in texts.ravel().tolist()]
-    codes = [int.from_bytes(hashlib.sha256(each).digest()[:7], "big") for each in flat]
+    flat = [text if isinstance(text, bytes) else str(text).encode() for text in texts.ravel().tolist()]
+    codes = [int.from_bytes(hashlib.sha256(text).digest()[:7], "big") for text in flat]
     return np.array(codes, dtype=np.int64).reshape(texts.shape)
 
 
@@ -586,5 +594,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [_plain(entry) for entry in value]
     return value

@@ -24,7 +24,7 @@ PACKED = {4: 2, 8: 1}  # numbers in a byte of MatMulNBits, by their bits
 
 def lower_quantised(model: Any, load: Callable[[Any], Any]) -> Any:
     """The model without quantised operators; it is changed in place. `load` gives the numbers of a tensor."""
-    lowering = _Lowering(needed("onnx"), load, {each.name: each for each in model.graph.initializer})
+    lowering = _Lowering(needed("onnx"), load, {tensor.name: tensor for tensor in model.graph.initializer})
     before = {node.output[0] for node in model.graph.node if node.op_type == "Constant"}
     if before and any(_is_quantised(node) for node in model.graph.node):
         for node in model.graph.node:  # some tools write tensors as nodes
@@ -37,9 +37,9 @@ def lower_quantised(model: Any, load: Callable[[Any], Any]) -> Any:
         return model
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    names = [name for node in nodes for name in node.input] + [each.name for each in model.graph.output]
+    names = [name for node in nodes for name in node.input] + [output.name for output in model.graph.output]
     read = {*names, *(name for node in nodes for name in _names_inside(node))}
-    left = [each for each in model.graph.initializer if each.name in read or each.name not in lowering.replaced]
+    left = [tensor for tensor in model.graph.initializer if tensor.name in read or tensor.name not in lowering.replaced]
     del model.graph.initializer[:]
     model.graph.initializer.extend((*left, *lowering.made))
     del model.graph.value_info[:]  # types of values between the nodes have changed
@@ -89,7 +89,7 @@ class _Lowering:
     def real(self, nodes: list[Any], triple: Sequence[str], name: str, axis: int = 1) -> str:
         """The name of a value in real numbers: of a stored one the numbers, else a node that makes them."""
         value, scale, zero = (*triple, "", "")[:3]
-        stored = [self.array(each) if each else None for each in (value, scale, zero)]
+        stored = [self.array(operand) if operand else None for operand in (value, scale, zero)]
         if stored[0] is not None and stored[1] is not None and (not zero or stored[2] is not None):
             key = (value, scale, zero, axis)
             if key not in self.names:  # weights that several nodes read stay one tensor
@@ -102,7 +102,7 @@ class _Lowering:
         return self.onnx.helper.make_node(kind, list(inputs), [output], output, domain=domain, **attributes)
 
     def attributes(self, node: Any) -> dict[str, Any]:
-        return {each.name: self.onnx.helper.get_attribute_value(each) for each in node.attribute}
+        return {attribute.name: self.onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
 
 
 def dequantise(numbers: Array, scale: Array, zero: Array | None, axis: int, block: int = 0) -> Array:
@@ -140,12 +140,12 @@ def _between(
     """An operator on real numbers whose operands are dequantised, and whose result is quantised."""
     nodes: list[Any] = []
     name = node.output[0]
-    own = {key: value for key, value in self.attributes(node).items() if key != "channels_last"}
+    settings = {key: value for key, value in self.attributes(node).items() if key != "channels_last"}
     # Scales of weights belong to what they make: rows of a kernel or of a turned matrix, columns of any other.
-    axis = 0 if "Conv" in node.op_type or own.get("transB") else -1
+    axis = 0 if "Conv" in node.op_type or settings.get("transB") else -1
     inputs = [self.real(nodes, triple, f"{name}.{k}", axis) for k, triple in enumerate(operands)]
     kind = kind or node.op_type.removeprefix("QLinear")
-    nodes += [self.node(kind, inputs, f"{name}.real", **own)]
+    nodes += [self.node(kind, inputs, f"{name}.real", **settings)]
     nodes += [self.node("QuantizeLinear", [f"{name}.real", *out], name)]
     return nodes
 
@@ -154,7 +154,7 @@ def _q_conv(self: _Lowering, node: Any) -> list[Any] | None:
     (x, xs, xz, w, ws, wz, ys, yz), bias = node.input[:8], node.input[8:]
     nodes = _between(self, node, [(x, xs, xz), (w, ws, wz)], (ys, yz))
     if bias:  # counted in products of the two scales
-        numbers, one, other = (self.array(each) for each in (bias[0], xs, ws))
+        numbers, one, other = (self.array(operand) for operand in (bias[0], xs, ws))
         if numbers is None or one is None or other is None:
             raise Refused("QLinearConv with a bias that is computed")
         name = self.tensor(
@@ -180,7 +180,7 @@ def _q_gemm(self: _Lowering, node: Any) -> list[Any] | None:
     (a, sa, za, b, sb, zb), rest = node.input[:6], [*node.input[6:], "", "", ""]
     nodes = _between(self, node, [(a, sa, za), (b, sb, zb)], rest[1:3], "Gemm")
     if rest[0]:
-        numbers, one, other = (self.array(each) for each in (rest[0], sa, sb))
+        numbers, one, other = (self.array(operand) for operand in (rest[0], sa, sb))
         if numbers is None or one is None or other is None:
             raise Refused("QGemm with a bias that is computed")
         nodes[-2].input.append(
@@ -205,8 +205,10 @@ def _integer(self: _Lowering, node: Any) -> list[Any] | None:
     self.tensors[one] = self.made[-1]
     convolves = node.op_type == "ConvInteger"
     inputs = [
-        self.real(nodes, (each, one, zero) if zero else (each, one), f"{node.output[0]}.{k}", 0 if convolves else -1)
-        for k, (each, zero) in enumerate(((a, za), (b, zb)))
+        self.real(
+            nodes, (factor, one, zero) if zero else (factor, one), f"{node.output[0]}.{k}", 0 if convolves else -1
+        )
+        for k, (factor, zero) in enumerate(((a, za), (b, zb)))
     ]
     nodes.append(self.node("Conv" if convolves else "MatMul", inputs, node.output[0], **self.attributes(node)))
     return nodes
@@ -224,7 +226,7 @@ def _dynamic_matmul(self: _Lowering, node: Any) -> list[Any] | None:
         a, b, one, scale, first, zero, bias = (*node.input, "", "", "")[:7]
         parts = [a, one, first]
     inputs = [self.real(nodes, [part for part in parts if part], f"{name}.0", -1)]
-    inputs.append(self.real(nodes, [each for each in (b, scale, zero) if each], f"{name}.1", -1))
+    inputs.append(self.real(nodes, [operand for operand in (b, scale, zero) if operand], f"{name}.1", -1))
     nodes.append(self.node("MatMul", inputs, f"{name}.product" if bias else name))
     if bias:
         nodes.append(self.node("Add", [f"{name}.product", bias], name))
@@ -234,23 +236,23 @@ def _dynamic_matmul(self: _Lowering, node: Any) -> list[Any] | None:
 def _dynamic_lstm(self: _Lowering, node: Any) -> list[Any] | None:
     """A recurrent network with quantised matrices; the runtime rounds what is multiplied by them as well."""
     x, w, r, bias, lengths, hidden, cell, peepholes, *scales = (*node.input, *[""] * 12)[:12]
-    stored = [self.array(each) if each else None for each in (w, r, *scales)]
+    stored = [self.array(operand) if operand else None for operand in (w, r, *scales)]
     if stored[0] is None or stored[1] is None or stored[2] is None or stored[4] is None:
         return None
     matrices = []
     for part, numbers, scale, zero in ((1, stored[0], stored[2], stored[3]), (2, stored[1], stored[4], stored[5])):
 
-        def spread(each: Array) -> Array:  # a number for each direction, or for each of its columns
-            return each.reshape(len(each), 1, -1)
+        def spread(per_column: Array) -> Array:  # a number for each direction, or for each of its columns
+            return per_column.reshape(len(per_column), 1, -1)
 
         real = numbers.astype(np.float32) - (0 if zero is None else spread(zero.astype(np.float32)))
         turned = np.swapaxes(real * spread(scale.astype(np.float32)), 1, 2)  # stored the other way round
         matrices.append(self.tensor(f"{node.output[0] or node.name}.{part}", turned))
-    made = self.onnx.helper.make_node(
+    network = self.onnx.helper.make_node(
         "LSTM", [x, *matrices, bias, lengths, hidden, cell, peepholes], list(node.output), node.name
     )
-    made.attribute.extend(node.attribute)
-    return [made]
+    network.attribute.extend(node.attribute)
+    return [network]
 
 
 def _n_bits(self: _Lowering, node: Any) -> list[Any] | None:
@@ -264,10 +266,10 @@ def _n_bits(self: _Lowering, node: Any) -> list[Any] | None:
     numbers = _unpack(stored.reshape(rows, -1), bits).reshape(rows, -1, block)
     blocks = numbers.shape[1]
     zero: Array | float = 2.0 ** (bits - 1)
-    held = self.array(zeros) if zeros else None
-    if held is not None:
-        is_packed = held.dtype == np.uint8
-        zero = (_unpack(held.reshape(rows, -1), bits) if is_packed else held.reshape(rows, -1))[:, :blocks, None]
+    points = self.array(zeros) if zeros else None
+    if points is not None:
+        is_packed = points.dtype == np.uint8
+        zero = (_unpack(points.reshape(rows, -1), bits) if is_packed else points.reshape(rows, -1))[:, :blocks, None]
     real = (numbers.astype(np.float32) - zero) * scale.reshape(rows, blocks, 1).astype(np.float32)
     name = node.output[0]
     matrix = self.tensor(f"{name}.matrix", real.reshape(rows, -1)[:, :columns].T.astype(np.float32))

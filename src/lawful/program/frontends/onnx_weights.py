@@ -36,8 +36,8 @@ class OnnxWeights:
 def read_weights(graph: Any, load: Callable[[Any], Any]) -> OnnxWeights:
     """The weights among the constants of a graph and of those inside its nodes; `load` gives a tensor's numbers."""
     walk = _Uses(load)
-    held = {tensor.name for tensor in graph.initializer}
-    walk.graph(graph, {entry.name for entry in graph.input if entry.name not in held})
+    initializers = {tensor.name for tensor in graph.initializer}
+    walk.graph(graph, {entry.name for entry in graph.input if entry.name not in initializers})
     known = {*walk.trained, *walk.statistics}
     return OnnxWeights(
         tuple(walk.trained),
@@ -93,15 +93,15 @@ class _Uses:
             inner = inner_graphs(node)
             for body in inner:
                 # What a loop hands to its body stands at the same places of both; its results come last.
-                self.same(zip(node.input, (each.name for each in body.input), strict=False))
-                self.graph(body, {each.name for each in body.input})  # a loop's state is data after its first step
-                results = [each.name for each in body.output][-len(node.output) :]
+                self.same(zip(node.input, (formal.name for formal in body.input), strict=False))
+                self.graph(body, {formal.name for formal in body.input})  # a loop's state is data after its first step
+                results = [output.name for output in body.output][-len(node.output) :]
                 self.same(zip(results, node.output, strict=False))
             entry = entry_of(node)
             if not inner and entry is not None:
                 self.node(node, entry)
             elif not inner:  # what it makes of data is data
-                self.same((name, made) for name in node.input for made in node.output)
+                self.same((name, result) for name in node.input for result in node.output)
 
     def same(self, pairs: Iterable[tuple[str, str]]) -> None:
         """What holds of the first of two names holds of the second."""
@@ -120,8 +120,8 @@ class _Uses:
         outputs = set(node.output)
         if not entry.sizes_alone:
             self.live |= outputs
-        own = {origin for name in node.input for origin in self.origins.get(name, ())}
-        if sources & self.touched or own & set(self.trained):
+        weights = {origin for name in node.input for origin in self.origins.get(name, ())}
+        if sources & self.touched or weights & set(self.trained):
             self.touched |= outputs
         if entry.weights or (entry.carries and sources & self.mapped):
             self.mapped |= outputs

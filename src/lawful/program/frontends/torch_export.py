@@ -71,7 +71,7 @@ def read_exported(
         if place.op == "placeholder":
             values[place] = _leaf(b, place, exported, held)
     results = _Walk(b).graph(exported.graph, values)[exported.updates if trains else 0 :]
-    program = b.finish(each for each in map(partial(as_complex, b), results) if isinstance(each, Node))
+    program = b.finish(output for output in map(partial(as_complex, b), results) if isinstance(output, Node))
     return recognise(program, exact)
 
 
@@ -122,12 +122,14 @@ class _Walk:
             if node.op == "call_function":
                 values[node] = self.call(node, values)
             elif node.op == "get_attr":
-                held: Any = graph.owning_module
+                attribute: Any = graph.owning_module
                 for part in node.target.split("."):
-                    held = getattr(held, part)
-                values[node] = held if isinstance(held, fx.GraphModule) else self.b.constant(_numpy(held))
+                    attribute = getattr(attribute, part)
+                values[node] = (
+                    attribute if isinstance(attribute, fx.GraphModule) else self.b.constant(_numpy(attribute))
+                )
             elif node.op == "output":
-                return _flat(fx.node.map_arg(node.args[0], lambda each: values[each]))
+                return _flat(fx.node.map_arg(node.args[0], lambda operand: values[operand]))
         return []
 
     def call(self, node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
@@ -137,18 +139,18 @@ class _Walk:
         inside = list((node.meta.get("nn_module_stack") or {}).values())
         if inside:
             self.b.parts[self.b.step] = str(inside[-1][0])
-        arguments = fx.node.map_arg(node.args, lambda each: values[each])
-        keywords = fx.node.map_arg(node.kwargs, lambda each: values[each])
+        arguments = fx.node.map_arg(node.args, lambda operand: values[operand])
+        keywords = fx.node.map_arg(node.kwargs, lambda operand: values[operand])
         if target is operator.getitem:
             if arguments[0] is None:
                 raise Unsupported(f"{node.args[0]} makes a list of a length that depends on data")
             return arguments[0][arguments[1]]  # type: ignore[index]
         if not isinstance(target, torch._ops.OpOverload):
-            body = next((k for k, each in enumerate(arguments) if isinstance(each, fx.GraphModule)), None)
+            body = next((k for k, argument in enumerate(arguments) if isinstance(argument, fx.GraphModule)), None)
             if body is None:
                 return target(*arguments, **keywords)  # arithmetic of sizes
             inner: Any = arguments[body]  # a region under no_grad or autocast
-            places = [each for each in inner.graph.nodes if each.op == "placeholder"]
+            places = [inner_node for inner_node in inner.graph.nodes if inner_node.op == "placeholder"]
             return self.graph(inner.graph, dict(zip(places, arguments[body + 1 :], strict=True)))
         name = target._schema.name.split("::")[-1]
         if name in SILENT:
@@ -159,7 +161,7 @@ class _Walk:
             raise Unsupported("as_strided of a tensor that is not contiguous")
         bound = _bind(target, arguments, keywords)
         expected = node.meta.get("val")
-        pair = follow_pairs(self.b, name, bound, lambda each: self._move(target, each))
+        pair = follow_pairs(self.b, name, bound, lambda half: self._move(target, half))
         if pair is not None:
             return pair
         bound = {key: as_complex(self.b, value) for key, value in bound.items()}
@@ -167,10 +169,10 @@ class _Walk:
             result = self._known_value(target, name, bound, expected, _type_of(node.args[0] if node.args else None))
         except Refused as reason:
             return self._opaque(target, name, bound, expected, str(reason))
-        if isinstance(result, (list, tuple)) and any(each is None for each in result):
+        if isinstance(result, (list, tuple)) and any(entry is None for entry in result):
             # an entry may leave out what hardly anybody reads, as the positions of maxima: opaque, for those who do
             rest = self._opaque(target, name, bound, expected, "a result without an entry")
-            result = [other if each is None else each for each, other in zip(result, rest, strict=True)]
+            result = [other if entry is None else entry for entry, other in zip(result, rest, strict=True)]
         return self._check_sizes(result, expected, str(target))
 
     def _known_value(
@@ -244,7 +246,7 @@ class _Walk:
             views = run([blank])
             parts = list(views) if isinstance(views, (list, tuple)) else [views]
             if all(part.numel() and (part is blank or part._base is blank) for part in parts):
-                maps = [IndexMap.affine(each.shape, each.stride(), int(each.storage_offset())) for each in parts]
+                maps = [IndexMap.affine(view.shape, view.stride(), int(view.storage_offset())) for view in parts]
                 nodes = [self.b.take(sources, index) for index in maps]
                 return nodes if isinstance(views, (list, tuple)) else nodes[0]
         labels, total = [], 1
@@ -254,14 +256,14 @@ class _Walk:
             total += source.size
         result = run(labels)
         if isinstance(result, (list, tuple)):
-            return [self.b.take_labels(each.numpy().astype("int64"), sources) for each in result]
+            return [self.b.take_labels(label_tensor.numpy().astype("int64"), sources) for label_tensor in result]
         return self.b.take_labels(result.numpy().astype("int64"), sources)
 
     def _check_sizes(self, result: Any, expected: Any, name: str) -> Any:
         """Every call's result has the size that PyTorch says; a wrong entry is found at its own call."""
         if isinstance(result, (list, tuple)):
             parts = expected if isinstance(expected, (list, tuple)) else [None] * len(result)
-            return [self._check_sizes(each, part, name) for each, part in zip(result, parts, strict=True)]
+            return [self._check_sizes(entry, part, name) for entry, part in zip(result, parts, strict=True)]
         if not isinstance(result, Node) or not isinstance(expected, torch.Tensor):
             return result
         if tuple(expected.shape) != result.shape:
@@ -269,15 +271,15 @@ class _Walk:
         return self.b.as_kind(result, kind_of(expected.dtype))
 
     def _opaque(self, target: Any, name: str, bound: dict[str, Any], expected: Any, reason: str) -> Any:
-        operands = [each for value in bound.values() for each in _nodes(value)]
+        operands = [operand for value in bound.values() for operand in _nodes(value)]
 
-        def fill(given: Sequence[torch.Tensor]) -> dict[str, Any]:
-            left = iter(given)
-            reals = [each.dtype for each in given if each.is_floating_point()]
+        def fill(tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
+            left = iter(tensors)
+            reals = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
             return {
                 key: next(left)
                 if isinstance(value, Node)
-                else [next(left) if isinstance(each, Node) else each for each in value]
+                else [next(left) if isinstance(entry, Node) else entry for entry in value]
                 if _nodes(value)
                 else reals[0]  # reals are computed in one type, whatever the call asks for
                 if reals and isinstance(value, torch.dtype) and value.is_floating_point
@@ -376,19 +378,19 @@ def _is_plain(place: Any) -> bool:
 
 
 def _is_complex(expected: Any) -> bool:
-    return any(isinstance(each, torch.Tensor) and each.is_complex() for each in _flat(expected))
+    return any(isinstance(tensor, torch.Tensor) and tensor.is_complex() for tensor in _flat(expected))
 
 
 def _nodes(value: Any) -> list[Node]:
-    return [each for each in _flat(value) if isinstance(each, Node)]
+    return [leaf for leaf in _flat(value) if isinstance(leaf, Node)]
 
 
 def _flat(value: Any) -> list[Any]:
     """The leaves of nested lists, tuples and dictionaries."""
     if isinstance(value, (list, tuple)):
-        return [leaf for each in value for leaf in _flat(each)]
+        return [leaf for entry in value for leaf in _flat(entry)]
     if isinstance(value, dict):
-        return [leaf for each in value.values() for leaf in _flat(each)]
+        return [leaf for entry in value.values() for leaf in _flat(entry)]
     return [value]
 
 

@@ -41,8 +41,8 @@ def read_function(
     """
     names, tensors = list(parameters), list(parameters.values())
 
-    def of_tensors(parts: list[torch.Tensor], *given: torch.Tensor) -> Any:
-        return function(dict(zip(names, parts, strict=True)), *given)
+    def of_tensors(parts: list[torch.Tensor], *data: torch.Tensor) -> Any:
+        return function(dict(zip(names, parts, strict=True)), *data)
 
     try:
         traced = _trace(of_tensors, tensors, tuple(inputs))
@@ -51,13 +51,13 @@ def read_function(
     except Exception as error:  # the function's own code runs, and may raise anything
         raise Unsupported(f"the calls cannot be listed: {_first_line(error)}") from None
     places = [node.name for node in traced.graph.nodes if node.op == "placeholder"]
-    trained, own = places[: len(names)], places[len(names) :]
+    trained, data_inputs = places[: len(names)], places[len(names) :]
     exported = ExportedModule(
         traced.graph,
         dict(zip(trained, tensors, strict=True)),
         dict(zip(trained, names, strict=True)),
         frozenset(trained),
-        tuple(own),
+        tuple(data_inputs),
     )
     return read_exported(exported, exact=True)
 

@@ -33,7 +33,7 @@ def attend(
     """
     if key.rank > 2 and query.rank > 2 and key.shape[-3] != query.shape[-3] and key.shape[-3] != 1:
         times = query.shape[-3] // key.shape[-3]  # each key serves several neighbouring heads
-        key, value = (_repeat(b, each, times) for each in (key, value))
+        key, value = (_repeat(b, states, times) for states in (key, value))
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = b.mul(b.matmul(query, b.permute(key, (*range(key.rank - 2), key.rank - 1, key.rank - 2))), factor)
     if cap:
@@ -129,5 +129,5 @@ def _attention(b: Builder, query: Node, key: Node, value: Node, mask: Node | Non
     if mask is not None and mask.shape[-1] < keys.shape[2]:
         missing = [0, keys.shape[2] - mask.shape[-1]]
         mask = constant_pad(b, mask, missing, False if mask.kind == "b" else -math.inf)
-    made = attend(b, queries, keys, values, mask, bool(is_causal), scale, cap=softcap, past=past)
-    return [made if query.rank == 4 else join_heads(b, made), keys, values][:outputs]
+    attended = attend(b, queries, keys, values, mask, bool(is_causal), scale, cap=softcap, past=past)
+    return [attended if query.rank == 4 else join_heads(b, attended), keys, values][:outputs]

@@ -61,14 +61,14 @@ def _connect(name: str, formula: str, function: str, aten_names: tuple[str, ...]
         return b.elementwise(name, b.as_kind(one, "b"), b.as_kind(two, "b"), commutes=True)
 
     def of_bits(b: Builder, x: Operand, other: Operand) -> Node:
-        if any(b.operand(each).kind != "b" for each in (x, other)):
+        if any(b.operand(operand).kind != "b" for operand in (x, other)):
             raise Refused(f"{name} of the bits of integers")
         return build(b, x, other)
 
     for aten_name in aten_names:
         ATEN[aten_name] = Entry(build)
-    for each in (f"bitwise_{name}", f"__{name}__"):
-        ATEN[each] = Entry(of_bits)
+    for overload in (f"bitwise_{name}", f"__{name}__"):
+        ATEN[overload] = Entry(of_bits)
     ONNX[onnx_name] = Entry(build)
 
 
@@ -300,7 +300,7 @@ def msort(b: Builder, x: Node) -> Node:
 def topk(b: Builder, x: Node, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Node]:
     """The first k of the entries in order, and where they were."""
     both = _sort(b, x, dim, largest)
-    return [b.slice(each, dim, slice(0, k)) if x.rank else each for each in both]
+    return [b.slice(sorted_part, dim, slice(0, k)) if x.rank else sorted_part for sorted_part in both]
 
 
 @onnx("TopK")
@@ -316,6 +316,6 @@ def kthvalue(b: Builder, x: Node, k: int, dim: int = -1, keepdim: bool = False) 
     """The k-th smallest entry along an axis."""
     if not x.rank:
         return [x, b.constant(0)]
-    parts = [b.slice(each, dim, slice(k - 1, k)) for each in _sort(b, x, dim, False)]
+    parts = [b.slice(sorted_part, dim, slice(k - 1, k)) for sorted_part in _sort(b, x, dim, False)]
     axis = dim % x.rank
     return parts if keepdim else [b.reshape(p, [n for j, n in enumerate(p.shape) if j != axis]) for p in parts]

@@ -20,9 +20,9 @@ _BILINEAR = Traits(degree=2, even=True, zero=True, linear="in each")
 
 
 def _einsum_shape(a: Any, *shapes: Shape) -> Shape:
-    given, out = a["spec"].split("->")
+    operands, out = a["spec"].split("->")
     sizes: dict[str, int] = {}
-    for letters, shape in zip(given.split(","), shapes, strict=True):
+    for letters, shape in zip(operands.split(","), shapes, strict=True):
         for letter, size in zip(letters, shape, strict=True):
             if sizes.setdefault(letter, size) != size:
                 raise Refused(f"a contraction {a['spec']} of sizes {shapes}")
@@ -117,9 +117,9 @@ def _trilinear(
 ) -> Node:
     """A product of three operands, each with new axes of size 1, summed over some axes: bilinear layers."""
     letters = "abcdefghijklmnop"[: i1.rank + len(expand1)]
-    own = ["".join(c for k, c in enumerate(letters) if k not in new) for new in (expand1, expand2, expand3)]
+    factors = ["".join(c for k, c in enumerate(letters) if k not in new) for new in (expand1, expand2, expand3)]
     out = "".join(c for k, c in enumerate(letters) if k not in sumdim)
-    return b.contract(f"{','.join(own)}->{out}", i1, i2, i3)
+    return b.contract(f"{','.join(factors)}->{out}", i1, i2, i3)
 
 
 def _blend(b: Builder, c: Node, product: Node, beta: Operand, alpha: Operand) -> Node:
@@ -172,13 +172,13 @@ def bilinear(b: Builder, input1: Node, input2: Node, weight: Node, bias: Node | 
 def einsum(b: Builder, equation: str, tensors: Sequence[Node], path: Any = None) -> Node:
     """An Einstein sum as it is written."""
     spec = equation.replace(" ", "")
-    given, _, out = spec.partition("->")
-    parts = given.split(",")
+    operands, _, out = spec.partition("->")
+    parts = operands.split(",")
     if "." in spec:
         spare = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in spec]
-        ranks = [each.rank - len(part.replace("...", "")) for each, part in zip(tensors, parts, strict=True)]
+        ranks = [tensor.rank - len(part.replace("...", "")) for tensor, part in zip(tensors, parts, strict=True)]
         most = max(ranks)
-        shapes = {each.shape[: max(ranks)] for each, rank in zip(tensors, ranks, strict=True) if rank}
+        shapes = {tensor.shape[: max(ranks)] for tensor, rank in zip(tensors, ranks, strict=True) if rank}
         if len({rank for rank in ranks if rank}) > 1 or (any(1 in shape for shape in shapes) and len(tensors) > 1):
             raise Refused("einsum with an ellipsis that broadcasts")
         parts = [p.replace("...", "".join(spare[most - rank : most])) for p, rank in zip(parts, ranks, strict=True)]
@@ -190,8 +190,8 @@ def einsum(b: Builder, equation: str, tensors: Sequence[Node], path: Any = None)
         )
         return b.contract(f"{','.join(parts)}->{out}", *tensors)
     if "->" not in spec:
-        out = "".join(sorted(c for c in set(given) - {","} if given.count(c) == 1))
-    return b.contract(f"{given}->{out}", *tensors)
+        out = "".join(sorted(c for c in set(operands) - {","} if operands.count(c) == 1))
+    return b.contract(f"{operands}->{out}", *tensors)
 
 
 @onnx("Einsum", weights=(0, 1, 2, 3))

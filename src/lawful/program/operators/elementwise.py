@@ -63,8 +63,8 @@ def _define(
     def build(b: Builder, x: Operand) -> Node:
         return b.function(name, x)
 
-    for each in (name,) if aten_names is None else aten_names:
-        ATEN[each] = Entry(build)
+    for aten_name in (name,) if aten_names is None else aten_names:
+        ATEN[aten_name] = Entry(build)
     if onnx_name:
         ONNX[onnx_name] = Entry(build)
 

@@ -55,7 +55,7 @@ def _constant_of_shape(b: Builder, shape: Node, value: Any = None) -> Node:
 
 @onnx("Range")
 def _range(b: Builder, start: Node, limit: Node, delta: Node) -> Node:
-    low, high, step = (b.numbers(each, "the ends of Range")[0] for each in (start, limit, delta))
+    low, high, step = (b.numbers(operand, "the ends of Range")[0] for operand in (start, limit, delta))
     (count,) = bound_sizes([max(int(np.ceil((high - low) / step)), 0)])
     b.check_size(count)
     return b.constant(low + np.arange(count) * step, start.kind)

@@ -137,8 +137,8 @@ def _gather_nd(b: Builder, x: Node, positions: Node, batch_dims: int = 0) -> Nod
     depth = positions.shape[-1]
     parts = [b.reshape(b.slice(positions, -1, slice(k, k + 1)), positions.shape[:-1]) for k in range(depth)]
     for axis in range(batch_dims)[::-1]:  # the batch's own number is the position along its axis
-        own = np.arange(x.shape[axis]).reshape(-1, *(1,) * (positions.rank - 2 - axis))
-        parts.insert(0, b.expand(b.constant(own), positions.shape[:-1]))
+        batch_index = np.arange(x.shape[axis]).reshape(-1, *(1,) * (positions.rank - 2 - axis))
+        parts.insert(0, b.expand(b.constant(batch_index), positions.shape[:-1]))
     return index(b, x, parts)
 
 

@@ -207,13 +207,13 @@ def _pad(
     value: float = 0.0,
     paddings: Any = None,
 ) -> Node:
-    given = integers(b, pads if paddings is None else paddings, "the sizes of Pad")
+    widths = integers(b, pads if paddings is None else paddings, "the sizes of Pad")
     over = list(range(x.rank)) if axes is None else [int(k) % x.rank for k in b.numbers(axes, "the axes of Pad")]
-    bound_sizes([n + sum(given[k] + given[k + len(over)] for k, a in enumerate(over) if a == axis)
+    bound_sizes([n + sum(widths[k] + widths[k + len(over)] for k, a in enumerate(over) if a == axis)
              for axis, n in enumerate(x.shape)])  # fmt: skip
     for k, axis in enumerate(over):
         outside = (value if x.kind == "f" else int(value)) if fill is None else b.reshape(fill, ())
-        x = _pad_axis(b, x, axis, given[k], given[k + len(over)], mode, outside)
+        x = _pad_axis(b, x, axis, widths[k], widths[k + len(over)], mode, outside)
     return x
 
 
@@ -257,19 +257,19 @@ def _expand(b: Builder, x: Node, shape: Node) -> Node:
 
 @onnx("Unsqueeze", carries=1)
 def _unsqueeze(b: Builder, x: Node, over: Node | None = None, axes: Any = None) -> Node:
-    given = integers(b, over if axes is None else axes, "the axes of Unsqueeze")
+    new_axes = integers(b, over if axes is None else axes, "the axes of Unsqueeze")
     sizes = list(x.shape)
-    for axis in sorted(k % (x.rank + len(given)) for k in given):
+    for axis in sorted(k % (x.rank + len(new_axes)) for k in new_axes):
         sizes.insert(axis, 1)
     return b.reshape(x, sizes)
 
 
 @onnx("Squeeze", carries=1)
 def _squeeze(b: Builder, x: Node, over: Node | None = None, axes: Any = None) -> Node:
-    given = (
+    listed = (
         None if over is None and axes is None else integers(b, over if axes is None else axes, "the axes of Squeeze")
     )
-    gone = {k for k, n in enumerate(x.shape) if n == 1} if given is None else {k % x.rank for k in given}
+    gone = {k for k, n in enumerate(x.shape) if n == 1} if listed is None else {k % x.rank for k in listed}
     return b.reshape(x, [n for k, n in enumerate(x.shape) if k not in gone])
 
 
@@ -391,10 +391,10 @@ def _split_to_sequence(
     b: Builder, x: Node, parts: Node | None = None, axis: int = 0, keepdims: int = 1
 ) -> list[list[Node]]:
     axis %= x.rank
-    given = [1] if parts is None else integers(b, parts, "the sizes of SplitToSequence")
+    lengths = [1] if parts is None else integers(b, parts, "the sizes of SplitToSequence")
     if parts is None or not parts.rank:  # one size for all parts but the last
-        given = [min(given[0], x.shape[axis] - low) for low in range(0, x.shape[axis], given[0])]
-    ends = [int(n) for n in np.cumsum([0, *given])]
+        lengths = [min(lengths[0], x.shape[axis] - low) for low in range(0, x.shape[axis], lengths[0])]
+    ends = [int(n) for n in np.cumsum([0, *lengths])]
     pieces = [b.slice(x, axis, slice(low, high)) for low, high in pairwise(ends)]
     if parts is None and not keepdims:
         pieces = [b.reshape(piece, [n for k, n in enumerate(piece.shape) if k != axis]) for piece in pieces]

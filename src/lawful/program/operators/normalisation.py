@@ -151,9 +151,9 @@ def _group_normalization(
     opset: int = 21,
 ) -> Node:
     if opset < 21:  # one number for each group
-        each = x.shape[1] // num_groups
+        group_size = x.shape[1] // num_groups
         scale, shift = (
-            b.reshape(b.expand(b.reshape(t, (num_groups, 1)), (num_groups, each)), (x.shape[1],))
+            b.reshape(b.expand(b.reshape(t, (num_groups, 1)), (num_groups, group_size)), (x.shape[1],))
             for t in (scale, shift)
         )
     return group_norm(b, x, num_groups, scale, shift, epsilon)
@@ -212,8 +212,8 @@ def _register_batch_norm(name: str, others: int, training: bool = False) -> None
     def build(b: Builder, x: Node, weight: Node | None = None, bias: Node | None = None,
               running_mean: Node | None = None, running_var: Node | None = None, training: bool = mode,
               momentum: float = 0.1, eps: float = 1e-5) -> list[Any]:  # fmt: skip
-        made = batch_norm(b, x, weight, bias, running_mean, running_var, training, momentum, eps)
-        return [made, *[None] * others]
+        normalised = batch_norm(b, x, weight, bias, running_mean, running_var, training, momentum, eps)
+        return [normalised, *[None] * others]
 
 
 _register_batch_norm("native_batch_norm", 2)
@@ -241,8 +241,8 @@ def _batch_normalization(
         axes = [axis for axis in range(x.rank) if axis != 1]
         batch = b.mean(x, axes, keep=True)
         spread = b.sub(x, batch)
-        for held, new in ((mean, batch), (variance, b.mean(b.mul(spread, spread), axes))):
-            normalization.append(b.add(b.mul(held, momentum), b.mul(b.reshape(new, held.shape), 1 - momentum)))
+        for running, new in ((mean, batch), (variance, b.mean(b.mul(spread, spread), axes))):
+            normalization.append(b.add(b.mul(running, momentum), b.mul(b.reshape(new, running.shape), 1 - momentum)))
     return normalization
 
 

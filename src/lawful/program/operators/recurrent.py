@@ -71,8 +71,8 @@ def _gru_step(b: Builder, weight: Node, bias: Node | None, order: str, reset_aft
         else:
             at = order.index("n")
             rows = slice(at * size, (at + 1) * size)
-            own = None if bias is None else b.slice(bias, 0, rows)
-            new = b.add(part(x, "n"), b.linear(b.mul(reset, h), b.slice(weight, 0, rows), own))
+            shift = None if bias is None else b.slice(bias, 0, rows)
+            new = b.add(part(x, "n"), b.linear(b.mul(reset, h), b.slice(weight, 0, rows), shift))
         new = b.function("tanh", new)
         return [b.add(b.mul(b.sub(1.0, update), new), b.mul(update, h))]
 
@@ -154,7 +154,7 @@ def _register_onnx(name: str, states: int, usual: tuple[str, ...], choose: Calla
             half = slice(0, r.shape[1]), slice(r.shape[1], None)
             b_in, b_rec = (None if both is None else b.slice(both, 0, part) for part in half)
             zero = b.constant(np.zeros((x.shape[1], r.shape[2])))
-            state = [zero if each is None else _pick(b, each, way) for each in starts]
+            state = [zero if initial is None else _pick(b, initial, way) for initial in starts]
             step = make(b, _pick(b, r, way), b_rec)
             backwards = direction == "reverse" or way == 1
             out, final = _run(b, b.linear(x, _pick(b, w, way), b_in), state, step, backwards, lengths)

@@ -72,9 +72,9 @@ def _register_spread(name: str, root: bool, with_mean: bool) -> None:
     def spread(b: Builder, x: Node, dim: Axes = None, unbiased: bool | None = None, correction: float | None = None,
                keepdim: bool = False) -> Any:  # fmt: skip
         over = _all_if_empty(dim)
-        made = variance(b, x, over, _correction(correction, unbiased), keepdim)
-        made = b.power(made, 0.5) if root else made
-        return [made, b.mean(x, over, keepdim)] if with_mean else made
+        spread = variance(b, x, over, _correction(correction, unbiased), keepdim)
+        spread = b.power(spread, 0.5) if root else spread
+        return [spread, b.mean(x, over, keepdim)] if with_mean else spread
 
 
 for _name, _root in (("var", False), ("std", True)):
@@ -174,8 +174,8 @@ def _cumprod(b: Builder, x: Node, axis: Node, exclusive: int = 0, reverse: int =
     if exclusive:
         ones = b.expand(b.operand(1, x), [1 if k == over else n for k, n in enumerate(x.shape)])
         turned = b.concatenate([ones, b.slice(turned, over, slice(0, -1))], over)
-    made = cumprod(b, turned, over)
-    return b.move(lambda t: np.flip(t, over), made) if reverse else made
+    products = cumprod(b, turned, over)
+    return b.move(lambda t: np.flip(t, over), products) if reverse else products
 
 
 @aten("norm", "linalg_vector_norm")
@@ -240,12 +240,12 @@ def _reduction(name: str) -> Any:
         noop_with_empty_axes: int = 0,
         axes: Any = None,
     ) -> Node:
-        given = None if over is None and axes is None else integers(b, over if axes is None else axes, "axes")
-        if not given and noop_with_empty_axes:
-            given = []
-        elif not given:
-            given = None
-        result: Node = _REDUCED[name](b, x, given, bool(keepdims))
+        reduced_axes = None if over is None and axes is None else integers(b, over if axes is None else axes, "axes")
+        if not reduced_axes and noop_with_empty_axes:
+            reduced_axes = []
+        elif not reduced_axes:
+            reduced_axes = None
+        result: Node = _REDUCED[name](b, x, reduced_axes, bool(keepdims))
         return result
 
     return build

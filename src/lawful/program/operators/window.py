@@ -145,8 +145,8 @@ def _register_max_pool(name: str, rank: int, rest: list[Any] | None) -> None:
              ceil_mode: bool = False) -> Any:  # fmt: skip
         kernel = per_axis(kernel_size, rank)
         steps = per_axis(stride, rank) if stride else kernel
-        made = max_pool(b, x, kernel, steps, _pairs(padding, rank), per_axis(dilation, rank), ceil_mode)
-        return made if rest is None else [made, *rest]
+        maxima = max_pool(b, x, kernel, steps, _pairs(padding, rank), per_axis(dilation, rank), ceil_mode)
+        return maxima if rest is None else [maxima, *rest]
 
 
 def _adaptive_sizes(x: Node, rank: int, output_size: Any) -> list[tuple[int, int]]:
@@ -183,7 +183,7 @@ def _register_onnx_pool(name: str, pool: Callable[[Builder, Node, Windows, dict[
               count_include_pad: int = 0, p: int = 2, outputs: int = 1) -> Node:  # fmt: skip
         if outputs > 1:
             raise Refused(f"{name} with the positions of its maxima")
-        stride, dilation = (given or [1] * len(kernel_shape) for given in (strides, dilations))
+        stride, dilation = (stated or [1] * len(kernel_shape) for stated in (strides, dilations))
         pairs = onnx_padding(x, kernel_shape, stride, dilation, pads, auto_pad)
         windows = (kernel_shape, stride, pairs, dilation, bool(ceil_mode))
         return pool(b, x, windows, {"count_padding": count_include_pad, "p": p})

@@ -46,16 +46,16 @@ class WrittenActivations:
         if node.kind != "f":
             return None
         ray = self._join(b, node, operands)
-        made = _exponential(b, node, operands) if ray is None else None
+        rewritten = _exponential(b, node, operands) if ray is None else None
         if ray is not None:
-            made = _write(b, ray) if self._pays(b, node, operands, ray) else None
-            made = b.remake(node, operands) if made is None else made
-            self._rays[made] = ray
-        if made is None or made.shape != node.shape:
+            rewritten = _write(b, ray) if self._pays(b, node, operands, ray) else None
+            rewritten = b.remake(node, operands) if rewritten is None else rewritten
+            self._rays[rewritten] = ray
+        if rewritten is None or rewritten.shape != node.shape:
             return None
-        if made.identity != node.identity and node.op not in ("relu", "abs", "maximum", "minimum"):
+        if rewritten.identity != node.identity and node.op not in ("relu", "abs", "maximum", "minimum"):
             b.notes[FINITE] += 1
-        return made
+        return rewritten
 
     def _ray(self, b: Builder, node: Node) -> Ray:
         known = self._rays.get(node)
@@ -86,7 +86,7 @@ class WrittenActivations:
         if node.op not in ("add", "maximum", "minimum"):
             return None
         one, two = (self._ray(b, operand) for operand in operands)
-        if one.h is not two.h or any(each.shape != node.shape for each in operands):
+        if one.h is not two.h or any(operand.shape != node.shape for operand in operands):
             return None
         if node.op == "add":
             return Ray(one.h, one.right + two.right, one.left + two.left)

@@ -28,8 +28,8 @@ def lower(program: Program, exact: bool = False) -> Program:
 
 def _rule(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
     if b.exact and node.operator.elementary is not None:
-        made: Node | None = node.operator.elementary(b, *operands)
-        return made
+        core: Node | None = node.operator.elementary(b, *operands)
+        return core
     if node.op == "conv":
         return lower_convolution(b, node, *operands)
     if node.op == "normalise":

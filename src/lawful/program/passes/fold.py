@@ -197,7 +197,7 @@ def factors(program: Program) -> Iterator[str]:
     """The names of parameters that multiply values entry by entry."""
     for node in program.nodes:
         if node.family is OperatorFamily.PRODUCT:
-            yield from (each["name"] for each in map(peel, node.inputs) if each.op == "parameter")
+            yield from (factor["name"] for factor in map(peel, node.inputs) if factor.op == "parameter")
 
 
 def peel(node: Node) -> Node:
@@ -215,14 +215,14 @@ def _is_reshape(node: Node) -> bool:
 
 def _matrix_product(node: Node) -> ContractionLayer | None:
     letters, out = node["spec"].split("->")
-    for k, own in enumerate(letters.split(",")):
+    for k, weight_letters in enumerate(letters.split(",")):
         weight, value, other = node.inputs[k], node.inputs[1 - k], letters.split(",")[1 - k]
         if weight.op != "parameter" or weight.rank != 2 or value.op == "parameter":
             continue
         for axis in (1, 0):
-            read, made = own[axis], own[1 - axis]
-            if read in other and read not in out and made in out and made not in other:
-                return ContractionLayer(weight, axis, None, value, other.index(read), node, out.index(made))
+            read, outgoing = weight_letters[axis], weight_letters[1 - axis]
+            if read in other and read not in out and outgoing in out and outgoing not in other:
+                return ContractionLayer(weight, axis, None, value, other.index(read), node, out.index(outgoing))
     return None
 
 

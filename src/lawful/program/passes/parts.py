@@ -89,7 +89,7 @@ def _join_pairs(b: Builder, parts: Sequence[Node], axis: int) -> Node | None:
         if all(operand is operands[0] for operand in operands) and operands[0].shape[axis] == 1:
             sides.append(operands[0])
             continue
-        if any(each.shape[axis] != part.shape[axis] for each, part in zip(operands, parts, strict=True)):
+        if any(operand.shape[axis] != part.shape[axis] for operand, part in zip(operands, parts, strict=True)):
             return None
         joined = _join(b, operands, axis)
         if joined is None:
@@ -112,22 +112,24 @@ def _join_contractions(b: Builder, parts: Sequence[Node], axis: int) -> Node | N
         specs = {_spec_with(part, x) for part in parts}
         if len(specs) != 1:
             continue
-        own, other, out = specs.pop()
-        if out[axis] in own:
+        value_letters, other, out = specs.pop()
+        if out[axis] in value_letters:
             continue
         weight = _join(b, [part.inputs[1 if part.inputs[0] is x else 0] for part in parts], other.index(out[axis]))
         if weight is not None:
-            return b.contract(f"{own},{other}->{out}", x, weight)
+            return b.contract(f"{value_letters},{other}->{out}", x, weight)
     return None
 
 
 def _spec_with(part: Node, x: Node) -> tuple[str, str, str]:
     """The letters of x, of the other operand and of the result, named in this order."""
     operands, out = part["spec"].split("->")
-    own, other = operands.split(",")[:: 1 if part.inputs[0] is x else -1]
-    names = {letter: chr(ord("a") + number) for number, letter in enumerate(dict.fromkeys(own + other))}
-    own, other, out = ("".join(names[letter] for letter in letters) for letters in (own, other, out))
-    return own, other, out
+    value_letters, other = operands.split(",")[:: 1 if part.inputs[0] is x else -1]
+    names = {letter: chr(ord("a") + number) for number, letter in enumerate(dict.fromkeys(value_letters + other))}
+    value_letters, other, out = (
+        "".join(names[letter] for letter in letters) for letters in (value_letters, other, out)
+    )
+    return value_letters, other, out
 
 
 def _join_convolutions(b: Builder, parts: Sequence[Node], axis: int) -> Node | None:
@@ -147,7 +149,7 @@ def join_sums(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None
         for term in terms if one.op == "contract" else ():
             joined = _join_terms(b, one, term) if term.op == "contract" else None
             if joined is not None:
-                rest = [each for each in terms if each is not term]
+                rest = [summand for summand in terms if summand is not term]
                 return b.add(joined, rest[0]) if rest else joined
     return None
 
@@ -185,17 +187,17 @@ def split_sums(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | Non
             continue
         if any(source.op == "constant" for source in weight.inputs):
             continue
-        own, other, out = _spec_with(node, node.inputs[0 if x is operands[0] else 1])
-        for letter in (each for each in own if each in other and each not in out):
-            made = _split_sum(b, (own, other, out), x, weight, letter)
-            if made is not None:
-                return made
+        value_letters, other, out = _spec_with(node, node.inputs[0 if x is operands[0] else 1])
+        for letter in (candidate for candidate in value_letters if candidate in other and candidate not in out):
+            terms = _split_sum(b, (value_letters, other, out), x, weight, letter)
+            if terms is not None:
+                return terms
     return None
 
 
 def _split_sum(b: Builder, spec: tuple[str, str, str], x: Node, weight: Node, letter: str) -> Node | None:
-    own, other, out = spec
-    axis, cuts = own.index(letter), _boundaries(weight, other.index(letter))
+    value_letters, other, out = spec
+    axis, cuts = value_letters.index(letter), _boundaries(weight, other.index(letter))
     blocks = [b.slice(weight, other.index(letter), cut) for cut in cuts]
     if len(blocks) < 2 or not all(map(is_whole, blocks)):
         return None
@@ -205,7 +207,7 @@ def _split_sum(b: Builder, spec: tuple[str, str, str], x: Node, weight: Node, le
         number = b.number(part)
         left = other.replace(letter, "")
         if number is None:
-            term = b.contract(f"{own},{other}->{out}", part, block)
+            term = b.contract(f"{value_letters},{other}->{out}", part, block)
         elif set(left) <= set(out):
             bias = b.permute(b.sum(block, [other.index(letter)]), [left.index(c) for c in out if c in left])
             term = b.mul(
@@ -263,6 +265,6 @@ def _cut(b: Builder, node: Node, axis: int, cut: slice) -> Node | None:
         weight = None if place is None else _cut(b, node.inputs[place], letters[place].index(out[axis]), cut)
         if place is None or weight is None:
             return None
-        return b.contract(node["spec"], *(weight if k == place else each for k, each in enumerate(node.inputs)))
+        return b.contract(node["spec"], *(weight if k == place else operand for k, operand in enumerate(node.inputs)))
     part = b.slice(node, axis, cut) if node.op == "take" else node
     return part if node.op == "take" and (part.op != "take" or len(part.inputs) < len(node.inputs)) else None

@@ -27,10 +27,10 @@ def recognise(program: Program, exact: bool = False) -> Program:
     written = WrittenActivations()
 
     def rule(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
-        made = next(filter(None, (join(b, node, operands) for join in _PARTS)), None)
-        if made is None and not exact:
-            made = _normalisation(b, node, operands)
-        return written(b, node, operands) if made is None else made
+        replacement = next(filter(None, (join(b, node, operands) for join in _PARTS)), None)
+        if replacement is None and not exact:
+            replacement = _normalisation(b, node, operands)
+        return written(b, node, operands) if replacement is None else replacement
 
     return rebuild(program, rule, exact)
 
@@ -40,7 +40,7 @@ def _function_of_parts(b: Builder, node: Node, operands: tuple[Node, ...]) -> No
     first = operands[0] if node.op == "take" else None
     if first is None or first.family is not OperatorFamily.ELEMENTWISE or first.kind != "f" or len(first.inputs) != 1:
         return None
-    if any(each.op != first.op or each.attributes != first.attributes for each in operands):
+    if any(operand.op != first.op or operand.attributes != first.attributes for operand in operands):
         return None
     sources = [operand.inputs[0] for operand in operands]
     moved = b.take(sources, node["map"])
@@ -65,7 +65,7 @@ def _factor_gain(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | N
                 # A trained m would be read twice in one spelling and once in the other: only held numbers are factored
                 # out.
                 if mean is not None and negative is not None:
-                    start, offset = (_laid_out(b, each, bare, rest) for each in (b.mul(mean, negative), shift))
+                    start, offset = (_laid_out(b, vector, bare, rest) for vector in (b.mul(mean, negative), shift))
                     return b.add(b.mul(b.add(x, start), gain), offset)
     return None
 

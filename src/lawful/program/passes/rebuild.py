@@ -28,17 +28,17 @@ def rebuild(
     new: dict[Node, Node] = {}
     for node in program.as_run():
         b.step = node.step
-        operands = tuple(new[each] for each in node.inputs)
+        operands = tuple(new[operand] for operand in node.inputs)
         b.place = program.places.get(node, "")
         unchanged = bool(node.inputs) and all(map(_same, operands, node.inputs))
         if unchanged:
             b.adopt(node)  # a rule that makes it again gets this very node
-        made = rule(b, node, operands)
-        if made is None:
-            made = node if unchanged else b.remake(node, operands)
-        if made.shape != node.shape:
-            raise Refused(f"{node.op} became {list(made.shape)} instead of {list(node.shape)}")
-        new[node] = made
+        replacement = rule(b, node, operands)
+        if replacement is None:
+            replacement = node if unchanged else b.remake(node, operands)
+        if replacement.shape != node.shape:
+            raise Refused(f"{node.op} became {list(replacement.shape)} instead of {list(node.shape)}")
+        new[node] = replacement
     b.inputs = [new[operand] for operand in program.inputs if new[operand].op == "input"]
     results = [new[output] for output in program.outputs]
     return b.finish(results if outputs is None else outputs(b, results))

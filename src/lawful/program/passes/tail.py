@@ -50,10 +50,10 @@ def split(program: Program, follows: Follows) -> tuple[Program, Tail | None] | N
         output = program.outputs[0]
         return _cut(program, output.inputs[0]) if _stacks(program, output) else (program, None)
     after = follows_tail(varying, follows)
-    ends = [each for each in program.outputs if each in after]
+    ends = [member for member in program.outputs if member in after]
     if len(ends) != len(program.outputs):
         return bad
-    for node in reversed([each for each in varying if each not in after]):
+    for node in reversed([member for member in varying if member not in after]):
         if node.kind == "f" and _separates(node, program, varying, after):
             head, tail = _cut(program, node)
             return (head, tail) if _is_tail(tail.program, bad) else bad
@@ -82,7 +82,7 @@ def _separates(cut: Node, program: Program, varying: Collection[Node], after: Co
 
 def _is_tail(tail: Program, first: Node) -> bool:
     (value,) = tail.inputs
-    if tail.parameters or tail.buffers or not all(_is_end(value, each) for each in tail.outputs):
+    if tail.parameters or tail.buffers or not all(_is_end(value, output) for output in tail.outputs):
         return False
     return starts(first) or any(_is_log_end(value, output) for output in tail.outputs)
 
@@ -93,7 +93,7 @@ def _is_end(value: Node, output: Node) -> bool:
         return True
     inner = [operand for operand in output.inputs if operand.op != "constant"]
     moves = output.family is OperatorFamily.MOVEMENT or output.op == "cast" or _is_complement(output)
-    return moves and bool(inner) and all(_is_end(value, each) for each in inner)
+    return moves and bool(inner) and all(_is_end(value, operand) for operand in inner)
 
 
 def starts(node: Node) -> bool:
