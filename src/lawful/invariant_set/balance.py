@@ -266,8 +266,8 @@ def _sum_squares(dag: Balanced, count: int, add: Callable[[Edges, Indices, Resid
             if not len(edges):
                 continue
             high, low = np.divmod(whole[edges], 1 << 27)
-            squares = [each for product in (high * high, 2 * high * low, low * low)
-                       for each in np.divmod(product, 1 << 27)]  # fmt: skip
+            squares = [digit for product in (high * high, 2 * high * low, low * low)
+                       for digit in np.divmod(product, 1 << 27)]  # fmt: skip
             sums = [add(part, nonzero[edges], word) for word in squares]
             now = words.setdefault(int(exponent[edges[0]]), sums)
             if now is not sums:

@@ -142,7 +142,7 @@ def rebalance_certificate(network: Mlp | Balanced, done: Rebalanced) -> dict[str
     place = {node: number for number, node in enumerate(before.hidden.tolist())}
     left = sorted(place[node] for node in done.unreachable)
     pairs = zip(Balance.of(after).fractions, done.target.tolist(), strict=True)
-    gaps = [abs(own - Fraction(asked)) for number, (own, asked) in enumerate(pairs) if number not in left]
+    gaps = [abs(exact - Fraction(asked)) for number, (exact, asked) in enumerate(pairs) if number not in left]
     return {
         "kind": "rebalance",
         "version": 1,

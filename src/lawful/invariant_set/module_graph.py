@@ -120,13 +120,13 @@ class EntryGraph:
     def edges_of(self, block: EdgeBlock, first: int) -> Iterator[Edges]:
         """The edges of one block, whose first has this number."""
         shape = block.shape or (1,)
-        wide = [np.broadcast_to(each.reshape(each.shape or (1,)), shape) for each in (block.tails, block.heads)]
+        wide = [np.broadcast_to(ends.reshape(ends.shape or (1,)), shape) for ends in (block.tails, block.heads)]
         values = self.values[block.parameter].reshape(shape)
         row = math.prod(shape[1:])
         step = max(1, CHUNK // max(row, 1))
         for start in range(0, shape[0], step):
             here = slice(start, start + step)
-            tails, heads, weights = (each[here].reshape(-1) for each in (*wide, values))
+            tails, heads, weights = (array[here].reshape(-1) for array in (*wide, values))
             positions: Indices | slice = slice(start * row, start * row + len(weights))
             if block.mask is not None:
                 mask = np.broadcast_to(block.mask.reshape(block.mask.shape or (1,)), shape)[here].reshape(-1)
@@ -225,7 +225,7 @@ class EntryGraph:
             tensors_by_name[name] = tensors_by_name[first]
         return tensors_by_name
 
-    def _fill(self, found: dict[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> None:
+    def _fill(self, target: dict[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> None:
         """Put the edges' values into tensors, and these into their places."""
         import torch
 
@@ -234,7 +234,7 @@ class EntryGraph:
             into = flat[part.parameter]
             places = part.positions if isinstance(part.positions, slice) else torch.as_tensor(part.positions)
             into[places] = torch.as_tensor(part.weights).to(into)
-        found |= {name: flat[name].view(tensor.shape) for name, tensor in tensors.items()}
+        target |= {name: flat[name].view(tensor.shape) for name, tensor in tensors.items()}
 
     def evaluate(self, inputs: Any) -> Any:
         """Outputs of the module with these values for a batch, in float64."""
@@ -308,7 +308,7 @@ def _sizes(input: Any) -> tuple[int, ...] | None:
     """An input size as numbers, if it is one; token ids and example tensors are for modules alone."""
     if isinstance(input, str) and re.fullmatch(r"\d+(,\d+)*", input):
         return tuple(int(part) for part in input.split(","))
-    if isinstance(input, (tuple, list)) and all(isinstance(each, int) for each in input):
+    if isinstance(input, (tuple, list)) and all(isinstance(size, int) for size in input):
         return tuple(input)
     return None
 
@@ -333,7 +333,7 @@ def entry_graph(module: nn.Module, input: Any = None, *, shared: bool = False) -
     if (rest := len(scaling_reading.laws) - len(scaling.nodes) - odd) > 0:
         beyond.append(f"{rest:,} other laws (matrices, shifts, centres) confine training as well")
     if scaling_reading.pinned:
-        names = ", ".join(each.operation for each in scaling_reading.pinned[:3])
+        names = ", ".join(pin.operation for pin in scaling_reading.pinned[:3])
         beyond.append(f"not understood, so perhaps more is conserved: {names}")
     graph = EntryGraph(module, scaling, tuple(beyond), values)
     if wrong := sum(int((~np.isfinite(part.weights)).sum()) for part in graph.edges()):

@@ -130,7 +130,7 @@ def _at_unit_scale(dag: Balanced, target: Floats) -> tuple[Floats, Floats, float
 def _has_vanished_weights(dag: Balanced) -> bool:
     """Whether the square of some weight is lost beside the largest."""
     sizes = [np.abs(part.weights[part.weights != 0]) for part in edges_of(dag)]
-    ends = [(float(each.min()), float(each.max())) for each in sizes if len(each)]
+    ends = [(float(row.min()), float(row.max())) for row in sizes if len(row)]
     return bool(ends) and min(low for low, _ in ends) / max(high for _, high in ends) < 1e-150
 
 
@@ -151,14 +151,14 @@ class _Block:
             return np.asarray(scales[self.heads] - scales[self.tails])
         return np.asarray(scales[self.heads][:, None] - scales[self.tails])
 
-    def add_products(self, at: Floats, found: Floats) -> None:
+    def add_products(self, at: Floats, sums: Floats) -> None:
         """Add `Σ_e w_e x_tail` at each head, and `Σ_e w_e x_head` at each tail."""
         if self.values.ndim == 1:
             into, out = self.values * at[self.tails], self.values * at[self.heads]
         else:
             into, out = self.values @ at[self.tails], at[self.heads] @ self.values
-        found += np.bincount(self.heads, into, len(found))
-        found += np.bincount(self.tails, out, len(found))
+        sums += np.bincount(self.heads, into, len(sums))
+        sums += np.bincount(self.tails, out, len(sums))
 
     def log_sums(self, scales: Floats, entering: bool) -> Floats:
         """`log Σ e^v` for each head of `v − 2 s_tail`, or for each tail of `v + 2 s_head`."""

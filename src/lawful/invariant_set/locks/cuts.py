@@ -41,7 +41,7 @@ class CutSide(SeenGraph[EntryGraph]):
                     near, far = self._near_and_far(part)
                     here = np.flatnonzero(chosen[near])
                     parts.append((part.first + here, near[here] - 1, self._inside(far[here])))
-        edges, near, far = (np.concatenate(each) for each in zip(*parts, strict=True))
+        edges, near, far = (np.concatenate(part) for part in zip(*parts, strict=True))
         return edges, near, far
 
     def _near_and_far(self, edges: EdgeBlock | Edges) -> tuple[Indices, Indices]:
@@ -63,7 +63,7 @@ class CutSide(SeenGraph[EntryGraph]):
             some = far.reshape(-1)[:FEW]
             taps = min(2, block.count // max(near.size * far.size, 1))
             parts.append((np.tile(near.reshape(-1), len(some) * taps), np.repeat(np.tile(some, taps), near.size)))
-        near, far = (self._inside(np.concatenate(each)) for each in zip(*parts, strict=True))
+        near, far = (self._inside(np.concatenate(part)) for part in zip(*parts, strict=True))
         return near[near != self.root], far[near != self.root]
 
     @cached_property
@@ -162,8 +162,8 @@ def _dominated_by_edge(edges: Indices, tails: Indices, heads: Indices, root: int
         lost = tail not in above
         if copies == 1 and (lost or above[tail] == middle + number):
             branch = [] if lost else _branch(below, middle + number)
-            members = [tail, *(each for each in (*branch, *stuck) if each != tail)]
-            by_edge[int(edges[arc])] = [int(nodes[each]) for each in members if each < len(nodes)]
+            members = [tail, *(node for node in (*branch, *stuck) if node != tail)]
+            by_edge[int(edges[arc])] = [int(nodes[node]) for node in members if node < len(nodes)]
     return by_edge
 
 

@@ -39,8 +39,8 @@ def certificate(pruning: ChannelPruning | OnnxPruning) -> dict[str, Any]:
     if isinstance(pruning, ChannelPruning):
         states = pruning.original.state_dict(), pruning.module.state_dict()
     else:
-        before, after = ({name: torch.as_tensor(array) for name, array in each.items()}
-                         for each in (pruning.before, pruning.after))  # fmt: skip
+        before, after = ({name: torch.as_tensor(array) for name, array in weights.items()}
+                         for weights in (pruning.before, pruning.after))  # fmt: skip
         states = before, after
     return written(pruning.program, pruning.moves, pruning.gone, *states, pruning.tidied)
 
@@ -62,7 +62,7 @@ def written(
     }
     added = {name: weight for name, weight in gained.items() if name in after and name not in before}
     refuse_large(program, before)
-    size = sum(each[name].numel() for each in (before, after) for name in {*used, *added} if name in each)
+    size = sum(arrays[name].numel() for arrays in (before, after) for name in {*used, *added} if name in arrays)
     most = MOST_INLINE if size > MOST_NUMBERS else size
     _refuse_types(before, used)
     numbers = {name: place for place, name in enumerate(program.spots)}

@@ -288,7 +288,7 @@ class Facts:
         """What treats the two signs apart: only positive multiples stay multiples."""
         name, source = operation.name, operation.sources[0]
         parts = zip(self.keys[source], self.factors[source], own or [0.0] * len(self.keys[source]), strict=True)
-        keys = [(name, key, factor > 0, each) for key, factor, each in parts]
+        keys = [(name, key, factor > 0, offset) for key, factor, offset in parts]
         self._set(name, constant, keys, [abs(factor) for factor in self.factors[source]])
 
     def _instance(self, operation: Operation, spot: Spot) -> None:
@@ -437,7 +437,7 @@ class Facts:
     def _add(self, operation: Operation, spot: Spot, sign: float = 1.0) -> None:
         name, (one, two) = operation.name, operation.sources
         parts = zip(self.keys[one], self.keys[two], self.factors[one], self.factors[two], strict=True)
-        keys = [(name, first, second, other / own) for first, second, own, other in parts]
+        keys = [(name, first, second, other / divisor) for first, second, divisor, other in parts]
         both = self.constant[one].keys() & self.constant[two].keys()
         constant = {place: combined([(sign, self.constant[two][place])], self.constant[one][place]) for place in both}
         self._set(name, constant, keys, self.factors[one])
@@ -448,10 +448,12 @@ class Facts:
     def _mul(self, operation: Operation, spot: Spot) -> None:
         name, (one, two) = operation.name, operation.sources
         keys = [(name, first, second) for first, second in zip(self.keys[one], self.keys[two], strict=True)]
-        factors = [own * other for own, other in zip(self.factors[one], self.factors[two], strict=True)]
+        factors = [factor * other for factor, other in zip(self.factors[one], self.factors[two], strict=True)]
         first, second = self.constant[one], self.constant[two]
         constant = {place: product(first[place], second[place]) for place in first.keys() & second.keys()}
-        constant |= {place: Fraction(0) for each in (first, second) for place, value in each.items() if value == 0}
+        constant |= {
+            place: Fraction(0) for constants in (first, second) for place, value in constants.items() if value == 0
+        }
         self._set(name, constant, keys, factors)
 
 

@@ -83,8 +83,8 @@ Kept = NDArray[np.bool_]
 
 def with_whole_rows(program: ChannelProgram, arrays: dict[str, Floats]) -> dict[str, Floats]:
     """All tensors, those of grouped layers with the zeros between their groups."""
-    wide = {str(each.tensors["weight"]): whole_rows(arrays[str(each.tensors["weight"])], each.groups)
-            for each in program.operations if each.groups > 1}  # fmt: skip
+    wide = {str(operation.tensors["weight"]): whole_rows(arrays[str(operation.tensors["weight"])], operation.groups)
+            for operation in program.operations if operation.groups > 1}  # fmt: skip
     return arrays | wide
 
 
@@ -153,11 +153,13 @@ class RemainingEntries(AbstractDomain[Marks]):
 
     def movement(self, node: Node, *sources: Marks) -> Marks:
         """Entries keep their marks; numbers beside them (padding, masked scores) are left where what they lie in is."""
-        if all(bool(each.all()) for each in sources):
+        if all(bool(marks.all()) for marks in sources):
             return _whole(node)
         at = node["map"].positions
-        flat = [np.broadcast_to(marks, each.shape).ravel() for marks, each in zip(sources, node.inputs, strict=True)]
-        known = np.concatenate([np.full(each.size, each.op != "constant") for each in node.inputs])[at]
+        flat = [
+            np.broadcast_to(marks, operand.shape).ravel() for marks, operand in zip(sources, node.inputs, strict=True)
+        ]
+        known = np.concatenate([np.full(operand.size, operand.op != "constant") for operand in node.inputs])[at]
         marks = np.concatenate(flat)[at]
         left, gone = known & marks, known & ~marks
         for axis in range(node.rank):
@@ -174,7 +176,7 @@ class RemainingEntries(AbstractDomain[Marks]):
             return _thin(left.reshape(1, -1, *(1,) * (node.rank - 2)))
         operands, out = node["spec"].split("->")
         letters = list(dict.fromkeys(operands.replace(",", "")))
-        spread = [_along(marks, own, letters) for marks, own in zip((x, y), operands.split(","), strict=True)]
+        spread = [_along(marks, axes, letters) for marks, axes in zip((x, y), operands.split(","), strict=True)]
         both = np.logical_and(*spread).any(axis=tuple(k for k, c in enumerate(letters) if c not in out), keepdims=True)
         return np.asarray(np.einsum("".join(letters) + "->" + out, both.astype(np.int64)) > 0)
 
@@ -184,7 +186,7 @@ class RemainingEntries(AbstractDomain[Marks]):
 
     def lookup(self, node: Node, *operands: Marks) -> Marks:
         """Rows of a table have what the table has in any row."""
-        if all(bool(each.all()) for each in operands):
+        if all(bool(marks.all()) for marks in operands):
             return _whole(node)
         place = node["axis"]
         table = operands[0].any(axis=place)
@@ -193,7 +195,7 @@ class RemainingEntries(AbstractDomain[Marks]):
 
     def other(self, node: Node, *operands: Marks) -> Marks:
         """Entry by entry, where all operands have something left."""
-        if all(bool(each.all()) for each in operands):
+        if all(bool(marks.all()) for marks in operands):
             return _whole(node)
         return np.asarray(np.logical_and.reduce(np.broadcast_arrays(*operands)))
 
@@ -269,12 +271,12 @@ class _Cutting:
         self.tensors: dict[str, Floats] = cut_tensors(state)
         self.marks = interpret(self.source, RemainingEntries(mark_weights(state)), self.source.nodes)
         self.groups = {
-            str(each.tensors["weight"]): _groups(state, each)
-            for each in state.program.operations
-            if each.kind == "depthwise" or each.groups > 1
+            str(operation.tensors["weight"]): _groups(state, operation)
+            for operation in state.program.operations
+            if operation.kind == "depthwise" or operation.groups > 1
         }
         self.norms = tidied.norms
-        self.dropped = {str(each.tensors["bias"]) for each in tidied.dropped}
+        self.dropped = {str(layer.tensors["bias"]) for layer in tidied.dropped}
         folded = {str(layer.tensors["weight"]) for layer, _ in tidied.folded if layer.tensors["bias"] is None}
         self.gaining = {*state.added, *folded}
         self.b = Builder(self.source.source, {**self.source.tensors, **self.tensors})
@@ -285,12 +287,14 @@ class _Cutting:
         for node in self.source.as_run():
             self.b.step = node.step
             passed = self._pass_through(node)
-            node_left = self._remake(node, tuple(self.new[each] for each in node.inputs)) if passed is None else passed
+            node_left = (
+                self._remake(node, tuple(self.new[operand] for operand in node.inputs)) if passed is None else passed
+            )
             if node_left.shape != count_entries(self.marks[node], node.shape):
                 raise Refused(f"{node.op} of other sizes than are left")
             self.new[node] = self._with_bias(node, node_left)
-        self.b.inputs = [self.new[each] for each in self.source.inputs]
-        return self.b.finish(self.new[each] for each in self.source.outputs)
+        self.b.inputs = [self.new[node] for node in self.source.inputs]
+        return self.b.finish(self.new[node] for node in self.source.outputs)
 
     def _pass_through(self, node: Node) -> Node | None:
         """What a normalisation that is folded into its layer reads, or what a bias that went was added to."""
@@ -306,12 +310,12 @@ class _Cutting:
         return self.new[inside]
 
     def _adds(self, node: Node) -> bool:
-        names = [unwrap(each).attributes.get("name") for each in node.inputs]
+        names = [unwrap(operand).attributes.get("name") for operand in node.inputs]
         return any(name in self.dropped for name in names)
 
     def _inside(self, node: Node) -> Node:
         """The operand that depends on inputs."""
-        return next(each for each in node.inputs if not isinstance(self.reading.values[each], Held))
+        return next(operand for operand in node.inputs if not isinstance(self.reading.values[operand], Held))
 
     def _remake(self, node: Node, operands: tuple[Node, ...]) -> Node:
         name = node.attributes.get("name")
@@ -328,9 +332,9 @@ class _Cutting:
     def _map(self, node: Node) -> IndexMap:
         """Where entries that are left come from, among those that are left."""
         index: IndexMap = node["map"]
-        if all(bool(self.marks[each].all()) for each in node.inputs):
+        if all(bool(self.marks[operand].all()) for operand in node.inputs):
             return index
-        left = np.concatenate([np.broadcast_to(self.marks[each], each.shape).ravel() for each in node.inputs])
+        left = np.concatenate([np.broadcast_to(self.marks[operand], operand.shape).ravel() for operand in node.inputs])
         place = np.cumsum(left) - 1
         staying = np.broadcast_to(self.marks[node], node.shape)
         shape = count_entries(self.marks[node], node.shape)
@@ -361,7 +365,7 @@ def _groups(state: KeptChannels, operation: Operation) -> int:
 
 def _rows(node: Node) -> list[tuple[int, str]]:
     """The weights of a contraction, with the axis of the result along which their rows lie."""
-    named = [(k, each["name"]) for k, each in enumerate(node.inputs) if each.op == "parameter"]
+    named = [(k, operand["name"]) for k, operand in enumerate(node.inputs) if operand.op == "parameter"]
     if "spec" not in node.attributes:
         return [(1, name) for k, name in named if k == 1]
     operands, out = node["spec"].split("->")
@@ -375,4 +379,4 @@ def _rows(node: Node) -> list[tuple[int, str]]:
 
 def same_program(one: Program, other: Program) -> bool:
     """Whether two programs are one, node by node; numbers in weights aside."""
-    return [each.identity for each in one.outputs] == [each.identity for each in other.outputs]
+    return [node.identity for node in one.outputs] == [node.identity for node in other.outputs]

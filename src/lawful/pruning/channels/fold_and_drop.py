@@ -36,13 +36,15 @@ class Tidying:
 
 def foldable(program: ChannelProgram) -> list[tuple[Operation, Operation]]:
     """Normalisations right behind a layer that nothing else reads."""
-    written = {each.name: each for each in program.operations}
+    written = {operation.name: operation for operation in program.operations}
     again = _used_again(program)
-    pairs = [(written.get(each.sources[0]), each) for each in program.operations if each.kind == "norm"]
+    pairs = [
+        (written.get(operation.sources[0]), operation) for operation in program.operations if operation.kind == "norm"
+    ]
     return [
         (layer, norm) for layer, norm in pairs
         if layer is not None and layer.kind in ("layer", "depthwise") and layer.name not in program.results
-        and [each for each in program.operations if layer.name in each.sources] == [norm]
+        and [operation for operation in program.operations if layer.name in operation.sources] == [norm]
         and not again & {*layer.tensors.values(), *norm.tensors.values()}
     ]  # fmt: skip
 
@@ -60,15 +62,15 @@ def unseen_biases(program: ChannelProgram) -> list[Operation]:
             and layer.tensors["bias"] is not None
             and layer.name not in program.results
         ):
-            users = [each for each in program.operations if layer.name in each.sources]
-            if users and all(_is_centred(each) or _takes_keys(each, layer.name) for each in users):
+            users = [operation for operation in program.operations if layer.name in operation.sources]
+            if users and all(_is_centred(operation) or _takes_keys(operation, layer.name) for operation in users):
                 unseen.append(layer)
     return unseen
 
 
 def _used_again(program: ChannelProgram) -> set[str | None]:
     """Tensors of layers that are used several times."""
-    names = Counter(name for each in program.operations for name in each.tensors.values() if name is not None)
+    names = Counter(name for operation in program.operations for name in operation.tensors.values() if name is not None)
     return {name for name, times in names.items() if times > 1}
 
 
@@ -93,7 +95,7 @@ def tidying(module: nn.Module, program: ChannelProgram) -> Tidying:
         if isinstance(owner(pair[0], "weight"), LAYERS) and type(owner(pair[1], "mean")) in NORMS
     ]  # fmt: skip
     return Tidying(
-        tuple(pairs), tuple(each for each in unseen_biases(program) if isinstance(owner(each, "weight"), LAYERS))
+        tuple(pairs), tuple(layer for layer in unseen_biases(program) if isinstance(owner(layer, "weight"), LAYERS))
     )
 
 
@@ -124,11 +126,11 @@ def tidy(module: nn.Module, found: Tidying) -> None:
         weight, moved = with_norm(
             part.weight.detach().numpy(),
             _numbers(part.bias),
-            [_numbers(each) for each in tensors],
+            [_numbers(tensor) for tensor in tensors],
             float(norm.arguments[0]),
         )
         trained = bool(part.weight.requires_grad)
-        part.weight, part.bias = (nn.Parameter(torch.as_tensor(each), trained) for each in (weight, moved))
+        part.weight, part.bias = (nn.Parameter(torch.as_tensor(array), trained) for array in (weight, moved))
         where, _, last = path.rpartition(".")
         module.get_submodule(where).register_module(last, nn.Identity())
     for layer in found.dropped:
@@ -143,7 +145,7 @@ def tidy_notes(program: ChannelProgram, found: Tidying | None, *, can_fold: bool
     """What was folded and dropped, or could be, in words."""
     means = [str(norm.tensors["mean"]) for _, norm in (found.folded if found else foldable(program))]
     norms = [name.rpartition(".")[0] or name for name in means]  # of a module, or of a tensor that stands alone
-    centred = {name for each in program.operations if _is_centred(each) for name in each.sources}
+    centred = {name for operation in program.operations if _is_centred(operation) for name in operation.sources}
     unseen: dict[str, list[str]] = {}
     for biased_layer in found.dropped if found else unseen_biases(program):
         kind = "before an instance normalisation" if biased_layer.name in centred else "of keys"
@@ -164,8 +166,8 @@ def tidy_notes(program: ChannelProgram, found: Tidying | None, *, can_fold: bool
     packed = [
         str(layer.tensors["bias"]) for layer in program.operations
         if layer.kind == "layer" and layer.tensors["bias"] is not None
-        and any(each.attention is not None and not each.attention.rotary and each.sources[1] == layer.name
-                and layer.name in (each.sources[0], each.sources[2]) for each in program.operations)
+        and any(reader.attention is not None and not reader.attention.rotary and reader.sources[1] == layer.name
+                and layer.name in (reader.sources[0], reader.sources[2]) for reader in program.operations)
     ]  # fmt: skip
     if packed:
         notes.append(f"entries for keys of {_few(packed)} are seen by no output, and stay: the tensor holds others too")

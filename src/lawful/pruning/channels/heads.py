@@ -51,14 +51,18 @@ class HeadGrids:
             )
             for operation, heads in self.attends
         ]  # fmt: skip
-        self.grids += [Grid(each.name, *tables(program, each)) for each in program.operations if each.groups > 1]
+        self.grids += [
+            Grid(operation.name, *tables(program, operation))
+            for operation in program.operations
+            if operation.groups > 1
+        ]
         self.heard: dict[int, set[str]] = {}  # who reads a cell
         for operation in program.operations:
             if operation.kind == "layer":
                 for cell in program.spots[operation.sources[0]].cells.tolist():
                     self.heard.setdefault(cell, set()).add(operation.name)
         for cell, places in self.scoring.items():
-            self.heard.setdefault(cell, set()).update(f"{each.name} {group}" for each, _, group in places[1:])
+            self.heard.setdefault(cell, set()).update(f"{reader.name} {group}" for reader, _, group in places[1:])
             self.heard[cell].add(places[0][0].name)
 
     def sizes(self, alive: Mapping[int, bool]) -> list[tuple[int, int, int]]:
@@ -109,53 +113,53 @@ class HeadGrids:
                     return False
         return True
 
-    def kept_whole(self, found: Reasons, alive: Mapping[int, bool], pinned: set[int]) -> Reasons:
+    def kept_whole(self, reasons: Reasons, alive: Mapping[int, bool], pinned: set[int]) -> Reasons:
         """What may leave such that all grids stay grids; what only a group reads that leaves is silent."""
         fed: set[int] = set()
         for grid in self.grids:
-            fed |= self._add_fed(found, grid, alive, pinned)
+            fed |= self._add_fed(reasons, grid, alive, pinned)
         size = -1
-        while size != len(found):
-            size = len(found)
+        while size != len(reasons):
+            size = len(reasons)
             for grid in self.grids:
-                _trim(found, grid, alive, fed)
-        return found
+                _trim(reasons, grid, alive, fed)
+        return reasons
 
-    def _add_fed(self, found: Reasons, grid: Grid, alive: Mapping[int, bool], pinned: set[int]) -> set[int]:
+    def _add_fed(self, reasons: Reasons, grid: Grid, alive: Mapping[int, bool], pinned: set[int]) -> set[int]:
         """What is read only by groups whose results all leave goes with them."""
         groups = [row for row, cells in enumerate(grid.made) if _left(cells, alive)]
-        gone = [row for row in groups if grid.alike and all(cell in found for cell in _left(grid.made[row], alive))]
+        gone = [row for row in groups if grid.alike and all(cell in reasons for cell in _left(grid.made[row], alive))]
         added: set[int] = set()
         for row in gone[: len(groups) - 1]:
-            cells = [cell for cell in _left(grid.read[row], alive) if cell not in found]
+            cells = [cell for cell in _left(grid.read[row], alive) if cell not in reasons]
             if not any(cell in pinned or self.heard.get(cell) != {grid.name} for cell in cells):
                 added |= set(cells)
-        found |= dict.fromkeys(added, ("silent",))
+        reasons |= dict.fromkeys(added, ("silent",))
         return added
 
 
-def _trim(found: Reasons, grid: Grid, alive: Mapping[int, bool], fed: set[int]) -> None:
+def _trim(reasons: Reasons, grid: Grid, alive: Mapping[int, bool], fed: set[int]) -> None:
     """Give up removals until the groups that stay have one size."""
     tables = [
-        (_left(read, alive), _left(made, alive))
-        for read, made in zip(grid.read, grid.made, strict=True)
-        if _left(made, alive)
+        (_left(read, alive), _left(results, alive))
+        for read, results in zip(grid.read, grid.made, strict=True)
+        if _left(results, alive)
     ]
-    leaving = [both for both in tables if all(cell in found for side in both for cell in side)]
+    leaving = [both for both in tables if all(cell in reasons for side in both for cell in side)]
     if len(leaving) == len(tables) or not grid.alike:
         leaving = leaving[:-1] if grid.alike else []
     staying = [both for both in tables if both not in leaving]
     for read, _ in staying:
-        for cell in [cell for cell in read if cell in fed and cell in found]:
-            del found[cell]
-    spare = [min(sum(cell in found for cell in both[side]) for both in staying) for side in (0, 1)]
+        for cell in [cell for cell in read if cell in fed and cell in reasons]:
+            del reasons[cell]
+    spare = [min(sum(cell in reasons for cell in both[side]) for both in staying) for side in (0, 1)]
     spare = [min(count, len(staying[0][side]) - 1) for side, count in enumerate(spare)]
     if grid.one_size:
         spare = [min(spare)] * 2
     for both in staying:
         for side, count in enumerate(spare):
-            for cell in [cell for cell in both[side] if cell in found][count:]:
-                del found[cell]
+            for cell in [cell for cell in both[side] if cell in reasons][count:]:
+                del reasons[cell]
 
 
 def _left(row: Indices, alive: Mapping[int, bool]) -> list[int]:

@@ -211,7 +211,7 @@ def dependent_rows(rows: Floats) -> dict[int, Terms]:
     dependent: dict[int, Terms] = {}
     for row in sorted(set(range(len(rows))) - set(pivots)):
         factors = {pivot: reduced[at, row] for at, pivot in enumerate(pivots) if reduced[at, row] != 0}
-        terms = {pivot: Fraction(int(each.p), int(each.q)) for pivot, each in factors.items()}
+        terms = {pivot: Fraction(int(factor.p), int(factor.q)) for pivot, factor in factors.items()}
         if all(abs(factor) < GROWTH and factor.denominator.bit_length() < LONGEST for factor in terms.values()):
             dependent[row] = terms
     return dependent if sum(map(len, dependent.values())) <= MOST else {}

@@ -37,7 +37,7 @@ def config_that_loads(original: nn.Module, small: nn.Module, attentions: Sequenc
     config = getattr(small, "config", None)
     if not hasattr(config, "to_dict") or type(original) is not type(small):
         return None
-    shapes = [{name: tuple(part.shape) for name, part in each.state_dict().items()} for each in (original, small)]
+    shapes = [{name: tuple(part.shape) for name, part in module.state_dict().items()} for module in (original, small)]
     changed: dict[str, int] = {}
     for entry, which in HEADS.items():
         values = {sizes[which] for sizes in attentions}
@@ -84,7 +84,7 @@ def fit_config(original: nn.Module, small: nn.Module, attentions: Sequence[Sizes
     """
     if not hasattr(getattr(small, "config", None), "to_dict") or type(original) is not type(small):
         return None
-    before, after = ({name: part.shape for name, part in each.state_dict().items()} for each in (original, small))
+    before, after = ({name: part.shape for name, part in module.state_dict().items()} for module in (original, small))
     if before == after:
         return None
     entries, name = config_that_loads(original, small, attentions), type(small).__name__
@@ -120,16 +120,16 @@ def updated_settings(module: Any, settings: Mapping[str, Any], examples: Sequenc
     try:
         with meta_parameters():
             rebuilt = family(configuration(transformers, new)).eval()
-        kind = next(each.dtype for each in module.parameters() if each.is_floating_point())
+        kind = next(parameter.dtype for parameter in module.parameters() if parameter.is_floating_point())
         state = module.state_dict()
-        missing = {name: each for name, each in rebuilt.state_dict().items() if name not in state}
+        missing = {name: tensor for name, tensor in rebuilt.state_dict().items() if name not in state}
         if not all(name.endswith("bias") for name in missing):
             return None
-        zeros = {name: torch.zeros(each.shape, dtype=kind) for name, each in missing.items()}
+        zeros = {name: torch.zeros(tensor.shape, dtype=kind) for name, tensor in missing.items()}
         rebuilt.load_state_dict({**state, **zeros}, assign=True)
         rebuilt.tie_weights()  # as from_pretrained does: tensors that have become two are one again, and outputs others
-        inputs = [each if isinstance(each, torch.Tensor) else torch.randn(*each) for each in examples]
-        inputs = [each.to(kind) if each.is_floating_point() else each for each in inputs]
+        inputs = [example if isinstance(example, torch.Tensor) else torch.randn(*example) for example in examples]
+        inputs = [tensor.to(kind) if tensor.is_floating_point() else tensor for tensor in inputs]
         names = getattr(module, "input_names", ())
         one = module(*inputs)
         two = rebuilt(**dict(zip(names, inputs, strict=True))) if len(names) == len(inputs) else rebuilt(*inputs)
@@ -165,11 +165,11 @@ def same_nodes(source: Path, module: nn.Module, examples: Sequence[torch.Tensor 
     if not source.is_file():
         return None
     generator = torch.Generator().manual_seed(0)
-    sizes = [tuple(each.shape) if isinstance(each, torch.Tensor) else each for each in examples]
-    whole = [isinstance(each, torch.Tensor) and not each.is_floating_point() for each in examples]
+    sizes = [tuple(example.shape) if isinstance(example, torch.Tensor) else example for example in examples]
+    whole = [isinstance(example, torch.Tensor) and not example.is_floating_point() for example in examples]
     inputs = [
-        each if isinstance(each, torch.Tensor) and ids else torch.randn(size, generator=generator)
-        for each, size, ids in zip(examples, sizes, whole, strict=True)
+        example if isinstance(example, torch.Tensor) and ids else torch.randn(size, generator=generator)
+        for example, size, ids in zip(examples, sizes, whole, strict=True)
     ]
     return resize_file(source, module, inputs)
 
@@ -179,7 +179,9 @@ def graph_bytes(
 ) -> bytes:
     """`.pt2` (an exported program) or `.onnx`, for inputs like the examples; for `any_batch` where that can be said."""
     kind = next((tensor.dtype for tensor in module.parameters() if tensor.is_floating_point()), torch.float32)
-    inputs = tuple(each if isinstance(each, torch.Tensor) else torch.zeros(each, dtype=kind) for each in examples)
+    inputs = tuple(
+        example if isinstance(example, torch.Tensor) else torch.zeros(example, dtype=kind) for example in examples
+    )
     whole = copy.deepcopy(module).eval()
     without_caches(whole)
     buffer = io.BytesIO()

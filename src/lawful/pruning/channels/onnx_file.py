@@ -82,8 +82,8 @@ def prune_onnx(
     sizes, program = _read(model, size)
     reading = read_channels(program).program
     nodes = {name: node for node in reversed(model.graph.node) for name in node.input}  # the first that reads a tensor
-    layers = [each for each in reading.operations if each.kind in ("layer", "depthwise")]
-    reading.closed = {str(each.tensors["weight"]) for each in layers if not _takes_bias(nodes, each)}
+    layers = [operation for operation in reading.operations if operation.kind in ("layer", "depthwise")]
+    reading.closed = {str(layer.tensors["weight"]) for layer in layers if not _takes_bias(nodes, layer)}
     arrays = read_arrays(program, reading)
     if certified:
         refuse_large(reading, arrays)
@@ -111,7 +111,7 @@ def has_channels(model: onnx.ModelProto) -> bool:
         reading = read_channels(_read(model)[1]).program
     except LawfulError:
         return False
-    return any(each.kind == "layer" and not reading.is_pinned(each.name) for each in reading.operations)
+    return any(operation.kind == "layer" and not reading.is_pinned(operation.name) for operation in reading.operations)
 
 
 def weights_of(model: onnx.ModelProto) -> dict[str, Floats]:
@@ -207,10 +207,10 @@ def _write(model: onnx.ModelProto, cut: Mapping[str, Floats], weights: ChannelWe
         nodes[str(layer.tensors["weight"])].output[0] = gone.output[0]
         graph.node.remove(gone)
     used = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
-    for tensor in [each for each in graph.initializer if each.name not in used]:
+    for tensor in [tensor for tensor in graph.initializer if tensor.name not in used]:
         graph.initializer.remove(tensor)
     declared = {tensor.name for tensor in graph.initializer}
-    for value in [each for each in graph.input if each.name in declared]:  # sizes of weights as they were
+    for value in [value for value in graph.input if value.name in declared]:  # sizes of weights as they were
         graph.input.remove(value)
 
 
@@ -270,7 +270,9 @@ def _shapes(model: onnx.ModelProto, sizes: Mapping[str, tuple[int, ...]]) -> dic
 
 def _parameters(model: onnx.ModelProto) -> int:
     kinds = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
-    return sum(int(np.prod(each.dims, dtype=int)) for each in _held(model.graph).values() if each.data_type in kinds)
+    return sum(
+        int(np.prod(tensor.dims, dtype=int)) for tensor in _held(model.graph).values() if tensor.data_type in kinds
+    )
 
 
 def _difference(one: onnx.ModelProto, two: onnx.ModelProto, seed: int, sizes: Mapping[str, tuple[int, ...]]) -> float:
@@ -283,7 +285,7 @@ def _difference(one: onnx.ModelProto, two: onnx.ModelProto, seed: int, sizes: Ma
             kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
             feeds[value.name] = rng.normal(size=sizes[value.name]).astype(kind)
     worst = 0.0
-    pairs = zip(*(ReferenceEvaluator(each).run(None, feeds) for each in (one, two)), strict=True)
+    pairs = zip(*(ReferenceEvaluator(model).run(None, feeds) for model in (one, two)), strict=True)
     for before, after in pairs:
         gap = float(np.abs(before - after).max(initial=0.0)) if before.shape == after.shape else np.inf
         if not gap <= COMPARED * max(float(np.abs(before).max(initial=0.0)), 1e-30):

@@ -114,8 +114,12 @@ class ChannelProgram:
     @property
     def not_followed(self) -> list[str]:
         """Names of operations without a rule here that read an activation."""
-        unknown = (each for each in self.operations if each.kind == "other" and each.sources and each.function)
-        return sorted({each.function for each in unknown})
+        unknown = (
+            operation
+            for operation in self.operations
+            if operation.kind == "other" and operation.sources and operation.function
+        )
+        return sorted({operation.function for operation in unknown})
 
     def root(self, cell: int) -> int:
         """The representative of a cell."""

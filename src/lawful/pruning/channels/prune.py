@@ -104,8 +104,10 @@ def prune_channels(
     double = plain if large else twin_of(plain)
     examples = [_example(entry, seed + place) for place, entry in enumerate(inputs)]
     if large:
-        kind = next((each.dtype for each in plain.parameters() if each.is_floating_point()), torch.float32)
-        examples = [each.to(kind) if each.is_floating_point() else each for each in examples]
+        kind = next(
+            (parameter.dtype for parameter in plain.parameters() if parameter.is_floating_point()), torch.float32
+        )
+        examples = [example.to(kind) if example.is_floating_point() else example for example in examples]
     case = _Case(module, plain, double, read_program_of(double, examples), examples, notes, fold, certified)
     pruning = _first_that_fits(case)
     for part in (pruning.original, pruning.module):
@@ -129,7 +131,9 @@ class _Case:
     @property
     def kind(self) -> torch.dtype:
         """The type in which outputs are compared."""
-        return next((each.dtype for each in self.double.parameters() if each.is_floating_point()), torch.float64)
+        return next(
+            (parameter.dtype for parameter in self.double.parameters() if parameter.is_floating_point()), torch.float64
+        )
 
 
 def read_program_of(module: nn.Module, examples: Sequence[torch.Tensor], held: Collection[str] = ()) -> Program:
@@ -137,15 +141,15 @@ def read_program_of(module: nn.Module, examples: Sequence[torch.Tensor], held: C
 
     Buffers that are `held` are no constants: statistics of one channel that is left would be taken for a number.
     """
-    masks = [name for name, each in module.named_buffers() if each.dtype == torch.bool or name in held]
-    sizes = [tuple(each.shape) if each.is_floating_point() else each for each in examples]
+    masks = [name for name, buffer in module.named_buffers() if buffer.dtype == torch.bool or name in held]
+    sizes = [tuple(example.shape) if example.is_floating_point() else example for example in examples]
     return read_exported(export_module(module, sizes), type(module).__name__, masks)
 
 
 def _first_that_fits(case: _Case) -> ChannelPruning:
     """All that can leave; less, or the program instead of the class, where the class's own code fixes sizes."""
     reading = read_channels(case.source)
-    attends = any(each.attention is not None for each in reading.program.operations)
+    attends = any(operation.attention is not None for operation in reading.program.operations)
     try:
         return _prune_reading(case, reading)
     except FixedSizes as refusal:
@@ -194,7 +198,7 @@ def _prune_reading(case: _Case, reading: ChannelReading, as_program: str = "") -
     all_notes += tidy_notes(program, tidied, can_fold=not isinstance(small, OnnxModule))
     if load is not None:
         all_notes.append(load)
-    sizes = [sum(tensor.numel() for tensor in each.parameters()) for each in (double, small)]
+    sizes = [sum(tensor.numel() for tensor in model.parameters()) for model in (double, small)]
     return ChannelPruning(
         case.plain, small, tuple(state.removed), state.channels, sizes[0], sizes[1], difference,
         rounded, tuple(all_notes), program, tuple(state.moves), state.gone, tidied or Tidying(),
@@ -221,13 +225,17 @@ def _check_program(
 
 def _sharing(module: nn.Module) -> nn.Module:
     """A copy whose tensors are others, in the same memory: those that are cut get memory of their own."""
-    parameters = {id(each): nn.Parameter(each.detach(), each.requires_grad) for each in module.parameters()}
-    return copy_module(module, parameters | {id(each): each.detach() for each in module.buffers()})
+    parameters = {
+        id(parameter): nn.Parameter(parameter.detach(), parameter.requires_grad) for parameter in module.parameters()
+    }
+    return copy_module(module, parameters | {id(buffer): buffer.detach() for buffer in module.buffers()})
 
 
 def _find_closed_weights(module: nn.Module, program: ChannelProgram) -> set[str]:
     """Weights of layers without a bias that cannot gain one: they are no Linear layer's or convolution's own."""
-    names = {str(each.tensors["weight"]) for each in program.operations if each.kind in ("layer", "depthwise")}
+    names = {
+        str(operation.tensors["weight"]) for operation in program.operations if operation.kind in ("layer", "depthwise")
+    }
     layers = {
         f"{name}.weight" if name else "weight" for name, part in module.named_modules()
         if isinstance(part, (nn.Linear, _ConvNd))

@@ -40,8 +40,8 @@ def shrink(module: nn.Module, state: KeptChannels) -> None:
         if not _same_memory(array, state.arrays.get(name)):  # neither cut nor changed: the module has it already
             _put(module, name, array)
     groups = {
-        str(each.tensors["weight"]): groups_left(each, state.alive_at(each.name))
-        for each in state.program.operations if each.groups > 1
+        str(operation.tensors["weight"]): groups_left(operation, state.alive_at(operation.name))
+        for operation in state.program.operations if operation.groups > 1
     }  # fmt: skip
     for name, part in module.named_modules():
         if isinstance(part, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
@@ -79,7 +79,7 @@ def _resize_heads(module: nn.Module, state: KeptChannels, operation: Operation, 
 
     A wrong guess shows: outputs and graph are compared.
     """
-    written = {each.name: each for each in state.program.operations}
+    written = {operation.name: operation for operation in state.program.operations}
     layer = written.get(operation.sources[0])
     if layer is None or layer.kind != "layer":
         return
@@ -106,7 +106,7 @@ def _put(module: nn.Module, name: str, array: Floats) -> None:
     where, _, last = name.rpartition(".")
     owner = module.get_submodule(where)
     old = getattr(owner, last, None)
-    kind = next((each.dtype for each in module.parameters() if each.is_floating_point()), torch.float64)
+    kind = next((parameter.dtype for parameter in module.parameters() if parameter.is_floating_point()), torch.float64)
     tensor = torch.tensor(np.ascontiguousarray(array), dtype=kind if old is None else old.dtype)
     if last in owner._buffers:
         setattr(owner, last, tensor)
@@ -118,7 +118,7 @@ def _put(module: nn.Module, name: str, array: Floats) -> None:
 def compared(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]) -> float:
     """The largest difference of outputs; refused if it is more than rounding."""
     worst = 0.0
-    double = all(each.dtype == torch.float64 for each in one.parameters() if each.is_floating_point())
+    double = all(parameter.dtype == torch.float64 for parameter in one.parameters() if parameter.is_floating_point())
     for gap, scale in differences(one, two, examples):
         if not gap <= (COMPARED if double else COMPARED_SINGLE) * scale:
             raise FixedSizes(
@@ -139,7 +139,7 @@ def differences(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]
     except Exception as error:  # the module's own code runs, and may raise anything
         lines = str(error).strip().splitlines() or [type(error).__name__]
         try:
-            expected, outputs = (_evaluate(each, examples) for each in (one, two))
+            expected, outputs = (_evaluate(module, examples) for module in (one, two))
         except LawfulError:
             raise Unsupported(f"{type(one).__name__} does not run in float64 ({lines[0][:120]})") from None
         return _gaps(expected, outputs)
@@ -154,8 +154,10 @@ def differences(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]
 
 
 def _evaluate(module: nn.Module, examples: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    program = read_program(module, [tuple(each.shape) if each.is_floating_point() else each for each in examples])
-    return [torch.as_tensor(each) for each in evaluate(program, *examples)]
+    program = read_program(
+        module, [tuple(example.shape) if example.is_floating_point() else example for example in examples]
+    )
+    return [torch.as_tensor(output) for output in evaluate(program, *examples)]
 
 
 def _gaps(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> list[tuple[float, float]]:

@@ -44,7 +44,7 @@ class RemovedChannel:
 def read_arrays(source: Program, program: ChannelProgram) -> dict[str, Floats]:
     """The weights of all operations, rows first: those of the program, not to be changed."""
     arrays: dict[str, Floats] = {}
-    for name in dict.fromkeys(name for each in program.operations for name in each.tensors.values()):
+    for name in dict.fromkeys(name for operation in program.operations for name in operation.tensors.values()):
         if name is not None:
             tensor = source.tensors[name]
             if hasattr(tensor, "detach"):
@@ -81,9 +81,12 @@ class ChannelWeights:
             if operation.kind == "layer":
                 self.uses.setdefault(str(operation.tensors["weight"]), []).append(operation)
         self.layers = [uses[0] for uses in self.uses.values()]
-        again = [each for uses in self.uses.values() if len(uses) > 1 for each in uses]
+        again = [operation for uses in self.uses.values() if len(uses) > 1 for operation in uses]
         self.used_again = {
-            int(cell) for each in again for name in (each.name, each.sources[0]) for cell in program.spots[name].cells
+            int(cell)
+            for operation in again
+            for name in (operation.name, operation.sources[0])
+            for cell in program.spots[name].cells
         }
         self.grids = HeadGrids(program)
         self.removed: list[RemovedChannel] = []
@@ -229,7 +232,7 @@ class ChannelWeights:
             live = [(operation, places) for operation, places in heard if columns[operation.name][places].any()]
             if not live:
                 reasons[cell] = ("silent",)
-            elif all(self._foldable(each, places, facts) for each, places in live):
+            elif all(self._foldable(operation, places, facts) for operation, places in live):
                 reasons[cell] = ("constant",)
             else:
                 key = tuple(self._seen(operation, places, facts) for operation, places in heard)
@@ -246,7 +249,7 @@ class ChannelWeights:
         One that is used several times must hear the same constants, rationals, in all its uses.
         """
         closed = operation.tensors["bias"] is None and operation.tensors["weight"] in self.program.closed
-        first, *others = (facts.values(each.sources[0], places) for each in self._uses(operation))
+        first, *others = (facts.values(reader.sources[0], places) for reader in self._uses(operation))
         if any(values != first for values in others) or (others and not all(map(is_rational, first))):
             return False
         return all(value is not None and (value == 0 or not (operation.padded or closed)) for value in first)
@@ -325,7 +328,7 @@ class ChannelWeights:
 def layer_name(operation: Operation) -> str:
     """The module that holds a layer's weight; files may have numbers for it, and a name for its bias."""
     weight, bias = str(operation.tensors["weight"]), str(operation.tensors.get("bias"))
-    named = next((each for each in (weight, bias) if each.rpartition(".")[2] in ("weight", "bias")), None)
+    named = next((name for name in (weight, bias) if name.rpartition(".")[2] in ("weight", "bias")), None)
     return weight if named is None else named.rpartition(".")[0]
 
 

@@ -186,7 +186,9 @@ def _same_sized(module: nn.Module, x: torch.Tensor) -> dict[str, int]:
         return note
 
     for name, part in watched.named_modules():
-        layers = sum(any(each.dim() > 1 for each in inner.parameters(recurse=False)) for inner in part.modules())
+        layers = sum(
+            any(parameter.dim() > 1 for parameter in inner.parameters(recurse=False)) for inner in part.modules()
+        )
         if name and layers > 1:
             part.register_forward_hook(watch(name), with_kwargs=True)
     _outputs(watched, x)
@@ -198,7 +200,7 @@ def _same_sized(module: nn.Module, x: torch.Tensor) -> dict[str, int]:
     # Around a member of a stack there is the stack, inside of it are its branches: a class can lack the member alone.
     return {
         name: results for name, results in results_by_name.items()
-        if not any(name.startswith(f"{each}.") or each.startswith(f"{name}.") for each in members)
+        if not any(name.startswith(f"{member}.") or member.startswith(f"{name}.") for member in members)
     }  # fmt: skip
 
 
@@ -210,12 +212,12 @@ def _without(module: nn.Module, name: str, instead: nn.Module) -> nn.Module:
 
 def _cost_of(case: PruningCase, name: str, cost: str) -> float:
     """What leaves with a block: its parameters, or the multiplications of its layers."""
-    inside = {each for each in case.network.program.parameters if each.startswith(f"{name}.")}
+    inside = {parameter for parameter in case.network.program.parameters if parameter.startswith(f"{name}.")}
     if cost == "params":
-        return float(sum(case.network.program.parameters[each].size for each in inside))
+        return float(sum(case.network.program.parameters[parameter].size for parameter in inside))
     return float(sum(
         layer_macs(node) for node in case.network.program.nodes if node.family is OperatorFamily.CONTRACTION
-        and any(each.attributes.get("name") in inside for each in node.inputs)
+        and any(operand.attributes.get("name") in inside for operand in node.inputs)
     ))  # fmt: skip
 
 
@@ -225,4 +227,4 @@ def _outputs(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 
 def _first_tensor(values: Sequence[Any]) -> Any:
-    return next((each for each in values if isinstance(each, torch.Tensor)), None)
+    return next((value for value in values if isinstance(value, torch.Tensor)), None)

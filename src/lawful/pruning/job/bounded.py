@@ -225,7 +225,7 @@ def beside(first: tuple[Layer, ...], second: tuple[Layer, ...]) -> NetworkPair:
 
     The float `E = V − W` is off by at most half an ulp, `2⁻⁵³ |E|`; twice that is stated.
     """
-    if [each.weight.shape for each in first] != [each.weight.shape for each in second]:
+    if [layer.weight.shape for layer in first] != [layer.weight.shape for layer in second]:
         raise Unsupported("the smaller network's graph has another shape")
     layers, matches = [], []
     for mine, yours in zip(first, second, strict=True):
@@ -266,7 +266,7 @@ def certificate(found: BoundedPruning) -> dict[str, Any]:
             raise LawfulError("the bound on the box was not proved again in the time allowed: no certificate")
         return distance_certificate(measured, *found.graphs)
     low, high = boxes_near(found.near, found.around, found.box)
-    pair = beside(*(layers_of(each) for each in found.graphs))
+    pair = beside(*(layers_of(graph) for graph in found.graphs))
     box = low.min(axis=0), high.max(axis=0)
     return near_certificate(found.graphs, pair, found.bounds, box, found.near, found.around)
 

@@ -122,7 +122,7 @@ def prune_to_target(
             raise Unsupported("an ONNX file is not trained here: tune the module that it came from")
         tick("tuning")
         trained = tune_small(tune, small, subject, samples, plan, seed)
-        scores = [_quality(case, each, choosing) for each in (small, trained)]
+        scores = [_quality(case, network, choosing) for network in (small, trained)]
         tuned = scores[1] >= scores[0]
         if tuned:
             small = trained

@@ -243,16 +243,24 @@ def _refit(
 def _shifts(state: ChannelWeights) -> dict[str, tuple[str, float]]:
     """Where a layer's bias can change: its own, or with the other sign the mean of a normalisation right behind it."""
     shifts: dict[str, tuple[str, float]] = {}
-    reading = [name for each in state.program.operations for name in each.sources]
+    reading = [name for operation in state.program.operations for name in operation.sources]
     for weight, uses in state.uses.items():
         bias = uses[0].tensors["bias"]
         if bias is not None:
             shifts[weight] = (bias, 1.0)
             continue
-        norms = [each for each in state.program.operations if each.kind == "norm" and uses[0].name in each.sources]
+        norms = [
+            operation
+            for operation in state.program.operations
+            if operation.kind == "norm" and uses[0].name in operation.sources
+        ]
         alone = len(uses) == 1 and reading.count(uses[0].name) == 1 and len(norms) == 1
         mean = norms[0].tensors.get("mean") if alone else None
-        shared = [each for each in state.program.operations if mean is not None and mean in each.tensors.values()]
+        shared = [
+            operation
+            for operation in state.program.operations
+            if mean is not None and mean in operation.tensors.values()
+        ]
         if mean is not None and len(shared) == 1:
             shifts[weight] = (mean, -1.0)
     return shifts

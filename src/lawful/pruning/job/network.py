@@ -39,7 +39,7 @@ class RunnableProgram:
         self.program = program
         self.batch = program.inputs[0].shape[0]
         several = len(program.outputs) > 1
-        if several and any(each.shape[:1] != (self.batch,) for each in program.outputs):
+        if several and any(output.shape[:1] != (self.batch,) for output in program.outputs):
             raise Unsupported("an output of this network has no axis of samples: outputs cannot be compared by sample")
         numbers = program.tensors if tensors is None else tensors
         self.tensors = {name: _tensor(numbers[name]) for name in (*program.parameters, *program.buffers)}
@@ -98,7 +98,7 @@ class RunnableProgram:
     @torch.no_grad()
     def outputs(self, x: Floats) -> torch.Tensor:
         """All outputs for all samples."""
-        return torch.cat([self.run(given)[0][: rows.stop - rows.start] for rows, given in self.batches(x)])
+        return torch.cat([self.run(batch)[0][: rows.stop - rows.start] for rows, batch in self.batches(x)])
 
 
 def join_outputs(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -111,7 +111,7 @@ def join_outputs(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
     """
     if len(outputs) == 1:
         return outputs[0]
-    return torch.cat([each.reshape(len(each), -1) for each in outputs], 1)
+    return torch.cat([output.reshape(len(output), -1) for output in outputs], 1)
 
 
 def module_outputs(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -171,7 +171,9 @@ class ModuleSubject:
         """Zeros that it takes."""
         if self.whole:
             return torch.zeros((batch, *size), dtype=torch.int64)
-        kind = next((each.dtype for each in self.module.parameters() if each.is_floating_point()), torch.float32)
+        kind = next(
+            (parameter.dtype for parameter in self.module.parameters() if parameter.is_floating_point()), torch.float32
+        )
         return torch.zeros((batch, *size), dtype=kind)
 
     def batch(self, x: Floats) -> torch.Tensor:
@@ -231,7 +233,11 @@ class OnnxSubject:
         left = dict(tensors)
         values = [(tensor.name, tensor) for tensor in changed.graph.initializer]
         for node in changed.graph.node:
-            values += [(node.output[0], each.t) for each in node.attribute if not node.input and each.name == "value"]
+            values += [
+                (node.output[0], attribute.t)
+                for attribute in node.attribute
+                if not node.input and attribute.name == "value"
+            ]
         for name, tensor in values:
             if name in left:
                 old = numpy_helper.to_array(tensor)

@@ -236,7 +236,8 @@ def write_plan(path: Path, plan: RemovalPlan, order: Sequence[Removal]) -> None:
     content = {
         "kind": KIND, "network": plan.network, "data": plan.data, "cost": plan.cost, "criterion": plan.criterion,
         "order": [
-            {"unit": each.unit, "name": plan.units[each.unit], "score": each.score, "left": each.left} for each in order
+            {"unit": removal.unit, "name": plan.units[removal.unit], "score": removal.score, "left": removal.left}
+            for removal in order
         ],
     }  # fmt: skip
     write_bytes(path, (json.dumps(content, indent=1) + "\n").encode())
@@ -266,7 +267,7 @@ def _removals(entries: Any, plan: RemovalPlan, until: float) -> list[Removal]:
             order.append(Removal(unit, score, left))
     except (TypeError, KeyError, ValueError):
         raise LawfulError("has a removal that is no unit of this network") from None
-    if len({each.unit for each in order}) != len(order):
+    if len({removal.unit for removal in order}) != len(order):
         raise LawfulError("removes a unit twice")
     if order and order[-1].left > until and len(order) < len(plan.units) // 2:
         raise LawfulError("ends before the size that is asked for: remove it, or name another file")

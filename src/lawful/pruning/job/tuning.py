@@ -201,7 +201,8 @@ def _fill_paths(word: str, paths: dict[str, str]) -> str:
 def _apart(module: nn.Module) -> dict[str, torch.Tensor]:
     """Its tensors, none in the memory of another: the format has no tied weights."""
     return {
-        name: each.detach().clone(memory_format=torch.contiguous_format) for name, each in module.state_dict().items()
+        name: tensor.detach().clone(memory_format=torch.contiguous_format)
+        for name, tensor in module.state_dict().items()
     }
 
 

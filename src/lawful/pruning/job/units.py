@@ -70,7 +70,7 @@ def find_readers(reading: ChannelReading, state: ChannelWeights) -> dict[str, Re
     nodes = {reading.name(node): node for node in reading.source.nodes if node.family is OperatorFamily.CONTRACTION}
     readers: dict[str, Reader] = {}
     for weight, uses in state.uses.items():
-        at = tuple(nodes[each.name] for each in uses if each.name in nodes)
+        at = tuple(nodes[operation.name] for operation in uses if operation.name in nodes)
         if uses[0].groups == 1 and len(at) == len(uses) and all(map(can_unfold, at)):
             readers[weight] = Reader(uses[0], at, math.prod(state.arrays[weight].shape[2:]))
     return readers
@@ -82,8 +82,8 @@ def find_sites(reading: ChannelReading, state: ChannelWeights, *, heads_stay: bo
     readers = find_readers(reading, state)
     refused = state.uses.keys() - readers.keys()
     grouped = {
-        int(cell) for each in program.operations if each.groups > 1
-        for name in (each.name, each.sources[0]) for cell in program.spots[name].cells
+        int(cell) for operation in program.operations if operation.groups > 1
+        for name in (operation.name, operation.sources[0]) for cell in program.spots[name].cells
     }  # fmt: skip
     writers: dict[int, list[str]] = {}
     for layer in state.layers:
@@ -130,7 +130,7 @@ def find_sites(reading: ChannelReading, state: ChannelWeights, *, heads_stay: bo
     notes = (
         [f"channels that {len(refused)} grouped, transposed or three-dimensional layers read stay"] if refused else []
     )
-    return Sites(tuple(units), tuple(sites), {w: each for w, each in readers.items() if w in used}, tuple(notes))
+    return Sites(tuple(units), tuple(sites), {w: reader for w, reader in readers.items() if w in used}, tuple(notes))
 
 
 def _heads(scores: Indices, values: Indices, places_of: PlacesOf, site: int) -> list[Unit]:
@@ -174,7 +174,9 @@ def channel_axes(node: Node) -> tuple[int, int]:
 def _data_place(node: Node) -> int:
     if "spec" not in node.attributes:
         return 0
-    return next(k for k, each in enumerate(node.inputs) if each.op == "input" or each.family is not OperatorFamily.LEAF)
+    return next(
+        k for k, operand in enumerate(node.inputs) if operand.op == "input" or operand.family is not OperatorFamily.LEAF
+    )
 
 
 def count_macs(program: Program) -> int:

@@ -168,42 +168,42 @@ def prune_with_certificate(
     """
     opened = open_graph(network)
     if around is not None:
-        found = prune(opened, tolerance=np.asarray(tolerance) / (1 + 2 * ROOM), keep=keep, around=around,
+        pruned = prune(opened, tolerance=np.asarray(tolerance) / (1 + 2 * ROOM), keep=keep, around=around,
                       seconds=seconds, tick=tick, **options)  # fmt: skip
-        if found.around is not None:
-            return _near_samples(stored(found, dtype))
+        if pruned.around is not None:
+            return _near_samples(stored(pruned, dtype))
     exact = None
     if keep is None:
         exact = stored(prune(opened, tolerance=tolerance, **options, replayable=True), dtype)
     if exact is not None and exact.box is None:
         return exact, certificate(exact)
     allowed = np.asarray(tolerance) / (1 + 2 * ROOM)
-    found = stored(prune(opened, tolerance=allowed, keep=keep, seconds=seconds, tick=tick, **options), dtype)
-    if exact is not None and found.neurons_after >= exact.neurons_after:
+    pruned = stored(prune(opened, tolerance=allowed, keep=keep, seconds=seconds, tick=tick, **options), dtype)
+    if exact is not None and pruned.neurons_after >= exact.neurons_after:
         return exact, certificate(exact)
-    if found.box is None:
+    if pruned.box is None:
         raise AssertionError("what is approximate has a box")
     tick("bounding both networks together")
-    asked = Fraction(found.bound + found.rounding) * Fraction(1 + ROOM)
-    measured = distance(found.original, found.network, found.box, within=asked, seconds=seconds)
+    asked = Fraction(pruned.bound + pruned.rounding) * Fraction(1 + ROOM)
+    measured = distance(pruned.original, pruned.network, pruned.box, within=asked, seconds=seconds)
     if measured.status == "proved":
-        stated = np.minimum(np.asarray(found.bounds) * (1 + ROOM), float(np.nextafter(float(asked), np.inf)))
+        stated = np.minimum(np.asarray(pruned.bounds) * (1 + ROOM), float(np.nextafter(float(asked), np.inf)))
     elif exact is None and np.isfinite(measured.upper):
-        stated = np.full(len(found.bounds), measured.upper)
+        stated = np.full(len(pruned.bounds), measured.upper)
     elif exact is not None:
         return exact, certificate(exact)
     else:
         raise LawfulError("the two networks could not be bounded as a whole: give more time, or keep more neurons")
-    proof = distance_certificate(measured, found.original, found.network)
-    return replace(found, compared=tuple(stated.tolist())), proof
+    proof = distance_certificate(measured, pruned.original, pruned.network)
+    return replace(pruned, compared=tuple(stated.tolist())), proof
 
 
 def _near_samples(found: Pruning) -> tuple[Pruning, dict[str, Any]]:
     if found.box is None or found.near is None or found.around is None:
         raise AssertionError("a bound around samples has samples")
-    stated = tuple(float(np.nextafter(each * (1 + ROOM), np.inf)) for each in found.bounds)
+    stated = tuple(float(np.nextafter(bound * (1 + ROOM), np.inf)) for bound in found.bounds)
     networks = found.original, found.network
-    pair = align(*(layers_of(each) for each in networks))
+    pair = align(*(layers_of(network) for network in networks))
     return replace(found, compared=stated), near_certificate(
         networks, pair, stated, found.box, found.near, found.around
     )
@@ -221,16 +221,16 @@ def near_certificate(
     return {
         "kind": "distance",
         "version": 1,
-        "about": [digest(each) for each in networks],
-        "networks": [with_layers(each) for each in networks],
+        "about": [digest(network) for network in networks],
+        "networks": [with_layers(network) for network in networks],
         "box": [[str(Fraction(float(end))) for end in side] for side in zip(*box, strict=True)],
         "outputs": list(range(len(bounds))),
         "norm": "inf",
         "upper": str(Fraction(max(bounds))),
         "lower": None,
         "matching": [
-            {"first": each.first.tolist(), "second": each.second.tolist(), "scale": each.scale.tolist()}
-            for each in pair.matches
+            {"first": match.first.tolist(), "second": match.second.tolist(), "scale": match.scale.tolist()}
+            for match in pair.matches
         ],
         "tree": [],
         "spectral": None,
@@ -263,7 +263,7 @@ def stored(pruning: Pruning, dtype: str | None) -> Pruning:
     small = pruning.network.with_theta(stored_as(pruning.network.theta, dtype))
     compared = pruning.compared
     if compared is not None:
-        compared = tuple(float(np.nextafter(each + rounding, np.inf)) for each in compared)
+        compared = tuple(float(np.nextafter(bound + rounding, np.inf)) for bound in compared)
     stage = Stage("stored", before, after, {}, 0.0, rounding)
     network = carrying(small, pruning.network.reading)
     return replace(pruning, network=network, stages=(*pruning.stages, stage), compared=compared)

@@ -206,7 +206,7 @@ def rebuilt(dag: Dag, change: Change) -> tuple[Dag, dict[tuple[str, str], Fracti
     edges = keep[tails] & keep[heads]
     place = np.cumsum(keep) - 1
     after = useful_dag(
-        [name for name, kept in zip(names, keep, strict=True) if kept], np.array(roles)[keep],
+        [name for name, stays in zip(names, keep, strict=True) if stays], np.array(roles)[keep],
         place[tails[edges]], place[heads[edges]], theta[edges], np.array(slopes)[keep],
     )  # fmt: skip
     return after, errors

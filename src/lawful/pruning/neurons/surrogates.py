@@ -132,43 +132,45 @@ class Search:
             best = self._exchange(best, self.orders[best.ridge], allowed)
         return self._everywhere(best, allowed)
 
-    def _everywhere(self, found: Replacement | None, allowed: Floats) -> Replacement | None:
+    def _everywhere(self, replacement: Replacement | None, allowed: Floats) -> Replacement | None:
         """What holds on all boxes: fewer neurons leave, until it does."""
-        while found is not None and len(self.low) > FEW:
-            found = self._bound(found.removed, found.ridge, ALL)
-            if (found.bounds <= allowed).all():
+        while replacement is not None and len(self.low) > FEW:
+            replacement = self._bound(replacement.removed, replacement.ridge, ALL)
+            if (replacement.bounds <= allowed).all():
                 break
-            left = found.removed[: int(0.9 * len(found.removed))]
-            found = Replacement(found.network, left, found.bounds, found.ridge) if left else None
-        return found
+            left = replacement.removed[: int(0.9 * len(replacement.removed))]
+            replacement = (
+                Replacement(replacement.network, left, replacement.bounds, replacement.ridge) if left else None
+            )
+        return replacement
 
     def _extend(
-        self, found: Replacement | None, order: Sequence[Neuron], ridge: float, allowed: Floats
+        self, replacement: Replacement | None, order: Sequence[Neuron], ridge: float, allowed: Floats
     ) -> Replacement | None:
-        gone = [] if found is None else list(found.removed)
+        gone = [] if replacement is None else list(replacement.removed)
         for neuron in [other for other in order if other not in set(gone)][:EXCHANGES]:
             if self.clock.over:
                 break
             tried = self._try_removal([*gone, neuron], ridge, allowed)
             if tried is not None:
-                found, gone = tried, [*gone, neuron]
-        return found
+                replacement, gone = tried, [*gone, neuron]
+        return replacement
 
-    def _exchange(self, found: Replacement, order: Sequence[Neuron], allowed: Floats) -> Replacement:
+    def _exchange(self, replacement: Replacement, order: Sequence[Neuron], allowed: Floats) -> Replacement:
         """One that left, the dearest first, returns where two others can leave in its place."""
         left = EXCHANGES
-        for neuron in sorted(found.removed, key=order.index, reverse=True)[:EXCHANGES]:
-            gone = [other for other in found.removed if other != neuron]
-            others = [other for other in order if other not in set(found.removed)][:4]
+        for neuron in sorted(replacement.removed, key=order.index, reverse=True)[:EXCHANGES]:
+            gone = [other for other in replacement.removed if other != neuron]
+            others = [other for other in order if other not in set(replacement.removed)][:4]
             for pair in combinations(others, 2):
                 if self.clock.over or not left:
-                    return found
+                    return replacement
                 left -= 1
-                tried = self._try_removal([*gone, *pair], found.ridge, allowed)
+                tried = self._try_removal([*gone, *pair], replacement.ridge, allowed)
                 if tried is not None:
-                    found = tried
+                    replacement = tried
                     break
-        return found
+        return replacement
 
     def _try_removal(self, gone: Sequence[Neuron], ridge: float, allowed: Floats) -> Replacement | None:
         """The network without these neurons, if it is near enough and every layer keeps one."""

@@ -25,7 +25,7 @@ def certificate(network: Mlp, decisions: Sequence[NeuronDecision]) -> dict[str, 
         "version": 1,
         "about": [digest(network)],
         "network": mlp_json(network),
-        "neurons": [_neuron(each) for each in decisions if each.removable is not None],
+        "neurons": [_neuron(decision) for decision in decisions if decision.removable is not None],
     }
 
 

@@ -354,7 +354,7 @@ def _solve(constraints: list[_Constraint], width: int) -> list[Rational] | tuple
     """Coefficients that satisfy all constraints, or multipliers that contradict them; None if neither was found."""
     if not constraints:
         return [ZERO] * width
-    if all(each.allowed.is_point for each in constraints):
+    if all(constraint.allowed.is_point for constraint in constraints):
         return _solve_equations(constraints)
     return _solve_program(constraints)
 
@@ -420,7 +420,7 @@ def _solve_equations(
 ) -> list[Rational] | tuple[Fraction, ...]:
     """The solution whose free unknowns are as given (or 0), or multipliers that contradict the equations."""
     width = len(constraints[0].row)
-    table = [[*each.row, each.value - each.allowed.low] for each in constraints]
+    table = [[*constraint.row, constraint.value - constraint.allowed.low] for constraint in constraints]
     reduced, rank = flint.fmpq_mat(table).rref()
     pivots = [next(place for place in range(width + 1) if reduced[line, place] != 0) for line in range(rank)]
     if width in pivots:
@@ -434,8 +434,8 @@ def _solve_equations(
 
 def _multipliers(constraints: list[_Constraint]) -> tuple[Fraction, ...]:
     """`μ` with `Σ μ row = 0` and `Σ μ (value − error) > 0` where all errors are fixed numbers."""
-    rows = [each.row for each in constraints]
-    values = [each.value - each.allowed.low for each in constraints]
+    rows = [constraint.row for constraint in constraints]
+    values = [constraint.value - constraint.allowed.low for constraint in constraints]
     count = len(rows)
     table = [[row[k] for row in rows] for k in range(len(rows[0]))] + [values]
     wanted = [ZERO] * len(rows[0]) + [ONE]
@@ -496,4 +496,4 @@ def _fractions(values: Sequence[Rational]) -> tuple[Fraction, ...]:
 
 
 def _points(constraints: list[_Constraint]) -> tuple[tuple[Fraction, ...], ...]:
-    return tuple(_fractions(each.point) for each in constraints)
+    return tuple(_fractions(constraint.point) for constraint in constraints)

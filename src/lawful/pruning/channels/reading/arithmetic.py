@@ -59,7 +59,7 @@ def apply_function(
 
 def bend(record: ChannelRecord, node: Node, operands: Sequence[Value]) -> Value:
     """A function entry by entry."""
-    if all(isinstance(each, Held) for each in operands):
+    if all(isinstance(operand, Held) for operand in operands):
         return Held(node)
     if len(operands) > 1:
         return _combine(record, node, operands)
@@ -72,9 +72,9 @@ def bend(record: ChannelRecord, node: Node, operands: Sequence[Value]) -> Value:
 
 def choose(record: ChannelRecord, node: Node, operands: Sequence[Value]) -> Value:
     """A bound on both sides by numbers; else any function of one channel."""
-    if all(isinstance(each, Held) for each in operands):
+    if all(isinstance(operand, Held) for operand in operands):
         return Held(node)
-    if any(isinstance(each, (HeadScores, Attended, Guard)) for each in operands):
+    if any(isinstance(operand, (HeadScores, Attended, Guard)) for operand in operands):
         return attention.choose(record, node, operands)
     if node.op in CLAMPS and len(operands) == 2:
         x, bound = sorted(operands, key=lambda each: isinstance(each, Held))
@@ -87,9 +87,9 @@ def choose(record: ChannelRecord, node: Node, operands: Sequence[Value]) -> Valu
 
 def compare(record: ChannelRecord, node: Node, operands: Sequence[Value]) -> Value:
     """A truth value of each channel, or of scores."""
-    if all(isinstance(each, Held) for each in operands):
+    if all(isinstance(operand, Held) for operand in operands):
         return Held(node)
-    scores = [each for each in operands if isinstance(each, (HeadScores, Attended, Guard))]
+    scores = [operand for operand in operands if isinstance(operand, (HeadScores, Attended, Guard))]
     if not scores:
         return _combine(record, node, operands)
     if len(scores) > 1:
@@ -102,13 +102,17 @@ def _combine(record: ChannelRecord, node: Node, operands: Sequence[Value]) -> Va
 
     Its parts alone say what it is, so no other channel is known to be a multiple of it: it has a key of its own.
     """
-    known = [record.settle(each) if isinstance(each, (Channels, Padded, Total)) else each for each in operands]
-    channels = [each for each in known if isinstance(each, Channels)]
-    numbers = all(isinstance(each, Channels) or (each is not None and number_of(each) is not None) for each in known)
+    known = [
+        record.settle(operand) if isinstance(operand, (Channels, Padded, Total)) else operand for operand in operands
+    ]
+    channels = [value for value in known if isinstance(value, Channels)]
+    numbers = all(
+        isinstance(value, Channels) or (value is not None and number_of(value) is not None) for value in known
+    )
     alike = channels and all(
-        (each.origin, each.width) == (channels[0].origin, channels[0].width)
-        and np.array_equal(each.labels, channels[0].labels)
-        for each in channels
+        (channel.origin, channel.width) == (channels[0].origin, channels[0].width)
+        and np.array_equal(channel.labels, channels[0].labels)
+        for channel in channels
     )
     if not alike or not numbers or node.family not in BY_CHANNEL:
         return record.other(node, *operands)

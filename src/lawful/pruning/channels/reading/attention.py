@@ -61,19 +61,19 @@ def _scores(record: ChannelRecord, one: Side, two: Side, out: str, node: Node) -
     inner = [c for c in letters[0] if c in letters[1] and c not in out]
     if sides[0] is None or sides[1] is None or len(inner) != 1:
         return None
-    varying = [{c for c, n in zip(own, side.labels.shape, strict=True) if n > 1}
-               for own, side in zip(letters, (sides[0], sides[1]), strict=True)]  # fmt: skip
+    varying = [{c for c, n in zip(axes, side.labels.shape, strict=True) if n > 1}
+               for axes, side in zip(letters, (sides[0], sides[1]), strict=True)]  # fmt: skip
     sizes = dict(zip(letters[0] + letters[1], (*sides[0].shape, *sides[1].shape), strict=True))
-    if sizes[inner[0]] > 1 and not all(inner[0] in each for each in varying):
+    if sizes[inner[0]] > 1 and not all(inner[0] in axes for axes in varying):
         return None
     heads = [c for c in out if c in varying[0] | varying[1]]
-    if any(each - {*heads, inner[0]} for each in varying):
+    if any(axes - {*heads, inner[0]} for axes in varying):
         return None
     tables = [
-        _table(side.labels, own, [*heads, inner[0]], sizes)
-        for side, own in zip((sides[0], sides[1]), letters, strict=True)
+        _table(side.labels, axes, [*heads, inner[0]], sizes)
+        for side, axes in zip((sides[0], sides[1]), letters, strict=True)
     ]
-    owners = [frozenset(out.index(c) for c in own if c in out) for own in letters]
+    owners = [frozenset(out.index(c) for c in axes if c in out) for axes in letters]
     return HeadScores(
         node.shape, (sides[0], sides[1]), (tables[0], tables[1]), (owners[0], owners[1]),
         tuple(out.index(c) for c in heads),
@@ -112,10 +112,10 @@ def _evaluate(record: ChannelRecord, node: Node) -> NDArray[np.float64] | None:
 
 def move(record: ChannelRecord, node: Node, sources: Sequence[Value]) -> Value:
     """HeadScores with numbers in place of some, or in no other order."""
-    scores = [each for each in sources if isinstance(each, HeadScores)]
+    scores = [source for source in sources if isinstance(source, HeadScores)]
     if len(sources) == 1 and scores and (spread := _with_unit_axes(node, scores[0])) is not None:
         return spread
-    fills = [operand for each, operand in zip(sources, node.inputs, strict=True) if isinstance(each, Held)]
+    fills = [operand for source, operand in zip(sources, node.inputs, strict=True) if isinstance(source, Held)]
     if len(scores) != 1 or len(fills) != len(sources) - 1 or node.shape != scores[0].shape:
         return record.other(node, *sources)
     start, offsets = 0, {}
@@ -142,7 +142,7 @@ def _with_unit_axes(node: Node, scores: HeadScores) -> HeadScores | None:
     if not bool((node["map"].positions.ravel() == np.arange(node.size)).all()):
         return None
     place = dict(zip(old, new, strict=True))
-    one, two = (frozenset(place[axis] for axis in own if axis in place) for own in scores.owners)
+    one, two = (frozenset(place[axis] for axis in axes if axis in place) for axes in scores.owners)
     masks = []
     for mask in scores.masks:
         sizes = {place[axis]: mask.shape[axis] for axis in old}
@@ -158,8 +158,8 @@ def choose(record: ChannelRecord, node: Node, operands: Sequence[Value]) -> Valu
     if len(operands) != 3:
         return record.other(node, *operands)
     condition, *branches = operands
-    main = next((each for each in branches if isinstance(each, (HeadScores, Attended))), None)
-    rest = [each for each in branches if each is not main]
+    main = next((branch for branch in branches if isinstance(branch, (HeadScores, Attended))), None)
+    rest = [branch for branch in branches if branch is not main]
     number = constant_of(rest[0]) if len(rest) == 1 else None
     if main is None or number is None:
         return record.other(node, *operands)
@@ -188,7 +188,7 @@ def _scores_of(value: HeadScores | Attended) -> HeadScores:
 def attend(record: ChannelRecord, node: Node, scores: HeadScores) -> Value:
     """The softmax along an axis that one side alone has: its keys."""
     axis = node.attributes.get("axis")
-    owners, softened = [k for k, own in enumerate(scores.owners) if axis in own], scores
+    owners, softened = [k for k, axes in enumerate(scores.owners) if axis in axes], scores
     if axis is None or axis in scores.heads or len(owners) != 1:
         return record.other(node, scores)
     if owners[0] == 0:  # queries first
@@ -263,7 +263,7 @@ def _heads(record: ChannelRecord, scores: HeadScores, axis: int, values: Indices
     keys, values = keys[::repeats], values[::repeats]
     if any(len(np.unique(table)) != table.size for table in (queries, keys, values)):
         return None
-    alike = all(each.shape[k] == 1 for each in scores.masks for k in scores.heads)
+    alike = all(mask.shape[k] == 1 for mask in scores.masks for k in scores.heads)
     whole = not scores.masks or (len(scores.masks) == 1 and _sees_a_key(scores.masks[0], axis))
     groups = len(keys)
     grouped = queries.reshape(groups, len(queries) // groups, -1)
@@ -299,6 +299,6 @@ def _keeps_apart(mixture: Mixture, table: Indices) -> bool:
             if a not in home or (channels and (b not in home or home[a][0] != home[b][0])):
                 return False
             met.setdefault(home[a][0], set()).add((home[a][1], home[b][1] if channels else b))
-        if len({frozenset(each) for each in met.values()}) > 1 or (met and len(met) != len(table)):
+        if len({frozenset(axes) for axes in met.values()}) > 1 or (met and len(met) != len(table)):
             return False
     return True

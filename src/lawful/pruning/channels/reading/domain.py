@@ -126,7 +126,9 @@ def complete(record: ChannelRecord, values: Mapping[Node, Value]) -> None:
 def _keep_shared(record: ChannelRecord) -> None:
     """A tensor in two roles stays whole; a layer that is used several times reads and writes the same channels."""
     program = record.program
-    heads = {source for each in program.operations if each.attention is not None for source in each.sources}
+    heads = {
+        source for operation in program.operations if operation.attention is not None for source in operation.sources
+    }
     users = _users(program)
     # An operation that is given up no longer uses its other tensors either, so start again after each.
     while tensor := next((name for name in users if _conflicts(record, name, users[name], heads)), None):
@@ -151,8 +153,10 @@ def _users(program: ChannelProgram) -> dict[str, list[Operation]]:
 
 def _conflicts(record: ChannelRecord, tensor: str, users: list[Operation], heads: set[str]) -> bool:
     """Whether a tensor cannot be cut: it is used otherwise, in different roles, or by several sources of attentions."""
-    unlike = len({_settings(each) for each in users}) > 1
-    return tensor in record.touched or unlike or (len(users) > 1 and any(each.name in heads for each in users))
+    unlike = len({_settings(operation) for operation in users}) > 1
+    return (
+        tensor in record.touched or unlike or (len(users) > 1 and any(operation.name in heads for operation in users))
+    )
 
 
 def _settings(operation: Operation) -> str:
@@ -246,7 +250,7 @@ def _convolve(record: ChannelRecord, node: Node, x: Value, weight: Value) -> Val
 
 def look_up(record: ChannelRecord, node: Node, operands: Sequence[Value]) -> Value:
     """A table is a layer without a bias that reads one row: its columns are the channels."""
-    if all(isinstance(each, Held) for each in operands):
+    if all(isinstance(operand, Held) for operand in operands):
         return Held(node)
     name, rows = tensor_name(operands[0]), node.inputs[0]
     whole_rows = rows.rank == 2 and node.attributes.get("axis") == 0 and len(operands) == 2
@@ -283,9 +287,9 @@ def add_layer(
 
 def move_entries(record: ChannelRecord, node: Node, sources: Sequence[Value]) -> Value:
     """Entries of the sources in other places."""
-    if all(isinstance(each, Held) for each in sources):
+    if all(isinstance(source, Held) for source in sources):
         return Held(node)
-    if any(isinstance(each, (HeadScores, Attended)) for each in sources):
+    if any(isinstance(source, (HeadScores, Attended)) for source in sources):
         return attention.move(record, node, sources)
     if len(sources) == 1 and isinstance(sources[0], Total):
         total = _move_total(record, node, sources[0])
@@ -302,7 +306,7 @@ def move_entries(record: ChannelRecord, node: Node, sources: Sequence[Value]) ->
         if known is None:
             return record.other(node, *sources)
         labelled.append(known)
-    channels = [each for each in labelled if not isinstance(each, Mixture)]
+    channels = [source for source in labelled if not isinstance(source, Mixture)]
     if len(channels) < len(labelled):
         return move_mixtures(node, labelled) or record.other(node, *sources)
     return _move_channels(record, node, channels) or record.other(node, *sources)
@@ -322,9 +326,9 @@ def _move_total(record: ChannelRecord, node: Node, total: Total) -> Total | None
 
 def _move_channels(record: ChannelRecord, node: Node, sources: Sequence[Channels | None]) -> Value | None:
     """Channels of one activation, or of several that become one: labels of each start where the last one's end."""
-    known = [each for each in sources if each is not None]
-    one = len({(each.name, each.width) for each in known}) == 1
-    if not one and any(each.width != 1 for each in known):
+    known = [source for source in sources if source is not None]
+    one = len({(channel.name, channel.width) for channel in known}) == 1
+    if not one and any(channel.width != 1 for channel in known):
         return None
     starts, total = {}, 0
     for channels in known:
@@ -332,8 +336,8 @@ def _move_channels(record: ChannelRecord, node: Node, sources: Sequence[Channels
             starts[channels.name] = 0 if one else total
             total += record.count(channels.name) * channels.width
     labelled = [
-        (operand.shape, None if each is None else each.labels + starts[each.name])
-        for operand, each in zip(node.inputs, sources, strict=True)
+        (operand.shape, None if source is None else source.labels + starts[source.name])
+        for operand, source in zip(node.inputs, sources, strict=True)
     ]
     moved = follow(node["map"], labelled)
     if moved is None:
@@ -355,7 +359,7 @@ def _move_channels(record: ChannelRecord, node: Node, sources: Sequence[Channels
         name, root = record.name(node), ""
         cells = np.concatenate([record.spots[source].cells for source in starts])
         record.add(Operation("cat", name, tuple(starts)), cells)
-        if len({each.mixture.root if each.mixture else each.origin for each in known}) == 1:
+        if len({channel.mixture.root if channel.mixture else channel.origin for channel in known}) == 1:
             mixture = move_mixtures(node, sources)
     value = Channels(name, labels, node.shape, width, root, mixture)
     return value if number is None or moved.outside is None else Padded(value, number, moved.outside)
@@ -364,6 +368,6 @@ def _move_channels(record: ChannelRecord, node: Node, sources: Sequence[Channels
 def _number_beside(node: Node, sources: Sequence[Channels | None]) -> float | None:
     """The one number that lies beside the channels."""
     # A constant among the sources of a movement holds each number once, and all of them are used.
-    numbers = [operand["value"].ravel() for operand, each in zip(node.inputs, sources, strict=True) if each is None]
+    numbers = [operand["value"].ravel() for operand, source in zip(node.inputs, sources, strict=True) if source is None]
     flat = np.concatenate(numbers) if numbers else np.zeros(0)
     return float(flat[0]) if len(flat) == 1 else None

@@ -38,7 +38,7 @@ class ChannelRecord:
         self.source, self.fixed, self.still = source, fixed, still
         self.program = ChannelProgram()
         self.touched: set[str] = set()  # tensors in use that no rule can cut
-        self.readers = Counter(each for node in source.nodes for each in node.inputs)
+        self.readers = Counter(operand for node in source.nodes for operand in node.inputs)
         self.readers.update(source.outputs)
         self._place: dict[str, int] = {}  # of operations by name
         self._sequences: dict[tuple[str, bytes], str] = {}
@@ -99,9 +99,9 @@ class ChannelRecord:
 
     def keep_operations(self, names: Collection[str]) -> None:
         """Only operations and activations with these names are left."""
-        self.program.operations = [each for each in self.program.operations if each.name in names]
+        self.program.operations = [operation for operation in self.program.operations if operation.name in names]
         self.program.spots = {name: spot for name, spot in self.spots.items() if name in names}
-        self._place = {each.name: place for place, each in enumerate(self.program.operations)}
+        self._place = {operation.name: place for place, operation in enumerate(self.program.operations)}
 
     def touch(self, node: Node) -> None:
         """Tensors behind a value are used in a way that no rule can cut."""
@@ -240,16 +240,16 @@ class ChannelRecord:
     def other(self, node: Node, *operands: Value) -> Value:
         """What no rule follows: a mixture of one activation's channels while it may be one of heads, else pinned."""
         opaque = node.family is OperatorFamily.OPAQUE
-        if not opaque and all(isinstance(each, Held) for each in operands):
+        if not opaque and all(isinstance(operand, Held) for operand in operands):
             return Held(node)
         for operand in operands:
             if isinstance(operand, Held):
                 self.touch(operand.node)
         if node.family in BLENDING:
-            mixture = blend(node, operands, [self.is_pinned(each) for each in operands])
+            mixture = blend(node, operands, [self.is_pinned(operand) for operand in operands])
             if mixture is not None:
                 return mixture
-        sources = [name for each in operands for name in self.sources_of(each)]
+        sources = [name for operand in operands for name in self.sources_of(operand)]
         return self.pin(node, sources, node["name"] if opaque else node.op)
 
 

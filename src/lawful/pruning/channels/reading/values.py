@@ -292,7 +292,7 @@ def _affine(index: IndexMap, shape: Shape, labels: Indices) -> Moved | None:
         at = np.full((1,) * len(index.shape), start[k] if k in mine else 0)
         for axis in varying if k in mine else ():
             line = (moves[axis][k] * np.arange(index.shape[axis])).reshape(
-                [-1 if each == axis else 1 for each in range(len(index.shape))]
+                [-1 if k == axis else 1 for k in range(len(index.shape))]
             )
             at = at + line
         where.append(at)
@@ -311,7 +311,8 @@ def collapse(labels: Indices, width: int) -> Indices | None:
     """
     channel, place = labels // width, labels % width
     varying = [
-        {axis for axis in range(labels.ndim) if bool((each != each.take([0], axis)).any())} for each in (channel, place)
+        {axis for axis in range(labels.ndim) if bool((parts != parts.take([0], axis)).any())}
+        for parts in (channel, place)
     ]
     if varying[0] & varying[1]:
         return None
@@ -385,10 +386,10 @@ def blend(node: Node, operands: Sequence[Value], pinned: Sequence[bool]) -> Mixt
 
 def move_mixtures(node: Node, sources: Sequence[Channels | Mixture | None]) -> Mixture | None:
     """Entries of several functions of one activation's channels after a movement."""
-    parts = [mixture for each in sources if each is not None and (mixture := mixture_of(node, each)) is not None]
+    parts = [mixture for source in sources if source is not None and (mixture := mixture_of(node, source)) is not None]
     if len(parts) < len(sources) or len({part.root for part in parts}) > 1:
         return None
-    shapes = [each.shape for each in node.inputs]
+    shapes = [operand.shape for operand in node.inputs]
     moved = follow(node["map"], [(s, part.labels) for s, part in zip(shapes, parts, strict=True)])
     if moved is None or moved.width > 1 or moved.outside is not None:
         return None
