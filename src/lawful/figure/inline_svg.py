@@ -298,8 +298,10 @@ def _readout(panel: Panel, frame: PlotFrame) -> str:
     for series in panel.series[:8]:
         if series.style in ("line", "steps", "points"):
             x, y, _ = _numbers(series)
-            kept: Any = np.unique(np.linspace(0, max(len(x) - 1, 0), min(len(x), 120)).astype(int)) if x else []
-            curves.append({"label": series.label, "x": [_short(x[k]) for k in kept], "y": [_short(y[k]) for k in kept]})
+            places: Any = np.unique(np.linspace(0, max(len(x) - 1, 0), min(len(x), 120)).astype(int)) if x else []
+            curves.append(
+                {"label": series.label, "x": [_short(x[k]) for k in places], "y": [_short(y[k]) for k in places]}
+            )
     data = {
         "x": [frame.x.low, frame.x.high, frame.x.log], "name": panel.x, "y": panel.y or panel.title, "curves": curves,
         "box": [LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM],

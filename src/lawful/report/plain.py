@@ -63,7 +63,7 @@ def _as_one(found: re.Match[str]) -> str:
 
 def reading_json(reading: Reading) -> dict[str, Any]:
     """The part of a reading for people and programs."""
-    layers = [{"name": each.name, "dtype": each.dtype, "shape": list(each.shape)} for each in reading.layers]
+    layers = [{"name": layer.name, "dtype": layer.dtype, "shape": list(layer.shape)} for layer in reading.layers]
     return {
         "format": reading.format,
         "source": reading.source,
@@ -77,14 +77,14 @@ def readings_json(readings: Sequence[Reading]) -> dict[str, Any]:
     """`reading`; for several networks `readings` has each, and `reading` what was assumed of any."""
     if len(readings) == 1:
         return {"reading": reading_json(readings[0])}
-    assumed = list(dict.fromkeys(sentence for each in readings for sentence in each.assumed))
-    ignored = list(dict.fromkeys(part for each in readings for part in each.ignored))
-    both = {"format": [each.format for each in readings], "assumed": assumed, "ignored": ignored}
-    return {"reading": both, "readings": [reading_json(each) for each in readings]}
+    assumed = list(dict.fromkeys(sentence for reading in readings for sentence in reading.assumed))
+    ignored = list(dict.fromkeys(part for reading in readings for part in reading.ignored))
+    both = {"format": [reading.format for reading in readings], "assumed": assumed, "ignored": ignored}
+    return {"reading": both, "readings": [reading_json(reading) for reading in readings]}
 
 
 def reading_lines(reading: Reading) -> list[str]:
     """The same for people who asked for more: every tensor with its type, and what was left out."""
     head = f"read: {reading.source or 'a network'} ({reading.format or 'made in Python'})"
-    tensors = [f"  {each.name}  {each.dtype}  {'×'.join(map(str, each.shape)) or '1'}" for each in reading.layers]
+    tensors = [f"  {layer.name}  {layer.dtype}  {'×'.join(map(str, layer.shape)) or '1'}" for layer in reading.layers]
     return [head, *tensors, *(f"  ignored: {part}" for part in reading.ignored)]

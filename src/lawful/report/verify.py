@@ -15,8 +15,8 @@ def verified_text(
     """The statement, and which networks it is about."""
     lines = [f"verified: {found.statement}"]
     for place, digest in enumerate(found.networks):
-        given = [name for name, where in zip(names, found.given, strict=True) if where == place]
-        lines.append(f"  {digest}" + (f" is {given[0]}" if given else ""))
+        owners = [name for name, where in zip(names, found.given, strict=True) if where == place]
+        lines.append(f"  {digest}" + (f" is {owners[0]}" if owners else ""))
     # Of other kinds often only the box was compared: what a file says of outputs is another question.
     for question, answers in (questions or {}).items():
         lines.append(f"  {'it answers' if answers else 'its box is that of'} {question}")

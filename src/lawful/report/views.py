@@ -42,7 +42,9 @@ class View:
 
 
 def _fields(result: Any) -> dict[str, Any]:
-    return {each.name: _field(getattr(result, each.name)) for each in fields(result) if not each.name.startswith("_")}
+    return {
+        field.name: _field(getattr(result, field.name)) for field in fields(result) if not field.name.startswith("_")
+    }
 
 
 def _field(value: Any) -> Any:
@@ -152,10 +154,10 @@ def view_of(result: Any) -> View:
 
 def to_dict(result: Any) -> dict[str, Any]:
     """The result as the command line prints it with `--json`."""
-    found: dict[str, Any] = plain(view_of(result).json(result))
+    document: dict[str, Any] = plain(view_of(result).json(result))
     read = getattr(result, "readings", None) or (getattr(result, "reading", None),)
-    readings = [each for each in read if isinstance(each, Reading)]
-    return found | readings_json(readings) if readings else found
+    readings = [reading for reading in read if isinstance(reading, Reading)]
+    return document | readings_json(readings) if readings else document
 
 
 def text(result: Any) -> str:
@@ -172,8 +174,8 @@ def headline(result: Any) -> str:
 
 def rows_of(result: Any) -> list[dict[str, Any]]:
     """The rows of a result, if it has some."""
-    found = to_dict(result).get(view_of(result).rows)
-    return list(found) if isinstance(found, list) else []
+    rows = to_dict(result).get(view_of(result).rows)
+    return list(rows) if isinstance(rows, list) else []
 
 
 def to_dataframe(result: Any) -> Any:

@@ -31,7 +31,8 @@ def to_json(audit: Audit | ModuleAudit) -> dict[str, Any]:
 
 
 def _network_json(audit: Audit) -> dict[str, Any]:
-    summary, found, pruning = audit.summary, audit.components, audit.pruning
+    summary, components, pruning = audit.summary, audit.components, audit.pruning
+    dag = components.dag
     sizes = ("name", "inputs", "outputs", "hidden", "parameters", "biases")
     return {
         "network": audit.source,
@@ -41,13 +42,13 @@ def _network_json(audit: Audit) -> dict[str, Any]:
              "dimensions": count.dimensions}
             for count in (audit.laws, audit.near_laws, audit.data_laws) if count is not None
         ],
-        "balance": dict(zip((found.dag.names[v] for v in found.dag.hidden), audit.balance.tolist(), strict=True)),
+        "balance": dict(zip((dag.names[v] for v in dag.hidden), audit.balance.tolist(), strict=True)),
         "where": {
-            "connected": found.connected,
-            "log2_components": found.log2_components,
+            "connected": components.connected,
+            "log2_components": components.log2_components,
             "locked": [
-                {"edge": found.dag.edge_name(lock.edge), "sign": lock.sign, "barrier": lock.barrier}
-                for lock in found.locked
+                {"edge": dag.edge_name(lock.edge), "sign": lock.sign, "barrier": lock.barrier}
+                for lock in components.locked
             ],
             "locked_after_rescaling": audit.locked_after_rescaling,
         },
@@ -69,16 +70,16 @@ def _network_json(audit: Audit) -> dict[str, Any]:
         "same_function": _same_json(audit),
         "data": [asdict(layer) for layer in audit.activity] or None,
         "skipped": [vars(part) for part in audit.skipped],
-        "recommendations": [vars(each) for each in audit.recommendations],
+        "recommendations": [vars(recommendation) for recommendation in audit.recommendations],
     }  # fmt: skip
 
 
 def _same_json(audit: Audit) -> dict[str, Any] | None:
     if audit.identifiability is not None:
-        found = audit.identifiability
+        answer = audit.identifiability
         return {
-            "identifiable": found.identifiable,
-            "reasons": found.reasons,
+            "identifiable": answer.identifiable,
+            "reasons": answer.reasons,
             "fiber_dimension": audit.fiber_dimension,
         }
     if audit.normal_form is not None:
@@ -150,11 +151,11 @@ def _capital(words: str) -> str:
 
 def where_sentence(audit: Audit) -> str:
     """Whether signs are locked, and what that means for the outputs."""
-    found = audit.components
-    if found.connected:
+    components = audit.components
+    if components.connected:
         return says.connected()
-    words = [says.locked(found.log2_components)]
-    if sides := [(found.dag.names[o.output], str(o.confined)) for o in audit.outputs if o.confined]:
+    words = [says.locked(components.log2_components)]
+    if sides := [(components.dag.names[o.output], str(o.confined)) for o in audit.outputs if o.confined]:
         words.append(says.confined(sides))
     if audit.unlocked is not None and audit.locked_after_rescaling is not None:
         words.append(says.unlocked(audit.locked_after_rescaling))
@@ -180,12 +181,12 @@ def same_sentence(audit: Audit) -> str:
     if audit.summary.hidden == 0:
         return known + "."
     if audit.identifiability is not None:
-        found = audit.identifiability
-        if found.identifiable is None:
-            return f"{known}; whether anything else does is undecided: {'; '.join(found.reasons[:3])}."
-        if found.identifiable:
-            return says.identifiable(known, found.among != "all")
-        return says.not_identifiable(known, found.reasons[:3])
+        answer = audit.identifiability
+        if answer.identifiable is None:
+            return f"{known}; whether anything else does is undecided: {'; '.join(answer.reasons[:3])}."
+        if answer.identifiable:
+            return says.identifiable(known, answer.among != "all")
+        return says.not_identifiable(known, answer.reasons[:3])
     if audit.normal_form is not None:
         names = [kind.value for kind in audit.normal_form.kinds]
         words = [f"{known}.", says.kinds([(kind, names.count(kind)) for kind in dict.fromkeys(names)])]

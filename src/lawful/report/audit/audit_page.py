@@ -99,8 +99,8 @@ def _none_alone(hidden: int) -> str:
 
 
 def _removable(audit: Audit) -> str:
-    kept, parameters = audit.pruning.network.parameters, audit.summary.parameters
-    return says.removable(_removed(audit), audit.summary.hidden, kept, parameters, audit.pruning.rounding)
+    remaining, parameters = audit.pruning.network.parameters, audit.summary.parameters
+    return says.removable(_removed(audit), audit.summary.hidden, remaining, parameters, audit.pruning.rounding)
 
 
 def _can_go(audit: Audit) -> str:
@@ -134,15 +134,15 @@ def _removal_chip(audit: Audit) -> Chip | None:
 
 def _questions(audit: Audit) -> list[Action]:
     """What else can be asked of it."""
-    found = [
+    actions = [
         Action("Prove that the list of laws is complete", f"The audit skipped it: {part.reason}.", _laws(audit)[0])
         for part in audit.skipped
         if part.part.startswith("proof that there are no other laws")
     ]
     if isinstance(audit.network, Mlp):
         gain = "Drag creases and weights, slide along the fiber, train it in the browser."
-        found.append(Action("Touch it", gain, f"lawful explore {audit.asked} --html explorer.html"))
-    return found
+        actions.append(Action("Touch it", gain, f"lawful explore {audit.asked} --html explorer.html"))
+    return actions
 
 
 def _laws(audit: Audit) -> tuple[str, str]:
@@ -189,8 +189,8 @@ def _live(audit: Audit, network: Mlp, side: int) -> dict[str, Any] | None:
         return None
     if network.parameters + smaller.parameters > MOST_LIVE:
         return None
-    given = audit.examples
-    examples = _ring(side) if given is None or not np.isfinite(given).all() else given
+    data = audit.examples
+    examples = _ring(side) if data is None or not np.isfinite(data).all() else data
     return {
         "before": _weights(network),
         "after": _weights(smaller),
@@ -306,7 +306,9 @@ def _squares(audit: Audit) -> Picture | None:
     layers = names_by_layer(dag)
     state = {name: "go" if name in gone else "stay" if name in needed else "open" for layer in layers for name in layer}
     words = {"go": "can go", "stay": "needed", "open": "not decided"}
-    counts = [(words[kind], sum(1 for each in state.values() if each == kind)) for kind in ("go", "stay", "open")]
+    counts = [
+        (words[kind], sum(1 for state_kind in state.values() if state_kind == kind)) for kind in ("go", "stay", "open")
+    ]
     styles = {"can go": "dashed grey", "needed": "blue", "not decided": "dotted gold"}
     note = ", ".join(f"{count:,} {kind} ({styles[kind]})" for kind, count in counts if count)
     cells = [
@@ -320,19 +322,19 @@ def _squares(audit: Audit) -> Picture | None:
 
 
 def _conserved(audit: Audit) -> Answer:
-    found = audit.laws
-    if found is None:
+    laws = audit.laws
+    if laws is None:
         hidden = audit.summary.hidden
         heading = says.balances(hidden).partition(" (")[0] if hidden else "Not counted"
         more = "An exact count takes time like the cube of the number of weights. To ask for it:"
         chip = Chip("open", "At least", "that there are no others was not counted", more, _laws(audit))
     else:
-        heading = says.conserved(found.laws, found.proved, found.status).partition(", ")[0]
-        if found.proved:
+        heading = says.conserved(laws.laws, laws.proved, laws.status).partition(", ")[0]
+        if laws.proved:
             chip = Chip("proved", "Proved", "and that there are no others of that kind", RECHECK, _laws(audit))
         else:
             chip = Chip(
-                "open", found.status.capitalize(), "that there are no others is not proved", "", _laws(audit)[:1]
+                "open", laws.status.capitalize(), "that there are no others is not proved", "", _laws(audit)[:1]
             )
     return Answer("What training conserves", heading, conserved_sentence(audit), _pairs(audit), chip)
 
@@ -361,16 +363,16 @@ def _pairs(audit: Audit) -> Picture | None:
 
 
 def _locked(audit: Audit) -> Answer:
-    found = audit.components
+    components = audit.components
     commands = (
         f"lawful components {audit.asked} --certificate components.json",
         f"lawful verify components.json {audit.asked}",
     )
-    chip = Chip("proved", "Proved", "" if found.locked else "the invariant set is connected", RECHECK, commands)
-    if not found.locked:
+    chip = Chip("proved", "Proved", "" if components.locked else "the invariant set is connected", RECHECK, commands)
+    if not components.locked:
         words = where_sentence(audit)
         return Answer("What is locked", components_says.no_lock(), words, _lock_squares(audit), chip)
-    heading = says.locked(found.log2_components).split(":")[0]
+    heading = says.locked(components.log2_components).split(":")[0]
     return Answer("What is locked", heading, where_sentence(audit), _barriers(audit), chip)
 
 
@@ -389,14 +391,14 @@ def _lock_squares(audit: Audit) -> Picture | None:
 
 
 def _barriers(audit: Audit) -> Picture:
-    found = audit.components
-    dag = as_dag(found.dag)
-    ranked = sorted(found.locked, key=lambda lock: -lock.barrier)[:MOST_ROWS]
+    components = audit.components
+    dag = as_dag(components.dag)
+    ranked = sorted(components.locked, key=lambda lock: -lock.barrier)[:MOST_ROWS]
     rows = [
         (" → ".join(dag.edge_name(lock.edge)), float(at_least(lock.barrier, 3)), float(abs(dag.theta[lock.edge])))
         for lock in ranked
     ]
-    more = f" The {len(rows)} highest of {len(found.locked):,}." if len(found.locked) > len(rows) else ""
+    more = f" The {len(rows)} highest of {len(components.locked):,}." if len(components.locked) > len(rows) else ""
     note = "Gold: how close to zero the weight can come. Mark: its size now." + more
     return Picture("bars", {"rows": rows, "note": note, "marked": "now"}, "locked weights and their barriers")
 
@@ -404,11 +406,11 @@ def _barriers(audit: Audit) -> Picture:
 def _same(audit: Audit) -> Answer:
     heading = says.rescaling(audit.summary.hidden, audit.depth is not None)
     words = same_sentence(audit).removeprefix(heading).lstrip(";,. ")
-    found, chip = audit.identifiability, None
-    if found is not None:
+    answer, chip = audit.identifiability, None
+    if answer is not None:
         save = f"lawful identifiable {audit.asked} --certificate identifiable.json"
         verify = f"lawful verify identifiable.json {audit.asked}"
-        if found.identifiable is None:
+        if answer.identifiable is None:
             chip = Chip("open", "Undecided", "whether anything else does", "", (f"lawful identifiable {audit.asked}",))
         else:
             chip = Chip("proved", "Proved", "", RECHECK, (save, verify))
@@ -491,18 +493,20 @@ def _neurons(audit: Audit) -> Table:
 
 
 def _locks(audit: Audit) -> Table:
-    found = audit.components
+    components = audit.components
     rows = [
         (
-            *found.dag.edge_name(lock.edge),
+            *components.dag.edge_name(lock.edge),
             "+" if lock.sign > 0 else "−",
-            float(found.dag.theta[lock.edge]),
+            float(components.dag.theta[lock.edge]),
             float(at_least(lock.barrier, SHOWN)),
         )
-        for lock in sorted(found.locked, key=lambda lock: -lock.barrier)[:MOST_LISTED]
+        for lock in sorted(components.locked, key=lambda lock: -lock.barrier)[:MOST_LISTED]
     ]
     caption = "Weights whose sign training keeps, and the barrier that each can never pass on its way to zero."
-    caption += f" The {MOST_LISTED} highest of {len(found.locked):,}." if len(found.locked) > MOST_LISTED else ""
+    caption += (
+        f" The {MOST_LISTED} highest of {len(components.locked):,}." if len(components.locked) > MOST_LISTED else ""
+    )
     return Table(("from", "to", "sign", "weight", "barrier"), rows, caption, bars=("barrier",))
 
 

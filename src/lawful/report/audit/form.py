@@ -51,14 +51,16 @@ def print_advice(recommendations: Sequence[Recommendation], console: Console) ->
     """What to do, the best first, each with its command."""
     if recommendations:
         console.print(Text("what to do", style="bold"))
-    for number, each in enumerate(recommendations, 1):
-        console.print(f" {number}. {each.title}: {each.benefit}", highlight=False, markup=False)
-        console.print(f"    $ {each.command}", highlight=False, markup=False, soft_wrap=True, style="cyan")
+    for number, advice in enumerate(recommendations, 1):
+        console.print(f" {number}. {advice.title}: {advice.benefit}", highlight=False, markup=False)
+        console.print(f"    $ {advice.command}", highlight=False, markup=False, soft_wrap=True, style="cyan")
 
 
 def actions(recommendations: Sequence[Recommendation], others: Sequence[Action]) -> list[Action]:
     """At most three things to do: what was measured to help first, then what else can be asked."""
-    best = [Action(sentence_of(each.title, ""), sentence_of(each.benefit), each.command) for each in recommendations]
+    best = [
+        Action(sentence_of(advice.title, ""), sentence_of(advice.benefit), advice.command) for advice in recommendations
+    ]
     return [*best, *others][:MOST_ACTIONS]
 
 

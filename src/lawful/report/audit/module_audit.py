@@ -19,12 +19,12 @@ SHARED = ("spaces", "dead", "pinned", "dimension", "log10_discrete", "mode", "no
 
 def module_json(audit: ModuleAudit) -> dict[str, Any]:
     """The documented keys of `lawful audit --json` of a module."""
-    found, where = audit.symmetries, audit.components
-    described = symmetries_json(found)
+    group, where = audit.symmetries, audit.components
+    described = symmetries_json(group)
     return {
         "network": audit.source,
         "summary": {"name": audit.kind, "parameters": audit.parameters, "frozen": audit.frozen},
-        "laws": [{"level": "phi", "laws": len(found.laws), "status": "at least", "loss": "full", "dimensions": []}],
+        "laws": [{"level": "phi", "laws": len(group.laws), "status": "at least", "loss": "full", "dimensions": []}],
         **{key: described[key] for key in SHARED},
         "where": None if where is None else {
             "connected": None if where.connected and where.beyond else where.connected,
@@ -41,32 +41,32 @@ def module_json(audit: ModuleAudit) -> dict[str, Any]:
         "removable_channels": None if audit.pruning is None else len(audit.pruning.removed),
         "rank": None if audit.singularity is None else audit.singularity.rank,
         "skipped": [vars(part) for part in audit.skipped],
-        "recommendations": [vars(each) for each in audit.recommendations],
+        "recommendations": [vars(recommendation) for recommendation in audit.recommendations],
     }  # fmt: skip
 
 
 def module_sentences(audit: ModuleAudit) -> Iterator[tuple[str, str]]:
     """The answers in order of consequence: a heading and a sentence."""
-    found, where = audit.symmetries, audit.components
+    symmetries, where = audit.symmetries, audit.components
     if where is not None:
         yield "where it can go", where_words(audit)
     yield "what is wasted", " ".join(filter(None, (removable_words(audit), dead_words(audit))))
-    yield "what training conserves", says.conserved(len(found.laws), found.parameters, found.mode)
-    yield "same function", says.group(found.dimension, found.log10_discrete)
+    yield "what training conserves", says.conserved(len(symmetries.laws), symmetries.parameters, symmetries.mode)
+    yield "same function", says.group(symmetries.dimension, symmetries.log10_discrete)
     if words := rank_words(audit):
         yield "rank", words
-    for each in found.pinned:
-        yield "not understood", f"{each.operation} ({each.calls} calls) touches {each.share:.1%} of the parameters."
-    yield "read", found.noted
+    for pin in symmetries.pinned:
+        yield "not understood", f"{pin.operation} ({pin.calls} calls) touches {pin.share:.1%} of the parameters."
+    yield "read", symmetries.noted
 
 
 def removable_words(audit: ModuleAudit) -> str:
     """Channels that the rules of pruning remove; nothing where they find none, which proves nothing."""
-    found = audit.pruning
-    if found is None or not found.removed:
+    pruning = audit.pruning
+    if pruning is None or not pruning.removed:
         return ""
-    sizes = found.channels_before, found.parameters_after, found.parameters_before
-    return of_balances.removable(len(found.removed), *sizes, None, "channels")
+    sizes = pruning.channels_before, pruning.parameters_after, pruning.parameters_before
+    return of_balances.removable(len(pruning.removed), *sizes, None, "channels")
 
 
 def dead_words(audit: ModuleAudit) -> str:

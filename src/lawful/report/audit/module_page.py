@@ -46,14 +46,14 @@ def _kind(audit: ModuleAudit) -> str:
 
 def blocks_page(audit: ModuleAudit) -> str:
     """The module block by block, as `lawful explore` shows it: what each block conserves, carries and does not need."""
-    found = audit.symmetries
-    count = len({block_of(space.name) for space in found.spaces})
+    symmetries = audit.symmetries
+    count = len({block_of(space.name) for space in symmetries.spaces})
     blocks = f"{count:,} block{'s' * (count != 1)}"
     opening = Opening(
         file=audit.source,
         kind=_kind(audit),
         chip=_check_chip(audit),
-        stage=block_rows(found, audit.components),
+        stage=block_rows(symmetries, audit.components),
         actions=[
             Action("See what to do about it", "Everything known of it on one page.",
                    f"lawful audit {audit.asked} --html audit.html"),
@@ -62,7 +62,7 @@ def blocks_page(audit: ModuleAudit) -> str:
     )  # fmt: skip
     conserved = _at_least(audit)
     title = f"{blocks}, {conserved[0].lower()}{conserved[1:]} conserved."
-    lead = says.group(found.dimension, found.log10_discrete)
+    lead = says.group(symmetries.dimension, symmetries.log10_discrete)
     answers = [_conserved(audit), _waste(audit), _locked(audit)]
     return render(title, lead, _details(audit), opening=opening, answers=answers)
 
@@ -87,8 +87,8 @@ def _lead(audit: ModuleAudit) -> str:
         return _capital(removable_words(audit).partition(" can go and ")[2])
     if first.startswith("leave out"):
         return _capital(dead_words(audit).partition(", ")[2])
-    found = audit.symmetries
-    return says.group(found.dimension, found.log10_discrete)
+    symmetries = audit.symmetries
+    return says.group(symmetries.dimension, symmetries.log10_discrete)
 
 
 def _and_then(words: str, advice: str) -> str:
@@ -100,17 +100,17 @@ def _capital(words: str) -> str:
 
 
 def _at_least(audit: ModuleAudit) -> str:
-    found = audit.symmetries
-    return says.conserved(len(found.laws), found.parameters, found.mode).partition(" of ")[0]
+    symmetries = audit.symmetries
+    return says.conserved(len(symmetries.laws), symmetries.parameters, symmetries.mode).partition(" of ")[0]
 
 
 def _check_chip(audit: ModuleAudit) -> Chip:
-    found, command = audit.symmetries, f"lawful symmetries {audit.asked} --html symmetries.html"
-    if found.checked is None:
+    group, command = audit.symmetries, f"lawful symmetries {audit.asked} --html symmetries.html"
+    if group.checked is None:
         ask = f"lawful symmetries {audit.asked} --check"
         return Chip("open", "Symmetries read from the graph", "not held against gradients", "To do it:", (ask,))
-    more = f"{sentence_of(found.noted)} Derivatives of the module along each generator, in float64: measured, no proof."
-    return Chip("here", f"Checked: {check_words(found)}", "", more, (command,))
+    more = f"{sentence_of(group.noted)} Derivatives of the module along each generator, in float64: measured, no proof."
+    return Chip("here", f"Checked: {check_words(group)}", "", more, (command,))
 
 
 def _questions(audit: ModuleAudit) -> list[Action]:
@@ -153,10 +153,10 @@ def _waste(audit: ModuleAudit) -> Answer:
 
 
 def _conserved(audit: ModuleAudit) -> Answer:
-    found = audit.symmetries
+    symmetries = audit.symmetries
     heading = _at_least(audit)
     kinds: dict[str, int] = {}
-    for space in found.spaces:
+    for space in symmetries.spaces:
         kinds[space.group] = kinds.get(space.group, 0) + space.count
     rows = [
         (group_words(name), float(count)) for name, count in sorted(kinds.items(), key=lambda each: -each[1]) if count
@@ -164,7 +164,7 @@ def _conserved(audit: ModuleAudit) -> Answer:
     picture = Picture("bars", {"rows": rows[:MOST_ROWS], "note": ""}, "laws by group") if rows else None
     chip = Chip("open", "At least", "others were not counted", "The symmetries give these.",
                 (f"lawful symmetries {audit.asked}",))  # fmt: skip
-    words = says.conserved(len(found.laws), found.parameters, found.mode)
+    words = says.conserved(len(symmetries.laws), symmetries.parameters, symmetries.mode)
     return Answer("What training conserves", heading, words, picture, chip)
 
 
@@ -212,16 +212,20 @@ def _balances(audit: ModuleAudit) -> Block | None:
 
 
 def _same(audit: ModuleAudit) -> Answer:
-    found = audit.symmetries
-    heading = "A group of at least this size" if found.dimension or found.log10_discrete else "No symmetry was found"
-    if found.dimension:
-        heading = f"A group of dimension {found.dimension:,}"
+    symmetries = audit.symmetries
+    heading = (
+        "A group of at least this size"
+        if symmetries.dimension or symmetries.log10_discrete
+        else "No symmetry was found"
+    )
+    if symmetries.dimension:
+        heading = f"A group of dimension {symmetries.dimension:,}"
     sizes: dict[str, int] = {}
-    for space in found.spaces:
+    for space in symmetries.spaces:
         sizes[space.group] = sizes.get(space.group, 0) + space.dimension
     rows = _largest(sizes)
     picture = Picture("bars", {"rows": rows[:MOST_ROWS], "note": ""}, "dimension by group") if rows else None
-    words = says.group(found.dimension, found.log10_discrete)
+    words = says.group(symmetries.dimension, symmetries.log10_discrete)
     return Answer("Which other weights are this function", heading, words, picture, _check_chip(audit))
 
 
@@ -229,12 +233,12 @@ def _same(audit: ModuleAudit) -> Answer:
 
 
 def _details(audit: ModuleAudit) -> list[Section]:
-    found, where = audit.symmetries, audit.components
-    sections = [Section("Every kind of symmetry", [space_table(found.spaces)])] if found.spaces else []
-    if found.dead:
+    symmetries, where = audit.symmetries, audit.components
+    sections = [Section("Every kind of symmetry", [space_table(symmetries.spaces)])] if symmetries.spaces else []
+    if symmetries.dead:
         rows = [
             (part.parameter, part.entries, part.of, "never read, or detached" if part.unused else "no loss sees them")
-            for part in sorted(found.dead, key=lambda part: -part.entries)
+            for part in sorted(symmetries.dead, key=lambda part: -part.entries)
         ]
         sections.append(Section("Dead parameters", [Table(("parameter", "entries", "of", "why"), rows)]))
     if where is not None and where.locked:
@@ -247,9 +251,9 @@ def _details(audit: ModuleAudit) -> list[Section]:
         sections.append(
             Section("Locked weights", [Table(("entry", "sign", "weight", "barrier"), rows_of_locks, caption)])
         )
-    if found.pinned:
-        sections.append(Section("Not understood", pinned_blocks(found)))
+    if symmetries.pinned:
+        sections.append(Section("Not understood", pinned_blocks(symmetries)))
     if words := rank_words(audit):
         sections.append(Section("Rank of the balances", [words]))
-    sections.append(assumed_section((), audit.skipped, found.noted))
+    sections.append(assumed_section((), audit.skipped, symmetries.noted))
     return sections

@@ -80,32 +80,32 @@ def profile(found: WeightComparison) -> dict[str, Any]:
         "spaces": [_space_words(space) for space in found.architecture.group.spaces],
         "tensors": [
             {
-                "tensor": each.tensor,
-                "distance": each.relative,
-                "entry": each.entry,
-                "fits": each.fits,
-                "relative_to": each.beside or each.tensor,
+                "tensor": distance.tensor,
+                "distance": distance.relative,
+                "entry": distance.entry,
+                "fits": distance.fits,
+                "relative_to": distance.beside or distance.tensor,
             }
-            for each in found.distances
+            for distance in found.distances
         ],
     }
 
 
 def _folds(found: WeightComparison) -> list[str]:
     words = []
-    for each in found.architecture.folds:
-        if isinstance(each, GainFold):
-            words.append(f"{each.gain or 'norm'} into {', '.join(reader.weight for reader in each.readers)}")
-        elif isinstance(each, StatisticsFold):
-            words.append(f"{each.gain} and statistics into {each.writer.weight if each.writer else each.offset}")
-        elif isinstance(each, ValueFold):
-            words.append(f"values in {each.bias} into {each.reader.bias}")
-        elif isinstance(each, MoveFold):
-            words.append(f"{each.source} into {each.target}")
-        elif isinstance(each, CentreFold):
+    for fold in found.architecture.folds:
+        if isinstance(fold, GainFold):
+            words.append(f"{fold.gain or 'norm'} into {', '.join(reader.weight for reader in fold.readers)}")
+        elif isinstance(fold, StatisticsFold):
+            words.append(f"{fold.gain} and statistics into {fold.writer.weight if fold.writer else fold.offset}")
+        elif isinstance(fold, ValueFold):
+            words.append(f"values in {fold.bias} into {fold.reader.bias}")
+        elif isinstance(fold, MoveFold):
+            words.append(f"{fold.source} into {fold.target}")
+        elif isinstance(fold, CentreFold):
             words.append("means out of what writes the stream")
         else:
-            words.append(f"{each.tensor} is dead")
+            words.append(f"{fold.tensor} is dead")
     return list(dict.fromkeys(words))
 
 
@@ -179,8 +179,12 @@ def _profile_lines(found: WeightComparison) -> list[str]:
         lines.append(f"  folded: {'; '.join(folds[:3])}" + (f"; and {len(folds) - 3} more" if len(folds) > 3 else ""))
     lines += [f"  note: {words}" for words in found.architecture.notes]
     worst = sorted(found.distances, key=lambda each: -each.relative)[:4]
-    lines += [f"  {each.relative:9.1e}  {each.tensor}{'' if each.fits else '   *'}" for each in worst if each.relative]
-    if any(not each.fits for each in worst):
+    lines += [
+        f"  {distance.relative:9.1e}  {distance.tensor}{'' if distance.fits else '   *'}"
+        for distance in worst
+        if distance.relative
+    ]
+    if any(not distance.fits for distance in worst):
         lines.append("  (relative distance after alignment; * more than rounding explains)")
     return lines
 

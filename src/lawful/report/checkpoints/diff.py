@@ -95,7 +95,7 @@ def page_of_difference(found: Diff | Kinship | Correspondence, first: str, secon
 
 def _sizes_page(found: Correspondence, first: str, second: str) -> str:
     """The page of two checkpoints of different architectures."""
-    sizes = [(each.name, str(each.first), str(each.second)) for each in (*found.spaces, *found.tensors)[:LISTED]]
+    sizes = [(size.name, str(size.first), str(size.second)) for size in (*found.spaces, *found.tensors)[:LISTED]]
     sections = [Section("Sizes that differ", [Table(("space or tensor", "A", "B"), sizes)])] if sizes else []
     if found.common:
         caption = "Of tensors with one name and one size, the distance as stored, relative to the larger of both."
@@ -168,8 +168,11 @@ def _signs(found: Diff) -> list[Block]:
 
 def kinship_page(found: Kinship, first: str, second: str, options: str = "") -> str:
     """The page of two checkpoints of a module."""
-    changed = [(each.tensor, each.relative, _kind(each)) for each in found.changes[:LISTED]]
-    agreements = [(each.space, each.units, each.agree, each.share, each.null) for each in found.agreements[:LISTED]]
+    changed = [(change.tensor, change.relative, _kind(change)) for change in found.changes[:LISTED]]
+    agreements = [
+        (agreement.space, agreement.units, agreement.agree, agreement.share, agreement.null)
+        for agreement in found.agreements[:LISTED]
+    ]
     profile = _profile(found)
     stage = next((block for block in profile if isinstance(block, Figure)), None)
     sections = [Section("Where they differ", [block for block in profile if block is not stage])]
@@ -205,20 +208,20 @@ def _profile(found: Kinship) -> list[Block]:
     distances = found.verdict.comparison.distances
     if not distances:
         return ["No tensors correspond."]
-    values = [max(each.relative, SMALLEST) for each in distances]
+    values = [max(distance.relative, SMALLEST) for distance in distances]
     panels = [
         Panel([Series(values, np.arange(1, len(values) + 1), style="points")], "distance after alignment",
               "tensor, in order", "relative distance", log_y=True)
     ]  # fmt: skip
     if found.agreements:
         places = np.arange(1, len(found.agreements) + 1)
-        series = [Series([each.share for each in found.agreements], places, "agree", "points")]
-        by_chance = [np.nan if each.null is None else each.null for each in found.agreements]
+        series = [Series([agreement.share for agreement in found.agreements], places, "agree", "points")]
+        by_chance = [np.nan if agreement.null is None else agreement.null for agreement in found.agreements]
         series.append(Series(by_chance, places, "mismatched layers", "points"))
         panels.append(Panel(series, "units whose partners agree", "space, in order", "share"))
     kinds: dict[str, list[float]] = {}
-    for each in distances:
-        kinds.setdefault(in_any_block(each.tensor), []).append(each.relative)
+    for distance in distances:
+        kinds.setdefault(in_any_block(distance.tensor), []).append(distance.relative)
     rows = [(name, len(some), float(np.median(some)), max(some)) for name, some in kinds.items()]
     rows.sort(key=lambda row: -row[-1])
     columns = ("tensors (* is a block)", "how many", "median distance", "largest distance")

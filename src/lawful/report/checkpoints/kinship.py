@@ -26,17 +26,17 @@ def kinship_json(found: Kinship) -> dict[str, Any]:
         "null": found.null,
         "held": None if found.held is None else [list(found.held.of_first), list(found.held.of_second)],
         "agreements": [
-            {"space": each.space, "units": each.units, "agree": each.agree, "null": each.null}
-            for each in found.agreements
+            {"space": agreement.space, "units": agreement.units, "agree": agreement.agree, "null": agreement.null}
+            for agreement in found.agreements
         ],
         "changes": [
-            {"tensor": each.tensor, "distance": each.relative, "rank": each.rank, "zeroed": each.zeroed,
-             "levels": each.levels, "rounded": each.rounded} for each in found.changes
+            {"tensor": change.tensor, "distance": change.relative, "rank": change.rank, "zeroed": change.zeroed,
+             "levels": change.levels, "rounded": change.rounded} for change in found.changes
         ],
         "depth_cut": None if found.kept is None else {
             "of": found.kept.container, "blocks": found.kept.count,
-            "kept": [{"block": each.block, "of": each.of, "distance": each.distance, "second": each.second}
-                     for each in found.kept.blocks],
+            "kept": [{"block": block.block, "of": block.of, "distance": block.distance, "second": block.second}
+                     for block in found.kept.blocks],
         },
         **profile(found.verdict.comparison),
     }  # fmt: skip
@@ -53,15 +53,15 @@ def kinship_text(found: Kinship) -> str:
     lines += _cut_lines(found.kept) if found.kept is not None else []
     lines += wrapped(found.reason + ".")
     for title, picked in (
-        ("low-rank differences", [each for each in found.changes if each.rank is not None]),
-        ("entries set to zero", [each for each in found.changes if each.zeroed]),
-        ("on a grid of few levels", [each for each in found.changes if each.levels is not None]),
-        ("rounded", [each for each in found.changes if each.rounded is not None]),
+        ("low-rank differences", [change for change in found.changes if change.rank is not None]),
+        ("entries set to zero", [change for change in found.changes if change.zeroed]),
+        ("on a grid of few levels", [change for change in found.changes if change.levels is not None]),
+        ("rounded", [change for change in found.changes if change.rounded is not None]),
     ):
         if picked:
-            named = ", ".join(_change_words(each) for each in picked[:6])
+            named = ", ".join(_change_words(change) for change in picked[:6])
             lines += wrapped(f"{title}: {named}{', ...' if len(picked) > 6 else ''}.")
-    lines += [f"  {each.relative:9.1e}  {each.tensor}" for each in found.changes[:6]]
+    lines += [f"  {change.relative:9.1e}  {change.tensor}" for change in found.changes[:6]]
     if len(found.changes) > 6:
         lines.append(f"  and {len(found.changes) - 6} more tensors that changed")
     return "\n".join(lines)
@@ -82,12 +82,12 @@ def _order_words(cut: KeptBlocks) -> str:
 
 
 def _cut_lines(cut: KeptBlocks) -> list[str]:
-    kept = ", ".join(str(each.of) for each in cut.blocks)
-    nearest = at_most(max(each.distance for each in cut.blocks), 2)
-    second = at_least(min(each.second for each in cut.blocks), 2)
+    origins = ", ".join(str(block.of) for block in cut.blocks)
+    nearest = at_most(max(block.distance for block in cut.blocks), 2)
+    second = at_least(min(block.second for block in cut.blocks), 2)
     return wrapped(
-        f"B has {len(cut.blocks)} blocks, made of the {cut.count} blocks of A's {cut.container}: {kept}. By sketches "
-        f"that no disguise changes, these are within {nearest}, all others {second} or more apart (1 is "
+        f"B has {len(cut.blocks)} blocks, made of the {cut.count} blocks of A's {cut.container}: {origins}. By "
+        f"sketches that no disguise changes, these are within {nearest}, all others {second} or more apart (1 is "
         "nothing in common). What follows is about A with these blocks."
     )
 
@@ -98,8 +98,8 @@ def correspondence_json(found: Correspondence) -> dict[str, Any]:
         "verdict": "undecided",
         "relation": "undecided",
         "reason": f"different architectures: {found.reason}",
-        "spaces_apart": [_size_json(each) for each in found.spaces],
-        "sizes_apart": [_size_json(each) for each in found.tensors],
+        "spaces_apart": [_size_json(space) for space in found.spaces],
+        "sizes_apart": [_size_json(tensor) for tensor in found.tensors],
         "only": [list(found.only_first), list(found.only_second)],
         "tensors": [{"tensor": name, "distance": distance} for name, distance in found.common],
     }
@@ -113,7 +113,7 @@ def correspondence_text(found: Correspondence) -> str:
     """Which sizes differ, then what corresponds."""
     lines = ["UNDECIDED: different architectures", *wrapped(found.reason + ".")]
     for title, sizes in (("hidden space", found.spaces), ("tensor", found.tensors)):
-        lines += [f"  {title} {each.name}: {_by(each.first)} in A, {_by(each.second)} in B" for each in sizes[:LISTED]]
+        lines += [f"  {title} {size.name}: {_by(size.first)} in A, {_by(size.second)} in B" for size in sizes[:LISTED]]
         lines += [f"  and {len(sizes) - LISTED} more"] * (len(sizes) > LISTED)
     for which, names in (("A", found.only_first), ("B", found.only_second)):
         if names:
@@ -121,7 +121,7 @@ def correspondence_text(found: Correspondence) -> str:
     if found.common:
         same = sum(not distance for _, distance in found.common)
         lines += wrapped(f"{len(found.common)} tensors have one name and one size; as stored, {same} are the same.")
-        others = sorted((each for each in found.common if each[1]), key=lambda each: each[1])
+        others = sorted((pair for pair in found.common if pair[1]), key=lambda pair: pair[1])
         lines += [f"  {distance:9.1e}  {name}" for name, distance in others[:LISTED]]
     return "\n".join(lines)
 

@@ -30,8 +30,8 @@ def lineage_json(found: Lineage | None) -> dict[str, Any]:
                 "paired_p_value": places.paired_p_value,
             },
             "held_out": [
-                {"tensor": each.tensor, "units": each.units, "cosine": each.cosine, "bulk": each.bulk,
-                 "deviation": each.deviation} for each in found.held_out
+                {"tensor": tensor.tensor, "units": tensor.units, "cosine": tensor.cosine, "bulk": tensor.bulk,
+                 "deviation": tensor.deviation} for tensor in found.held_out
             ],
             "shared": list(found.shared),
             "apart": found.apart if isfinite(found.apart) else None,

@@ -29,15 +29,15 @@ def indexed_text(result: Mapping[str, Any]) -> str:
     """How many are new, were there, could not be read."""
     lines = [f"{result['index']}: {result['added']} checkpoints added, {result['kept']} unchanged"]
     failed = result["unread"]
-    lines += [f"  not read: {each['path']}: {each['reason']}" for each in failed[:SHOWN]]
+    lines += [f"  not read: {file['path']}: {file['reason']}" for file in failed[:SHOWN]]
     return "\n".join(lines + ([f"  … and {len(failed) - SHOWN} more not read"] if len(failed) > SHOWN else []))
 
 
 def found_json(found: Relatives) -> dict[str, Any]:
     """The keys of `lawful find --json`."""
     relatives = [
-        {"path": each.path, "likeness": round(each.likeness, 4), "identical": each.identical}
-        for each in found.relatives
+        {"path": relative.path, "likeness": round(relative.likeness, 4), "identical": relative.identical}
+        for relative in found.relatives
     ]
     return {
         "relatives": relatives,
@@ -52,9 +52,9 @@ def found_text(result: Mapping[str, Any]) -> str:
     if not result["relatives"]:
         return f"undecided: none of the {result['indexed']} checkpoints in the index has this architecture"
     lines = ["likeness  checkpoint"]
-    for each in result["relatives"]:
-        same = f"  ({says.identical()})" if each["identical"] else ""
-        lines.append(f"{each['likeness']:8.3f}  {each['path']}{same}")
+    for relative in result["relatives"]:
+        same = f"  ({says.identical()})" if relative["identical"] else ""
+        lines.append(f"{relative['likeness']:8.3f}  {relative['path']}{same}")
     lines += [
         "",
         f"Of {result['compared']} checkpoints of this architecture. 1: the same up to its symmetries; about 0",
@@ -69,7 +69,7 @@ def found_text(result: Mapping[str, Any]) -> str:
 def relatives_page(found: Relatives, source: str, options: str = "") -> str:
     """The relatives of a checkpoint as bars, the most alike first; `options` say how commands read checkpoints."""
     shown = found.relatives
-    copies = sum(each.identical for each in shown)
+    copies = sum(relative.identical for relative in shown)
     head = f"0 of {found.others:,} checkpoints have this architecture"
     if shown:
         best = shown[0]
@@ -84,7 +84,7 @@ def relatives_page(found: Relatives, source: str, options: str = "") -> str:
         Action("Compare their functions", "A proof, or an input that tells them apart.",
                f"lawful same {first} --certificate same.json"),
     ] if shown else []  # fmt: skip
-    rows = [(Path(each.path).name, each.likeness) for each in shown[:MOST_BARS]]
+    rows = [(Path(relative.path).name, relative.likeness) for relative in shown[:MOST_BARS]]
     note = f"The {len(rows)} most alike of {len(shown):,}." if len(rows) < len(shown) else ""
     stage = Picture("bars", {"rows": rows, "note": note}, f"likeness of {len(rows)} checkpoints") if rows else None
     chip = Chip("here", "A likeness is a hint", "not a proof", "Computed from sketches, in floating point.")
@@ -143,9 +143,9 @@ def representative_json(found: Representative, out: str | None = None) -> dict[s
         "within": None if verdict.within is None else {"kind": KINDS[verdict.within], "value": verdict.epsilon},
         "norm": {"before": found.norms[0], "after": found.norms[1]},
         "rounding": [
-            {"bits": each.bits, "weights_before": each.weights[0], "weights_after": each.weights[1],
-             "outputs_before": each.outputs[0], "outputs_after": each.outputs[1]}
-            for each in found.errors
+            {"bits": error.bits, "weights_before": error.weights[0], "weights_after": error.weights[1],
+             "outputs_before": error.outputs[0], "outputs_after": error.outputs[1]}
+            for error in found.errors
         ],
         "measured_on": found.measured_on,
         "sweeps": found.sweeps,
@@ -159,10 +159,10 @@ def representative_text(found: Representative, out: str | None = None) -> str:
     verdict = found.verdict
     function = says.representative(verdict.verdict, verdict.within if verdict.is_copy else None, verdict.epsilon)
     lines = [f"norm of all weights: {found.norms[0]:.6g} before, {found.norms[1]:.6g} after", function]
-    for each in found.errors:
+    for error in found.errors:
         lines.append(
-            f"int{each.bits}: weights off by {each.weights[0]:.2%} -> {each.weights[1]:.2%}, "
-            f"outputs by {each.outputs[0]:.2%} -> {each.outputs[1]:.2%} ({found.measured_on})"
+            f"int{error.bits}: weights off by {error.weights[0]:.2%} -> {error.weights[1]:.2%}, "
+            f"outputs by {error.outputs[0]:.2%} -> {error.outputs[1]:.2%} ({found.measured_on})"
         )
     lines += [f"note: {words}" for words in found.notes[:6]]
     return "\n".join([*lines, *([f"{out}: written"] if out else [])])

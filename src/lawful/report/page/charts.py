@@ -115,11 +115,11 @@ def diff(found: Diff) -> Figure:
 
 def distance(found: Distance) -> Figure:
     """Lower and upper bounds of every output."""
-    each = found.per_output[:60]
-    places = [part.output for part in each]
+    outputs = found.per_output[:60]
+    places = [part.output for part in outputs]
     series = [
-        Series([part.upper for part in each], places, "at most", "bars"),
-        Series([part.lower_float for part in each], places, "at least", "points"),
+        Series([part.upper for part in outputs], places, "at most", "bars"),
+        Series([part.lower_float for part in outputs], places, "at least", "points"),
     ]
     return Figure(
         "How far apart the two networks are on the box, output by output.",
@@ -152,10 +152,10 @@ def layers(found: Summary) -> Figure:
     """Neurons and parameters of each layer."""
     places = list(range(len(found.layers)))
     panels = [Panel([Series([layer.width for layer in found.layers], places, style="bars")], "neurons", "layer")]
-    own = [layer.parameters for layer in found.layers if layer.parameters is not None]
-    if len(own) < len(found.layers):  # weights that several neurons share belong to no single layer of the graph
+    parameters = [layer.parameters for layer in found.layers if layer.parameters is not None]
+    if len(parameters) < len(found.layers):  # weights that several neurons share belong to no single layer of the graph
         return Figure("Neurons, layer by layer.", panels)
-    panels.append(Panel([Series(own, places, style="bars")], "parameters", "layer"))
+    panels.append(Panel([Series(parameters, places, style="bars")], "parameters", "layer"))
     return Figure("Neurons and parameters, layer by layer.", panels)
 
 

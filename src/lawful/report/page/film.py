@@ -85,8 +85,8 @@ class _Place:
 
     def __call__(self, points: Floats) -> Floats:
         moved = (points - self.corner) * self.scale
-        found = np.stack([LEFT + EDGE + moved[:, 0], SIZE[1] - BOTTOM - EDGE - moved[:, 1]], axis=1)
-        return np.clip(found, -1e4, 1e4)
+        pixels = np.stack([LEFT + EDGE + moved[:, 0], SIZE[1] - BOTTOM - EDGE - moved[:, 1]], axis=1)
+        return np.clip(pixels, -1e4, 1e4)
 
     def ticks(self, axis: int) -> list[tuple[float, str]]:
         """Where the round numbers of an axis land in the drawing, with their texts."""
@@ -94,9 +94,9 @@ class _Place:
         low = float(self.corner[axis]) - EDGE / self.scale
         if not low + room > low:
             return []  # all points are one, as far as floats can tell
-        found = Scale(low, low + room, False).ticks()
-        drawn = self(np.repeat([[value] for value, _ in found], 2, axis=1))[:, axis]
-        return [(float(at), text) for at, (_, text) in zip(drawn, found, strict=True)]
+        labels = Scale(low, low + room, False).ticks()
+        drawn = self(np.repeat([[value] for value, _ in labels], 2, axis=1))[:, axis]
+        return [(float(at), text) for at, (_, text) in zip(drawn, labels, strict=True)]
 
 
 def _grid(place: _Place, axes: tuple[str, str]) -> str:
@@ -122,9 +122,9 @@ def _pale(start: list[list[float]], labels: Sequence[int]) -> str:
     for (x, y), label in zip(start, labels, strict=True):
         dots.setdefault(label, []).append(f"M{x:g} {y:g}h0")
     return "".join(
-        f'<path d="{"".join(found)}" stroke="{page_colour(label)}" stroke-opacity=".22" stroke-width="5" '
+        f'<path d="{"".join(dashes)}" stroke="{page_colour(label)}" stroke-opacity=".22" stroke-width="5" '
         'stroke-linecap="round"/>'
-        for label, found in sorted(dots.items())
+        for label, dashes in sorted(dots.items())
     )
 
 
@@ -151,9 +151,9 @@ def _thinned(shown: Film) -> tuple[Floats, Sequence[int]]:
 def _legend(names: Sequence[str], labels: Sequence[int]) -> str:
     if not names or len(names) > 2 * len(COLOURS):
         return ""
-    found = "".join(
+    entries = "".join(
         f'<span><svg width="12" height="12" aria-hidden="true"><circle cx="6" cy="6" r="5" '
         f'fill="{page_colour(label)}"/></svg> {escape(str(names[label])[:20])}</span> '
         for label in sorted(set(labels))
     )
-    return f"<p>{found}</p>"
+    return f"<p>{entries}</p>"

@@ -44,9 +44,9 @@ def draw_matrices(dag: Dag, notes: Mapping[int, str] | None = None, marked: Mapp
 def _marks(
     nodes: np.ndarray, notes: Mapping[int, str] | None, marked: Mapping[int, str] | None
 ) -> dict[int, tuple[str, str]]:
-    found = {rank: int(node) for rank, node in enumerate(nodes) if int(node) in (notes or marked or {})}
+    ranked = {rank: int(node) for rank, node in enumerate(nodes) if int(node) in (notes or marked or {})}
     return {
-        rank: ((marked or {}).get(node, "transparent"), (notes or {}).get(node, "")) for rank, node in found.items()
+        rank: ((marked or {}).get(node, "transparent"), (notes or {}).get(node, "")) for rank, node in ranked.items()
     }
 
 

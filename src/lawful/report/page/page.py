@@ -159,12 +159,12 @@ def headline(words: str) -> str:
     '<h1><em>24 of 32</em> neurons can go</h1>'
     """
     words = as_prose(words)
-    found = re.search(r"(?<![\w.-])\d[\d,]*(\.\d+)?%?( of \d[\d,]*)?(?![\w.-]*\w)", words)
+    number = re.search(r"(?<![\w.-])\d[\d,]*(\.\d+)?%?( of \d[\d,]*)?(?![\w.-]*\w)", words)
     size = ' class="long"' if len(words) > LONG else ""
-    if found is None:
+    if number is None:
         return f"<h1{size}>{escape(words)}</h1>"
-    before, after = words[: found.start()], words[found.end() :]
-    return f"<h1{size}>{escape(before)}<em>{escape(found[0])}</em>{escape(after)}</h1>"
+    before, after = words[: number.start()], words[number.end() :]
+    return f"<h1{size}>{escape(before)}<em>{escape(number[0])}</em>{escape(after)}</h1>"
 
 
 def _chip(chip: Chip) -> str:
@@ -184,8 +184,8 @@ def _actions(opening: Opening) -> str:
     if not opening.actions:
         return f"<h2>What to do</h2><p>{escape(opening.nothing)}</p>" if opening.nothing else ""
     cards = "".join(
-        f"<li><b>{escape(as_prose(each.title))}</b><p>{escape(as_prose(each.gain))}</p>{command_html(each.command)}</li>"
-        for each in opening.actions[:MOST_ACTIONS]
+        f"<li><b>{escape(as_prose(action.title))}</b><p>{escape(as_prose(action.gain))}</p>{command_html(action.command)}</li>"
+        for action in opening.actions[:MOST_ACTIONS]
     )
     return f'<section id="what-to-do"><h2>What to do</h2><ol class="do">{cards}</ol></section>'
 

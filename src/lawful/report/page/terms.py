@@ -64,13 +64,13 @@ def explained(text: str, seen: set[str]) -> str:
     """
     text = as_prose(text)
     pieces, place = [], 0
-    for found in _WORDS.finditer(text):
-        term = found[1]
+    for word in _WORDS.finditer(text):
+        term = word[1]
         meaning = TERMS[term]
         if term in seen or meaning in seen:
             continue
         seen |= {term, meaning}
-        pieces.append(escape(text[place : found.start()]))
-        pieces.append(f'<abbr tabindex="0" title="{escape(meaning)}">{escape(found[0])}</abbr>')
-        place = found.end()
+        pieces.append(escape(text[place : word.start()]))
+        pieces.append(f'<abbr tabindex="0" title="{escape(meaning)}">{escape(word[0])}</abbr>')
+        place = word.end()
     return "".join(pieces) + escape(text[place:])

@@ -38,7 +38,7 @@ def distance_json(found: Distance) -> dict[str, Any]:
         "input": found.input,
         "exact_lower": str(found.lower),
         "per_output": [
-            {"output": each.output, "lower": each.lower_float, "upper": each.upper} for each in found.per_output
+            {"output": gap.output, "lower": gap.lower_float, "upper": gap.upper} for gap in found.per_output
         ],
         "boxes": found.boxes,
         "within": None if found.within is None else float(found.within),
@@ -59,8 +59,8 @@ def distance_text(found: Distance) -> str:
         lines.append(f"  {bounds}")
     lines.append(f"  lower bound at  [{_numbers(found.input)}]")
     if len(found.per_output) > 1:
-        for each in found.per_output[:MOST_SHOWN]:
-            lines.append(f"  output {each.output}: {at_least(each.lower, 6)} to {at_most(each.upper, 6)}")
+        for gap in found.per_output[:MOST_SHOWN]:
+            lines.append(f"  output {gap.output}: {at_least(gap.lower, 6)} to {at_most(gap.upper, 6)}")
         if len(found.per_output) > MOST_SHOWN:
             lines.append(f"  and {len(found.per_output) - MOST_SHOWN} more outputs")
     if found.stalled:
@@ -153,7 +153,7 @@ def monotone_text(found: MonotoneCheck) -> str:
 
 
 def _directions(found: MonotoneCheck) -> str:
-    return ",".join(f"{'+' if each.rising else '-'}{each.input}" for each in found.directions)
+    return ",".join(f"{'+' if direction.rising else '-'}{direction.input}" for direction in found.directions)
 
 
 def _numbers(values: Any) -> str:
@@ -166,16 +166,16 @@ MOST_INSTANCES = 200
 
 def vnncomp_json(results: Sequence[InstanceResult], total: Mapping[str, float]) -> dict[str, Any]:
     """The keys of `lawful vnncomp --json`."""
-    return {**total, "results": [asdict(each) for each in results]}
+    return {**total, "results": [asdict(instance) for instance in results]}
 
 
 def vnncomp_text(results: Sequence[InstanceResult], total: Mapping[str, float]) -> str:
     """A line for each instance, then the counts."""
     lines = []
-    for each in results[:MOST_INSTANCES]:
-        checked = f"re-checked in {each.recheck_seconds:.2f} s" if each.recheck_seconds >= 0 else each.note
-        name = f"{each.network.rpartition('/')[2]}  {each.specification.rpartition('/')[2]}"
-        lines.append(f"{each.result:8}{each.seconds:8.2f} s  {name}  {checked}")
+    for instance in results[:MOST_INSTANCES]:
+        checked = f"re-checked in {instance.recheck_seconds:.2f} s" if instance.recheck_seconds >= 0 else instance.note
+        name = f"{instance.network.rpartition('/')[2]}  {instance.specification.rpartition('/')[2]}"
+        lines.append(f"{instance.result:8}{instance.seconds:8.2f} s  {name}  {checked}")
     if len(results) > MOST_INSTANCES:
         lines.append(f"and {len(results) - MOST_INSTANCES} more")
     lines.append(

@@ -36,14 +36,14 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
     if isinstance(verdict, Equal):
         witness = witness_json(verdict.witness)
     elif isinstance(verdict, Different) and verdict.counterexample is not None:
-        found = verdict.counterexample
+        example = verdict.counterexample
         counterexample = {
-            "input": found.point.tolist(),
-            "exact_input": None if found.exact is None else [str(value) for value in found.exact],
-            "outputs": [[quotient(*value.as_integer_ratio()) for value in values] for values in found.outputs],
-            "exact_outputs": [[str(value) for value in values] for values in found.outputs],
-            "gap": quotient(*found.gap.as_integer_ratio()),
-            "allowed": quotient(*found.allowed.as_integer_ratio()),
+            "input": example.point.tolist(),
+            "exact_input": None if example.exact is None else [str(value) for value in example.exact],
+            "outputs": [[quotient(*value.as_integer_ratio()) for value in values] for values in example.outputs],
+            "exact_outputs": [[str(value) for value in values] for values in example.outputs],
+            "gap": quotient(*example.gap.as_integer_ratio()),
+            "allowed": quotient(*example.allowed.as_integer_ratio()),
         }
     return {
         "verdict": verdict.verdict,
@@ -65,13 +65,14 @@ def verdict_text(result: Mapping[str, Any]) -> str:
     if result["witness"] is not None:
         lines += _witness_lines(result["witness"])
     if result["counterexample"] is not None:
-        found = result["counterexample"]
-        excused = f"; rounded weights would explain {found['allowed']:.1e}" if result["tolerance"] else ""
+        example = result["counterexample"]
+        point = _fractions(example["exact_input"]) if example["exact_input"] else _numbers(example["input"])
+        excused = f"; rounded weights would explain {example['allowed']:.1e}" if result["tolerance"] else ""
         lines += [
-            f"  input    {_fractions(found['exact_input']) if found['exact_input'] else _numbers(found['input'])}",
-            f"  A gives  {_numbers(found['outputs'][0])}",
-            f"  B gives  {_numbers(found['outputs'][1])}",
-            f"  {sentences.different(at_least(_gap(found)))}{excused}.",
+            f"  input    {point}",
+            f"  A gives  {_numbers(example['outputs'][0])}",
+            f"  B gives  {_numbers(example['outputs'][1])}",
+            f"  {sentences.different(at_least(_gap(example)))}{excused}.",
         ]
     elif result["reason"]:
         lines += _wrapped(result["reason"] + ".")
@@ -136,23 +137,23 @@ def _fractions(values: Sequence[str], most: int = 6) -> str:
 
 def fiber_json(summary: FiberSummary, samples: Sequence[str] | None) -> dict[str, Any]:
     """The keys that `lawful fiber --json` documents."""
-    found: dict[str, Any] = {"kind": summary.kind}
+    document: dict[str, Any] = {"kind": summary.kind}
     if summary.domain is not None:
-        found["domain"] = str(summary.domain)
-    found["removed"] = summary.removed
+        document["domain"] = str(summary.domain)
+    document["removed"] = summary.removed
     if summary.domain is None:
-        found |= {"hidden": summary.hidden, "lowest_shift": summary.lowest_shift, "flips": summary.flips}
-    found |= {
+        document |= {"hidden": summary.hidden, "lowest_shift": summary.lowest_shift, "flips": summary.flips}
+    document |= {
         key: getattr(summary, key) for key in ("dimension", "case", "linear", "components", "checked", "nonempty")
     }
     if summary.roles is not None:
-        found["roles"] = asdict(summary.roles)
-    found |= {
+        document["roles"] = asdict(summary.roles)
+    document |= {
         key: getattr(summary, key)
         for key in ("at_least", "at_most", "generic", "layers", "log10_orders", "unknown", "count", "also")
     }
-    found["freedoms"] = [asdict(freedom) for freedom in summary.freedoms]
-    return found | ({} if samples is None else {"samples": list(samples)})
+    document["freedoms"] = [asdict(freedom) for freedom in summary.freedoms]
+    return document | ({} if samples is None else {"samples": list(samples)})
 
 
 def fiber_text(result: Mapping[str, Any]) -> str:
@@ -253,7 +254,7 @@ def identifiable_text(result: Mapping[str, Any]) -> str:
 
 def regions_json(count: RegionCount) -> dict[str, Any]:
     """The keys that `lawful regions --json` documents."""
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "regions": count.regions,
         "complete": count.complete,
         "domain": str(count.domain),
@@ -261,13 +262,13 @@ def regions_json(count: RegionCount) -> dict[str, Any]:
         "per_second": round(count.regions / max(count.seconds, 1e-9), 1),
     }
     if count.facets is not None:
-        found |= {
+        document |= {
             "facets": count.facets.facets,
             "visible_facets": count.facets.visible,
             "ridges": count.facets.ridges,
             "worst_imbalance": count.facets.worst_imbalance,
         }
-    return found | ({} if count.each is None else {"each": [_cell_json(cell) for cell in count.each]})
+    return document | ({} if count.each is None else {"each": [_cell_json(cell) for cell in count.each]})
 
 
 def _cell_json(cell: Cell) -> dict[str, Any]:
@@ -396,7 +397,7 @@ def same_page(
         rows = [(place, float(value)) for place, value in enumerate(counterexample["input"])]
         folded.append(Section("The input, number by number", [Table(("input", "value"), rows, bars=("value",))]))
     if tensors := result.get("tensors"):
-        apart = [(each["tensor"], each["distance"], each["fits"]) for each in tensors]
+        apart = [(tensor["tensor"], tensor["distance"], tensor["fits"]) for tensor in tensors]
         table = Table(("tensor", "distance after alignment", "fits"), apart, bars=("distance after alignment",))
         folded.append(Section("Tensor by tensor", [table]))
     return render(_headline(result, lines[0], thetas), _lead(result), folded, opening=opening)
@@ -404,11 +405,11 @@ def same_page(
 
 def _lead(result: Mapping[str, Any]) -> str:
     """How it was found, and where; an input of a few numbers is said."""
-    found, method = result["counterexample"], f"By {result['method']}."
-    if found is None:
+    example, method = result["counterexample"], f"By {result['method']}."
+    if example is None:
         reason = f" {str(result['reason'])[:1].upper()}{str(result['reason'])[1:]}." if result["reason"] else ""
         return method + reason
-    point = found["input"]
+    point = example["input"]
     short = len(point) <= SHORT_INPUT and isinstance(point[0], (int, float))
     where = f"At the input ({', '.join(f'{value:.6g}' for value in point)}), found" if short else "At one input, found"
     return f"{where} by {result['method']}; the outputs there are below."
@@ -418,14 +419,14 @@ def _headline(
     result: Mapping[str, Any], first_line: str, thetas: tuple[Sequence[float], Sequence[float]] | None
 ) -> str:
     """The verdict with its number; what *equal* means is said as the text says it."""
-    found = result["counterexample"]
+    example = result["counterexample"]
     verdict = first_line.partition(": by ")[0].partition(" (")[0].capitalize().replace("r^", "R^")
-    if result["verdict"] == "different" and found is not None and found.get("exact_outputs"):
-        gap = max(abs(Fraction(a) - Fraction(b)) for a, b in zip(*found["exact_outputs"], strict=True))
+    if result["verdict"] == "different" and example is not None and example.get("exact_outputs"):
+        gap = max(abs(Fraction(a) - Fraction(b)) for a, b in zip(*example["exact_outputs"], strict=True))
         return f"Different. {says.different(at_least(gap))}."
-    if result["verdict"] in ("different", "rounded") and found is not None:
+    if result["verdict"] in ("different", "rounded") and example is not None:
         word = "Different" if result["verdict"] == "different" else "A rounded copy"
-        return f"{word}: outputs {found['outputs'][0]:.6g} and {found['outputs'][1]:.6g} at one input."
+        return f"{word}: outputs {example['outputs'][0]:.6g} and {example['outputs'][1]:.6g} at one input."
     if result["verdict"] == "different":
         return f"Different: 0 inputs needed, {result['reason']}."
     if result["verdict"] == "undecided":
@@ -445,10 +446,10 @@ def _count_weights(result: Mapping[str, Any]) -> int:
 
 def _stage(result: Mapping[str, Any], thetas: tuple[Sequence[float], Sequence[float]] | None) -> Block:
     """The outputs where they differ; else the weights of both, one above the other; else what was compared."""
-    found = result["counterexample"]
-    if found is not None:
-        many = isinstance(found["outputs"][0], (list, tuple))  # one number each is the output that differs most
-        sides = found["outputs"] if many else [[value] for value in found["outputs"]]
+    example = result["counterexample"]
+    if example is not None:
+        many = isinstance(example["outputs"][0], (list, tuple))  # one number each is the output that differs most
+        sides = example["outputs"] if many else [[value] for value in example["outputs"]]
         rows = [(str(place), float(one), float(two)) for place, (one, two) in enumerate(zip(*sides, strict=True))]
         rows.sort(key=lambda row: -abs(row[1] - row[2]))
         shown = sorted(rows[:MOST_OUTPUTS], key=lambda row: int(row[0]))
@@ -459,7 +460,7 @@ def _stage(result: Mapping[str, Any], thetas: tuple[Sequence[float], Sequence[fl
         sides = [{"name": name, "weights": list(map(float, side))} for name, side in zip("AB", thetas, strict=True)]
         label = "all weights of the first network above those of the second"
         return Picture("weights", {"sides": sides}, label)
-    sizes = [(each["name"], float(math.prod(each["shape"]))) for each in result["readings"][0]["layers"]]
+    sizes = [(layer["name"], float(math.prod(layer["shape"]))) for layer in result["readings"][0]["layers"]]
     largest = sorted(sizes, key=lambda row: -row[1])[:MOST_TENSORS]
     note = f"numbers of the {len(largest)} largest tensors, all of them compared"
     return Picture("bars", {"rows": largest, "note": note}, note)

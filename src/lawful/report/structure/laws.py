@@ -345,7 +345,7 @@ def laws_page(
         Section("In short", list(count.summary()) or ["No law is explicit."], open=True),
     ]
     if pictures:
-        sections.append(Section("Laws without a formula", [level_figure(found) for found in pictures]))
+        sections.append(Section("Laws without a formula", [level_figure(picture) for picture in pictures]))
     rows = [(law["words"] or "", law["kind"], len(law["terms"])) for law in listed[:LISTED]]
     if rows:
         caption = f"The first {LISTED} of {len(listed):,}; --out has all." if len(listed) > LISTED else ""

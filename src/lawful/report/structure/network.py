@@ -41,8 +41,8 @@ def print_summary(summary: Summary, console: Console) -> None:
     for number, layer in enumerate(summary.layers):
         role = f"hidden {number}" if layer.role == "hidden" else layer.role
         bar = "▇" * max(1, round(24 * layer.width / widest))
-        own = [] if layer.parameters is None else [f"{layer.parameters:,}" if number else ""]
-        table.add_row(role, f"{layer.width:,}", bar, layer.activation, *own)
+        cells = [] if layer.parameters is None else [f"{layer.parameters:,}" if number else ""]
+        table.add_row(role, f"{layer.width:,}", bar, layer.activation, *cells)
     console.print(table)
     for words, names in (
         ("out-bottlenecks (one outgoing edge)", summary.out_bottlenecks),
@@ -119,8 +119,8 @@ def print_tensors(found: TensorSummary, console: Console) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in ("tensor", "type", "shape"):
         table.add_column(heading)
-    for each in found.tensors[:MAX_TENSORS]:
-        table.add_row(each.name, each.dtype, "×".join(map(str, each.shape)) or "1")
+    for tensor in found.tensors[:MAX_TENSORS]:
+        table.add_row(tensor.name, tensor.dtype, "×".join(map(str, tensor.shape)) or "1")
     console.print(table)
     if len(found.tensors) > MAX_TENSORS:
         console.print(f"and {len(found.tensors) - MAX_TENSORS:,} more (all of them with --json)")
@@ -217,10 +217,10 @@ def program_json(program: Program) -> dict[str, Any]:
 
 def program_text(program: Program) -> str:
     """The program line by line, then what it is called and what was not understood."""
-    found = program_json(program)
-    lines = [*found["program"], f"digest {found['digest']}"]
-    lines.append(f"{len(program.nodes)} nodes, {found['parameters']:,} parameters")
-    if found["opaque"]:
-        lines.append(f"not in the table of operators: {', '.join(sorted(set(found['opaque'])))}")
-    lines += [f"assumed: {words} ({count} times)" for words, count in found["notes"].items()]
+    document = program_json(program)
+    lines = [*document["program"], f"digest {document['digest']}"]
+    lines.append(f"{len(program.nodes)} nodes, {document['parameters']:,} parameters")
+    if document["opaque"]:
+        lines.append(f"not in the table of operators: {', '.join(sorted(set(document['opaque'])))}")
+    lines += [f"assumed: {words} ({count} times)" for words, count in document["notes"].items()]
     return "\n".join(lines)

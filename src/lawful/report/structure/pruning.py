@@ -77,23 +77,23 @@ def pruning_json(
 
 def decided_json(pruning: Pruning) -> dict[str, Any] | None:
     """Which of the neurons that are left are proved to be needed, and why others are undecided; null if not asked."""
-    found = pruning.decided
-    if found is None:
+    decided = pruning.decided
+    if decided is None:
         return None
-    return {"complete": found.complete, "needed": list(found.needed), "undecided": dict(found.undecided)}
+    return {"complete": decided.complete, "needed": list(decided.needed), "undecided": dict(decided.undecided)}
 
 
 def decided_sentence(pruning: Pruning) -> str:
     """What is known of the neurons that are left."""
-    found = pruning.decided
-    if found is None:
+    decided = pruning.decided
+    if decided is None:
         return "which others are needed was not decided"
-    if found.complete:
-        return says.all_needed(len(found.needed))
-    reason = says.not_decided(list(found.undecided.values()))
-    if found.needed:
-        return says.some_needed(len(found.needed), len(found.undecided), reason)
-    return f"which of the {len(found.undecided)} hidden neurons are needed is undecided ({reason})"
+    if decided.complete:
+        return says.all_needed(len(decided.needed))
+    reason = says.not_decided(list(decided.undecided.values()))
+    if decided.needed:
+        return says.some_needed(len(decided.needed), len(decided.undecided), reason)
+    return f"which of the {len(decided.undecided)} hidden neurons are needed is undecided ({reason})"
 
 
 def smallest_sentence(found: Smallest) -> str:
@@ -318,7 +318,7 @@ def _removed(result: Mapping[str, Any]) -> dict[str, str]:
     """Each unit that went, and why."""
     if "steps" in result:
         return {name: WHY[step["kind"]] for step in result["steps"] for name in step["removed"]}
-    return {f"{each['layer']} {each['channel']}".strip(): str(each["kind"]) for each in result["removed"]}
+    return {f"{unit['layer']} {unit['channel']}".strip(): str(unit["kind"]) for unit in result["removed"]}
 
 
 def _stage(

@@ -45,8 +45,8 @@ def symmetries_json(found: Symmetries) -> dict[str, Any]:
         "dimension": found.dimension,
         "log10_discrete": found.log10_discrete,
         "pinned": [
-            {"operation": each.operation, "calls": each.calls, "share": each.share, "parameters": list(each.parameters)}
-            for each in found.pinned
+            {"operation": pin.operation, "calls": pin.calls, "share": pin.share, "parameters": list(pin.parameters)}
+            for pin in found.pinned
         ],
         "mode": found.mode,
         "noted": found.noted,
@@ -79,10 +79,8 @@ def symmetries_text(found: Symmetries) -> str:
         lines.append(f"  dead: {part.entries:,} of {part.of:,} entries of {part.parameter} ({why})")
     if len(found.dead) > MOST:
         lines.append(f"  dead: {sum(part.entries for part in found.dead[MOST:]):,} more entries")
-    for each in found.pinned:
-        lines.append(
-            f"  not understood: {each.operation}, {each.calls} calls, touches {each.share:.1%} of the parameters"
-        )
+    for pin in found.pinned:
+        lines.append(f"  not understood: {pin.operation}, {pin.calls} calls, touches {pin.share:.1%} of the parameters")
     return "\n".join(lines)
 
 
@@ -130,9 +128,9 @@ def symmetries_page(found: Symmetries, source: str, asked: str = "") -> str:
         (space.name, space.group, space.size, space.count, ", ".join(space.roles)) for space in found.spaces[:LISTED]
     ]
     caption = f"The first {LISTED} of {len(found.spaces):,}; --json has all." if len(found.spaces) > LISTED else ""
-    each = Table(("space", "group", "size", "laws", "acts on"), single, caption, bars=("laws",))
+    table = Table(("space", "group", "size", "laws", "acts on"), single, caption, bars=("laws",))
     if single:
-        sections.append(Section("One by one", [each]))
+        sections.append(Section("One by one", [table]))
     return render(headline, lead, sections, opening=opening)
 
 
@@ -217,8 +215,8 @@ def block_of(name: str) -> str:
     >>> block_of("blocks.3.a.in_proj_weight"), block_of("0.weight"), block_of("head.weight"), block_of("gain")
     ('blocks.3', '0', 'head', 'gain')
     """
-    found = re.match(r"(?:.*?\.)?\d+(?=\.)", name)
-    return found[0] if found else name.rpartition(".")[0] or name
+    block = re.match(r"(?:.*?\.)?\d+(?=\.)", name)
+    return block[0] if block else name.rpartition(".")[0] or name
 
 
 def group_words(group: str) -> str:
@@ -227,9 +225,9 @@ def group_words(group: str) -> str:
     >>> group_words("GL(12)"), group_words("scales")
     ('GL(12): any invertible 12 × 12 matrix', 'scales: one positive factor a channel')
     """
-    if found := re.fullmatch(r"(GL|O)\((\d+)\)", group):
-        kind = "invertible" if found[1] == "GL" else "orthogonal"
-        return f"{group}: any {kind} {found[2]} × {found[2]} matrix"
+    if matrices := re.fullmatch(r"(GL|O)\((\d+)\)", group):
+        kind = "invertible" if matrices[1] == "GL" else "orthogonal"
+        return f"{group}: any {kind} {matrices[2]} × {matrices[2]} matrix"
     return KINDS[_kind(group)][0] if group in ("scales", "shifts") else group
 
 

@@ -100,8 +100,8 @@ def drift_text(run: Run, signs: Sequence[dict[str, Any]] | None = None) -> str:
         low, high = run.singular_values[:, -1].min(), run.singular_values[:, 0].max()
         lines.append(f"{sentences.rank(ranks, RANK_TOLERANCE)}\nsingular values σ of J from {low:.4g} to {high:.4g}")
     if signs is not None:
-        held = sum(sign["kept"] for sign in signs)
-        lines.append(sentences.signs_kept(held, len(signs)) if signs else sentences.none_locked())
+        unchanged = sum(sign["kept"] for sign in signs)
+        lines.append(sentences.signs_kept(unchanged, len(signs)) if signs else sentences.none_locked())
     return "\n".join(lines)
 
 

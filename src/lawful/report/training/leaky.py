@@ -61,8 +61,8 @@ def energies_json(found: Energies) -> dict[str, Any]:
 
 def run_json(all_found: Sequence[Energies]) -> dict[str, Any]:
     """The deepest network's keys, and all networks under `depths`."""
-    each = [energies_json(found) for found in all_found]
-    return {**each[-1], "depths": each}
+    depths = [energies_json(energies) for energies in all_found]
+    return {**depths[-1], "depths": depths}
 
 
 def _is_shallow(found: Energies) -> bool:
@@ -96,20 +96,20 @@ def run_text(all_found: Sequence[Energies]) -> str:
         "",
         "depth  -2H/L    min    max  from W  stable  min COI  stationarity",
     ]
-    for found in all_found:
-        ranks = (found.bottleneck_rank, found.rank.min(), found.rank.max())
-        shown = "".join(f"{value:7.2f}" for value in ranks) if trusted(found) else f"{'-':>7}{'-':>7}{'-':>7}"
+    for energies in all_found:
+        ranks = (energies.bottleneck_rank, energies.rank.min(), energies.rank.max())
+        shown = "".join(f"{value:7.2f}" for value in ranks) if trusted(energies) else f"{'-':>7}{'-':>7}{'-':>7}"
         lines.append(
-            f"{found.effective_depth:5g}{shown} {np.median(found.rank_weights):7.2f}"
-            f" {np.median(found.rank_stable):7.2f} {found.coi_min:8.2f} {found.stationarity:13.1e}"
+            f"{energies.effective_depth:5g}{shown} {np.median(energies.rank_weights):7.2f}"
+            f" {np.median(energies.rank_stable):7.2f} {energies.coi_min:8.2f} {energies.stationarity:13.1e}"
         )
-    slowest = int(np.argmin(found.kinetic))
+    slowest = int(np.argmin(energies.kinetic))
     lines += [
         "",
-        f"slowest at p = {found.p[slowest]:.2f}: kinetic {found.kinetic[slowest]:.3g}, "
-        f"negative part {100 * found.negative_share[slowest]:.1f}% of the representation",
+        f"slowest at p = {energies.p[slowest]:.2f}: kinetic {energies.kinetic[slowest]:.3g}, "
+        f"negative part {100 * energies.negative_share[slowest]:.1f}% of the representation",
     ]
-    if not all(trusted(found) for found in all_found):
+    if not all(trusted(energies) for energies in all_found):
         lines += [f"-: not stationary to {deepest.trusted_to:g}; the Hamiltonian of these rows would mean nothing."]
     return "\n".join(lines)
 
@@ -222,9 +222,9 @@ def spread_json(every: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, 
     return [
         {
             "effective_depth": column[0]["effective_depth"],
-            "mean_cost": float(np.mean([each["cost"] for each in column])),
-            "standard_deviation": float(np.std([each["cost"] for each in column], ddof=1)),
-            "worst_stationarity": max(each["stationarity"] for each in column),
+            "mean_cost": float(np.mean([path["cost"] for path in column])),
+            "standard_deviation": float(np.std([path["cost"] for path in column], ddof=1)),
+            "worst_stationarity": max(path["stationarity"] for path in column),
         }
         for column in zip(*every, strict=True)
     ]
@@ -232,7 +232,7 @@ def spread_json(every: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, 
 
 def spread_text(every: Sequence[Sequence[Mapping[str, Any]]], folder: str) -> str:
     """Several random starts beside each other."""
-    done = sum(bool(each["converged"]) for found in every for each in found)
+    done = sum(bool(path["converged"]) for column in every for path in column)
     lines = [f"{folder}: {len(every)} seeds, {done} of {sum(map(len, every))} networks are geodesics", ""]
     lines.append("depth   mean cost     spread   worst stationarity")
     lines += [
@@ -416,17 +416,17 @@ def depth_figure(all_found: Sequence[Energies], rank: int | None = None) -> Figu
 
     No Hamiltonian is drawn of a path that is not stationary.
     """
-    depths = [found.effective_depth for found in all_found]
-    deepest, kept = all_found[-1], [found for found in all_found if found.trusted]
-    sure = [found.effective_depth for found in kept]
+    depths = [energies.effective_depth for energies in all_found]
+    deepest, stationary = all_found[-1], [energies for energies in all_found if energies.trusted]
+    sure = [energies.effective_depth for energies in stationary]
     cut = 4 * deepest.coi_min  # input and output can be a hundred times higher
     estimates = Panel(
         [
-            *([Series([found.rank_smooth.min() for found in kept], sure, style="band",
-                      upper=[found.rank_smooth.max() for found in kept]),
-               Series([found.bottleneck_rank for found in kept], sure, "-2H/L̃")] if kept else []),
-            Series([np.median(found.rank_stable) for found in all_found], depths, "stable -2H/L̃"),
-            Series([found.coi_min for found in all_found], depths, "min COI"),
+            *([Series([energies.rank_smooth.min() for energies in stationary], sure, style="band",
+                      upper=[energies.rank_smooth.max() for energies in stationary]),
+               Series([energies.bottleneck_rank for energies in stationary], sure, "-2H/L̃")] if stationary else []),
+            Series([np.median(energies.rank_stable) for energies in all_found], depths, "stable -2H/L̃"),
+            Series([energies.coi_min for energies in all_found], depths, "min COI"),
         ],
         "estimates of the rank", "effective depth L̃", horizontal=() if rank is None else (rank,),
     )  # fmt: skip
@@ -446,7 +446,11 @@ def depth_figure(all_found: Sequence[Energies], rank: int | None = None) -> Figu
     return Figure(
         "On geodesics the Hamiltonian estimate comes from below, the cost of identity from above; inside the "
         "bottleneck the kinetic energy vanishes."
-        + ("" if len(kept) == len(all_found) else " Paths that are not stationary to 0.01 have no Hamiltonian here."),
+        + (
+            ""
+            if len(stationary) == len(all_found)
+            else " Paths that are not stationary to 0.01 have no Hamiltonian here."
+        ),
         [estimates, spectra, along],
     )
 
@@ -454,19 +458,19 @@ def depth_figure(all_found: Sequence[Energies], rank: int | None = None) -> Figu
 def bounded_values(all_found: Sequence[Energies]) -> dict[str, list[float]]:
     """What P3 Figure 3 plots over effective depths: path lengths, medians of the norms of momenta."""
     return {
-        "path length": [float((found.steps * found.speeds).sum()) for found in all_found],
-        "stable path length": [found.path_length for found in all_found],
-        "‖B‖": [float(np.median(found.momentum_norms)) for found in all_found],
-        "‖Bσ(A)ᵀ‖": [float(np.median(found.product_norms)) for found in all_found],
+        "path length": [float((energies.steps * energies.speeds).sum()) for energies in all_found],
+        "stable path length": [energies.path_length for energies in all_found],
+        "‖B‖": [float(np.median(energies.momentum_norms)) for energies in all_found],
+        "‖Bσ(A)ᵀ‖": [float(np.median(energies.product_norms)) for energies in all_found],
     }
 
 
 def bounded_figure(all_found: Sequence[Energies]) -> Figure:
     """P3 Figure 3: lengths and momenta over effective depth, of the paths that are stationary."""
-    kept = [found for found in all_found if found.trusted]
-    depths = [found.effective_depth for found in kept]
+    stationary = [energies for energies in all_found if energies.trusted]
+    depths = [energies.effective_depth for energies in stationary]
     panels = [
         Panel([Series(values, depths), Series(values, depths, style="points")], name, "effective depth L̃")
-        for name, values in bounded_values(kept).items()
+        for name, values in bounded_values(stationary).items()
     ]
     return Figure("Lengths of the paths and norms of their momenta, which the paper finds bounded.", panels)

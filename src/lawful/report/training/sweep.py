@@ -128,20 +128,20 @@ def plots(rows: Sequence[Row]) -> list[str | Figure]:
         for name in (rows[0].outputs if rows else {})
         if all(_number(row.outputs.get(name)) for row in rows) and len({row.outputs[name] for row in rows}) > 1
     ]
-    found: list[str | Figure] = []
+    figures: list[str | Figure] = []
     axes = [name for name in varying if name != "seed"]
     for output in numbers[:3]:
         if len(axes) == 2:
-            found.append(_heat(rows, axes, output))
+            figures.append(_heat(rows, axes, output))
         elif by := next((name for name in axes or varying if _numeric(rows, name)), ""):
-            found.append(_spread(rows, by, output))
+            figures.append(_spread(rows, by, output))
         elif against := next((name for name in ("parameters", *numbers) if name in numbers and name != output), ""):
-            found.append(_scatter(rows, against, output))
+            figures.append(_scatter(rows, against, output))
     if "parameters" in numbers:
         if "laws" in numbers and "architecture" in varying:
-            found.insert(0, _laws_map(rows))
-        found.append(_scaling(rows))
-    return found
+            figures.insert(0, _laws_map(rows))
+        figures.append(_scaling(rows))
+    return figures
 
 
 def _number(value: Any) -> bool:
@@ -163,8 +163,8 @@ def _heat(rows: Sequence[Row], axes: list[str], output: str) -> Figure:
     first, second = ({v: n for n, v in enumerate(dict.fromkeys(row.inputs[name] for row in rows))} for name in axes)
     cells = [(first[row.inputs[axes[0]]], second[row.inputs[axes[1]]], row.outputs[output]) for row in rows]
     panel = Panel([Series(_means(cells), style="heat")], title=output, x=axes[1], y=axes[0])
-    words = [f"{name} = {', '.join(map(str, list(each)[:8]))}{', ...' if len(each) > 8 else ''}"
-             for name, each in zip(axes, (first, second), strict=True)]  # fmt: skip
+    words = [f"{name} = {', '.join(map(str, list(labels)[:8]))}{', ...' if len(labels) > 8 else ''}"
+             for name, labels in zip(axes, (first, second), strict=True)]  # fmt: skip
     return Figure(f"Mean of {output}: rows are {words[0]}; columns are {words[1]}.", [panel])
 
 

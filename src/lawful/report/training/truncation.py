@@ -85,7 +85,7 @@ def run_text(found: Result) -> str:
         f"                  NC2 {last['nc2_norms']:.3f} (norms), {last['nc2_angles']:.3f} (angles), "
         f"NC3 {last['nc3']:.3f}, NC4 {last['nc4']:.3f}",
     ]
-    sure = [number for number, each in enumerate(found["predictions"]) if each.get("holds")]
+    sure = [number for number, prediction in enumerate(found["predictions"]) if prediction.get("holds")]
     for number in sure[:10]:
         bound, since = (found["predictions"][number][key] for key in ("bound", "from"))
         time = found["collapsed"][number]
@@ -109,7 +109,7 @@ def figures(found: Result) -> dict[str, Figure]:
     times = found["times"]
     shares = np.array(found["truncated"]).T
     kinds = {"nc1_pinv": "pinv", "nc1_quotient": "quotient", "nc1_cdnv": "CDNV"}
-    nc = {name: [each[key] for each in found["collapse"]] for key, name in kinds.items()}
+    nc = {name: [row[key] for row in found["collapse"]] for key, name in kinds.items()}
     floor = 1e-18
     return {
         "cost": Figure(
@@ -127,13 +127,13 @@ def figures(found: Result) -> dict[str, Figure]:
         ),
         "rates": Figure(
             "Share of each cluster that its map truncates, averaged over coordinates: its rate of collapse.",
-            (Panel([Series(each, times, str(name)[:20] if len(shares) <= 8 else "")
-                    for each, name in zip(shares, found["classes"], strict=True)], "truncated share", "time s",
+            (Panel([Series(curve, times, str(name)[:20] if len(shares) <= 8 else "")
+                    for curve, name in zip(shares, found["classes"], strict=True)], "truncated share", "time s",
                    "share"),),
         ),
         "collapse": Figure(
             "Within-class variability by three definitions (none below 1e-18 is drawn).",
-            (Panel([Series(np.maximum(each, floor), times, name) for name, each in nc.items()], "NC1", "time s",
+            (Panel([Series(np.maximum(curve, floor), times, name) for name, curve in nc.items()], "NC1", "time s",
                    "NC1", log_y=True),),
         ),
     }  # fmt: skip
@@ -153,10 +153,10 @@ def fixed_text(found: Result) -> str:
     """Closed-form truncation times per cluster."""
     lines = ["Closed form at fixed rotations (P2 (4.49)), by cluster and coordinate"]
     for name, coordinates in zip(found["classes"], found["coordinates"], strict=True):
-        for number, each in enumerate(coordinates):
-            times = each["times"]
+        for number, coordinate in enumerate(coordinates):
+            times = coordinate["times"]
             span = f"s = {times[0]:.4g} .. {times[-1]:.4g}" if len(times) else "none"
-            rate = each["rates"][-1]
+            rate = coordinate["rates"][-1]
             lines.append(f"  {str(name)[:12]:12} r = {number:<3} {len(times):7} changes, {span:26} rate {rate:.4g}")
     return "\n".join(lines)
 
@@ -315,7 +315,7 @@ def run_json(run: TruncationRun, predictions: Sequence[Prediction | None]) -> di
         "sign_changes": {kind: kinds.count(kind) for kind in ("truncate", "release", "hold")},
         "orthogonality": run.orthogonality,
         "evaluations": sum(trajectory.evaluations for trajectory in run.trajectories),
-        "predictions": [_prediction(each) for each in predictions],
+        "predictions": [_prediction(prediction) for prediction in predictions],
         "rounded": [list(stretch) for stretch in run.rounded],
         "halted": run.halted,
     }
@@ -332,8 +332,8 @@ def fixed_json(names: Sequence[str], flows: Sequence[FixedFlow]) -> dict[str, An
     """Truncation times, rates and limit of every cluster and coordinate."""
     clusters = [
         [
-            {"times": each.times[1:], "rates": each.rates, "limit": each.limit, "target": each.target}
-            for each in flow.schedules
+            {"times": schedule.times[1:], "rates": schedule.rates, "limit": schedule.limit, "target": schedule.target}
+            for schedule in flow.schedules
         ]
         for flow in flows
     ]

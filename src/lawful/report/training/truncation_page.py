@@ -159,11 +159,11 @@ def _cones(shifts: Floats, inverses: Floats, axes: Floats, data: Clusters) -> Fl
     if data.dimension > DRAWN_CONES:
         return np.zeros((0, 4))
     size = float(np.ptp(data.points, axis=0).max())
-    found = []
+    rays = []
     for shift, inverse in zip(shifts, inverses, strict=True):
         ends = -shift + size * inverse.T / np.linalg.norm(inverse.T, axis=1, keepdims=True)
-        found += [np.r_[axes @ -shift, axes @ end] for end in ends]
-    return np.array(found)
+        rays += [np.r_[axes @ -shift, axes @ end] for end in ends]
+    return np.array(rays)
 
 
 def _edges(map_: TruncationMap, axes: Floats, data: Clusters, exact: bool) -> Floats:
@@ -173,13 +173,13 @@ def _edges(map_: TruncationMap, axes: Floats, data: Clusters, exact: bool) -> Fl
     if not exact or data.dimension != 2 or len(map_.weight) > DRAWN_LINES:
         return np.zeros((0, 4))
     middle, size = data.points.mean(axis=0), 2 * float(np.ptp(data.points, axis=0).max())
-    found = []
+    segments = []
     for normal, level in zip(map_.weight, map_.weight @ middle + map_.bias, strict=True):
         length = float(np.linalg.norm(normal))
         if length:
             foot, along = middle - level * normal / length**2, size * np.array((-normal[1], normal[0])) / length
-            found.append(np.r_[axes @ (foot - along), axes @ (foot + along)])
-    return np.array(found).reshape(-1, 4)
+            segments.append(np.r_[axes @ (foot - along), axes @ (foot + along)])
+    return np.array(segments).reshape(-1, 4)
 
 
 def _square(map_: TruncationMap) -> bool:
@@ -214,29 +214,31 @@ def _points(found: Separability) -> Figure:
     data, axes = found.data, plane(found.data.points, alike=True)
     panel, places = _panel(data.points @ axes.T, data, "the data", _axes(axes, data)), data.points @ axes.T
     series: list[Series] = []
-    said = ["The data, colours by class."]
+    words = ["The data, colours by class."]
     for label, answer in enumerate(found.answers[: MULTIPLES if data.count > 2 else 1]):  # of two, one says it all
-        colour, own = COLOURS[label % len(COLOURS)], data.labels == label
+        colour, members = COLOURS[label % len(COLOURS)], data.labels == label
         if isinstance(answer, CommonPoint):
             middle = answer.point @ axes.T
-            for side, weights, line in ((own, answer.inside, colour), (~own, answer.outside, "#999999")):
+            for side, weights, line in ((members, answer.inside, colour), (~members, answer.outside, "#999999")):
                 for row in np.flatnonzero(side)[np.array([bool(weight) for weight in weights])]:
                     series.append(_segment(places[row], middle, line))
             series.append(Series([middle[1]], [middle[0]], style="points", colour=""))
-            said.append(
+            words.append(
                 "Where lines meet is a point that lies both between points of a cluster (lines in its colour) and "
                 "between points of the rest (grey lines): no hyperplane parts them."
             )
         elif isinstance(answer, ObtusePair):
             ends = zip(
-                np.flatnonzero(own)[list(answer.inside)], np.flatnonzero(~own)[list(answer.outside)], strict=True
+                np.flatnonzero(members)[list(answer.inside)],
+                np.flatnonzero(~members)[list(answer.outside)],
+                strict=True,
             )
             series += [_segment(places[inside], places[outside], colour) for inside, outside in ends]
-            said.append(
+            words.append(
                 "Two lines of a cluster's colour are differences to other clusters that make no acute angle "
                 f"{'' if data.dimension <= 2 else 'in the space of all columns '}and so fit into no right-angled cone."
             )
-    return Figure(" ".join(dict.fromkeys(said)), (replace(panel, series=[*panel.series, *series]),))
+    return Figure(" ".join(dict.fromkeys(words)), (replace(panel, series=[*panel.series, *series]),))
 
 
 def _segment(start: Floats, end: Floats, colour: str) -> Series:

@@ -213,7 +213,7 @@ def _path(found: Exploration) -> dict[str, Any] | None:
     path = found.path
     if path is None:
         return None
-    sizes, signs = ([each.tolist() for each in part] for part in (path.sizes, path.signs))
+    sizes, signs = ([point.tolist() for point in part] for part in (path.sizes, path.signs))
     flips = int(np.count_nonzero(found.network.theta)) - len(found.components.locked)
     return {"sizes": sizes, "signs": signs, "drift": str(path.drift), "flips": flips}
 
@@ -279,15 +279,15 @@ def _verdict(found: Exploration) -> dict[str, Any] | None:
 
 def _steps(network: str, side: Sequence[SymmetryStep]) -> list[dict[str, str]]:
     """The steps that move something, in words."""
-    told = []
+    steps = []
     for step in map(step_json, side):
         what = f"{step.pop('do')} layer {step.pop('layer')}"
         moved = list(step.get("order", step.get("factors", ())))
         if moved and moved in ([1.0] * len(moved), list(range(len(moved)))):
             continue
         how = "; ".join(f"{key} {_short(value)}" for key, value in step.items())
-        told.append({"network": network, "what": what, "how": how})
-    return told
+        steps.append({"network": network, "what": what, "how": how})
+    return steps
 
 
 def _short(value: Any) -> str:
