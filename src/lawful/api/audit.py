@@ -179,66 +179,67 @@ def _laws(
 ) -> dict[str, Any]:
     """Counts at the level of the architecture, near these weights, and for these data, where each is affordable."""
     size = network.parameters
-    found: dict[str, Any] = {"laws": None, "near_laws": None, "data_laws": None}
+    counts: dict[str, Any] = {"laws": None, "near_laws": None, "data_laws": None}
     if size > MOST_PARAMETERS[effort]:
         reason = f"{size:,} parameters; an exact count takes time like their cube"
         skipped.append(Skipped("proof that there are no other laws", reason, f"lawful laws {asked}"))
-        return found
-    found["laws"] = count_laws(network, loss=loss)
+        return counts
+    counts["laws"] = count_laws(network, loss=loss)
     if size > MOST_NEAR_PARAMETERS[effort]:
         reason = f"{size:,} parameters; near given weights a count takes five times as long"
         skipped.append(Skipped("laws near these weights", reason, f"lawful laws {asked} --near"))
     else:
-        found["near_laws"] = count_laws(network, level="near", loss=loss)
+        counts["near_laws"] = count_laws(network, level="near", loss=loss)
     if data is not None and size <= MOST_DATA_PARAMETERS[effort]:
-        found["data_laws"] = count_laws(network, level="data", data=data.x, loss=loss)
+        counts["data_laws"] = count_laws(network, level="data", data=data.x, loss=loss)
     elif data is not None:
         skipped.append(Skipped("laws of this data set", f"{size:,} parameters", f"lawful audit {asked} --full"))
-    return found
+    return counts
 
 
 def _identifiable(network: Mlp | Dag, effort: str, asked: str, skipped: list[Skipped]) -> dict[str, Any]:
     """Paper 4's theorems, where the network has their shape."""
-    found: dict[str, Any] = {"identifiability": None, "normal_form": None, "fiber_dimension": None}
+    answers: dict[str, Any] = {"identifiability": None, "normal_form": None, "fiber_dimension": None}
     part = "which parameters are the same function"
     if network.parameters > MOST_IDENTIFIABLE[effort]:
         skipped.append(Skipped(part, f"{network.parameters:,} parameters", f"lawful audit {asked} --full"))
     elif isinstance(network, Mlp) and len(network.slopes) == 1 and network.slopes[0] == 0.0:
-        found["normal_form"] = fibers.normal_form(network, tolerance=0.0)
-        found["fiber_dimension"] = _fiber_dimension(network)
+        answers["normal_form"] = fibers.normal_form(network, tolerance=0.0)
+        answers["fiber_dimension"] = _fiber_dimension(network)
     elif isinstance(network, Mlp) and network.slopes == (0.0, 0.0):
         try:
-            found["identifiability"] = identifiable(network)
-            found["fiber_dimension"] = _fiber_dimension(network)
+            answers["identifiability"] = identifiable(network)
+            answers["fiber_dimension"] = _fiber_dimension(network)
         except Unsupported as error:
             skipped.append(Skipped(part, str(error), "compare two networks with lawful same"))
     else:
         skipped.append(Skipped(part, "theorems cover one or two hidden ReLU layers", "compare two with lawful same"))
-    return found
+    return answers
 
 
 def _fiber_dimension(network: Mlp) -> int | None:
     """Continuous freedom of the parameters of this function, or None where its bounds do not meet."""
-    found = describe_fiber(network).summary
-    return None if found.removed else found.dimension  # what can be left out has freedom of its own, not counted here
+    summary = describe_fiber(network).summary
+    # what can be left out has freedom of its own, not counted here
+    return None if summary.removed else summary.dimension
 
 
 def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, ...]:
     """At most five things to do, by how much of the network they change for the better."""
     name = facts["asked"]
     network, pruning, box_pruning = facts["network"], facts["pruning"], facts["box_pruning"]
-    found: list[Recommendation] = []
+    recommendations: list[Recommendation] = []
     removed = _share_removed(network, pruning)
     if removed > 0:
         title, benefit = says.advise_pruning(_count_removed(pruning), removed, pruning.rounding)
-        found.append(Recommendation(title, f"lawful prune {name} {SAVED}", benefit, removed))
+        recommendations.append(Recommendation(title, f"lawful prune {name} {SAVED}", benefit, removed))
     if box_pruning is not None and (more := _share_removed(network, box_pruning)) > removed:
         low, high = float(box[0].min()), float(box[1].max())
         wide = prune(network, box=(np.full_like(box[0], low), np.full_like(box[1], high)))
         if (more := _share_removed(network, wide)) > removed:
             title, benefit = says.advise_box(_count_removed(wide), more, Fraction(wide.bound) + Fraction(wide.rounding))
             command = f"lawful prune {name} --box={low!r},{high!r} {SAVED}"
-            found.append(Recommendation(title, command, benefit, more))
+            recommendations.append(Recommendation(title, command, benefit, more))
     if facts["unlocked"] is not None:
         locked = facts["components"].log2_components
         left = facts["locked_after_rescaling"]
@@ -246,13 +247,13 @@ def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, .
         if share > 0:
             title, benefit = says.advise_unlocking(locked, left)
             command = f"lawful rebalance {name} --balance unlock --out unlocked.safetensors"
-            found.append(Recommendation(title, command, benefit, share))
+            recommendations.append(Recommendation(title, command, benefit, share))
     saved = 1.0 - (1.0 if facts["balanced_norm"] is None else facts["balanced_norm"])
     if saved > WORTH_IT:
         title, benefit = says.advise_balancing(saved)
         command = f"lawful rebalance {name} --balance zero --out balanced.safetensors"
-        found.append(Recommendation(title, command, benefit, saved))
-    return tuple(sorted(found, key=lambda each: -each.share)[:MOST_RECOMMENDATIONS])
+        recommendations.append(Recommendation(title, command, benefit, saved))
+    return tuple(sorted(recommendations, key=lambda each: -each.share)[:MOST_RECOMMENDATIONS])
 
 
 def _count_removed(pruning: Pruning) -> int:

@@ -48,10 +48,10 @@ def _implies(kind: str, facts: Facts, joint: JointSpecification) -> bool:
     asked = regions(joint.specification, joint.inputs, joint.outputs)
     sides = [joint.of(name, "input") for name in joint.text.networks]
     outputs = len(joint.of(joint.text.networks[0], "output"))
-    held = facts.get("box") or ()
+    box = facts.get("box") or ()
     for region in asked:
         ends = list(zip(region.low, region.high, strict=True))
-        if any(len(held) != len(side) or not _contains(held, [ends[place] for place in side]) for side in sides):
+        if any(len(box) != len(side) or not _contains(box, [ends[place] for place in side]) for side in sides):
             return False
     if kind == "distance":
         within, upper = joint.tolerance(), facts.get("upper")
@@ -77,7 +77,7 @@ def _need_regions(facts: Facts, file: Path, specification: Specification) -> Non
         return
     X, Y = (specification.text.of(side)[0].name for side in ("input", "output"))
     order = [*(Variable(Y, place) for place in range(outputs)), *(Variable(X, place) for place in range(inputs))]
-    held = [
+    known = [
         (
             region.box,
             {
@@ -90,12 +90,12 @@ def _need_regions(facts: Facts, file: Path, specification: Specification) -> Non
     for region in asked:
         theirs = {
             frozenset(
-                _primitive([row.terms.get(each, Fraction(0)) for each in order], row.bound, row.strict) for row in case
+                _primitive([row.terms.get(edge, Fraction(0)) for edge in order], row.bound, row.strict) for row in case
             )
             for case in region.cases
         }
         sides = list(zip(region.low, region.high, strict=True))
-        if not any(theirs == cases and _contains(box, sides) for box, cases in held):
+        if not any(theirs == cases and _contains(box, sides) for box, cases in known):
             raise CertificateError(
                 f"the certificate is not about {file}: that has {len(asked)} boxes, and one is other than stated"
             )
@@ -142,14 +142,16 @@ def _need_same_box(box: list[tuple[Any, Any]], asked: list[tuple[float, float]],
 
 def need_balance(facts: Facts, values: object, names: Sequence[str] | None, file: Path) -> None:
     """Refuse a statement about another balance than that of a file: a list in node order, or an object by name."""
-    held = facts.get("balance", facts.get("target"))
-    if held is None:
+    balance = facts.get("balance", facts.get("target"))
+    if balance is None:
         raise CertificateError(f"the certificate is not about {file}: it is not about a balance")
     if isinstance(values, Mapping):
         if names is None or set(values) != set(names):
             raise CertificateError(f"the certificate is not about {file}: give the network whose nodes it names")
         values = [values[name] for name in names]
-    if not isinstance(values, list) or [_number(each, file) for each in values] != [Fraction(each) for each in held]:
+    if not isinstance(values, list) or [_number(value, file) for value in values] != [
+        Fraction(value) for value in balance
+    ]:
         raise CertificateError(f"the certificate is not about {file}: its balance is another one")
 
 

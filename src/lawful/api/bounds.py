@@ -81,7 +81,7 @@ def distance(
         tick=tick,
     )
     if box is None:
-        read_as(answer, *(each.assuming(BOX_ASSUMED) for each in answer.readings))
+        read_as(answer, *(reading.assuming(BOX_ASSUMED) for reading in answer.readings))
     return with_evidence(answer, lambda: certificate(answer, *networks))
 
 
@@ -141,9 +141,9 @@ def check(
         growth = check_growth(graph, str(monotone), BOX if box is None else box, output=output, **search)
         with_provenance(growth, graph, exact=True)
         if box is None:
-            read_as(growth, *(each.assuming(BOX_ASSUMED) for each in growth.readings))
+            read_as(growth, *(reading.assuming(BOX_ASSUMED) for reading in growth.readings))
         return with_evidence(growth, lambda: certificate_of_check(growth, graph))
-    named = [split_name(each) if isinstance(each, str) else (None, each) for each in (network, *others)]
+    named = [split_name(source) if isinstance(source, str) else (None, source) for source in (network, *others)]
     graphs = [open_graph(source, **options) for _, source in named]
     places = [(name, str(place)) for place, (name, _) in enumerate(named)]
     answer = check_file(Path(specification), places, lambda place: graphs[int(place)], threads=threads, **search)

@@ -48,7 +48,7 @@ def train(data: Data, seed: int) -> nn.Sequential:
     module: nn.Sequential = place["digits_net"]()
     images, labels = torch.tensor(_images(data.x), dtype=torch.float32), torch.tensor(data.classes)
     optimiser = torch.optim.SGD(module.parameters(), lr=RATE, momentum=MOMENTUM)
-    norms = [each for each in module if isinstance(each, torch.nn.BatchNorm2d)]
+    norms = [layer for layer in module if isinstance(layer, torch.nn.BatchNorm2d)]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # sums in one order, so that every machine trains the network that the README shows
     try:
@@ -86,14 +86,14 @@ def fold_batch_norms(module: nn.Sequential, epsilon: float) -> nn.Sequential:
 def quantise(module: nn.Sequential) -> nn.Sequential:
     """Weights on the 255 values of int8, with one scale for each output channel."""
     torch = needed("torch")
-    found = torch.nn.Sequential(*(_copy(layer) for layer in module)).eval()
-    for layer in found:
+    quantised = torch.nn.Sequential(*(_copy(layer) for layer in module)).eval()
+    for layer in quantised:
         if isinstance(layer, (torch.nn.Conv2d, torch.nn.Linear)):
             with torch.no_grad():
                 largest = layer.weight.abs().flatten(1).amax(1)
                 scale = torch.where(largest == 0, 1.0, largest / LEVELS).reshape(-1, *[1] * (layer.weight.ndim - 1))
                 layer.weight.copy_((layer.weight / scale).round() * scale)
-    return found  # type: ignore[no-any-return]
+    return quantised  # type: ignore[no-any-return]
 
 
 def write_onnx(module: nn.Sequential, path: Path) -> None:
@@ -147,7 +147,7 @@ def read_differently(one: nn.Sequential, two: nn.Sequential, data: Data) -> np.n
     Between a 3 and an 8 lies an image that the first network cannot tell apart; there the second one decides otherwise,
     unless both agree to the last bit.
     """
-    first, second = (outputs(each, data.x).argmax(1).numpy() for each in (one, two))
+    first, second = (outputs(side, data.x).argmax(1).numpy() for side in (one, two))
     apart = np.flatnonzero(first != second)
     if len(apart):
         return np.asarray(data.x[apart[0]])
@@ -156,7 +156,7 @@ def read_differently(one: nn.Sequential, two: nn.Sequential, data: Data) -> np.n
             continue
         shares = np.linspace(0.0, 1.0, 4097)[:, None]
         between = (1 - shares) * data.x[0] + shares * data.x[near]
-        seen = [outputs(each, between).argmax(1).numpy() for each in (one, two)]
+        seen = [outputs(side, between).argmax(1).numpy() for side in (one, two)]
         apart = np.flatnonzero(seen[0] != seen[1])
         if len(apart):
             return np.asarray(between[apart[len(apart) // 2]])

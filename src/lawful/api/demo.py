@@ -104,13 +104,13 @@ def _story(folder: Path, seed: int) -> Demo:
         _bound_rounding(folder),
     ]
     image = conversion.read_differently(trained, wrong, unseen)
-    step, gone, kept = _prune_channels(folder)
+    step, gone, parameters = _prune_channels(folder)
     read = [int(conversion.outputs(module, image).argmax()) for module in (trained, wrong)]
     right = [_accuracy(module, unseen) for module in (trained, wrong)]
-    found = audit_module(_module(folder / "folded.onnx"), (1, 8, 8), source="folded.onnx")
+    report = audit_module(_module(folder / "folded.onnx"), (1, 8, 8), source="folded.onnx")
     after = _accuracy_of_file(folder / "pruned.onnx", unseen)
     return Demo(
-        train, unseen, (*steps, step), image, (read[0], read[1]), _gap(folder, image), found, gone, kept,
+        train, unseen, (*steps, step), image, (read[0], read[1]), _gap(folder, image), report, gone, parameters,
         (right[0], right[1], after), folder,
     )  # fmt: skip
 
@@ -123,13 +123,13 @@ def _same(name: str, folder: Path, first: str, second: str, module: nn.Sequentia
     proof = f"{Path(second).stem}.json"
     command = f"lawful same {first} {second} --tolerance {ROUNDING:g}{reading}"
     size = None if module is None else (1, 8, 8)
-    found = same(folder / first, folder / second, model=module, input=size, tolerance=ROUNDING)
-    answer = str(found).splitlines()[0]
-    if found.evidence is None:
+    verdict = same(folder / first, folder / second, model=module, input=size, tolerance=ROUNDING)
+    answer = str(verdict).splitlines()[0]
+    if verdict.evidence is None:
         return ConversionStep(name, command, "undecided", answer)
-    _write(folder / proof, found.certificate())
+    _write(folder / proof, verdict.certificate())
     return ConversionStep(
-        name, f"{command} -c {proof}", {"equal": "same"}.get(found.verdict, found.verdict), answer, proof
+        name, f"{command} -c {proof}", {"equal": "same"}.get(verdict.verdict, verdict.verdict), answer, proof
     )
 
 
@@ -140,12 +140,12 @@ def _bound_rounding(folder: Path) -> ConversionStep:
     from lawful.bounds.result import certificate
 
     networks = TwoNetworks(folder / "folded.onnx", folder / "int8.onnx").graphs(drop_useless=True)
-    found = distance(*networks, (np.zeros(64), np.ones(64)), seconds=SECONDS)
-    _write(folder / "int8.json", certificate(found, *networks))
+    bound = distance(*networks, (np.zeros(64), np.ones(64)), seconds=SECONDS)
+    _write(folder / "int8.json", certificate(bound, *networks))
     command = f"lawful distance folded.onnx int8.onnx --box 0,1 --seconds {SECONDS:g} -c int8.json"
-    answer = f"no image moves an output by more than {at_most(found.upper, 3)}"
+    answer = f"no image moves an output by more than {at_most(bound.upper, 3)}"
     return ConversionStep(
-        "int8 weights", command, "bounded" if found.upper < np.inf else "undecided", answer, "int8.json"
+        "int8 weights", command, "bounded" if bound.upper < np.inf else "undecided", answer, "int8.json"
     )
 
 
@@ -155,8 +155,8 @@ def _gap(folder: Path, image: Floats) -> tuple[float, float]:
     from lawful.bounds.distance import distance
 
     networks = TwoNetworks(folder / "trained.onnx", folder / "folded-wrong.onnx").graphs(drop_useless=True)
-    found = distance(*networks, (image, image))
-    return float(found.lower), float(found.upper)
+    gap = distance(*networks, (image, image))
+    return float(gap.lower), float(gap.upper)
 
 
 def _prune_channels(folder: Path) -> tuple[ConversionStep, tuple[int, int], tuple[int, int]]:
@@ -167,14 +167,14 @@ def _prune_channels(folder: Path) -> tuple[ConversionStep, tuple[int, int], tupl
     from lawful.sources.opening import open
 
     source = folder / "folded.onnx"
-    found: Any = by_channels(source, lambda: open(source)).prune(certified=True)  # type: ignore[union-attr]
-    write_bytes(folder / "pruned.onnx", found.model.SerializeToString())
-    _write(folder / "pruned.json", certificate(found))
+    pruning: Any = by_channels(source, lambda: open(source)).prune(certified=True)  # type: ignore[union-attr]
+    write_bytes(folder / "pruned.onnx", pruning.model.SerializeToString())
+    _write(folder / "pruned.json", certificate(pruning))
     command = "lawful prune folded.onnx -o pruned.onnx -c pruned.json"
-    channels = found.channels_before, found.channels_after
+    channels = pruning.channels_before, pruning.channels_after
     answer = f"{channels[0] - channels[1]} of {channels[0]} channels have one value for every image"
     step = ConversionStep("prune channels", command, "same", answer, "pruned.json")
-    return step, channels, (found.parameters_before, found.parameters_after)
+    return step, channels, (pruning.parameters_before, pruning.parameters_after)
 
 
 def _write(path: Path, certificate: Any) -> None:
@@ -189,8 +189,8 @@ def _module(path: Path) -> nn.Module:
     from lawful.sources.modules.module_network import ModuleNetwork
     from lawful.sources.opening import module_behind, open
 
-    found = open(path)
-    return found.module if isinstance(found, ModuleNetwork) else module_behind(found.reading)  # type: ignore[return-value]
+    network = open(path)
+    return network.module if isinstance(network, ModuleNetwork) else module_behind(network.reading)  # type: ignore[return-value]
 
 
 def _accuracy(module: nn.Sequential, data: Data) -> float:

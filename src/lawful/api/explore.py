@@ -84,7 +84,7 @@ def explore(
         raise LawfulError(f"{layered} and {second} have different inputs or outputs: they cannot be overlaid")
     inputs, targets = _samples(layered, data, seed)
     locked = components(layered)
-    found = Exploration(
+    exploration = Exploration(
         source=source,
         asked=asked or shlex.quote(source),
         network=layered,
@@ -101,7 +101,7 @@ def explore(
         other_source=other_source,
         verdict=None if second is None else same(layered, second, seconds=20.0, seed=seed),
     )
-    return with_provenance(found, layered, *([] if second is None else [second]))
+    return with_provenance(exploration, layered, *([] if second is None else [second]))
 
 
 def _as_layers(network: Mlp | Dag) -> Mlp:

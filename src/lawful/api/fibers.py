@@ -143,7 +143,7 @@ def fingerprint(
         return graph
 
     groups = group_networks(names, read, tick)
-    return read_as(groups, *(each for each in readings.values() if each is not None))
+    return read_as(groups, *(reading for reading in readings.values() if reading is not None))
 
 
 def _of_modules(reading: DrawOptions) -> dict[str, Any]:

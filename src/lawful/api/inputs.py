@@ -120,7 +120,7 @@ model, network, order
 
     def decorate(function: Callable[Options, Result]) -> Callable[Options, Result]:
         parameters = inspect.signature(function).parameters.values()
-        named = {each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD}
+        named = {parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_KEYWORD}
         accepted = named | set(kind.__annotations__)
 
         @functools.wraps(function)
@@ -149,13 +149,13 @@ def input_shape(input: Any) -> tuple[int, ...] | tuple[tuple[int, ...], ...] | N
     """
     if input is None:
         return None
-    given = input.split(";") if isinstance(input, str) else input
-    several = isinstance(given, list) or (isinstance(given, tuple) and any(not isinstance(size, int) for size in given))
-    sizes = [_size_of_numbers_or_ids(each) for each in (given if several else [given])]
-    found = tuple(size for size in sizes if size)
-    if not found or len(found) < len(sizes):
+    texts = input.split(";") if isinstance(input, str) else input
+    several = isinstance(texts, list) or (isinstance(texts, tuple) and any(not isinstance(size, int) for size in texts))
+    sizes = [_size_of_numbers_or_ids(text) for text in (texts if several else [texts])]
+    known = tuple(size for size in sizes if size)
+    if not known or len(known) < len(sizes):
         raise LawfulError(f"an input is a size such as (3, 8, 8), not {str(input)[:60]}")
-    return found if len(found) > 1 else found[0]
+    return known if len(known) > 1 else known[0]
 
 
 def asks_for_ids(input: Any) -> bool:

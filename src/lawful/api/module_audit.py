@@ -65,7 +65,7 @@ def audit_module(
     """
     if effort not in MOST_ENTRIES:
         raise LawfulError(f"unknown effort {effort!r}: choose from {', '.join(MOST_ENTRIES)}")
-    found = symmetries(module, input)
+    group = symmetries(module, input)
     asked = asked or _as_command(source, input)
     skipped: list[Skipped] = []
     where, rank, after, norm = None, None, None, None
@@ -93,15 +93,15 @@ def audit_module(
         source=source,
         kind=type(module).__name__,
         parameters=parameters,
-        frozen=parameters - found.parameters,
-        symmetries=found,
+        frozen=parameters - group.parameters,
+        symmetries=group,
         pruning=pruning,
         components=where,
         singularity=rank,
         locked_after_rescaling=after,
         balanced_norm=norm,
         skipped=tuple(skipped),
-        recommendations=_advice(found, pruning, where, after, norm, asked, parameters),
+        recommendations=_advice(group, pruning, where, after, norm, asked, parameters),
         asked=asked,
     )
 

@@ -143,15 +143,15 @@ def read_program(network: Source, **reading: Unpack[ReadOptions]) -> Program:
     input = reading.get("input")
     if isinstance(network, (str, Path)) and Path(network).suffix.lower() == ".onnx" and reading.get("model") is None:
         return _read_file(Path(network), input)
-    found = open_trained(network, **open_options(reading))
-    if isinstance(found, (Architecture, Mlp, Dag)):
+    opened = open_trained(network, **open_options(reading))
+    if isinstance(opened, (Architecture, Mlp, Dag)):
         from lawful.program.frontends.layers import read_layers
 
-        return read_layers(found, ONE_SAMPLE)
+        return read_layers(opened, ONE_SAMPLE)
     from lawful.program.frontends.torch_export import read_module
     from lawful.symmetry.inputs import examples
 
-    return read_module(found, [each[:ONE_SAMPLE] for each in examples(found, input)])
+    return read_module(opened, [example[:ONE_SAMPLE] for example in examples(opened, input)])
 
 
 def _read_file(path: Path, input: Any) -> Program:
@@ -175,18 +175,18 @@ def _read_file(path: Path, input: Any) -> Program:
 def _open_sizes(model: Any, input: Any) -> dict[str, tuple[int, ...]]:
     """Sizes of the inputs that the file leaves open: the number of samples is 1, the others are given."""
     shape: Any = input_shape(input) or ()
-    given: Iterator[tuple[int, ...]] = iter(shape if shape and isinstance(shape[0], tuple) else [shape] * bool(shape))
-    held = {each.name for each in model.graph.initializer}
+    shapes: Iterator[tuple[int, ...]] = iter(shape if shape and isinstance(shape[0], tuple) else [shape] * bool(shape))
+    initial = {tensor.name for tensor in model.graph.initializer}
     sizes: dict[str, tuple[int, ...]] = {}
     for entry in model.graph.input:
         dims = entry.type.tensor_type.shape.dim
-        stated = [each.dim_value if each.dim_value > 0 else None for each in dims]  # -1 is open, too
-        if entry.name in held or None not in stated:
+        stated = [dim.dim_value if dim.dim_value > 0 else None for dim in dims]  # -1 is open, too
+        if entry.name in initial or None not in stated:
             continue
-        own = next(given, None)
-        rest = stated[1:] if own is None else list(own)
+        given_sizes = next(shapes, None)
+        rest = stated[1:] if given_sizes is None else list(given_sizes)
         if None in rest or len(rest) != len(stated) - 1:
-            given_size = "" if own is None else f", of {len(stated) - 1} numbers, not {len(own)}"
+            given_size = "" if given_sizes is None else f", of {len(stated) - 1} numbers, not {len(given_sizes)}"
             raise LawfulError(
                 f"the size of its input {entry.name[:40]!r} is open: give it without the samples, like --input 3,8,8"
                 + given_size
@@ -214,13 +214,13 @@ def write_module(module: nn.Module, out: str | Path, dtype: str | None = None, i
     needed("onnx")
     path = Path(out)
     check_target(path)
-    given = examples(module, input)
-    first = next((str(each.dtype).removeprefix("torch.") for each in module.parameters()), "float32")
+    inputs = examples(module, input)
+    first = next((str(parameter.dtype).removeprefix("torch.") for parameter in module.parameters()), "float32")
     real = dtype or (first if first in TYPES else "float32")
 
     @cache
     def read(samples: int) -> Program:
-        return read_module(module, [each[:1].expand(samples, *each.shape[1:]).clone() for each in given])
+        return read_module(module, [tensor[:1].expand(samples, *tensor.shape[1:]).clone() for tensor in inputs])
 
     with naming(path):
         try:
@@ -231,7 +231,7 @@ def write_module(module: nn.Module, out: str | Path, dtype: str | None = None, i
                     raise Unsupported("the file would compute something else than the module: a defect, or odd types")
         except Refused as reason:
             raise Unsupported(f"{type(module).__name__} cannot be written as an ONNX file: {reason}") from None
-        weights = {name: _array(held) for name, held in read(1).tensors.items()}
+        weights = {name: _array(tensor) for name, tensor in read(1).tensors.items()}
         reals = {name: array for name, array in weights.items() if array.dtype.kind == "f"}
         for name, array in reals.items():
             if not np.isfinite(array).all():
@@ -246,20 +246,20 @@ def _agrees(model: Any, program: Program, real: str) -> bool:
     from lawful.program.domains.evaluate import evaluate
     from lawful.program.frontends.onnx import read_onnx
 
-    entries = [each.name for each in model.graph.input]
+    entries = [entry.name for entry in model.graph.input]
     try:
-        again = read_onnx(model, dict(zip(entries, (each.shape for each in program.inputs), strict=True)))
+        again = read_onnx(model, dict(zip(entries, (node.shape for node in program.inputs), strict=True)))
     except Refused:
         return False
     rng = np.random.default_rng(0)
-    given = [
-        rng.normal(size=each.shape) if each.kind == "f" else rng.integers(0, 2, each.shape).astype(_WHOLE[each.kind])
-        for each in program.inputs
+    values = [
+        rng.normal(size=node.shape) if node.kind == "f" else rng.integers(0, 2, node.shape).astype(_WHOLE[node.kind])
+        for node in program.inputs
     ]
-    kept = {each["name"]: value for each, value in zip(program.inputs, given, strict=True)}
-    named = dict(zip(entries, kept.values(), strict=True))
-    theirs = evaluate(again, *(named[each["name"]] for each in again.inputs))
-    return _are_close(theirs, evaluate(program, *given), TOLERANCE[real])
+    by_name = {node["name"]: value for node, value in zip(program.inputs, values, strict=True)}
+    named = dict(zip(entries, by_name.values(), strict=True))
+    theirs = evaluate(again, *(named[node["name"]] for node in again.inputs))
+    return _are_close(theirs, evaluate(program, *values), TOLERANCE[real])
 
 
 _WHOLE = {"i": np.int64, "b": np.bool_}
@@ -267,11 +267,11 @@ _WHOLE = {"i": np.int64, "b": np.bool_}
 
 def _are_close(theirs: Sequence[Any], ours: Sequence[Any], tolerance: float) -> bool:
     for one, two in zip(theirs, ours, strict=True):
-        found, wanted = (np.asarray(each, dtype=np.float64) for each in (one, two))
-        if found.shape != wanted.shape:
+        actual, wanted = (np.asarray(array, dtype=np.float64) for array in (one, two))
+        if actual.shape != wanted.shape:
             return False
         scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=1e-6)
-        if not np.allclose(found, wanted, rtol=0, atol=tolerance * scale, equal_nan=True):
+        if not np.allclose(actual, wanted, rtol=0, atol=tolerance * scale, equal_nan=True):
             return False
     return True
 

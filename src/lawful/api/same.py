@@ -71,7 +71,7 @@ def same(
     )
     if plain and (other := _other_answer(networks, verdict, seed, started)) is not None:
         return other
-    read_as(verdict, *(each.in_exact_terms() for each in verdict.readings))
+    read_as(verdict, *(reading.in_exact_terms() for reading in verdict.readings))
     return with_evidence(verdict, (lambda: certificate(verdict, *graphs)) if certified(verdict) else None)
 
 
@@ -93,7 +93,7 @@ def _other_answer(networks: TwoNetworks, verdict: Verdict, seed: int, started: f
     if not isinstance(copy, CheckpointVerdict):
         return None
     # Weights of graphs may be computed (batch norms folded), so that graphs tell float32 roundings of a copy apart.
-    computed = any(each.computed for each in verdict.readings)
+    computed = any(reading.computed for reading in verdict.readings)
     if copy.verdict == "equal" and copy.within == "exactly" and not computed:
         raise AssertionError("the same weights up to a symmetry, and an input at which exact outputs differ")
     return copy if copy.is_copy else None

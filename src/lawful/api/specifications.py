@@ -98,8 +98,8 @@ def split_name(text: str) -> tuple[str | None, str]:
     >>> split_name("f=a.onnx"), split_name("a.onnx")
     (('f', 'a.onnx'), (None, 'a.onnx'))
     """
-    found = None if Path(text).exists() else re.fullmatch(r"([A-Za-z_]\w*)=(.+)", text)
-    return (None, text) if found is None else (found[1], found[2])
+    match = None if Path(text).exists() else re.fullmatch(r"([A-Za-z_]\w*)=(.+)", text)
+    return (None, text) if match is None else (match[1], match[2])
 
 
 def assign(text: Text, named: Sequence[tuple[str | None, str]], file: Path) -> dict[str, str]:
@@ -114,15 +114,15 @@ def assign(text: Text, named: Sequence[tuple[str | None, str]], file: Path) -> d
     needed = [name for name in text.networks if name not in text.equal]
     if all(name is None for name, _ in named):
         order = text.networks if len(named) == len(text.networks) else needed
-        found = dict(zip(order, (source for _, source in named), strict=False)) if len(named) == len(order) else {}
+        sources = dict(zip(order, (source for _, source in named), strict=False)) if len(named) == len(order) else {}
     else:
-        found = {name or "": source for name, source in named}
-        for name in found:
+        sources = {name or "": source for name, source in named}
+        for name in sources:
             if name not in text.networks:
                 known = ", ".join(text.networks)[:80]
                 raise LawfulError(f"{file}: declares the networks {known}, not {name[:40] or 'one without a name'}")
     for name in needed:
-        if name not in found:
+        if name not in sources:
             wanted = " and ".join(needed)[:80]
             raise LawfulError(
                 f"{file}: is about {wanted}: give a file for each in this order ({len(named)} were given)"
@@ -131,11 +131,11 @@ def assign(text: Text, named: Sequence[tuple[str | None, str]], file: Path) -> d
         equal = name
         for _ in text.networks:
             equal = text.equal.get(equal, equal)
-        if name not in found and equal in found:
-            found[name] = found[equal]
-    if missing := [name for name in text.networks if name not in found]:
+        if name not in sources and equal in sources:
+            sources[name] = sources[equal]
+    if missing := [name for name in text.networks if name not in sources]:
         raise LawfulError(f"{file}: the networks {', '.join(missing)[:80]} are declared equal to each other only")
-    return {name: found[name] for name in text.networks}
+    return {name: sources[name] for name in text.networks}
 
 
 def joint_question(file: Path, networks: Mapping[str, Mlp | Dag]) -> JointSpecification:
@@ -171,11 +171,11 @@ def joint_network(networks: Mapping[str, Mlp | Dag], question: JointSpecificatio
         place[dag.inputs] = question.of(name, "input")
         if dag.constant is not None:
             place[dag.constant] = count
-        own = np.flatnonzero((dag.roles == Role.HIDDEN) | (dag.roles == Role.OUTPUT))
-        place[own] = len(names) + np.arange(len(own))
-        names += [f"n{number}.{node}" for node in own]
-        roles += dag.roles[own].tolist()
-        slopes += dag.slopes[own].tolist()
+        computed = np.flatnonzero((dag.roles == Role.HIDDEN) | (dag.roles == Role.OUTPUT))
+        place[computed] = len(names) + np.arange(len(computed))
+        names += [f"n{number}.{node}" for node in computed]
+        roles += dag.roles[computed].tolist()
+        slopes += dag.slopes[computed].tolist()
         tails.append(place[dag.tails])
         heads.append(place[dag.heads])
         weights.append(dag.theta)
@@ -211,19 +211,19 @@ def check_several(
             ways = [Growth(place, rising) for place, rising in sorted(directions.items())]
             output = outputs[0] if len(outputs) == 1 else None
             shown = check_monotone(about[0], box, ways, output=output, seconds=SHARE * seconds, **options)
-            signs = ", ".join(f"{'+' if each.rising else '-'}{each.input}" for each in ways)
+            signs = ", ".join(f"{'+' if way.rising else '-'}{way.input}" for way in ways)
             asked_of = "the outputs are" if output is None else f"output {output} is"
             why = is_monotone(asked_of, signs, "float64, rounded outwards")
     if shown is not None:
         spent = time.monotonic() - started
         if shown.status in ("proved", "holds"):
-            held = PropertyCheck("holds", None, None, shown.boxes, spent, shown.interrupted, asked.regions, why=why)
-            return SeveralAnswer(held, about, shown)
+            answer = PropertyCheck("holds", None, None, shown.boxes, spent, shown.interrupted, asked.regions, why=why)
+            return SeveralAnswer(answer, about, shown)
         points = [] if point is None else [point]
         if isinstance(shown, MonotoneCheck) and shown.inputs is not None:
             points = [asked.assemble(one, other) for one, other in (shown.inputs, shown.inputs[::-1])]
-        for each in points:
-            if (exact := asked.replay(each)) is not None:
+        for candidate in points:
+            if (exact := asked.replay(candidate)) is not None:
                 x, y = exact
                 near = np.array([float(value) for value in x])
                 violated = PropertyCheck(
@@ -234,9 +234,9 @@ def check_several(
             open_one = PropertyCheck("undecided", None, None, shown.boxes, spent, True, asked.regions)
             return SeveralAnswer(open_one, (joint,))
     left = max(0.0, seconds - (time.monotonic() - started))
-    found = check_specification(joint, question.specification, seconds=left, **options)
-    boxes = found.boxes + (0 if shown is None else shown.boxes)
-    return SeveralAnswer(replace(found, boxes=boxes, seconds=time.monotonic() - started), (joint,))
+    rest = check_specification(joint, question.specification, seconds=left, **options)
+    boxes = rest.boxes + (0 if shown is None else shown.boxes)
+    return SeveralAnswer(replace(rest, boxes=boxes, seconds=time.monotonic() - started), (joint,))
 
 
 class _Asked:
@@ -247,29 +247,29 @@ class _Asked:
         boxes = regions(question.specification, question.inputs, question.outputs)
         self.regions = tuple(
             ForbiddenRegion(
-                each.low, each.high, half_spaces(each, question.specification, question.inputs, question.outputs)
+                box.low, box.high, half_spaces(box, question.specification, question.inputs, question.outputs)
             )
-            for each in boxes
+            for box in boxes
         )
 
     @property
     def hull(self) -> tuple[Floats, Floats]:
         """A box of doubles that contains all of them."""
-        ends = [each.outward() for each in self.regions]
+        ends = [region.outward() for region in self.regions]
         return np.min([low for low, _ in ends], axis=0), np.max([high for _, high in ends], axis=0)
 
     def hull_of_each(self) -> tuple[Floats, Floats]:
         """A box that contains the input of every network."""
         low, high = self.hull
         places = [self.question.of(name, "input") for name in self.question.text.networks]
-        return np.min([low[each] for each in places], axis=0), np.max([high[each] for each in places], axis=0)
+        return np.min([low[place] for place in places], axis=0), np.max([high[place] for place in places], axis=0)
 
     def assemble(self, *points: Floats) -> Floats:
         """The joint input of one for each network."""
-        found = np.zeros(self.question.inputs)
+        joint = np.zeros(self.question.inputs)
         for name, point in zip(self.question.text.networks, points, strict=True):
-            found[self.question.of(name, "input")] = point
-        return found
+            joint[self.question.of(name, "input")] = point
+        return joint
 
     def replay(self, point: Floats) -> tuple[tuple[Fraction, ...], tuple[Fraction, ...]] | None:
         """The input, moved into a region, and its outputs, if the file describes them exactly."""

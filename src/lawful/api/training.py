@@ -179,7 +179,7 @@ def compare(
     [True, False]
     """
     words = optimizers.split(",") if isinstance(optimizers, str) else optimizers
-    chosen = [each if isinstance(each, Optimizer) else Optimizer.parse(each) for each in words]
+    chosen = [word if isinstance(word, Optimizer) else Optimizer.parse(word) for word in words]
     opened = _with_weights(network, seed, reading)
     at, laws, _ = training_problem(opened, data, loss, seed)
     return with_provenance(compare_all(at, laws, chosen, until, seed=seed), opened, trained="")

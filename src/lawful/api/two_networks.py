@@ -57,13 +57,13 @@ class TwoNetworks:
     @cached_property
     def models(self) -> tuple[Any, Any]:
         """The module into which each is loaded; a module is complete, and so is a file with a graph beside weights."""
-        given = self.model, self.model if self.model_b is None else self.model_b
-        whole = [_has_a_graph(each) for each in self.sources]
+        models = self.model, self.model if self.model_b is None else self.model_b
+        whole = [_has_a_graph(source) for source in self.sources]
         complete = [
-            is_module(each) or (graph and not all(whole)) for each, graph in zip(self.sources, whole, strict=True)
+            is_module(source) or (graph and not all(whole)) for source, graph in zip(self.sources, whole, strict=True)
         ]
-        one, two = (None if done else m for done, m in zip(complete, given, strict=True))
-        if given == (None, None) and not self._states_layers:
+        one, two = (None if done else m for done, m in zip(complete, models, strict=True))
+        if models == (None, None) and not self._states_layers:
             return _host(self.first, self.second), _host(self.second, self.first)
         return one, two
 
@@ -89,10 +89,10 @@ class TwoNetworks:
         named = source if is_module(source) or _is_text_of_factory(source) else model
         if named is not None and _is_large(make_module(named)):
             return True
-        found = open_any(source, model=model, **self._options(source, model))
-        if isinstance(found, ModuleNetwork):
+        network = open_any(source, model=model, **self._options(source, model))
+        if isinstance(network, ModuleNetwork):
             return True
-        return balances and named is not None and found.reading is not None and bool(found.reading.entangled)
+        return balances and named is not None and network.reading is not None and bool(network.reading.entangled)
 
     def _options(self, source: Source, model: Any = None) -> dict[str, Any]:
         """What the user says, as far as it is about this source.
@@ -101,7 +101,7 @@ class TwoNetworks:
         of two sources of one kind nothing is left out, so that a useless option is still refused.
         """
         options = {"activation": self.activation, "order": self.order, "input_shape": input_size(self.input)}
-        alone = [_is_weights(each) for each in self.sources]
+        alone = [_is_weights(source) for source in self.sources]
         if model is not None or all(alone) or not any(alone):
             return options
         if not _is_weights(source):
@@ -126,8 +126,8 @@ class TwoNetworks:
 
     def _refuse_other_settings(self, one: Any, two: Any) -> None:
         """Graphs are unrolled at one size of inputs, and by the class of `transformers`: settings are to be alike."""
-        given = zip((self.first, self.second), (one, two), strict=True)
-        paths = [Path(source) for source, model in given if model is None and _is_folder(source)]
+        pairs = zip((self.first, self.second), (one, two), strict=True)
+        paths = [Path(source) for source, model in pairs if model is None and _is_folder(source)]
         if not paths:
             return
         from lawful.checkpoints.rewrite.same_program import describe, differing, flatten
@@ -137,7 +137,7 @@ class TwoNetworks:
         for _, unread in folders:
             if unread:
                 raise Unsupported(f"{'; '.join(unread)}: give --model module:factory")
-        if len(folders) == 2 and (apart := differing(*(dict(flatten(each)) for each, _ in folders))):
+        if len(folders) == 2 and (apart := differing(*(dict(flatten(settings)) for settings, _ in folders))):
             raise Unsupported(f"the settings of the folders differ: {'; '.join(describe(apart))[:300]}")
 
     def checkpoints(self) -> tuple[CheckpointPair | ApartPair, tuple[Reading, ...]]:
@@ -150,23 +150,25 @@ class TwoNetworks:
             pair = open_both(first, second, model=self.model, model_b=self.model_b, input=self.input)
             both = pair.architectures if isinstance(pair, ApartPair) else (pair.architecture, pair.architecture)
             named = zip(both, self.sources, strict=True)
-            return pair, tuple(replace(module_reading(own.module), source=_name(source)) for own, source in named)
+            return pair, tuple(
+                replace(module_reading(network.module), source=_name(source)) for network, source in named
+            )
         opened = [open_any(source, **self._options(source)) for source in (first, second)]
-        readings = [found.reading for found in opened if found.reading is not None]
+        readings = [network.reading for network in opened if network.reading is not None]
         modules, size = [], self.input
-        for source, found, other in zip(self.sources, opened, reversed(opened), strict=True):
-            if isinstance(found, ModuleNetwork):
-                modules.append(_as_stored(found.module, found.reading) if _is_weights(source) else found.module)
-                size = size if size is not None else found.input_shape
-            elif isinstance(found, Mlp):
-                assumed = _is_weights(source) and found.reading is not None and bool(found.reading.assumed)
+        for source, network, other in zip(self.sources, opened, reversed(opened), strict=True):
+            if isinstance(network, ModuleNetwork):
+                modules.append(_as_stored(network.module, network.reading) if _is_weights(source) else network.module)
+                size = size if size is not None else network.input_shape
+            elif isinstance(network, Mlp):
+                assumed = _is_weights(source) and network.reading is not None and bool(network.reading.assumed)
                 if assumed and isinstance(other, ModuleNetwork):
                     raise LawfulError(
                         f"{_name(source)}: weights alone do not say their activation, and the other network "
                         "is more than layers of ReLU: give --activation, or --model module:factory"
                     )
-                modules.append(_as_stored(to_module(found), found.reading))
-                size = size if size is not None else (found.widths[0],)
+                modules.append(_as_stored(to_module(network), network.reading))
+                size = size if size is not None else (network.widths[0],)
             else:
                 return open_both(first, second, input=size), ()  # says what is missing
         return open_both(modules[0], modules[1], input=size), tuple(readings)
@@ -249,9 +251,9 @@ def _as_module(source: Source) -> Source:
         return source
     from lawful.sources.modules.convert import to_module
 
-    found = open_graph(source, drop_useless=True)
+    graph = open_graph(source, drop_useless=True)
     try:
-        return to_module(found if isinstance(found, Mlp) else Mlp.from_dag(found))
+        return to_module(graph if isinstance(graph, Mlp) else Mlp.from_dag(graph))
     except Unsupported:
         return source
 

@@ -69,7 +69,7 @@ class InstanceResult:
 
 def read_instances(path: Path) -> list[CompetitionInstance]:
     """The lines of an instances file."""
-    found = []
+    instances = []
     for number, row in enumerate(csv.reader(io.StringIO(read_text(path))), 1):
         if not row or not any(cell.strip() for cell in row):
             continue
@@ -82,10 +82,10 @@ def read_instances(path: Path) -> list[CompetitionInstance]:
             seconds = -1.0
         if not 0 < seconds < 1e7:
             raise LawfulError(f"{path}: line {number} gives {limit[:20]!r} seconds")
-        found.append(CompetitionInstance(network, specification, seconds, path.parent))
-    if not found:
+        instances.append(CompetitionInstance(network, specification, seconds, path.parent))
+    if not instances:
         raise LawfulError(f"{path}: no instances: each line has {COLUMNS}")
-    return found
+    return instances
 
 
 def read_results(path: Path) -> list[InstanceResult]:
@@ -96,16 +96,16 @@ def read_results(path: Path) -> list[InstanceResult]:
     rows = list(csv.reader(io.StringIO(read_text(path))))
     if not rows or rows[0] != names:
         raise LawfulError(f"{path}: exists, and is no table of results: give another --out")
-    found = []
+    results = []
     for row in rows[1:]:
         if len(row) == len(names) and row[2] in ANSWERS:
             network, specification, result, seconds, boxes, size, recheck, note = row
-            found.append(
+            results.append(
                 InstanceResult(
                     network, specification, result, float(seconds), int(boxes), int(size), float(recheck), note
                 )
             )
-    return found
+    return results
 
 
 def results_text(results: Iterable[InstanceResult]) -> str:
@@ -113,21 +113,21 @@ def results_text(results: Iterable[InstanceResult]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([field.name for field in fields(InstanceResult)])
-    writer.writerows(asdict(each).values() for each in results)
+    writer.writerows(asdict(result).values() for result in results)
     return out.getvalue()
 
 
 def summary(instances: Sequence[CompetitionInstance], results: Sequence[InstanceResult]) -> dict[str, int | float]:
     """Counts over all instances of a file."""
-    count = {word: sum(each.result == word for each in results) for word in ANSWERS}
-    rechecked = [each for each in results if each.recheck_seconds >= 0]
+    count = {word: sum(result.result == word for result in results) for word in ANSWERS}
+    rechecked = [result for result in results if result.recheck_seconds >= 0]
     return {
         "instances": len(instances),
         **count,
         "open": len(instances) - len(results),
         "certified": len(rechecked),
-        "seconds": sum(each.seconds for each in results),
-        "recheck_seconds": sum(each.recheck_seconds for each in rechecked),
+        "seconds": sum(result.seconds for result in results),
+        "recheck_seconds": sum(result.recheck_seconds for result in rechecked),
     }
 
 

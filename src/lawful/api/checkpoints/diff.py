@@ -141,7 +141,7 @@ def diff_graphs(first: Mlp | Dag, second: Mlp | Dag, *, data: Data | None, loss:
     losses = None if data is None else _losses(one, two, data, loss)
     verdict = same(first, second, seconds=seconds)
     lineage, untested = (None, "") if verdict.verdict == "equal" else _lineage(first, second)
-    found = Diff(
+    diff = Diff(
         verdict=verdict,
         dag=one,
         drift=drift,
@@ -158,7 +158,7 @@ def diff_graphs(first: Mlp | Dag, second: Mlp | Dag, *, data: Data | None, loss:
         lineage=lineage,
         untested=untested,
     )
-    return with_provenance(found, first, second)
+    return with_provenance(diff, first, second)
 
 
 def _lineage(first: Mlp | Dag, second: Mlp | Dag) -> tuple[Lineage | None, str]:

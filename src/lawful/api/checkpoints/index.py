@@ -83,7 +83,7 @@ def index_folder(
     with _opened(Path(index), write=True) as store:
         new: list[tuple[Path, int, int]] = []
         failed: list[tuple[str, str]] = []
-        kept = 0
+        unchanged = 0
         for path in checkpoints_in(places):
             try:
                 seen = path.stat() if not path.is_dir() else _weights_of(path).stat()
@@ -92,7 +92,7 @@ def index_folder(
                 continue
             row = store.execute("select size, changed from checkpoints where path = ?", (str(path),)).fetchone()
             if row == (seen.st_size, seen.st_mtime_ns):
-                kept += 1
+                unchanged += 1
             else:
                 new.append((path, seen.st_size, seen.st_mtime_ns))
         if scheduler is None and workers is None:
@@ -100,17 +100,17 @@ def index_folder(
         else:
             rows = _many(new, Path(index), model, input, scheduler, workers)
         added = 0
-        for (path, size, changed), found in rows:
-            if isinstance(found, str):
-                failed.append((str(path), found))
+        for (path, size, changed), sketch in rows:
+            if isinstance(sketch, str):
+                failed.append((str(path), sketch))
             else:
                 added += 1
                 store.execute("insert or replace into checkpoints values (?, ?, ?, ?, ?, ?, ?)",
-                              (str(path), size, changed, *found))  # fmt: skip
+                              (str(path), size, changed, *sketch))  # fmt: skip
                 store.commit()
             if progress is not None:
                 progress()
-    return Indexed(str(index), added, kept, tuple(failed))
+    return Indexed(str(index), added, unchanged, tuple(failed))
 
 
 NewFile = tuple[Path, int, int]  # with its size and when it was changed
@@ -121,13 +121,13 @@ def _one_by_one(
     new: list[NewFile], model: Model | None, input: Input | Sequence[Input] | None
 ) -> Iterator[tuple[NewFile, Sketched | str]]:
     families = Families(model, input)
-    for each in new:
+    for file in new:
         try:
-            family, digest, found = families.sketch(each[0])
+            family, digest, sketch = families.sketch(file[0])
         except LawfulError as error:
-            yield each, str(error)
+            yield file, str(error)
         else:
-            yield each, (family, digest, len(found), pack(found))
+            yield file, (family, digest, len(sketch), pack(sketch))
 
 
 def _many(
@@ -144,7 +144,7 @@ def _many(
     sizes = [input] if isinstance(input, str) else list(input or ())
     if not all(isinstance(size, str) for size in sizes):
         raise LawfulError("other processes need the size of an input as text, like 3,8,8 or 8:int")
-    texts = {"\t".join(str(part) for part in each): each for each in new}
+    texts = {"\t".join(str(part) for part in file): file for file in new}
     if not texts:
         return
     grid = {"file": list(texts), "model": [model or ""], "input": [";".join(str(size) for size in sizes)]}
@@ -153,12 +153,12 @@ def _many(
     store = Store(folder, write=False)
     for row in store.rows():
         out = row.outputs
-        each = texts[str(row.inputs["file"])]
+        file = texts[str(row.inputs["file"])]
         if row.status == "ok":
             sketched = base64.b64decode(str(out["sketch"]))
-            yield each, (str(out["family"]), str(out["digest"]), int(out["blocks"]), sketched)
+            yield file, (str(out["family"]), str(out["digest"]), int(out["blocks"]), sketched)
         else:
-            yield each, row.error.removeprefix("LawfulError: ")
+            yield file, row.error.removeprefix("LawfulError: ")
     store.close()
     shutil.rmtree(folder)
 
@@ -175,22 +175,22 @@ def find(
     """The checkpoints of an index that are most alike to this one, without opening their weights again."""
     if top < 1:
         raise LawfulError(f"asked for the {top} most alike: at least 1")
-    family, digest, own = Families(model, input).sketch(Path(checkpoint))
+    family, digest, sketch = Families(model, input).sketch(Path(checkpoint))
     with _opened(Path(index), write=False) as store:
         total = int(store.execute("select count(*) from checkpoints").fetchone()[0])
         rows = store.execute(
             "select path, digest, sketch from checkpoints where family = ? and blocks = ? limit ?",
-            (family, len(own), MOST_ENTRIES),
+            (family, len(sketch), MOST_ENTRIES),
         ).fetchall()
-    entries = [(str(path), str(code), _unpack(blob, len(own))) for path, code, blob in rows]
+    entries = [(str(path), str(code), _unpack(blob, len(sketch))) for path, code, blob in rows]
     if not entries:
         return Relatives((), 0, total, False)
-    table = np.array([each for _, _, each in entries])
+    table = np.array([entry for _, _, entry in entries])
     here = str(Path(checkpoint).resolve())
     others = np.array([path != here for path, _, _ in entries])
     calibrated = int(others.sum()) >= FEW
-    mean = table[others].mean(axis=0) if calibrated else np.zeros_like(own)
-    alike = likeness(own, table, mean)
+    mean = table[others].mean(axis=0) if calibrated else np.zeros_like(sketch)
+    alike = likeness(sketch, table, mean)
     order = [int(place) for place in np.argsort(-alike) if others[place]][:top]
     relatives = tuple(Relative(entries[i][0], float(alike[i]), entries[i][1] == digest) for i in order)
     return Relatives(relatives, int(others.sum()), total, calibrated)
@@ -198,20 +198,20 @@ def find(
 
 def checkpoints_in(places: Sequence[str | Path]) -> list[Path]:
     """Checkpoint files below folders, folders of Hugging Face as one each; a file that is named counts in any case."""
-    found: list[Path] = []
+    checkpoints: list[Path] = []
     for place in places:
         top = Path(place).resolve()
         if not top.exists():
             raise LawfulError(f"{place}: no such file or folder")
         if top.is_file() or _is_checkpoint(top):
-            found.append(top)
+            checkpoints.append(top)
             continue
         for folder, names, files in os.walk(top):
             whole = [name for name in sorted(names) if _is_checkpoint(Path(folder) / name)]
-            found += [Path(folder) / name for name in whole]
+            checkpoints += [Path(folder) / name for name in whole]
             names[:] = sorted(set(names) - set(whole))
-            found += [Path(folder) / name for name in sorted(files) if name.lower().endswith(ENDINGS)]
-    return list(dict.fromkeys(found))
+            checkpoints += [Path(folder) / name for name in sorted(files) if name.lower().endswith(ENDINGS)]
+    return list(dict.fromkeys(checkpoints))
 
 
 def _is_checkpoint(folder: Path) -> bool:
@@ -219,7 +219,7 @@ def _is_checkpoint(folder: Path) -> bool:
 
 
 def _weights_of(folder: Path) -> Path:
-    return max((each for each in folder.iterdir() if each.is_file()), key=lambda each: each.stat().st_size)
+    return max((path for path in folder.iterdir() if path.is_file()), key=lambda each: each.stat().st_size)
 
 
 def _unpack(blob: object, blocks: int) -> Floats:

@@ -34,19 +34,19 @@ def merge_on_data(pair: CheckpointPair, weight: float, data: Path | None) -> Mer
     """The mean; with data, the loss along the line (labels: cross-entropy, real targets: mean squared error)."""
     if data is None:
         return merge_pair(pair, weight)
-    found = read_data(data)
-    if found.y is None:
+    table = read_data(data)
+    if table.y is None:
         raise LawfulError(f"{data}: a loss needs targets (`y`, or a column named label)")
     (example,) = pair.architecture.inputs if len(pair.architecture.inputs) == 1 else (None,)
     if example is None:
         raise LawfulError("the loss on the way is measured for modules with one input")
     shape = tuple(example.shape[1:])
-    if int(np.prod(shape, dtype=int)) != found.x.shape[1]:
-        raise LawfulError(f"{data}: {found.x.shape[1]} numbers per sample do not fill an input of size {shape}")
+    if int(np.prod(shape, dtype=int)) != table.x.shape[1]:
+        raise LawfulError(f"{data}: {table.x.shape[1]} numbers per sample do not fill an input of size {shape}")
     kind = torch.float64 if example.is_floating_point() else example.dtype
-    inputs = torch.as_tensor(found.x).to(kind).reshape(-1, *shape)
+    inputs = torch.as_tensor(table.x).to(kind).reshape(-1, *shape)
     return merge_pair(
-        pair, weight, inputs=[inputs], loss=_loss(np.asarray(found.y), str(data), not example.is_floating_point())
+        pair, weight, inputs=[inputs], loss=_loss(np.asarray(table.y), str(data), not example.is_floating_point())
     )
 
 

@@ -45,18 +45,18 @@ def orbit_fingerprints(
     shared = None if model is None else make_module(model)
     architecture = None if shared is None else read_architecture(shared, input, folding="statistics")
     groups: dict[str, list[str]] = {}
-    found = []
+    fingerprints = []
     for number, (source, name) in enumerate(zip(sources, names, strict=True)):
         opened, module, size = open_one(source, model=shared, activation=activation, order=order)
         if architecture is None or module is not shared:
-            own = read_architecture(module, input if input is not None else size, folding="statistics")
+            reading = read_architecture(module, input if input is not None else size, folding="statistics")
         else:
-            own = architecture
-        mark = orbit_hash(own, opened.state)
+            reading = architecture
+        mark = orbit_hash(reading, opened.state)
         groups.setdefault(mark.hash or f"none {number}", []).append(name)
-        found.append(NamedFingerprint(name, mark.hash or "", REGIME, mark.hash is not None, mark.reason))
+        fingerprints.append(NamedFingerprint(name, mark.hash or "", REGIME, mark.hash is not None, mark.reason))
         tick()
-    return FunctionGroups(tuple(found), tuple(map(tuple, groups.values())))
+    return FunctionGroups(tuple(fingerprints), tuple(map(tuple, groups.values())))
 
 
 def representative(
@@ -97,12 +97,12 @@ def represent_opened(
 def _inputs(module: nn.Module, input: Any, data: str | Path | torch.Tensor) -> torch.Tensor:
     if isinstance(data, torch.Tensor):
         return data
-    given = examples(module, input)
-    if len(given) != 1:
+    tensors = examples(module, input)
+    if len(tensors) != 1:
         raise LawfulError("outputs on data are compared for modules with one input")
-    shape = tuple(given[0].shape[1:])
-    found = read_data(Path(data)).x
-    if int(np.prod(shape, dtype=int)) != found.shape[1]:
-        raise LawfulError(f"{data}: {found.shape[1]} numbers per sample do not fill an input of size {shape}")
-    kind = torch.float64 if given[0].is_floating_point() else given[0].dtype
-    return torch.as_tensor(found).to(kind).reshape(-1, *shape)
+    shape = tuple(tensors[0].shape[1:])
+    rows = read_data(Path(data)).x
+    if int(np.prod(shape, dtype=int)) != rows.shape[1]:
+        raise LawfulError(f"{data}: {rows.shape[1]} numbers per sample do not fill an input of size {shape}")
+    kind = torch.float64 if tensors[0].is_floating_point() else tensors[0].dtype
+    return torch.as_tensor(rows).to(kind).reshape(-1, *shape)

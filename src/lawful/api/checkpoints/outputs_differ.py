@@ -59,15 +59,15 @@ def retrace(pair: CheckpointPair | ApartPair, replay: OutputReplay) -> tuple[Ret
     >>> np.allclose((a.value, b.value), found.replay.outputs)
     True
     """
-    own = pair if isinstance(pair, ApartPair) else pair.as_written or pair
-    both = own.architectures if isinstance(own, ApartPair) else (own.architecture, own.architecture)
+    stored = pair if isinstance(pair, ApartPair) else pair.as_written or pair
+    both = stored.architectures if isinstance(stored, ApartPair) else (stored.architecture, stored.architecture)
     one, two = (
         _retrace_output(architecture, checkpoint, replay)
-        for architecture, checkpoint in zip(both, (own.first, own.second), strict=True)
+        for architecture, checkpoint in zip(both, (stored.first, stored.second), strict=True)
     )
     gap = abs(replay.outputs[0] - replay.outputs[1])
-    for found, right in zip((one, two), replay.outputs, strict=True):
-        if not abs(found.value - right) <= AGREE * gap:
+    for retraced, right in zip((one, two), replay.outputs, strict=True):
+        if not abs(retraced.value - right) <= AGREE * gap:
             raise Unsupported("the module's operations, one by one, have another output than the module")
     return one, two
 
@@ -75,13 +75,13 @@ def retrace(pair: CheckpointPair | ApartPair, replay: OutputReplay) -> tuple[Ret
 def outputs_certificate(one: RetracedOutput, two: RetracedOutput) -> dict[str, Any]:
     """What a separate program needs to compute both outputs again; half of the gap is claimed."""
     both = one, two
-    steps = [program_json(each.program) for each in both]
+    steps = [program_json(side.program) for side in both]
     return {
         "kind": KIND,
         "version": VERSION,
-        "about": [digest(each.checkpoint) for each in both],
+        "about": [digest(side.checkpoint) for side in both],
         "steps": steps[:1] if steps[0] == steps[1] else steps,
-        "tensors": [[each.checkpoint.keys[name] for name in each.names] for each in both],
+        "tensors": [[side.checkpoint.keys[name] for name in side.names] for side in both],
         "apart": abs(one.value - two.value) / 2,
     }
 
@@ -115,7 +115,7 @@ def _one_output(program: Program, names: Collection[str], known: Mapping[str, Fl
         return b.parameter(name, program.tensors[name]) if name in names else b.constant(known[name], node.kind)
 
     def choose(b: Builder, outputs: Sequence[Node]) -> list[Node]:
-        reals = [b.reshape(each, (each.size,)) for each in outputs if each.kind == "f"]
+        reals = [b.reshape(node, (node.size,)) for node in outputs if node.kind == "f"]
         return [b.slice(b.concatenate(reals, 0), 0, slice(place, place + 1))]
 
     return rebuild(program, rule, exact=True, outputs=choose)
@@ -130,13 +130,13 @@ def _value(program: StraightLineProgram, theta: Floats) -> float:
     """The output in float64; in ball arithmetic where that overflows, as exponentials of large scores do."""
     none, first = np.zeros((1, 0)), np.zeros(1, dtype=np.intp)
     with np.errstate(all="ignore"):
-        found = Sampled(program, theta, none, none).values(first, {0: theta[None]})[-1]
-    value = float(found[0].ravel()[0]) if 0 in found else 0.0
+        outputs = Sampled(program, theta, none, none).values(first, {0: theta[None]})[-1]
+    value = float(outputs[0].ravel()[0]) if 0 in outputs else 0.0
     if math.isfinite(value):
         return value
-    balls = np.array([arb(float(each)) for each in theta], dtype=object)
+    balls = np.array([arb(float(weight)) for weight in theta], dtype=object)
     try:
-        found = Sampled(program, balls, none, none).values(first, {0: balls[None]})[-1]
+        outputs = Sampled(program, balls, none, none).values(first, {0: balls[None]})[-1]
     except (ValueError, ArithmeticError):  # a sign that its ball does not tell
         return math.nan
-    return float(found[0].ravel()[0].mid()) if 0 in found else 0.0
+    return float(outputs[0].ravel()[0].mid()) if 0 in outputs else 0.0

@@ -34,16 +34,16 @@ def quantisation_words(pair: CheckpointPair, first: Any, second: Any) -> str:
     Tensors are compared in place: a scheme that was applied to these very weights left each where it was.
     """
     words = []
-    for which, other, source, own, theirs in (
+    for which, other, source, ours, theirs in (
         ("B", "A", second, pair.second, pair.first),
         ("A", "B", first, pair.first, pair.second),
     ):
-        for each in distances_by_scheme(source, own, theirs):
-            far = "an unbounded number of" if each.steps == inf else at_most(each.steps)
+        for distance in distances_by_scheme(source, ours, theirs):
+            far = "an unbounded number of" if distance.steps == inf else at_most(distance.steps)
             words.append(
-                f"{which} stores {each.tensors} tensor{'s' * (each.tensors != 1)} by {each.scheme}, each entry within "
-                f"{far} steps of {other}'s (a step is the distance of neighbouring values there), at most "
-                f"{at_most(each.relative)} of the largest entry of its tensor"
+                f"{which} stores {distance.tensors} tensor{'s' * (distance.tensors != 1)} by {distance.scheme}, "
+                f"each entry within {far} steps of {other}'s (a step is the distance of neighbouring values there), "
+                f"at most {at_most(distance.relative)} of the largest entry of its tensor"
             )
     return "; ".join(words)
 
@@ -53,18 +53,18 @@ def distances_by_scheme(source: Any, own: OpenCheckpoint, other: OpenCheckpoint)
     if not isinstance(source, (str, os.PathLike)) or is_factory(os.fspath(source)) or not Path(source).exists():
         return []
     homes = {key: name for name, key in own.keys.items()}
-    found: dict[str, list[tuple[float, float]]] = {}
+    distances: dict[str, list[tuple[float, float]]] = {}
     try:
         for key, stored in schemes_of(Path(source)):
             name = homes.get(key)
             if name is not None and name in other.state and other.state[name].shape == own.state[name].shape:
                 apart = _distance(own.state[name], other.state[name], stored.step())
-                found.setdefault(stored.scheme, []).append(apart)
+                distances.setdefault(stored.scheme, []).append(apart)
     except LawfulError:  # a form of its own: nothing is said
         return []
     return [
-        SchemeDistance(scheme, len(each), max(a for a, _ in each), max(b for _, b in each))
-        for scheme, each in found.items()
+        SchemeDistance(scheme, len(pairs), max(a for a, _ in pairs), max(b for _, b in pairs))
+        for scheme, pairs in distances.items()
     ]
 
 

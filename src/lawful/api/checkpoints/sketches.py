@@ -51,10 +51,10 @@ class Families:
             self._read[family] = read_architecture(module, input)
         with _one_thread(), ThreadPoolExecutor(1) as beside:
             digest = beside.submit(_digest, state)
-            found = sketch(self._read[family], state)
-        if not found.any():
+            numbers = sketch(self._read[family], state)
+        if not numbers.any():
             raise LawfulError(f"{path}: its outputs and weights are all zero, or not finite")
-        return family, digest.result(), found
+        return family, digest.result(), numbers
 
     def _opened(self, path: Path) -> tuple[torch.nn.Module, Input | Sequence[Input] | None, State]:
         if self.module is not None:
@@ -62,11 +62,11 @@ class Families:
         if path.is_dir():
             module, size = self._module_of(path)
             return module, self.input or size or TOKENS, open_checkpoint(path, module).state
-        found = open_network(path)
-        if not isinstance(found, Mlp):
+        network = open_network(path)
+        if not isinstance(network, Mlp):
             raise LawfulError(f"{path}: weights alone do not say what is computed with them: give --model")
-        module = to_module(found)
-        return module, (found.widths[0],), dict(module.state_dict())
+        module = to_module(network)
+        return module, (network.widths[0],), dict(module.state_dict())
 
     def _module_of(self, folder: Path) -> tuple[torch.nn.Module, Any]:
         settings = folder / "config.json"
@@ -131,9 +131,9 @@ def sketch_row(file: str, model: str = "", input: str = "") -> dict[str, Any]:
 
     `file` is the path, then its size and time of change (so that a changed file is another call), with tabs between.
     """
-    family, digest, found = _families(model, input).sketch(Path(file.rsplit("\t", 2)[0]))
-    return {"family": family, "digest": digest, "blocks": len(found),
-            "sketch": base64.b64encode(pack(found)).decode()}  # fmt: skip
+    family, digest, numbers = _families(model, input).sketch(Path(file.rsplit("\t", 2)[0]))
+    return {"family": family, "digest": digest, "blocks": len(numbers),
+            "sketch": base64.b64encode(pack(numbers)).decode()}  # fmt: skip
 
 
 @cache

@@ -109,7 +109,7 @@ def _number(arrays: dict[str, Any], name: str) -> float:
 
 def network_arrays(network: LeakyResNet) -> dict[str, Any]:
     """A network as arrays, the way `load_network` reads it."""
-    found: dict[str, Any] = {
+    arrays: dict[str, Any] = {
         "weights": network.weights.detach().numpy(),
         "steps": network.steps.numpy(),
         "effective_depth": np.array(network.effective_depth),
@@ -117,8 +117,8 @@ def network_arrays(network: LeakyResNet) -> dict[str, Any]:
     }
     for name in ("into", "out"):
         if (matrix := getattr(network, name)) is not None:
-            found[name] = matrix.detach().numpy()
-    return found
+            arrays[name] = matrix.detach().numpy()
+    return arrays
 
 
 def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
@@ -128,7 +128,7 @@ def write_arrays(path: Path, arrays: dict[str, Any]) -> None:
 
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON file that holds an object."""
-    found = read_json(path)
-    if not isinstance(found, dict):
+    value = read_json(path)
+    if not isinstance(value, dict):
         raise InvalidNetwork(f"{path}: not a JSON object")
-    return found
+    return value

@@ -89,16 +89,16 @@ def run_leaky(
         return load_network(stem.with_name(f"{stem.name}.npz"))
 
     large = plan.width * len(train) >= LARGE
-    found: dict[float, Future[LeakyResNet]] = {}
+    futures: dict[float, Future[LeakyResNet]] = {}
     with (
         threadpool_limits(limits=1 if large else None, user_api="blas"),
         ThreadPoolExecutor(min(len(depths), os.cpu_count() or 1) if large else 1) as pool,
     ):
         try:
             for depth in depths:  # a network waits for one that was given to the pool before it
-                found[depth] = pool.submit(trained, depth, found.get(_start(depths, depth)))
-            for each in found.values():
-                each.result()
+                futures[depth] = pool.submit(trained, depth, futures.get(_start(depths, depth)))
+            for future in futures.values():
+                future.result()
         except BaseException:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -114,8 +114,8 @@ def _start(depths: list[float], depth: float) -> float:
     >>> _start([3.0, 3.5, 4.0], 4.0)
     3.5
     """
-    smaller = [each for each in depths if each < depth]
-    return max((each for each in smaller if each <= NEAR * depth), default=max(smaller, default=float("nan")))
+    smaller = [other for other in depths if other < depth]
+    return max((other for other in smaller if other <= NEAR * depth), default=max(smaller, default=float("nan")))
 
 
 def _wanting(plan: LeakyPlan, file: Path) -> bool:
@@ -152,12 +152,12 @@ def _train(
         return deepen(_on_grid(plan, before, layers, train), depth, train)
 
     if plan.method == "paper":
-        found = _by_recipe(plan, start, train, part, store, tell)
-        write_arrays(whole, network_arrays(found.network))
+        solution = _by_recipe(plan, start, train, part, store, tell)
+        write_arrays(whole, network_arrays(solution.network))
     else:
-        found = _by_solver(plan, depth, start, train, (part, whole), store, tell)
+        solution = _by_solver(plan, depth, start, train, (part, whole), store, tell)
         write_bytes(whole, part.read_bytes())  # with what it needs to go on, should more be asked of it
-    write_text(done, _summary(found, time.thread_time() - started))
+    write_text(done, _summary(solution, time.thread_time() - started))
     for file in (part, spent):
         file.unlink(missing_ok=True)
 
@@ -260,21 +260,21 @@ def _prepare(plan: LeakyPlan, folder: Path, task: TeacherTask | None) -> Teacher
     described = {"kind": "leaky run", **asdict(plan)}
     file = folder / "run.json"
     if file.exists():
-        found = read_object(file)
-        found = {"data": "", "grids": 1, "maps": "fixed", "penalty": 0.0} | found
-        changed = [name for name, value in described.items() if found.get(name) != value and name not in BUDGET]
+        stored = read_object(file)
+        stored = {"data": "", "grids": 1, "maps": "fixed", "penalty": 0.0} | stored
+        changed = [name for name, value in described.items() if stored.get(name) != value and name not in BUDGET]
         if changed:
             name = changed[0]
             raise LawfulError(
-                f"{folder} holds another run ({name} is {found.get(name)!r} there, {described[name]!r} here): "
+                f"{folder} holds another run ({name} is {stored.get(name)!r} there, {described[name]!r} here): "
                 "choose another folder"
             )
     else:
         make_folder(folder)
         names = ("train", "test") if task is None else ("train",)
-        made = teacher(parse_teacher(plan.teacher), plan.samples, seed=plan.seed) if task is None else (task,)
-        for name, each in zip(names, made, strict=True):
-            write_arrays(folder / f"{name}.npz", {"x": each.inputs, "y": each.targets})
+        tasks = teacher(parse_teacher(plan.teacher), plan.samples, seed=plan.seed) if task is None else (task,)
+        for name, part_task in zip(names, tasks, strict=True):
+            write_arrays(folder / f"{name}.npz", {"x": part_task.inputs, "y": part_task.targets})
         write_text(file, json.dumps(described, indent=1) + "\n")
     return load_task(folder / "train.npz")
 
@@ -360,7 +360,9 @@ class LeakyPlan:
 
 def own_data(data: TeacherTask) -> tuple[str, TeacherTask]:
     """The user's data with every column centred and brought to variance 1, as teachers' are; and their digest."""
-    columns = [(each - each.mean(axis=0)) / np.where(each.std(axis=0) > 0, each.std(axis=0), 1.0)
-               for each in (data.inputs, data.targets)]  # fmt: skip
+    columns = [
+        (table - table.mean(axis=0)) / np.where(table.std(axis=0) > 0, table.std(axis=0), 1.0)
+        for table in (data.inputs, data.targets)
+    ]
     task = TeacherTask(*columns)
     return hashlib.sha256(task.inputs.tobytes() + task.targets.tobytes()).hexdigest()[:16], task

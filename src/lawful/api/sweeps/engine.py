@@ -299,5 +299,5 @@ class Dispatcher:
 
 def _chunk_size(size: int, rows: list[Finished]) -> int:
     """Aim at `CHUNK_SECONDS` a chunk, at most doubling."""
-    each = max(sum(row.seconds for row in rows) / len(rows), 1e-5)
-    return int(min(MAX_CHUNK, max(1, CHUNK_SECONDS / each), 2 * size))
+    average = max(sum(row.seconds for row in rows) / len(rows), 1e-5)
+    return int(min(MAX_CHUNK, max(1, CHUNK_SECONDS / average), 2 * size))

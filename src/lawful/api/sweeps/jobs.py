@@ -30,14 +30,14 @@ def claim(id: str, full: bool = False, figures: str = "") -> Row:
     from lawful.api.figure_file import save
     from reproduction.claims import find
 
-    found = find(id)
-    outcome = found.run(full)
+    entry = find(id)
+    outcome = entry.run(full)
     if figures and outcome.figure is not None:
         save(outcome.figure, Path(figures) / f"{id}.svg")
     return {
-        "paper": found.paper,
-        "reference": found.reference,
-        "verdict": found.verdict(outcome).value,
+        "paper": entry.paper,
+        "reference": entry.reference,
+        "verdict": entry.verdict(outcome).value,
         "stand_in": outcome.stand_in or "",
         **{f"measured.{name}": value for name, value in outcome.measured.items()},
     }
@@ -67,16 +67,16 @@ def training(architecture: str, weights: int = 4, seed: int = 0) -> Row:
     from lawful.conservation.near_random_weights import training_laws
 
     count = count_laws(architecture, seed=seed)
-    found = training_laws(count, weights=weights, seed=seed)
+    estimate = training_laws(count, weights=weights, seed=seed)
     row: dict[str, Any] = {"parameters": count.parameters, "laws": count.laws, "status": count.status}
-    if found is None:
+    if estimate is None:
         return row | {"fewest": None, "usual": None, "witness": None, "always": None, "least": None}
     return row | {
-        "fewest": min(found.near),
-        "usual": found.shares.get(count.laws, 0.0),
-        "witness": found.witness is not None,
-        "always": None if found.always is None else list(found.always),
-        "least": found.least,
+        "fewest": min(estimate.near),
+        "usual": estimate.shares.get(count.laws, 0.0),
+        "witness": estimate.witness is not None,
+        "always": None if estimate.always is None else list(estimate.always),
+        "least": estimate.least,
     }
 
 
@@ -85,12 +85,12 @@ def components(architecture: str, scheme: str = "torch", seed: int = 0) -> Row:
     from lawful.invariant_set import components as find
 
     network = Architecture.parse(architecture).initialise(scheme, seed)
-    found = find(network)
-    barrier = max((lock.barrier for lock in found.locked), default=0.0)
+    answer = find(network)
+    barrier = max((lock.barrier for lock in answer.locked), default=0.0)
     return {
         "parameters": network.parameters,
-        "connected": found.connected,
-        "log2_components": found.log2_components,
+        "connected": answer.connected,
+        "log2_components": answer.log2_components,
         "largest_barrier": barrier,
     }
 
@@ -118,9 +118,9 @@ def identifiable(architecture: str, seed: int = 0) -> Row:
     from lawful.fibers.deep.identifiability import identifiable as decide
 
     network = _gaussian(architecture, seed)
-    found = decide(network)
+    answer = decide(network)
     share = identifiable_volume(*network.widths[1:3])
-    return {"identifiable": found.identifiable, "reasons": "; ".join(found.reasons), "exact_share": float(share)}
+    return {"identifiable": answer.identifiable, "reasons": "; ".join(answer.reasons), "exact_share": float(share)}
 
 
 def same(architecture: str, seed: int = 0, seconds: float = 60.0) -> Row:
@@ -152,9 +152,9 @@ def leaky(
     ridge = 0.01 * parse_teacher(teacher)[-1]
     plan = LeakyPlan(teacher, samples=samples, layers=layers, width=width, ridge=ridge, seed=seed)
     with tempfile.TemporaryDirectory() as folder:
-        (found,) = run_leaky(plan, (float(effective_depth),), Path(folder) / "run")
-    kept = {name: value for name, value in found.items() if isinstance(value, (bool, int, float, str))}
-    return {name: value for name, value in kept.items() if name != "seconds"}  # the sweep keeps durations apart
+        (run,) = run_leaky(plan, (float(effective_depth),), Path(folder) / "run")
+    scalars = {name: value for name, value in run.items() if isinstance(value, (bool, int, float, str))}
+    return {name: value for name, value in scalars.items() if name != "seconds"}  # the sweep keeps durations apart
 
 
 def sketch(file: str, model: str = "", input: str = "") -> Row:
@@ -203,19 +203,19 @@ def find_job(name: str) -> Callable[..., Row]:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(where), function)
+        target = getattr(importlib.import_module(where), function)
     except Exception as error:  # whatever somebody's module does when it is loaded
         raise LawfulError(f"cannot import the job {name[:60]}: {type(error).__name__}: {error}") from None
-    if not callable(found):
+    if not callable(target):
         raise LawfulError(f"{name[:60]} is not a function")
-    return found  # type: ignore[no-any-return]
+    return target  # type: ignore[no-any-return]
 
 
 def check_inputs(job: str, names: Sequence[str]) -> None:
     """Refuse a sweep whose parameters the job does not take, before anything runs."""
-    found = find_job(job)
+    target = find_job(job)
     try:
-        signature = inspect.signature(found)
+        signature = inspect.signature(target)
     except (TypeError, ValueError):
         raise LawfulError(f"job {job[:60]} does not say which parameters it takes") from None
     try:

@@ -55,7 +55,7 @@ class Plan:
     memory: int | None = None
 
     def __len__(self) -> int:
-        return math.prod(len(each) for each in self.values.values())
+        return math.prod(len(choices) for choices in self.values.values())
 
     def tasks(self) -> Iterator[Task]:
         """The calls in a fixed order, made one at a time."""
@@ -83,11 +83,11 @@ def plan_from(table: Mapping[str, Any]) -> Plan:
     wrong = not isinstance(limits, Mapping) or set(limits) - {"seconds", "memory_gb"}
     if wrong or not all(_is_number(value) and 0 < value < 1e12 for value in limits.values()):
         raise LawfulError("[limits] has `seconds` and `memory_gb`, both positive numbers")
-    values = {name: _expand(name, given) for name, given in table["grid"].items()}
-    empty = [name for name, each in values.items() if not each]
+    values = {name: _expand(name, setting) for name, setting in table["grid"].items()}
+    empty = [name for name, choices in values.items() if not choices]
     if empty:
         raise LawfulError(f"[grid] {empty[0]} has no values")
-    if math.prod(len(each) for each in values.values()) > MAX_CALLS:
+    if math.prod(len(choices) for choices in values.values()) > MAX_CALLS:
         raise LawfulError(f"[grid] makes more than {MAX_CALLS:,} calls")
     memory = int(limits["memory_gb"] * 2**30) if "memory_gb" in limits else None
     return Plan(table["job"], values, float(limits.get("seconds", 3600.0)), memory)
@@ -144,12 +144,12 @@ def _random_architectures(given: Mapping[str, Any]) -> Values:
     fewest, most = (_whole(bound, 1, MAX_DEPTH) for bound in given["depth"])
     narrow, wide = (_whole(bound, 1, MAX_WIDTH) for bound in given["width"])
     slope = parse_activation(given.get("activation", "relu"))
-    found = []
+    architectures = []
     for _ in range(_whole(given["random_architectures"], 0, MAX_VALUES)):
         depth = int(rng.integers(fewest, most + 1))
         widths = tuple(int(width) for width in rng.integers(narrow, wide + 1, size=depth + 1))
-        found.append(str(Architecture(widths, slope, bool(rng.random() < float(given.get("bias", 0.0))))))
-    return found
+        architectures.append(str(Architecture(widths, slope, bool(rng.random() < float(given.get("bias", 0.0))))))
+    return architectures
 
 
 def _all_architectures(given: Mapping[str, Any]) -> Values:
@@ -161,7 +161,7 @@ def _all_architectures(given: Mapping[str, Any]) -> Values:
     deepest = min(_whole(given["depth"], 0, MAX_CALLS), largest)  # every layer has a parameter
     if deepest > MAX_DEPTH:
         raise ValueError(f"depth goes up to {MAX_DEPTH}")
-    found: list[tuple[tuple[int, ...], float, bool]] = []
+    sizes: list[tuple[tuple[int, ...], float, bool]] = []
     for words in given["all_architectures"]:
         activation, _, more = str(words).partition(" ")
         if more not in ("", "bias"):
@@ -171,10 +171,10 @@ def _all_architectures(given: Mapping[str, Any]) -> Values:
         for depth in range(2, deepest + 1):
             for widths in _widths(depth + 1, largest, int(bias)):
                 if not halve or widths <= widths[::-1]:
-                    found.append((widths, slope, bias))
-                    if len(found) > MAX_VALUES:
+                    sizes.append((widths, slope, bias))
+                    if len(sizes) > MAX_VALUES:
                         raise ValueError(f"there are more than {MAX_VALUES:,}: lower parameters or depth")
-    return [str(Architecture(*each)) for each in found]
+    return [str(Architecture(*size)) for size in sizes]
 
 
 def _whole(value: Any, least: int, most: int) -> int:
@@ -191,9 +191,9 @@ def _widths(count: int, parameters: int, bias: int = 0) -> Iterator[tuple[int, .
         if missing == 0:
             yield start
             return
-        each, least = start[-1] + bias, (missing - 1) * (1 + bias)  # what the layers after this one need
-        for width in range(1, (left - least) // each + 1):
-            yield from grow((*start, width), left - each * width)
+        cost, least = start[-1] + bias, (missing - 1) * (1 + bias)  # what the layers after this one need
+        for width in range(1, (left - least) // cost + 1):
+            yield from grow((*start, width), left - cost * width)
 
     for first in range(1, parameters + 1):
         yield from grow((first,), parameters)

@@ -146,10 +146,10 @@ class Store:
         for *texts, seconds in self._select(", seconds"):
             with self._naming_damage():
                 key, job, inputs, status, outputs, error, version = texts
-                given, found = parse_json(inputs), parse_json(outputs)
-                if not (isinstance(given, dict) and isinstance(found, dict) and status in ("ok", "failed")):
+                asked, answered = parse_json(inputs), parse_json(outputs)
+                if not (isinstance(asked, dict) and isinstance(answered, dict) and status in ("ok", "failed")):
                     raise ValueError(f"the row of call {key[:40]!r} is damaged")
-                yield Finished(key, job, given, status, found, error, version, float(seconds))
+                yield Finished(key, job, asked, status, answered, error, version, float(seconds))
 
     def digest(self) -> str:
         """A hash of everything but durations: equal for equal results, wherever and in whatever order they ran."""
@@ -173,15 +173,15 @@ def _connect(path: Path, timeout: float = 30.0) -> sqlite3.Connection:
     if path.exists():
         with open_file(path, MAX_STORE):
             pass
-    found = sqlite3.connect(path, timeout=timeout)
-    found.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_TEXT)
-    return found
+    connection = sqlite3.connect(path, timeout=timeout)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_TEXT)
+    return connection
 
 
 def _locked(folder: Path) -> sqlite3.Connection:
     """An open transaction on a file of its own: every system has it, and it ends with the process."""
     file = folder / "lock"
-    found = file.exists()
+    existed = file.exists()
     lock = _connect(file, 0.0)
     try:
         lock.execute("BEGIN EXCLUSIVE")
@@ -189,7 +189,7 @@ def _locked(folder: Path) -> sqlite3.Connection:
         lock.close()
         if error.sqlite_errorcode == sqlite3.SQLITE_BUSY:
             raise LawfulError(f"{folder}: another sweep is writing here") from None
-        if not found:  # a full disk, say: nothing is left behind
+        if not existed:  # a full disk, say: nothing is left behind
             file.unlink(missing_ok=True)
         raise LawfulError(f"{folder}: cannot be written ({error})") from None
     return lock

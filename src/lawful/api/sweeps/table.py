@@ -61,7 +61,7 @@ def write_tables(store: Store, *, csv: bool = False) -> Path:
                 ]
                 for kind, file in open_files.items():
                     safe = [[no_formula(cell) for cell in cells_of] for cells_of in cells] if kind == "csv" else cells
-                    arrays = [pa.array(column, each) for column, each in zip(safe, schema.types, strict=True)]
+                    arrays = [pa.array(column, kind) for column, kind in zip(safe, schema.types, strict=True)]
                     file.write_batch(pa.record_batch(arrays, schema=_rename_columns(schema, names[kind])))
     return store.folder / "results.parquet"
 
@@ -90,18 +90,18 @@ def _batches(rows: Iterator[Finished]) -> Iterator[list[Finished]]:
 
 def _columns(store: Store) -> list[Column]:
     """Inputs, then outputs, then what every row has; a name that is taken gets a prefix."""
-    found: dict[str, dict[str, set[str]]] = {"inputs": {}, "outputs": {}}
+    kinds_by_part: dict[str, dict[str, set[str]]] = {"inputs": {}, "outputs": {}}
     for row in store.rows():
-        for part, kinds in found.items():
+        for part, kinds in kinds_by_part.items():
             for key, value in getattr(row, part).items():
                 kinds.setdefault(key, set()).add(_kind(value))
     fixed = {key: {"float" if key == "seconds" else "str"} for key in FIXED}
     taken: set[str] = set()
     parts = {}
     for part, prefix, columns in (
-        ("inputs", "input_", found["inputs"]),
+        ("inputs", "input_", kinds_by_part["inputs"]),
         ("", "sweep_", fixed),
-        ("outputs", "output_", found["outputs"]),
+        ("outputs", "output_", kinds_by_part["outputs"]),
     ):
         parts[part] = [Column(_free(key, prefix, taken), part, key, kinds) for key, kinds in columns.items()]
     return [*parts["inputs"], *parts["outputs"], *parts[""]]
