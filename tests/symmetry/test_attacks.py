@@ -316,3 +316,20 @@ def test_a_constant_behind_a_factor_is_not_absorbed_by_the_bias() -> None:
             return self.two(self.one(x) * 0.45 - 0.07)
 
     assert symmetries(Affine(), (3,)).checked.worst < 1e-6
+
+
+def test_a_constant_behind_a_swap_of_two_equal_halves_is_not_absorbed_in_their_old_order() -> None:
+    """`roll(cat([u, u]) + b, 2) + c`: the labels of u look the same after the swap, but c meets the other half of b."""
+
+    class Swapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.bias = nn.Parameter(torch.randn(2, 3)), nn.Parameter(torch.randn(4))
+            self.down = nn.Linear(4, 2)
+            self.register_buffer("held", torch.arange(1.0, 5.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = torch.cat([x @ self.up.T, x @ self.up.T], -1) + self.bias
+            return self.down(torch.relu(h.roll(2, -1) + self.held))
+
+    assert symmetries(Swapped(), (3,)).checked.worst < 1e-6

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ import torch
 from lawful.program.index_map import IndexMap
 from lawful.program.program import Node
 from lawful.symmetry.demands.gauges import PINNED, Gauges
-from lawful.symmetry.demands.labels import compact, flat, narrow, varying
+from lawful.symmetry.demands.labels import compact, flat, narrow, on, varying
 from lawful.symmetry.demands.motion import Follower, Motion, move_labels
 from lawful.symmetry.demands.shifts import ZERO, Shift
 from lawful.types import Floats, Mask, Residues
@@ -45,7 +46,7 @@ class MovementFollower(Follower):
         self._note_read(source, result.gauges)
         # Where channels are is of no account, only that all are there in their order: a crop or a transpose of images
         # does not part a bias from what is added later.
-        if source.absorber is not None and _keeps_line(source, result):
+        if source.absorber is not None and _keeps_line(source, index):
             result = replace(result, absorber=source.absorber)
         if source.scores is not None and node.size == node.inputs[0].size:
             result = replace(result, scores=source.scores.move(lambda labels: move_labels(labels, index)))
@@ -199,13 +200,19 @@ def _find_mask(node: Node, pieces: Sequence[Motion], at: torch.Tensor) -> EntryM
     return None
 
 
-def _keeps_line(before: Motion, after: Motion) -> bool:
-    """Whether a movement leaves the one line of labels of a value whole and in its order, so that what is added to it
-    then can be added to the parameter behind it as well."""
-    lines = [narrow(value.gauges[0]) for value in (before, after) if len(value.gauges) == 1]
-    if len(lines) != 2 or any(len(varying(line)) > 1 for line in lines):
+def _keeps_line(source: Motion, index: IndexMap) -> bool:
+    """Whether a movement leaves the one line of a value whole and in its order, so that what is added to it then can be
+    added to the parameter behind it as well.
+
+    The line is followed by places, not by labels: `cat([u, u]) + b` repeats the labels of u, and its halves may be
+    exchanged without a trace in them, but not without one in b.
+    """
+    axes = varying(source.gauges[0]) if len(source.gauges) == 1 else ()
+    if len(source.gauges) != 1 or len(axes) > 1:
         return False
-    return torch.equal(lines[0].reshape(-1), lines[1].reshape(-1))
+    places = torch.arange(prod(source.shape[d] for d in axes))
+    moved = narrow(compact(move_labels(on(axes, source.shape, places), index)))
+    return torch.equal(moved.reshape(-1), places) and len(varying(moved)) == len(axes)
 
 
 def _masks(node: Node, source: Node, start: int) -> bool:
