@@ -222,7 +222,7 @@ def _bound(pair: NetworkPair, low: Floats, high: Floats) -> tuple[BoxBounds, lis
         # Neurons that are zero in both networks on all of these boxes send nothing, exactly.
         live = ~((ends.y_high <= 0) & (ends.z_high <= 0) & (layer.slopes == 0)).all(axis=0)
         if not live.all():
-            layers[-1], rough[-1] = layer.only(live), Roundings(*(each[:, live] for each in rough[-1]))
+            layers[-1], rough[-1] = layer.only(live), Roundings(*(ends[:, live] for ends in rough[-1]))
             ends, moved = Bounds(*(end[:, live] for end in ends)), moved[:, live]
         moves.append(moved)
         slopes = layers[-1].slopes
@@ -278,8 +278,8 @@ def _refine(
     apart = _apart(layers, hidden, rough, _both_sides(at, neuron), VERSIONS[:1])
     tightened = _tighten(ends, at, neuron, [rows.least(box, np.tile(at, 2))[0] for rows in apart])
     loose = _loose(tightened)
-    for rows, each in zip(apart, loose, strict=True):
-        moved[at, neuron] += np.abs(rows.coefficients[0, : len(at)]) * box.radius[at] * each[at, neuron][:, None]
+    for rows, looseness in zip(apart, loose, strict=True):
+        moved[at, neuron] += np.abs(rows.coefficients[0, : len(at)]) * box.radius[at] * looseness[at, neuron][:, None]
     at, neuron = np.nonzero((loose[0] | loose[1]) & bends)
     if not len(at):
         return tightened, moved
@@ -304,8 +304,8 @@ def _apart(
     """Neurons of f and of g as rows on the inputs, each through its own network."""
     W, b, V, c = ([getattr(layer, name) for layer in layers] for name in "WbVc")
     return (
-        single(W, b, [each.f for each in hidden], [each.f for each in rough], units, versions),
-        single(V, c, [each.g for each in hidden], [each.g for each in rough], units, versions),
+        single(W, b, [layer.f for layer in hidden], [layer.f for layer in rough], units, versions),
+        single(V, c, [layer.g for layer in hidden], [layer.g for layer in rough], units, versions),
     )
 
 

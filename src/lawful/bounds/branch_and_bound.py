@@ -150,10 +150,10 @@ class Splitting:
     def _smear(self, found: BoxBounds) -> Floats:
         if not self.measure.slanted:
             return found.smear
-        shares = [np.nan_to_num(each) for each in (found.smear, found.slant)]
-        totals = [each.sum(axis=1, keepdims=True) for each in shares]
+        shares = [np.nan_to_num(share) for share in (found.smear, found.slant)]
+        totals = [share.sum(axis=1, keepdims=True) for share in shares]
         return np.asarray(
-            sum(each / np.where(total > 0, total, 1.0) for each, total in zip(shares, totals, strict=True))
+            sum(share / np.where(total > 0, total, 1.0) for share, total in zip(shares, totals, strict=True))
         )
 
     def preorder(self, enough: float | None = None) -> list[int]:

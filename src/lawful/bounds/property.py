@@ -121,7 +121,9 @@ def _answer(outcomes: list[SearchOutcome]) -> RegionAnswer:
     """The last outcome; nodes are counted over all."""
     last = outcomes[-1]
     why = last.why if last.status == "undecided" else ""
-    return RegionAnswer(last.input, last.tree, sum(each.nodes for each in outcomes), last.why == "interrupted", why)
+    return RegionAnswer(
+        last.input, last.tree, sum(outcome.nodes for outcome in outcomes), last.why == "interrupted", why
+    )
 
 
 @contextmanager

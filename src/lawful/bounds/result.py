@@ -121,13 +121,13 @@ def certificate(found: Distance, first: Mlp | Dag, second: Mlp | Dag) -> dict[st
         "about": [digest(network) for network in (first, second)],
         "networks": [with_layers(network) for network in (first, second)],
         "box": _sides(found.low, found.high),
-        "outputs": [each.output for each in found.per_output],
+        "outputs": [bound.output for bound in found.per_output],
         "norm": "inf" if found.norm == math.inf else str(int(found.norm)),
         "upper": None if upper is None else str(upper),
         "lower": {"input": found.input.tolist(), "above": str(lower)} if lower else None,
         "matching": [
-            {"first": each.first.tolist(), "second": each.second.tolist(), "scale": each.scale.tolist()}
-            for each in found.pair.matches
+            {"first": match.first.tolist(), "second": match.second.tolist(), "scale": match.scale.tolist()}
+            for match in found.pair.matches
         ],
         "tree": [] if upper is None else list(found.tree),
         "spectral": None

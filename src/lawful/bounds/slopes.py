@@ -35,8 +35,8 @@ def slope_bounds(
     """
     with np.errstate(all="ignore"):
         bounds, hidden = bound_with_hidden(pair, low, high)
-        below, above = _slopes(pair, hidden, [each.input for each in directions], len(low))
-    ways = [below[:, at] if each.rising else -above[:, at] for at, each in enumerate(directions)]
+        below, above = _slopes(pair, hidden, [direction.input for direction in directions], len(low))
+    ways = [below[:, at] if direction.rising else -above[:, at] for at, direction in enumerate(directions)]
     wanted = np.concatenate([way[:, outputs] for way in ways], axis=1)
     columns = np.where(np.isnan(wanted), -np.inf, wanted)
     return BoxBounds(columns, columns, bounds.smear, bounds.slant, low / 2 + high / 2)

@@ -73,9 +73,9 @@ class _Guess:
             matching = self.layer(layer, theirs)
             if matching is None:
                 return Copy(tuple(steps), layer - 1, False, worst)
-            theirs, made, gap = matching
+            theirs, matching_steps, gap = matching
             worst = max(worst, gap)
-            steps += made
+            steps += matching_steps
         if not same_depth:
             return Copy(tuple(steps), min(self.first.hidden, theirs.hidden), False, worst)
         last = entry_gap(self.first.row(-1), theirs.row(-1))

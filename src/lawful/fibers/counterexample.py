@@ -75,8 +75,8 @@ class Pair:
     def replay_exactly(self, point: Array) -> Counterexample:
         """The exact outputs at an input of rationals at which they differ: the nearest floats if they show it too."""
         near = floating(point)
-        if np.isfinite(near).all() and self.domain.contains(near) and (found := self.replay(near)):
-            return found
+        if np.isfinite(near).all() and self.domain.contains(near) and (witness := self.replay(near)):
+            return witness
         outputs = self.first.exact_outputs(point), self.second.exact_outputs(point)
         gap = max(abs(one - other) for one, other in zip(*outputs, strict=True))
         exact = tuple(Fraction(int(item.p), int(item.q)) for item in point)
@@ -96,8 +96,8 @@ class Pair:
             return None
         inside = np.clip(points, self.space.domain.low, self.space.domain.high)
         for place in self.promising(inside):
-            if found := self.replay(np.clip(inside[place] * self.scales, self.domain.low, self.domain.high)):
-                return found
+            if witness := self.replay(np.clip(inside[place] * self.scales, self.domain.low, self.domain.high)):
+                return witness
         return None
 
     def promising(self, points: Floats) -> list[int]:
@@ -122,8 +122,8 @@ def quick_refutation(pair: Pair, seed: int = 0, count: int = 200) -> Counterexam
     """Random inputs near and far."""
     rng = np.random.default_rng(seed)
     for scale in SCALES if not pair.domain.bounded else SCALES[:1]:
-        if found := pair.check(pair.space.domain.sample(count, rng, scale)):
-            return found
+        if witness := pair.check(pair.space.domain.sample(count, rng, scale)):
+            return witness
     return None
 
 
@@ -134,8 +134,8 @@ def thorough_refutation(pair: Pair, seconds: float, seed: int = 0, lines: int = 
     space = pair.space
     targets = []
     for points in _targets(space, rng):
-        if found := pair.check(points):
-            return found
+        if witness := pair.check(points):
+            return witness
         targets.append(points)
         if time.perf_counter() > deadline:
             return None
@@ -146,8 +146,8 @@ def thorough_refutation(pair: Pair, seconds: float, seed: int = 0, lines: int = 
             return None
         start = starts[rng.integers(len(starts))]
         knots = line_knots(space, start, rng.normal(size=len(start)))
-        if found := pair.check(knots):
-            return found
+        if witness := pair.check(knots):
+            return witness
     return None
 
 
@@ -162,14 +162,14 @@ def line_knots(pair: Pair, start: Floats, direction: Floats) -> Floats:
     low, high = float(np.nanmax(ends.min(axis=0))), float(np.nanmin(ends.max(axis=0)))
     grid = np.concatenate([-np.logspace(6, -2, 9), [0.0], np.logspace(-2, 6, 9)])
     times = np.unique(np.clip(grid, max(low, -FAR), min(high, FAR)))
-    found = [times]
+    candidates = [times]
     for stack in (pair.first, pair.second):
         bends = times
         for layer in range(stack.hidden):
             values = stack.preactivations(start + bends[:, None] * direction)[layer]
             bends = np.union1d(bends, _crossings(bends, values))
-        found.append(bends)
-    knots = np.unique(np.concatenate(found))
+        candidates.append(bends)
+    knots = np.unique(np.concatenate(candidates))
     knots = np.concatenate([knots, (knots[1:] + knots[:-1]) / 2])
     return np.asarray(start + knots[:, None] * direction)
 

@@ -81,7 +81,7 @@ class ExactSlopes:
         """The decisions that lead through all regions, or None when time is up; raises `WrongWay`."""
         free = np.flatnonzero(low < high)
         walk = _SlopeWalk(_without(self.stack.rational(), low, free), Domain(low[free], high[free]), deadline)
-        walk.wanted = [(int(np.searchsorted(free, each.input)), each) for each in self.directions]
+        walk.wanted = [(int(np.searchsorted(free, direction.input)), direction) for direction in self.directions]
         walk.outputs = self.outputs
         start = WalkPlace(0, 0, identity_map(walk.layers.stacks[0]), None)
         try:
@@ -185,9 +185,9 @@ def read_directions(text: str, inputs: int) -> tuple[Growth, ...]:
         if not re.fullmatch(r"\s*[+-]?\d{1,9}\s*", word):
             raise LawfulError(f"--monotone takes numbers of inputs with signs such as +0,-2, not {text[:40]!r}")
         directions.append(Growth(abs(int(word)), "-" not in word))
-    if wrong := [each.input for each in directions if each.input >= inputs]:
+    if wrong := [direction.input for direction in directions if direction.input >= inputs]:
         raise LawfulError(f"--monotone: there are inputs 0 to {inputs - 1}, not {wrong[0]}")
-    if len({each.input for each in directions}) < len(directions):
+    if len({direction.input for direction in directions}) < len(directions):
         raise LawfulError(f"--monotone names an input twice: {text[:40]}")
     return tuple(directions)
 
@@ -217,7 +217,7 @@ def check_monotone(
     count = len(layers[-1].weight)
     if output is not None and not 0 <= output < count:
         raise LawfulError(f"there are outputs 0 to {count - 1}, not {output}")
-    if fixed := [each.input for each in directions if low[each.input] == high[each.input]]:
+    if fixed := [direction.input for direction in directions if low[direction.input] == high[direction.input]]:
         raise LawfulError(f"input {fixed[0]} is a single number in this box: nothing can grow there")
     if not directions or not seconds >= 0:
         raise LawfulError("a monotone check needs at least one direction, and a time limit of at least 0 seconds")
@@ -227,7 +227,7 @@ def check_monotone(
     pair = align(zero_layers(layers), layers)
     way = partial(slope_bounds, directions=asked.directions, outputs=asked.outputs)
     with workers(pair, way, scheduler, threads) as bounder:
-        measure = Measure(lambda found: np.maximum(-found.low, 0.0), lambda gaps: np.asarray(gaps.max(axis=1)))
+        measure = Measure(lambda bounds: np.maximum(-bounds.low, 0.0), lambda gaps: np.asarray(gaps.max(axis=1)))
         splitting = Splitting(low, high, measure, bounder, boxes_together(pair))
         splitting.settle(0.0)
         search = _Search(asked, splitting, candidates, ExactSlopes.of(network, asked.directions, asked.outputs))
@@ -334,7 +334,10 @@ class _Question:
     def wrong(self, points: Floats) -> Floats:
         """How steeply each output goes the wrong way in each direction, of shape (points, directions, outputs)."""
         violations = np.zeros((len(points), len(self.directions), len(self.outputs)))
-        columns, signs = [each.input for each in self.directions], [-1.0 if d.rising else 1.0 for d in self.directions]
+        columns, signs = (
+            [direction.input for direction in self.directions],
+            [-1.0 if d.rising else 1.0 for d in self.directions],
+        )
         for place, output in enumerate(self.outputs):
             rows = np.zeros((len(points), len(self.layers[-1].weight)))
             rows[:, output] = 1.0
@@ -388,8 +391,8 @@ def certificate_of_monotone(found: MonotoneCheck, network: Mlp | Dag) -> dict[st
         "about": [digest(network)],
         "network": with_layers(network),
         "box": [[str(Fraction(float(end))) for end in side] for side in zip(*found.box, strict=True)],
-        "rising": [each.input for each in found.directions if each.rising],
-        "falling": [each.input for each in found.directions if not each.rising],
+        "rising": [direction.input for direction in found.directions if direction.rising],
+        "falling": [direction.input for direction in found.directions if not direction.rising],
         "outputs": list(found.outputs),
         "inputs": None if found.inputs is None else [point.tolist() for point in found.inputs],
         "tree": None if found.inputs is not None else list(found.tree),

@@ -54,7 +54,7 @@ class Freedoms:
     @property
     def dimension(self) -> int:
         """At least so many dimensions has the fiber beyond rescaling."""
-        return sum(each.dimension for each in self.found)
+        return sum(freedom.dimension for freedom in self.found)
 
 
 def freedoms(network: Stack) -> Freedoms:
@@ -120,8 +120,8 @@ def _of_pairs(stack: Stack, names: list[list[int]], numbers: list[int]) -> list[
     for layer in range(1, stack.hidden + 1):
         here = _of_pair(stack, layer, names[layer - 1], numbers[layer - 1])
         total, chosen = best[-2]
-        grown = (total + sum(each.dimension for each in here), [*chosen, *here])
-        best.append(max(best[-1], grown, key=lambda each: each[0]))
+        grown = (total + sum(freedom.dimension for freedom in here), [*chosen, *here])
+        best.append(max(best[-1], grown, key=lambda freedom: freedom[0]))
     return best[-1][1]
 
 
@@ -292,7 +292,9 @@ def _summarise(stack: Stack, moved: Freedoms | None, seed: int) -> FiberSummary:
     at_most = None if near is None else near.most - near.fixed
     continuous = () if moved is None else moved.found
     rest = "locally fixed" if at_most == 0 else "open"
-    layers = tuple("free" if n in {each.layer for each in continuous} else rest for n in range(1, stack.hidden + 1))
+    layers = tuple(
+        "free" if n in {freedom.layer for freedom in continuous} else rest for n in range(1, stack.hidden + 1)
+    )
     unknown = "whether weights far from these give the same function"
     if at_most is None:
         unknown = f"how the layers move together (the network is too large for a rank), and {unknown}"
@@ -319,7 +321,7 @@ def _by_theorem(left: Stack, known: FiberSummary, seed: int) -> DescribedFiber:
     """What P4 knows of a network without redundant neurons: one hidden layer, or a bottleneck that is generic."""
     if min(left.widths) == 0:
         raise Unsupported("nothing of this network reaches the output: it is constant")
-    removed = sum(each.removal for each in known.freedoms)
+    removed = sum(freedom.removal for freedom in known.freedoms)
     bounds = {
         key: getattr(known, key) for key in ("at_least", "at_most", "freedoms", "layers", "log10_orders")
     }  # of the network as it was given

@@ -250,7 +250,7 @@ class Dag:
     def _restrict(self, nodes: Mask, edges: Mask, drop_useless: bool) -> Dag:
         number = np.cumsum(nodes) - 1
         parts = (
-            [name for name, kept in zip(self.names, nodes, strict=True) if kept],
+            [name for name, is_useful in zip(self.names, nodes, strict=True) if is_useful],
             self.roles[nodes],
             number[self.tails[edges]],
             number[self.heads[edges]],
@@ -275,7 +275,7 @@ def useful_dag(
     edges = keep[tails] & keep[heads]
     number = np.cumsum(keep) - 1
     return Dag(
-        [name for name, kept in zip(names, keep, strict=True) if kept],
+        [name for name, is_useful in zip(names, keep, strict=True) if is_useful],
         roles[keep],
         number[tails[edges]],
         number[heads[edges]],

@@ -59,7 +59,9 @@ class Reading:
 
     def assuming(self, *sentences: str) -> Reading:
         """The same with more assumptions."""
-        return replace(self, assumed=(*self.assumed, *(each for each in sentences if each not in self.assumed)))
+        return replace(
+            self, assumed=(*self.assumed, *(sentence for sentence in sentences if sentence not in self.assumed))
+        )
 
     def in_exact_terms(self) -> Reading:
         """The same for an answer that roundings of the network's own weights could change."""
@@ -67,7 +69,7 @@ class Reading:
 
     def in_training(self, mode: str) -> Reading:
         """The same for an answer about training: in the mode that was asked for, or in train mode if none was ("")."""
-        reading = replace(self, assumed=tuple(each for each in self.assumed if each != IN_EVAL))
+        reading = replace(self, assumed=tuple(sentence for sentence in self.assumed if sentence != IN_EVAL))
         reading = reading.assuming(*self.in_training_only)
         return reading.assuming(IN_TRAIN) if self.normalised and not mode else reading
 
@@ -79,9 +81,9 @@ def rounded_inside(layers: Iterable[TensorReading], casts: Iterable[str]) -> tup
     ('casts to float16 inside round nothing',)
     """
     bits = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
-    widest = max((bits.get(each.dtype, 0) for each in layers), default=0)
-    coarser = sorted(each for each in set(casts) if bits.get(each, 0) < widest)
-    return tuple(f"casts to {each} inside round nothing" for each in coarser)
+    widest = max((bits.get(layer.dtype, 0) for layer in layers), default=0)
+    coarser = sorted(cast for cast in set(casts) if bits.get(cast, 0) < widest)
+    return tuple(f"casts to {cast} inside round nothing" for cast in coarser)
 
 
 def assumed_in_training(shared: Iterable[str], kinds: Iterable[str]) -> tuple[str, ...]:

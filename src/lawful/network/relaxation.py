@@ -232,5 +232,5 @@ def _largest(
         if dag.constant is not None:
             total += rows[:, dag.constant]
             error += 8 * EPSILON * (np.abs(total) + np.abs(rows[:, dag.constant]))
-        found = total + 2 * error
-        return np.asarray(np.where(np.isnan(found), np.inf, found))
+        bounds = total + 2 * error
+        return np.asarray(np.where(np.isnan(bounds), np.inf, bounds))

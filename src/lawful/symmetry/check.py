@@ -80,7 +80,7 @@ def check_symmetries(
         except Exception as error:  # the module's own code: some operations exist in single precision alone
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
             return replace(found, noted=f"{found.noted}; not checked, it does not run in float64: {reason}")
-        if not all(bool(torch.isfinite(each).all()) for each in slope.values()):
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in slope.values()):
             overflown += 1
             continue
         if not largest_of(slope.values()):
@@ -94,8 +94,8 @@ def check_symmetries(
             return check_symmetries(found, module, inputs, exported, seed=seed, low=True)
         doubted = [found.spaces[number] for number, (off, _) in enumerate(errors) if off > tolerance]
         moved = [space_motion(space, theta, slope)[0] for space in doubted]
-        largest = [float(np.abs(each).max(initial=0.0)) for each in moved]
-        steady = [low or each > AMPLIFIED * torch.finfo(torch.float64).eps * size for each in largest]
+        largest = [float(np.abs(step).max(initial=0.0)) for step in moved]
+        steady = [low or magnitude > AMPLIFIED * torch.finfo(torch.float64).eps * size for magnitude in largest]
         unsure = [place for place, known in enumerate(steady) if not known]
         changes = np.zeros((len(doubted), NUDGES))
         for nudge in range(NUDGES if unsure else 0):
@@ -229,26 +229,27 @@ def sample_point(
             for tensor in named.values():
                 noise = torch.randn(tensor.shape, generator=slight, dtype=torch.float64)
                 tensor.addcmul_(tensor, noise, value=NUDGE)
-    given = random_inputs(inputs, exported, generator)
+    drawn = random_inputs(inputs, exported, generator)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.default_generator.manual_seed(int(torch.randint(1 << 30, (1,), generator=generator)))
-        outputs = [tensor for tensor in tensors_in(twin(*given)) if tensor.requires_grad]
+        outputs = [tensor for tensor in tensors_in(twin(*drawn)) if tensor.requires_grad]
         paired = [torch.randn(output.shape, generator=generator, dtype=output.dtype) * output for output in outputs]
         slopes = torch.autograd.grad(
-            sum((each.sum() for each in paired), torch.zeros((), dtype=torch.float64)),
+            sum((output.sum() for output in paired), torch.zeros((), dtype=torch.float64)),
             list(named.values()),
             allow_unused=True,
         )
     theta = {name: tensor.detach() for name, tensor in named.items()}
     slope = {
-        name: torch.zeros_like(theta[name]) if each is None else each for name, each in zip(theta, slopes, strict=True)
+        name: torch.zeros_like(theta[name]) if gradient is None else gradient
+        for name, gradient in zip(theta, slopes, strict=True)
     }
     tolerance = LOOSE if low else TOLERANCE
     size = largest_of(paired)
     seen = torch.finfo(torch.float32 if low else torch.float64).eps / tolerance * size
     if largest_of(slope[name] * theta[name] for name in theta) <= seen:
-        slope = {name: torch.zeros_like(each) for name, each in slope.items()}
+        slope = {name: torch.zeros_like(tensor) for name, tensor in slope.items()}
     return theta, slope, size
 
 
@@ -274,7 +275,7 @@ def random_inputs(
     given: Sequence[torch.Tensor], exported: ExportedModule, generator: torch.Generator
 ) -> list[torch.Tensor]:
     """Random inputs of the sizes and kinds of the examples; ids that every embedding has."""
-    return [_random_input(each, place, exported, generator) for place, each in enumerate(given)]
+    return [_random_input(example, place, exported, generator) for place, example in enumerate(given)]
 
 
 def _random_input(

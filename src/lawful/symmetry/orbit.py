@@ -52,8 +52,8 @@ def disguise(module: nn.Module, input: Input | Sequence[Input] | None, found: Sy
             tensor.copy_(theta[name])
     difference = output_difference(module, moved, input, mode=found.mode, seed=seed)
     weights = {
-        name: tensor.to(own.dtype)
-        for (name, tensor), own in zip(moved.state_dict().items(), module.state_dict().values(), strict=True)
+        name: tensor.to(original.dtype)
+        for (name, tensor), original in zip(moved.state_dict().items(), module.state_dict().values(), strict=True)
     }
     return Disguise(weights, difference)
 
@@ -119,16 +119,16 @@ def output_difference(
     is called when the copy of the first has gone. Beyond `DOUBLED` parameters both compute in their own types.
     """
     double = sum(tensor.numel() for tensor in module.parameters()) <= DOUBLED
-    given = examples(module, input)
+    samples = examples(module, input)
     if exported is None:
-        exported = export_module(module, given, training=mode == "train")
-    inputs = random_inputs(given, exported, torch.Generator().manual_seed(seed))
+        exported = export_module(module, samples, training=mode == "train")
+    inputs = random_inputs(samples, exported, torch.Generator().manual_seed(seed))
     if not double:
-        inputs = [drawn.to(example.dtype) for drawn, example in zip(inputs, given, strict=True)]
+        inputs = [drawn.to(example.dtype) for drawn, example in zip(inputs, samples, strict=True)]
     results = []
-    for each in (module, other):
-        made = (twin_of(each) if double else copy_module(each)) if isinstance(each, nn.Module) else each(double)
-        twin = made.train(mode == "train")
+    for side in (module, other):
+        network = (twin_of(side) if double else copy_module(side)) if isinstance(side, nn.Module) else side(double)
+        twin = network.train(mode == "train")
         with torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.default_generator.manual_seed(seed)
@@ -136,7 +136,7 @@ def output_difference(
                 results.append(tensors_in(twin(*inputs)))
             except RuntimeError as error:
                 raise Unsupported(f"it does not compute in float64, where outputs are compared: {error}") from None
-        del twin, made
+        del twin, network
     if not all(bool(torch.isfinite(tensor).all()) for tensor in results[0]):
         raise LawfulError("its outputs at random inputs are not finite: moved weights cannot be held against its own")
     size = max(float(tensor.abs().max()) for tensor in results[0])

@@ -342,10 +342,10 @@ def _graph(demands: Demands, solution: GaugeSolution, dead: Mapping[str, Mask]) 
     fields: dict[str, tuple[Indices, ...]] = {}
     shapes = {name: tuple(demands.shapes[name]) for name in demands.fields}
     still = {name: np.asarray(dead[name]).reshape(shapes[name]) for name in demands.fields if name in dead}
-    for name, own in demands.fields.items():
+    for name, parameter_fields in demands.fields.items():
         rank = len(shapes[name])
-        small = [narrow(field) for field in own]
-        fields[name] = tuple(each.reshape((1,) * (rank - each.dim()) + tuple(each.shape)).numpy() for each in small)
+        small = [narrow(field) for field in parameter_fields]
+        fields[name] = tuple(field.reshape((1,) * (rank - field.dim()) + tuple(field.shape)).numpy() for field in small)
         for labels in fields[name]:
             table = powers[labels.reshape(-1)]
             for row in np.flatnonzero(np.diff(table.indptr)).tolist():

@@ -61,10 +61,10 @@ class Brancher:
     def choose(self, nodes: SearchNodes, bound: Floats, found: CaseBound) -> ChosenSplit:
         """For every node the split whose two children gain most; `found` are the passes behind the bounds."""
         candidates = self._candidates(nodes, found)
-        gains = np.stack([self._gain(nodes, bound, each) for each in candidates], axis=1)
+        gains = np.stack([self._gain(nodes, bound, candidate) for candidate in candidates], axis=1)
         best = gains.argmax(axis=1)
-        index = np.stack([each.index for each in candidates], axis=1)[np.arange(len(nodes)), best]
-        neuron = np.array([each.neuron for each in candidates])[best]
+        index = np.stack([candidate.index for candidate in candidates], axis=1)[np.arange(len(nodes)), best]
+        neuron = np.array([candidate.neuron for candidate in candidates])[best]
         return ChosenSplit(index, neuron, gains.max(axis=1) >= 0)
 
     def _candidates(self, nodes: SearchNodes, found: CaseBound) -> list[CandidateSplit]:
@@ -164,4 +164,4 @@ def split(nodes: SearchNodes, branch: ChosenSplit) -> list[tuple[SearchNodes, Se
         for number, row in enumerate(rows):
             one = np.array([number])
             pairs[row] = pair[0].take(one), pair[1].take(one)
-    return [each for each in pairs if each is not None]
+    return [pair for pair in pairs if pair is not None]

@@ -118,7 +118,7 @@ def certificate_of_specification(
             for region in regions
         ],
         "input": None if point is None else [_number(value) for value in point],
-        "proofs": None if proofs is None else [None if each is None else _proof(each) for each in proofs],
+        "proofs": None if proofs is None else [None if proof is None else _proof(proof) for proof in proofs],
     }
 
 
@@ -169,8 +169,8 @@ def _proof(proof: SplitTree) -> dict[str, Any]:
         "weights": _pack(proof.weights, "<f4"),
         "rounds": proof.rounds,
         "tuned": [
-            {"layer": each.layer, "neurons": each.neurons.tolist(), "slopes": _pack(each.slopes, "u1")}
-            for each in proof.tuned
+            {"layer": tuning.layer, "neurons": tuning.neurons.tolist(), "slopes": _pack(tuning.slopes, "u1")}
+            for tuning in proof.tuned
         ],
     }
 

@@ -76,8 +76,8 @@ def optimise(layers: MergedLayers, cases: ForbiddenCases, sizes: Floats, nodes: 
     norm, used = sizes[nodes.case], cases.used[nodes.case]
     slope, push, weight = nodes.slope.copy(), nodes.push / scale, nodes.weight * norm
     weight = weight / np.maximum(weight.sum(axis=1, keepdims=True), LEAST_SCALE)
-    mean = [np.zeros_like(each) for each in (slope, push, weight)]
-    square = [np.zeros_like(each) for each in (slope, push, weight)]
+    mean = [np.zeros_like(multiplier) for multiplier in (slope, push, weight)]
+    square = [np.zeros_like(multiplier) for multiplier in (slope, push, weight)]
     best = np.full(len(nodes), -np.inf)
     for step in range(steps + 1):
         passed = bound_case(layers, cases, nodes, lines, slope, push * scale, weight / norm)
@@ -116,7 +116,9 @@ def shorten(layers: MergedLayers, cases: ForbiddenCases, nodes: SearchNodes) -> 
         nodes.least >= -STABLE * layers.scale, 1.0, np.where(nodes.most <= STABLE * layers.scale, layers.slope, rounded)
     )
     with np.errstate(over="ignore"):
-        nodes.push, nodes.weight = (each.astype(np.float32).astype(np.float64) for each in (nodes.push, nodes.weight))
+        nodes.push, nodes.weight = (
+            multiplier.astype(np.float32).astype(np.float64) for multiplier in (nodes.push, nodes.weight)
+        )
     lines = [lines_of(layers, nodes, layer) for layer in range(layers.depth)]
     return bound_case(layers, cases, nodes, lines, nodes.slope, nodes.push, nodes.weight).value
 

@@ -61,7 +61,7 @@ def bound_by_intervals(layers: MergedLayers, nodes: SearchNodes, layer: int, *, 
     weight = layers.weights[layer]
     centre = (low / 2 + high / 2) @ weight.T + layers.biases[layer]
     radius = (high / 2 - low / 2) @ layers.absolute[layer].T + 2 * layers.rough[layer]
-    least, most, phase = (layers.part(each, layer) for each in (nodes.least, nodes.most, nodes.phase))
+    least, most, phase = (layers.part(values, layer) for values in (nodes.least, nodes.most, nodes.phase))
     below = centre - radius if first else np.maximum(least, centre - radius)
     above = centre + radius if first else np.minimum(most, centre + radius)
     least[:], most[:] = (
@@ -83,7 +83,7 @@ def bound_neurons(
         if moves is not None and not layer:
             moves[:, : layers.sizes[0]] = rows_of(layers.absolute[0], np.arange(layers.sizes[0]))
         if layer:
-            least, most, phase = (layers.part(each, layer) for each in (nodes.least, nodes.most, nodes.phase))
+            least, most, phase = (layers.part(values, layer) for values in (nodes.least, nodes.most, nodes.phase))
             needed = (((least < 0) & (most > 0)) | (phase != 0)) & (layers.slopes[layer] < 1)
             at, neuron = np.nonzero(needed)
             if len(at):
@@ -112,7 +112,7 @@ def meet(
 ) -> None:
     """Use further bounds of some neurons, in place."""
     place = at, neuron
-    least, most, phase = (layers.part(each, layer) for each in (nodes.least, nodes.most, nodes.phase))
+    least, most, phase = (layers.part(values, layer) for values in (nodes.least, nodes.most, nodes.phase))
     below, above = np.maximum(least[place], below), np.minimum(most[place], above)
     least[place] = np.where(phase[place] > 0, np.maximum(below, 0), below)
     most[place] = np.where(phase[place] < 0, np.minimum(above, 0), above)

@@ -81,7 +81,7 @@ def substitute(
     """
     rows, constant, lost = given
     for layer in range(len(lines) - 1, -1, -1):
-        loose, up, shift, low = lines[layer] if at is None else NeuronLines(*(each[at] for each in lines[layer]))  # type: ignore[arg-type]
+        loose, up, shift, low = lines[layer] if at is None else NeuronLines(*(field[at] for field in lines[layer]))  # type: ignore[arg-type]
         if slopes is not None:
             low = np.where(loose, slopes[layer], up)
         if steps is not None:

@@ -310,14 +310,14 @@ class PhaseSearch(TreeSearch):
         if not paths:
             return OpenNodes(nodes, paths, np.zeros(0), nodes.low[:, None], ChosenSplit.none)
         lines = [lines_of(self.layers, nodes, layer) for layer in range(self.layers.depth)]
-        found = bound_case(self.layers, self.cases, nodes, lines, nodes.slope, nodes.push, nodes.weight)
+        pass_back = bound_case(self.layers, self.cases, nodes, lines, nodes.slope, nodes.push, nodes.weight)
 
         def choose() -> ChosenSplit:
-            chosen = self.brancher.choose(nodes, bound, found)
+            chosen = self.brancher.choose(nodes, bound, pass_back)
             nodes.slope, nodes.push = nodes.slope.astype(np.float32), nodes.push.astype(np.float32)
             return chosen
 
-        return OpenNodes(nodes, paths, bound, found.rows[:, None], choose)
+        return OpenNodes(nodes, paths, bound, pass_back.rows[:, None], choose)
 
     def bound_roots(self) -> SearchNodes:
         """The whole box, once for each case, with the best simple weights of conditions: all of them, or one."""
@@ -327,15 +327,15 @@ class PhaseSearch(TreeSearch):
         nodes = self.for_each_case(one)
         count, longest = cases.used.shape
         lines = [lines_of(layers, nodes, layer) for layer in range(layers.depth)]
-        usual = [np.where(each.loose, each.low, 1.0) for each in lines]
+        usual = [np.where(line.loose, line.low, 1.0) for line in lines]
         nodes.slope = np.concatenate([*usual, np.zeros((count, 0))], axis=1)
         options = [cases.used / self.sizes] + [
             (cases.used & (np.arange(longest) == k)) / self.sizes for k in range(longest)
         ]
         tries = np.stack(
-            [bound_case(layers, cases, nodes, lines, nodes.slope, None, each).value for each in options], axis=1
+            [bound_case(layers, cases, nodes, lines, nodes.slope, None, option).value for option in options], axis=1
         )
-        present = np.stack([each.any(axis=1) for each in options], axis=1)
+        present = np.stack([option.any(axis=1) for option in options], axis=1)
         best = np.where(present & np.isfinite(tries), tries, -np.inf).argmax(axis=1)
         nodes.weight = np.stack(options, axis=1)[np.arange(count), best]
         return nodes

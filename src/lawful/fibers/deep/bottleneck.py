@@ -134,9 +134,9 @@ class BottleneckFiber:
 
 def bottleneck_fiber(network: Mlp | Stack) -> BottleneckFiber:
     """The complete generic fiber; dead second-layer neurons are removed first, since their weights are free."""
-    given = network if isinstance(network, Stack) else Stack.of(network)
-    check_bottleneck(given)
-    reduced = simplify(Reduced(given.rational()), 0.0)
+    layers = network if isinstance(network, Stack) else Stack.of(network)
+    check_bottleneck(layers)
+    reduced = simplify(Reduced(layers.rational()), 0.0)
     exact = reduced.stack
     check_bottleneck(exact)
     stack = exact.floating()

@@ -179,7 +179,7 @@ def _one_layer(stack: Stack) -> Identifiability:
         return Identifiability(None, (f"{generic.reason}; {why}",), generic, ("open",))
     reason = sentences.other_roles(pairs) if pairs else sentences.reversible(others[0][1])
     near = "locally fixed" if roles.count is not None else "open"
-    twins = tuple(member for member, _ in others) if all(each.isolated for each in roles.found) else ()
+    twins = tuple(member for member, _ in others) if all(role.isolated for role in roles.found) else ()
     return Identifiability(False, (reason,), generic, (near,), among="all", twins=twins, count=roles.count)
 
 
@@ -236,7 +236,9 @@ def _bottleneck(stack: Stack, seed: int) -> Identifiability:
     """P4 Theorem 5 without its sign conditions, which hold: each neuron fixed by a ridge, or all masks looked at."""
     generic, problems, ridges, missing = bottleneck_rigidity(stack, seed)
     if problems:
-        return Identifiability(None, tuple(f"not generic: {each}" for each in problems), generic, ("open", "open"))
+        return Identifiability(
+            None, tuple(f"not generic: {problem}" for problem in problems), generic, ("open", "open")
+        )
     oriented, words = _reversible(stack, 1)
     if oriented is False:
         return Identifiability(False, words, Genericity(False, words[0], "exactly"), ("open", "free"))

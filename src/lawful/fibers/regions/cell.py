@@ -148,9 +148,9 @@ def key_of(pattern: tuple[Bits, ...]) -> bytes:
 
 def region_rows(maps: AffineMaps, pattern: tuple[Bits, ...]) -> list[Floats]:
     """The preactivations of every layer as functions of the input, turned so that they are not negative here."""
-    found, below = [], maps.inputs()
+    layers, below = [], maps.inputs()
     for number, bits in enumerate(pattern):
         rows = maps.layer(number, below)
-        found.append(np.where(bits[:, None], rows.values, -rows.values))
+        layers.append(np.where(bits[:, None], rows.values, -rows.values))
         below = maps.activate(number, rows, bits)
-    return found
+    return layers

@@ -362,12 +362,12 @@ class _Cutter:
         numbers = signs[:, column], values[:, column], bounds[:, column], task.rows.values[neuron]
         parts = task.cell.cut(*numbers, (task.number, neuron), lambda side: self.exact_row(task, side))
         left = task.open[cutting[1:]]
-        found = []
+        tasks = []
         for active, part in ((False, parts[1]), (True, parts[0])):
             chosen = bits.copy()
             chosen[neuron] = active
-            found.append(_Task(part, task.number, task.rows, chosen, left, task.pattern))
-        return found
+            tasks.append(_Task(part, task.number, task.rows, chosen, left, task.pattern))
+        return tasks
 
     def signs(self, task: _Task, values: Floats, bounds: Floats) -> Signs:
         """The exact sign of every open neuron at every corner."""

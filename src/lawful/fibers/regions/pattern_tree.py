@@ -54,7 +54,7 @@ def patterns(stack: Stack, domain: Domain, deadline: float | None) -> Iterator[t
     units = rational(scales) if stack.exact else scales
     scaled = stack.with_layer(0, weight=stack.weights[0] * units)
     inner = Domain(domain.low / scales, domain.high / scales)
-    return (found[0] for found in _Walk(scaled, inner, deadline).start())
+    return (region[0] for region in _Walk(scaled, inner, deadline).start())
 
 
 class _HalfSpace(NamedTuple):

@@ -186,10 +186,10 @@ def group_rows(rows: Array, tolerance: float) -> list[list[tuple[int, Any]]]:
     with np.errstate(invalid="ignore"):  # a row of zeros is no multiple of any other
         units = rows / factors[:, None]
     if rows.dtype == object:
-        found: dict[tuple[Any, ...], list[tuple[int, Any]]] = {}
+        by_unit: dict[tuple[Any, ...], list[tuple[int, Any]]] = {}
         for number, unit in enumerate(units):
-            found.setdefault(tuple((int(item.p), int(item.q)) for item in unit), []).append((number, factors[number]))
-        return list(found.values())
+            by_unit.setdefault(tuple((int(item.p), int(item.q)) for item in unit), []).append((number, factors[number]))
+        return list(by_unit.values())
     near = _near_rows(units, factors, max(tolerance, 1e-12))
     if tolerance:
         return near

@@ -54,7 +54,7 @@ class RoleAssignments:
     @property
     def count(self) -> int | None:
         """How many parameters have the function, up to order and scale; None if infinitely many, or not known."""
-        return len(self.found) if self.complete and all(each.isolated for each in self.found) else None
+        return len(self.found) if self.complete and all(role.isolated for role in self.found) else None
 
     def member(self, assignment: RoleAssignment) -> Stack:
         """A parameter with these roles, in rationals; pairs that cancel go through the origin, the idle are dead."""

@@ -131,14 +131,14 @@ def einsum_matrix(
     return Matrix(at // max(terms, 1), np.broadcast_to(columns, shape)[places], np.broadcast_to(entries, shape)[places])
 
 
-def read_numbers(name: str, held: Any) -> NDArray[Any]:
+def read_numbers(name: str, tensor: Any) -> NDArray[Any]:
     """A tensor's own numbers, in float64 where they are real."""
-    if hasattr(held, "detach"):
-        if held.is_complex() or held.is_meta or str(held.layout) != "torch.strided":
-            raise Unsupported(f"tensor {name!r} is {held.dtype}, {held.layout}: dense real tensors are supported")
-        held = held.detach().cpu()
-        held = (held.double() if held.is_floating_point() else held).numpy()
-    array = np.asarray(held)
+    if hasattr(tensor, "detach"):
+        if tensor.is_complex() or tensor.is_meta or str(tensor.layout) != "torch.strided":
+            raise Unsupported(f"tensor {name!r} is {tensor.dtype}, {tensor.layout}: dense real tensors are supported")
+        tensor = tensor.detach().cpu()
+        tensor = (tensor.double() if tensor.is_floating_point() else tensor).numpy()
+    array = np.asarray(tensor)
     return check_finite(name, array.astype(np.float64)) if array.dtype.kind == "f" else array
 
 

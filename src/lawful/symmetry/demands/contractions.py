@@ -28,7 +28,7 @@ class SumLetters:
         self.sizes: dict[str, int] = {**dict(zip(self.x, x, strict=True)), **dict(zip(self.y, y, strict=True))}
         self.batch: list[str] = [c for c in self.out if c in self.x and c in self.y]
         self.own: list[list[str]] = [
-            [c for c in self.out if c in each and c not in self.batch] for each in (self.x, self.y)
+            [c for c in self.out if c in factor and c not in self.batch] for factor in (self.x, self.y)
         ]
         self.inner: list[str] = [c for c in self.x if c in self.y and c not in self.out]
         self.order: list[str] = [*self.batch, *self.own[0], *self.own[1], *self.inner]
@@ -43,9 +43,9 @@ class SumLetters:
 
     def place(self, labels: torch.Tensor, own: Sequence[str]) -> torch.Tensor:
         """Labels of a factor with these letters in the axes of the sum; letters that it sums over may be missing."""
-        kept = [c for c in self.order if c in own]
-        labels = labels.permute([list(own).index(c) for c in kept])
-        sizes = [labels.shape[kept.index(c)] if c in kept else 1 for c in self.order]
+        present = [c for c in self.order if c in own]
+        labels = labels.permute([list(own).index(c) for c in present])
+        sizes = [labels.shape[present.index(c)] if c in present else 1 for c in self.order]
         return labels.reshape(sizes).expand(self.whole)
 
     def result(self, labels: torch.Tensor) -> torch.Tensor:
@@ -97,7 +97,7 @@ def contract(follower: Follower, node: Node, x: Motion, y: Motion) -> Motion:
     shifts = _contract_shifts(follower, node, letters, x, y)
     product = Motion(letters.shape, result, shifts).with_labels(node.shape, letters.result)
     if x.raw is None and y.raw is None and len(x.gauges) == len(y.gauges) == 1:
-        fields = [letters.place(each.gauges[0], own) for each, own in ((x, letters.x), (y, letters.y))]
+        fields = [letters.place(factor.gauges[0], axes) for factor, axes in ((x, letters.x), (y, letters.y))]
         scores = read_scores(fields, line, (letters.axes(letters.own[0]), letters.axes(letters.own[1])))
         return product if scores is None else replace(product, scores=scores.move(letters.result))
     return product
@@ -105,15 +105,15 @@ def contract(follower: Follower, node: Node, x: Motion, y: Motion) -> Motion:
 
 def _end_attention(follower: Follower, letters: SumLetters, x: Motion, y: Motion) -> bool:
     """Whether a product is that of attention's weights with values, whose heads are noted then."""
-    for weights, own, values, their in ((x, letters.x, y, letters.y), (y, letters.y, x, letters.x)):
+    for weights, weight_axes, values, their in ((x, letters.x, y, letters.y), (y, letters.y, x, letters.x)):
         scores = weights.scores
         if scores is None or not scores.soft or len(values.gauges) != 1 or values.raw is not None:
             continue
-        keys = letters.place(scores.own[scores.key], own)
-        coordinates = letters.axes([c for c in their if c in letters.out and c not in own])
+        keys = letters.place(scores.own[scores.key], weight_axes)
+        coordinates = letters.axes([c for c in their if c in letters.out and c not in weight_axes])
         field = letters.place(values.gauges[0], their)
         if set(varying(keys)) <= set(letters.line) and not set(letters.line) & set(varying(field)):
-            heads = letters.place(scores.heads, own)
+            heads = letters.place(scores.heads, weight_axes)
             return end_attention(follower.gauges, scores, heads, field, coordinates)
     return False
 
@@ -180,14 +180,14 @@ def _contract_shifts(follower: Follower, node: Node, letters: SumLetters, x: Mot
     result: list[Shift] = []
     shifts = follower.shifts
     sides = ((x, letters.x, y, letters.y, 1), (y, letters.y, x, letters.x, 0))
-    for factor, own, other, their, place in sides:
-        summed = [own.index(c) for c in letters.inner]
+    for factor, mine, other, their, place in sides:
+        summed = [mine.index(c) for c in letters.inner]
         moving = [d for d in letters.axes([*letters.batch, *letters.own[place]]) if letters.whole[d] > 1]
         wide = [d for d in summed if factor.shape[d] > 1]
         ordered = factor.raw is not None and len(wide) == 1 and _in_order(follower, factor, wide[0])
         if factor.raw is not None:  # entries that meet the same entry of the result move as one vector
             axes = [k for k, index in enumerate(factor.indices) if not set(summed) & set(varying(index))]
-            centred = ordered and other.centred and [their.index(own[d]) for d in wide] == [len(other.shape) - 1]
+            centred = ordered and other.centred and [their.index(mine[d]) for d in wide] == [len(other.shape) - 1]
             parts = [_first(shift, summed) for shift in follower.parameter_shifts(factor, axes, centred=centred)]
         else:
             parts = []
@@ -196,7 +196,9 @@ def _contract_shifts(follower: Follower, node: Node, letters: SumLetters, x: Mot
                     shift = shifts.sum_along(shift, d)
                 parts.append(shift)
         for shift in parts:
-            labels, phases = (_without(letters.place(each, own), letters.line) for each in (shift.labels, shift.phases))
+            labels, phases = (
+                _without(letters.place(field, mine), letters.line) for field in (shift.labels, shift.phases)
+            )
             put = replace(shift, labels=labels, phases=phases)
             if ordered:
                 source = node.inputs[place].identity.hex()
@@ -316,5 +318,5 @@ def _convolved_shifts(follower: Follower, node: Node, x: Motion, weight: Motion)
 
 def _whole(follower: Follower, weight: Motion) -> bool:
     """Whether a raw parameter is as it was given: no entry moved, repeated or dropped."""
-    own = index_fields(follower.shapes[str(weight.raw)])
-    return len(own) == len(weight.indices) and all(map(torch.equal, own, weight.indices))
+    entries = index_fields(follower.shapes[str(weight.raw)])
+    return len(entries) == len(weight.indices) and all(map(torch.equal, entries, weight.indices))

@@ -56,7 +56,7 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         self.blind = _blind_nodes(program, self.users)
         self.axes = {  # in the module's own order, on which the signs of laws depend
             name: parameter_fields(gauges, node, self.users)
-            for name, node in sorted(program.parameters.items(), key=lambda each: order.get(each[0], 0))
+            for name, node in sorted(program.parameters.items(), key=lambda item: order.get(item[0], 0))
             if name not in frozen and not self.unseen(node)
         }
 
@@ -101,28 +101,30 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
             return self._with_scores(node, operands, still)  # scores that no gauge moves are scores
         # A sum alone may take an open square; for everyone else it is a power by now.
         if not (node.family is OperatorFamily.REDUCTION and node.traits.linear):
-            operands = tuple(self.close(each) for each in operands)
+            operands = tuple(self.close(operand) for operand in operands)
         if node.family is not OperatorFamily.MOVEMENT and not _is_known_lookup(node, operands):
             self.read.update(
                 {
-                    str(each["name"]): None
-                    for each in node.inputs
-                    if each.op == "parameter" and each["name"] in self.fields
+                    str(leaf["name"]): None
+                    for leaf in node.inputs
+                    if leaf.op == "parameter" and leaf["name"] in self.fields
                 }
             )
         result: Motion = getattr(self, f"follow_{node.family.value}")(node, *operands)
-        kept = len(self.users[node]) == 1 and node not in self.program.outputs
-        return self._with_scores(node, operands, replace(result, absorber=result.absorber if kept else None))
+        only_reader = len(self.users[node]) == 1 and node not in self.program.outputs
+        return self._with_scores(node, operands, replace(result, absorber=result.absorber if only_reader else None))
 
     def _worked_out(self, node: Node, operands: Sequence[Motion]) -> Array | None:
         """The value of an operator on known numbers, if it is small."""
         if node.size > KNOWN or node.family is OperatorFamily.OPAQUE or not operands:
             return None
-        given = [operand.known for operand in operands]
-        if any(each is None for each in given):
+        known = [operand.known for operand in operands]
+        if any(value is None for value in known):
             return None
         with np.errstate(all="ignore"):
-            arrays: list[Any] = [NUMPY.cast(value, each.kind) for value, each in zip(given, node.inputs, strict=True)]
+            arrays: list[Any] = [
+                NUMPY.cast(value, operand.kind) for value, operand in zip(known, node.inputs, strict=True)
+            ]
             return np.asarray(NUMPY.cast(node.operator.meaning(NUMPY, node.attributes, *arrays), node.kind))
 
     def _taken_for_data(self, node: Node, operands: Sequence[Motion]) -> Motion:
@@ -140,13 +142,13 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         """Scores stay scores through what works entry by entry; another operand may tell heads apart."""
         if node.family not in _KEEPS_SCORES or result.scores is not None:
             return result
-        marked = [number for number, each in enumerate(operands) if each.scores is not None]
+        marked = [number for number, operand in enumerate(operands) if operand.scores is not None]
         scores = operands[marked[0]].scores if len(marked) == 1 else None
         if scores is None or tuple(scores.heads.shape) != node.shape:
             return result
-        for number, each in enumerate(node.inputs):
+        for number, source in enumerate(node.inputs):
             if number != marked[0]:
-                scores = scores.beside(each.shape, () if scores.soft else list(self._tables(each)))
+                scores = scores.beside(source.shape, () if scores.soft else list(self._tables(source)))
         if "axis" in node.attributes:
             return replace(result, scores=scores.soften(node["axis"]))
         return replace(result, scores=scores)
@@ -155,11 +157,11 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         """The parameters whose entries, looked up and put in place, make up a value."""
         result, waiting, seen = [], [node], {node}
         while waiting:
-            each = waiting.pop()
-            if each.op == "parameter":
-                result.append(each["name"])
-            elif each.family in _KEEPS_SCORES or each.family in (OperatorFamily.MOVEMENT, OperatorFamily.LOOKUP):
-                fresh = [other for other in each.inputs if other not in seen]
+            source = waiting.pop()
+            if source.op == "parameter":
+                result.append(source["name"])
+            elif source.family in _KEEPS_SCORES or source.family in (OperatorFamily.MOVEMENT, OperatorFamily.LOOKUP):
+                fresh = [other for other in source.inputs if other not in seen]
                 seen.update(fresh)
                 waiting += fresh
         return result
@@ -186,7 +188,11 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         works entry by entry (along an axis of its own, as a sort does, nothing passes)."""
         moving = [operand for operand in operands if operand.moves]
         alone = len(moving) == 1 and moving[0].shape == node.shape and "axis" not in node.attributes
-        others = all(each is moving[0] or torch.Size(each.shape).numel() == 1 for each in operands) if moving else True
+        others = (
+            all(operand is moving[0] or torch.Size(operand.shape).numel() == 1 for operand in operands)
+            if moving
+            else True
+        )
         self.pin(node.op, *moving, permutes=alone and others)
         return Motion(node.shape, moving[0].gauges if alone and others else ())
 
@@ -215,27 +221,27 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
     def _skip(self, node: Node) -> int | None:
         """Which operand of `x + Ax` or `x + gx` is the map of the other, with a weight that nothing else reads."""
         for place in (0, 1) if self.centred else ():
-            made, value = node.inputs[place], node.inputs[1 - place]
-            if made.shape != node.shape or value.shape != node.shape or len(self.users[made]) != 1:
+            image, value = node.inputs[place], node.inputs[1 - place]
+            if image.shape != node.shape or value.shape != node.shape or len(self.users[image]) != 1:
                 continue
-            if made.family is OperatorFamily.ADDITION:  # a bias
-                made = next(
-                    (operand for operand in made.inputs if value in operand.inputs and len(self.users[operand]) == 1),
-                    made,
+            if image.family is OperatorFamily.ADDITION:  # a bias
+                image = next(
+                    (operand for operand in image.inputs if value in operand.inputs and len(self.users[operand]) == 1),
+                    image,
                 )
-            if value not in made.inputs or len(made.inputs) != 2 or made.inputs[0] is made.inputs[1]:
+            if value not in image.inputs or len(image.inputs) != 2 or image.inputs[0] is image.inputs[1]:
                 continue
-            weight = made.inputs[1 - made.inputs.index(value)]
+            weight = image.inputs[1 - image.inputs.index(value)]
             if len(self.users[weight]) != 1:
                 continue
-            if made.family is OperatorFamily.PRODUCT and weight.family is OperatorFamily.MOVEMENT:
+            if image.family is OperatorFamily.PRODUCT and weight.family is OperatorFamily.MOVEMENT:
                 weight = weight.inputs[0]
             if weight.op != "parameter" or weight["name"] in self.frozen or len(self.users[weight]) != 1:
                 continue
-            if made.family is OperatorFamily.PRODUCT:
+            if image.family is OperatorFamily.PRODUCT:
                 self.gauges.recentre(weight["name"], 1.0)
                 return place
-            if _maps_last_axis(made, weight):
+            if _maps_last_axis(image, weight):
                 self.gauges.recentre(weight["name"], np.eye(weight.shape[0]))
                 return place
         return None
@@ -294,11 +300,11 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
                 self.shifts.vanish(shift.labels)
                 continue
             self.shifts.unseen([shift], axes)
-            for each in self.shifts.alive([shift]):
-                labels, phases = each.labels, each.phases
+            for alive in self.shifts.alive([shift]):
+                labels, phases = alive.labels, alive.phases
                 for axis in axes:
                     labels, phases = labels.narrow(axis, 0, 1), phases.narrow(axis, 0, 1)
-                result.append(each.move(labels, phases))
+                result.append(alive.move(labels, phases))
         return tuple(result)
 
     def _sum(self, node: Node, x: Motion, axes: Sequence[int]) -> Motion:
@@ -338,7 +344,7 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
             self.shifts.unseen(x.shifts, [node["axis"]], softmax=True)
             return Motion(node.shape, x.gauges)  # pinned, but they still permute
         axes, centre = list(node["axes"]), bool(node["centre"])
-        kept = []
+        passing = []
         for field in x.gauges:
             inside = varying(field) and set(varying(field)) <= set(axes)
             if not inside:
@@ -351,12 +357,12 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
                 self.gauges.orthogonal(field, axes)
                 if centre:
                     self.gauges.keep_ones(field)
-            kept.append(field)
+            passing.append(field)
         if centre:
             self.shifts.unseen(x.shifts, axes)
         else:
             self.shifts.drop(x.shifts)
-        return Motion(node.shape, tuple(kept), centred=_centres_last(node))
+        return Motion(node.shape, tuple(passing), centred=_centres_last(node))
 
     # Choices
 
@@ -378,7 +384,7 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
                     self.gauges.tell_apart(field, axes)
         else:
             values = list(operands)
-        if any(each.known is not None and not each.zero for each in values):
+        if any(motion.known is not None and not motion.zero for motion in values):
             return self._seen(node, *values)
         return one_of(self, node.shape, *values)
 
@@ -482,8 +488,8 @@ def _blind_nodes(program: Program, users: Any) -> set[Node]:
     for node in reversed(program.nodes):
         if node.family is OperatorFamily.LEAF:
             continue
-        kept = bool(users[node]) and all(user in nodes for user in users[node])
-        if not node.traits.gradient or (kept and node not in program.outputs):
+        unread = bool(users[node]) and all(user in nodes for user in users[node])
+        if not node.traits.gradient or (unread and node not in program.outputs):
             nodes.add(node)
     return nodes
 
@@ -507,7 +513,7 @@ def _maps_last_axis(product: Node, weight: Node) -> bool:
     """Whether a contraction is `x ↦ A x` along an axis that stays where it was, with a square A."""
     if "spec" not in product.attributes or weight.rank != 2 or weight.shape[0] != weight.shape[1]:
         return False
-    given, out = product["spec"].split("->")
+    operands, out = product["spec"].split("->")
     place = product.inputs.index(weight)
-    own, other = given.split(",")[place], given.split(",")[1 - place]
-    return own[0] not in other and other.replace(own[1], own[0]) == out
+    matrix, other = operands.split(",")[place], operands.split(",")[1 - place]
+    return matrix[0] not in other and other.replace(matrix[1], matrix[0]) == out

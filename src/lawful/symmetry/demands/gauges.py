@@ -91,9 +91,9 @@ class Gauges:
         Matrices act along the dimensions `line` (all of them by default): along any other dimension where a field
         changes, M is block-diagonal, and the demand holds in each block.
         """
-        (left, right), kept = squeeze_fields(f, g)
-        inside = [place for place, d in enumerate(kept) if line is None or d in line]
-        group = [place for place in range(len(kept)) if place not in inside]
+        (left, right), dimensions = squeeze_fields(f, g)
+        inside = [place for place, d in enumerate(dimensions) if line is None or d in line]
+        group = [place for place in range(len(dimensions)) if place not in inside]
         key = on(group, left.shape, torch.arange(int(np.prod([left.shape[place] for place in group], dtype=int))))
         one, two, third = (part.reshape(-1).numpy() for part in (left, right, key))
         self.links.append(_link(one, two, third, -1 if dual else 1))
@@ -153,7 +153,7 @@ class Gauges:
         """The field of `x · y^factor`: diagonal, and logarithms of scales add up."""
         self.diagonal(f)
         self.diagonal(g)
-        (first, second), kept = squeeze_fields(f, g)
+        (first, second), dimensions = squeeze_fields(f, g)
         a, b = first.reshape(-1).numpy(), second.reshape(-1).numpy()
         number = number_rows(a, b)
         representative = np.unique(number, return_index=True)[1]
@@ -161,7 +161,7 @@ class Gauges:
         self.diagonals.append(result.numpy())
         self.relations.append(Relation(result.numpy(), a[representative], b[representative], factor))
         shape = broadcast(f.shape, g.shape)
-        return on(kept, shape, result[torch.as_tensor(number)])
+        return on(dimensions, shape, result[torch.as_tensor(number)])
 
     def power(self, f: torch.Tensor, degree: float) -> torch.Tensor:
         """The field of `x^degree`."""

@@ -62,11 +62,11 @@ def squeeze_fields(*fields: torch.Tensor) -> tuple[list[torch.Tensor], list[int]
     """Fields broadcast together, without the dimensions along which none of them changes; and the dimensions kept."""
     shape = broadcast(*(field.shape for field in fields))
     together = [field.expand(shape) for field in fields]
-    kept = [d for d in range(together[0].dim()) if not shape[d] or any(d in varying(field) for field in together)]
+    dimensions = [d for d in range(together[0].dim()) if not shape[d] or any(d in varying(field) for field in together)]
     for d in reversed(range(together[0].dim())):
-        if d not in kept:
+        if d not in dimensions:
             together = [field.select(d, 0) for field in together]
-    return together, kept
+    return together, dimensions
 
 
 def flat(labels: torch.Tensor) -> Residues:

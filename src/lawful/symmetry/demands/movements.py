@@ -76,9 +76,9 @@ class MovementFollower(Follower):
             if source.raw is not None and not _masks(node, operand, start):  # only what is picked counts as read
                 del self.shifts.read[count:]
                 at = node["map"].positions.reshape(-1)
-                own = torch.from_numpy(np.unique(at[(at >= start) & (at < start + operand.size)]) - start)
-                self.shifts.read += [np.asarray(each.labels.reshape(-1)[own]) for each in piece.shifts]
-                self._note_read(source, [field.reshape(-1)[own] for field in source.gauges])
+                entries = torch.from_numpy(np.unique(at[(at >= start) & (at < start + operand.size)]) - start)
+                self.shifts.read += [np.asarray(shift.labels.reshape(-1)[entries]) for shift in piece.shifts]
+                self._note_read(source, [field.reshape(-1)[entries] for field in source.gauges])
             start += operand.size
             pieces.append(piece)
         if all(piece.zero for piece in pieces):
@@ -129,10 +129,10 @@ class MovementFollower(Follower):
         field, open_ = _fill(wide)
         axes = varying(field)
         if bool(open_.any()):
-            own = self.gauges.fresh(int(open_.sum()))
-            self.gauges.diagonal(own)
+            fresh = self.gauges.fresh(int(open_.sum()))
+            self.gauges.diagonal(fresh)
             field = field.clone().contiguous()
-            field[open_] = own
+            field[open_] = fresh
         inside = (free & ~open_).sum(axes) if axes else free.long()
         live = (~open_).sum(axes) if axes else torch.ones_like(inside)
         if bool(((inside > 0) & (inside < live)).any()):
@@ -154,8 +154,8 @@ class MovementFollower(Follower):
         start = sum(operand.size for operand in node.inputs[: marked[0]])
         size = node.inputs[marked[0]].size
         inside = (at >= start) & (at < start + size)
-        own = torch.arange(size).reshape(piece.shape) + start if piece.shape == node.shape else None
-        if own is None or not bool(((at == own) | ~inside).all()) or piece.scores is None:
+        entries = torch.arange(size).reshape(piece.shape) + start if piece.shape == node.shape else None
+        if entries is None or not bool(((at == entries) | ~inside).all()) or piece.scores is None:
             return found
         mask = compact(torch.where(inside, -1, at))
         return replace(found, scores=piece.scores.beside([n if d in varying(mask) else 1
@@ -180,8 +180,8 @@ class EntryMask:
         Phases of entries that are gone may be any: fewer that agree only leave fewer shifts.
         """
         still = [d for d in range(shift.labels.dim()) if d not in varying(shift.labels)]
-        kept = narrow(self.kept)
-        return self.ignored and number == self.number and any(bool(kept.any(d).all()) for d in still)
+        passing = narrow(self.kept)
+        return self.ignored and number == self.number and any(bool(passing.any(d).all()) for d in still)
 
 
 def _find_mask(node: Node, pieces: Sequence[Motion], at: torch.Tensor) -> EntryMask | None:
@@ -193,10 +193,10 @@ def _find_mask(node: Node, pieces: Sequence[Motion], at: torch.Tensor) -> EntryM
         if constant is None or constant.size != 1 or pieces[number].shape != node.shape:
             continue
         start = 0 if number == 0 else 1
-        kept = at == torch.arange(start, start + size).reshape(node.shape)
-        if not bool((kept | (at == (size if number == 0 else 0))).all()):
+        passing = at == torch.arange(start, start + size).reshape(node.shape)
+        if not bool((passing | (at == (size if number == 0 else 0))).all()):
             return None
-        return EntryMask(number, compact(kept), float(constant.flat[0]) <= IGNORED)
+        return EntryMask(number, compact(passing), float(constant.flat[0]) <= IGNORED)
     return None
 
 

@@ -67,8 +67,8 @@ def _readings(node: Node, users: Users) -> Iterator[tuple[Node, int, IndexMap | 
     for user in dict.fromkeys(users[node]):
         moved = user.family is OperatorFamily.MOVEMENT and len(user.inputs) == 1
         for reader in dict.fromkeys(users[user]) if moved else (user,):
-            for place, each in enumerate(reader.inputs):
-                if each is (user if moved else node):
+            for place, operand in enumerate(reader.inputs):
+                if operand is (user if moved else node):
                     yield reader, place, user["map"] if moved else None
 
 
@@ -83,13 +83,13 @@ def _sides(user: Node, place: int, at: IndexMap | None, shape: Shape, users: Use
         user = product
     if "spec" not in user.attributes:
         return None
-    given, out = user["spec"].split("->")
-    own, other = given.split(",")[place], given.split(",")[1 - place]
+    operands, out = user["spec"].split("->")
+    letters, other = operands.split(",")[place], operands.split(",")[1 - place]
     kinds: dict[str, list[int]] = {"stack": [], "inner": [], "outer": []}
-    for d, letter in enumerate(own):
+    for d, letter in enumerate(letters):
         kind = "stack" if letter in other and letter in out else "inner" if letter in other else "outer"
         kinds[kind] += [axis for axis, index in enumerate(indices) if d in varying(index)]
-    parts = [axis for each in kinds.values() for axis in each]
+    parts = [axis for axes in kinds.values() for axis in axes]
     if sorted(parts) != [axis for axis, size in enumerate(shape) if size > 1] or not kinds["inner"]:
         return None
     if not kinds["outer"]:
@@ -107,10 +107,10 @@ def picks_matrices(node: Node, users: Users) -> bool:
         if "spec" not in user.attributes or user.inputs[0] is user.inputs[1]:
             return False
         place = user.inputs.index(node)
-        given, out = user["spec"].split("->")
-        own, other = given.split(",")[place], given.split(",")[1 - place]
+        operands, out = user["spec"].split("->")
+        letters, other = operands.split(",")[place], operands.split(",")[1 - place]
         rows = user.inputs[1 - place]
-        if own[0] != other[0] or own[0] not in out:
+        if letters[0] != other[0] or letters[0] not in out:
             return False
         if rows.family is OperatorFamily.LOOKUP and rows.inputs[0].family is OperatorFamily.LEAF:
             return False  # rows of a table, picked by data too

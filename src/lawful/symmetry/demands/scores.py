@@ -40,8 +40,8 @@ class Scores:
 
     def move(self, move: Callable[[torch.Tensor], torch.Tensor]) -> Scores:
         """Scores whose entries are elsewhere."""
-        own = (compact(move(self.own[0])), compact(move(self.own[1])))
-        return replace(self, heads=compact(move(self.heads)), own=own)
+        labels = (compact(move(self.own[0])), compact(move(self.own[1])))
+        return replace(self, heads=compact(move(self.heads)), own=labels)
 
     def beside(self, shape: Sequence[int], tables: Sequence[str] = ()) -> Scores:
         """Scores next to a value of a shape: it tells heads apart if it changes with them."""
@@ -73,7 +73,7 @@ def read_scores(
     number, first = _number_rows(np.concatenate(rows, 1))
     places = tuple(
         on(axes, shape, torch.arange(int(np.prod([shape[d] for d in axes], dtype=int))))
-        for axes in ([d for d in each if d not in heads] for each in own)
+        for axes in ([d for d in dimensions if d not in heads] for dimensions in own)
     )
     return Scores(on(heads, shape, torch.as_tensor(number)), (rows[0][first], rows[1][first]), (places[0], places[1]))
 
@@ -94,8 +94,10 @@ def end_attention(
     values = _rows(value, places, line)[first]
     query, key = scores.rows[1 - scores.key][number], scores.rows[scores.key][number]
     tables = query, key, values
-    kept = np.sort(_number_rows(np.concatenate(tables, 1))[1])
-    gauges.attentions.append(AttentionLabels(query[kept], key[kept], values[kept], scores.tables))
+    first_of_head = np.sort(_number_rows(np.concatenate(tables, 1))[1])
+    gauges.attentions.append(
+        AttentionLabels(query[first_of_head], key[first_of_head], values[first_of_head], scores.tables)
+    )
     total = len(number)
     if total == 1:
         return True
@@ -115,9 +117,9 @@ def _rows(field: torch.Tensor, places: Sequence[int], line: Sequence[int]) -> Re
     for d in reversed(range(field.dim())):
         if d not in order:
             field = field.select(d, 0)
-    kept = sorted(order)
-    count = int(np.prod([field.shape[kept.index(d)] for d in places], dtype=int))
-    return np.asarray(field.permute([kept.index(d) for d in order]).reshape(count, -1).numpy()).copy()
+    dimensions = sorted(order)
+    count = int(np.prod([field.shape[dimensions.index(d)] for d in places], dtype=int))
+    return np.asarray(field.permute([dimensions.index(d) for d in order]).reshape(count, -1).numpy()).copy()
 
 
 def _number_rows(table: Residues) -> tuple[Residues, Residues]:

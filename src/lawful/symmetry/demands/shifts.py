@@ -64,8 +64,8 @@ class Direction:
 
 def _is_nested(one: Shift, other: Shift) -> bool:
     """Whether two shifts depend on the same data, and one changes along no dimension that the other does not."""
-    own, their = set(varying(one.labels)), set(varying(other.labels))
-    return not (one.masked or other.masked) and (own <= their or their <= own) and _same_data(one, other)
+    mine, their = set(varying(one.labels)), set(varying(other.labels))
+    return not (one.masked or other.masked) and (mine <= their or their <= mine) and _same_data(one, other)
 
 
 def _same_data(one: Shift, other: Shift) -> bool:
@@ -243,14 +243,14 @@ class Shifts:
 
     def _sum(self, a: Shift, b: Shift) -> Shift:
         """The sum of two shifts of the same data: `u = u_a + (factor b / factor a) u_b`, times factor a."""
-        (first, second), kept = squeeze_fields(a.labels, b.labels)
+        (first, second), dimensions = squeeze_fields(a.labels, b.labels)
         one, two = first.reshape(-1).numpy(), second.reshape(-1).numpy()
         number = number_rows(one, two)
         place = np.unique(number, return_index=True)[1]
         width = int(self.width[np.concatenate([one, two])].max(initial=1))
         result = self.vectors(len(place), width)
         self.relations.append(Relation(result.numpy(), one[place], two[place], b.factor / a.factor))
-        return Shift(on(kept, a.labels.shape, result[torch.as_tensor(number)]), a.phases, a.factor, a.masked)
+        return Shift(on(dimensions, a.labels.shape, result[torch.as_tensor(number)]), a.phases, a.factor, a.masked)
 
     def scale(self, shifts: Iterable[Shift], factor: float) -> tuple[Shift, ...]:
         """Shifts of a multiple."""

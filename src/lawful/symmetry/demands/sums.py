@@ -20,8 +20,8 @@ def add_values(follower: Follower, shape: Shape, x: Motion, y: Motion) -> Motion
     pinned, because the other summand stands still. Permutations pass where that is the same for all of them.
     """
     if x.zero or y.zero:
-        kept = follower.spread(y if x.zero else x, shape)
-        return replace(kept, zero=x.zero and y.zero)
+        moving = follower.spread(y if x.zero else x, shape)
+        return replace(moving, zero=x.zero and y.zero)
     if len(y.gauges) < len(x.gauges):  # the fields of the one with fewer pick their partners
         x, y = y, x
     shapes = x.shape, y.shape
@@ -67,12 +67,12 @@ def _partner(field: torch.Tensor, others: Sequence[torch.Tensor]) -> int | None:
 
     (Beside a class token, the labels of patches change once along positions and always along channels.)
     """
-    own = set(varying(field))
+    axes = set(varying(field))
     for place, other in enumerate(others):
-        if own == set(varying(other)):
+        if axes == set(varying(other)):
             return place
-    met = [place for place, other in enumerate(others) if own & set(varying(other))]
-    return min(met, key=lambda place: not _all_distinct(field, own & set(varying(others[place]))), default=None)
+    met = [place for place, other in enumerate(others) if axes & set(varying(other))]
+    return min(met, key=lambda place: not _all_distinct(field, axes & set(varying(others[place]))), default=None)
 
 
 def _all_distinct(field: torch.Tensor, axes: set[int]) -> bool:
@@ -83,12 +83,12 @@ def _all_distinct(field: torch.Tensor, axes: set[int]) -> bool:
 
 def add_constant(follower: Follower, shape: Shape, x: Motion, constant: Array) -> Motion:
     """`x + c`: a linear gauge would have to fix c, unless a parameter in x can absorb it (`1 + γ`, `b − μ`)."""
-    own = x.shape
+    own_shape = x.shape
     x = follower.spread(x, shape)
     if x.zero:
         return Motion(shape)
     number = bool((constant == constant.flat[0]).all())
-    absorbed = x.absorber is not None and own == shape and len(x.gauges) == 1
+    absorbed = x.absorber is not None and own_shape == shape and len(x.gauges) == 1
     if absorbed and number:
         follower.gauges.recentre(str(x.absorber), float(constant.flat[0]))
         return x
@@ -120,12 +120,12 @@ def multiply_fields(
     """Fields of a product: scales along common axes (and of whole values) multiply, other fields pass."""
     inside, waiting, fields = set(axes), list(right), []
     for field in left:
-        own = set(varying(field))
+        varying_axes = set(varying(field))
         place = next(
             (
                 number
                 for number, other in enumerate(waiting)
-                if own & set(varying(other)) & inside or not (own or varying(other))
+                if varying_axes & set(varying(other)) & inside or not (varying_axes or varying(other))
             ),
             None,
         )
@@ -145,13 +145,13 @@ def multiply(follower: Follower, shape: Shape, x: Motion, y: Motion) -> Motion:
     moving, still = (_changing(value.shape, len(shape)) for value in (y, x))
     scalar = [value for value in (x, y) if value.raw is not None and torch.Size(value.shape).numel() == 1]
     x, y = follower.spread(x, shape), follower.spread(y, shape)
-    for own, axes in ((x, moving), (y, still)):
-        for field in own.gauges:
+    for factor, axes in ((x, moving), (y, still)):
+        for field in factor.gauges:
             if set(varying(field)) & set(axes):
                 follower.gauges.diagonal(field)
-    for own, other, axes in ((x, y, moving), (y, x, still)):
+    for factor, other, axes in ((x, y, moving), (y, x, still)):
         carried = {d for field in other.gauges for d in varying(field)}
-        for field in own.gauges if not noisy else ():
+        for field in factor.gauges if not noisy else ():
             follower.gauges.tell_apart(field, set(axes) - carried)
     if scalar and len(x.gauges) == len(y.gauges) == 1:  # a trained number times a value: one field, to match in sums
         gauges: tuple[torch.Tensor, ...] = (follower.gauges.product(x.gauges[0], y.gauges[0]).expand(shape),)
@@ -164,10 +164,10 @@ def multiply(follower: Follower, shape: Shape, x: Motion, y: Motion) -> Motion:
 
 def _outside(shifts: Iterable[Shift], mask: Array | None) -> tuple[Shift, ...]:
     """What is left of shifts after a product with known numbers: none where those are zero, as in a pruning mask."""
-    kept = None if mask is None or mask.size > LARGEST else torch.from_numpy(np.ascontiguousarray(mask != 0))
-    if kept is None or bool(kept.all()):
+    nonzero = None if mask is None or mask.size > LARGEST else torch.from_numpy(np.ascontiguousarray(mask != 0))
+    if nonzero is None or bool(nonzero.all()):
         return tuple(shifts)
-    return tuple(shift.move(shift.labels * kept.reshape(mask.shape), shift.phases) for shift in shifts)  # type: ignore[union-attr]
+    return tuple(shift.move(shift.labels * nonzero.reshape(mask.shape), shift.phases) for shift in shifts)  # type: ignore[union-attr]
 
 
 def _changing(shape: Shape, rank: int) -> list[int]:
@@ -194,10 +194,10 @@ def homogeneous(follower: Follower, shape: Shape, x: Motion, degree: float) -> M
 
 def one_of(follower: Follower, shape: Shape, x: Motion, y: Motion) -> Motion:
     """An entry of x or one of y: both must be scaled alike (zero fits any scale), and shifts are seen."""
-    given = [follower.settle(value) for value in (x, y)]
-    for value in given:
+    settled = [follower.settle(value) for value in (x, y)]
+    for value in settled:
         follower.shifts.drop(value.shifts)
-    still = [replace(value, shifts=()) for value in given]
+    still = [replace(value, shifts=()) for value in settled]
     result = add_values(follower, shape, still[0], still[1])
     for field in result.gauges:
         follower.gauges.diagonal(field)

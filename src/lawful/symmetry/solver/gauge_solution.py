@@ -173,8 +173,8 @@ def link_components(gauges: Gauges) -> Residues:
         tails += [relation.result, relation.result]
         heads += [relation.first, relation.second]
     pairs = [np.concatenate([np.zeros(0, np.int64), *part]) for part in (tails, heads)]
-    kept = (pairs[0] != PINNED) & (pairs[1] != PINNED)
-    entries = (np.ones(int(kept.sum()), dtype=np.int8), (pairs[0][kept], pairs[1][kept]))
+    free = (pairs[0] != PINNED) & (pairs[1] != PINNED)
+    entries = (np.ones(int(free.sum()), dtype=np.int8), (pairs[0][free], pairs[1][free]))
     graph = sparse.coo_array(entries, shape=(gauges.count, gauges.count))
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 

@@ -48,10 +48,10 @@ def _matrix(
         size = len(relation.result)
         for labels, factor in ((relation.result, -1.0), (relation.first, 1.0), (relation.second, relation.factor)):
             place = column[root[labels]]
-            kept = place >= 0
-            rows.append(count + np.flatnonzero(kept))
-            columns.append(place[kept])
-            entries.append(factor * sign[labels][kept])
+            unknown = place >= 0
+            rows.append(count + np.flatnonzero(unknown))
+            columns.append(place[unknown])
+            entries.append(factor * sign[labels][unknown])
         count += size
     parts = [np.concatenate(part) if part else np.zeros(0) for part in (entries, rows, columns)]
     result = sparse.csr_array((parts[0], (parts[1].astype(int), parts[2].astype(int))), shape=(count, width))
@@ -186,10 +186,10 @@ def independent_columns(matrix: sparse.csc_array) -> list[int]:
     """
     solved: dict[int, Row] = {}  # a row that one basis column alone has -> that column, cleared of the others' rows
     columns = []
-    own = np.bincount(matrix.indices, minlength=matrix.shape[0]) == 1
+    single = np.bincount(matrix.indices, minlength=matrix.shape[0]) == 1
     for number, (start, end) in enumerate(pairwise(matrix.indptr.tolist())):
         rows = matrix.indices[start:end]
-        if own[rows].any():  # no other column has this row
+        if single[rows].any():  # no other column has this row
             columns.append(number)
             continue
         line = dict(zip(rows.tolist(), map(Fraction, matrix.data[start:end].tolist()), strict=True))

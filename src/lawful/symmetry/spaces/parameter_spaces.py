@@ -117,11 +117,11 @@ def scale_spaces(sides: list[ParameterSide], solution: GaugeSolution) -> list[Sp
     owners, coordinates, rows, signs = ([np.zeros(0, np.int64)] for _ in range(4))
     for number, side in enumerate(sides):
         spaces = place[solution.root[side.labels]]
-        kept = np.flatnonzero(spaces >= 0 if side.dead is None else (spaces >= 0) & ~side.dead.all(axis=1))
-        owners.append(np.full(len(kept), number))
-        coordinates.append(spaces[kept])
-        rows.append(kept)
-        signs.append(solution.sign[side.labels[kept]])
+        entries = np.flatnonzero(spaces >= 0 if side.dead is None else (spaces >= 0) & ~side.dead.all(axis=1))
+        owners.append(np.full(len(entries), number))
+        coordinates.append(spaces[entries])
+        rows.append(entries)
+        signs.append(solution.sign[side.labels[entries]])
     owner, coordinate, row, sign = (
         np.concatenate(part).astype(np.int64) for part in (owners, coordinates, rows, signs)
     )
@@ -141,9 +141,9 @@ def alike(action: sparse.csc_array, owner: Residues) -> list[tuple[Residues, lis
     solution, touched = np.divmod(np.unique(number * most + owner[action.indices]), most)
     starts = np.searchsorted(solution, np.arange(action.shape[1] + 1)).tolist()
     groups: dict[bytes, list[int]] = defaultdict(list)
-    for each, (start, end) in enumerate(pairwise(starts)):
+    for member, (start, end) in enumerate(pairwise(starts)):
         if end > start:
-            groups[touched[start:end].tobytes()].append(each)
+            groups[touched[start:end].tobytes()].append(member)
     return [(np.frombuffer(key, dtype=np.int64), numbers) for key, numbers in groups.items()]
 
 
@@ -247,7 +247,7 @@ class _Lines:
 def shift_spaces(solution: ShiftSolution, shapes: Mapping[str, tuple[int, ...]]) -> tuple[list[Space], dict[str, Mask]]:
     """All shifts, those of the same parameters together; and the entries that training never moves, by parameter."""
     lines = _lines(solution)
-    centred = {each.parameter for each in solution.directions if each.mean}
+    centred = {direction.parameter for direction in solution.directions if direction.mean}
     width = np.ones(lines.action.shape[1], dtype=np.int64)
     for number in np.flatnonzero(np.diff(lines.action.indptr)).tolist():
         direction = lines.directions[lines.owner[lines.action.indices[lines.action.indptr[number]]]]
@@ -258,7 +258,7 @@ def shift_spaces(solution: ShiftSolution, shapes: Mapping[str, tuple[int, ...]])
         moved = np.flatnonzero(np.diff(part.indptr))
         order = [moved[lines.owner[moved] == number] for number in used.tolist()]
         directions = [lines.directions[number] for number in used.tolist()]
-        axes = tuple(Axis(each.parameter, varying(each.labels)) for each in directions)
+        axes = tuple(Axis(direction.parameter, varying(direction.labels)) for direction in directions)
         picked = tuple(lines.row[here].astype(np.intp) for here in order)
         weights = sparse.csr_array(part[np.concatenate(order)].T, dtype=np.float64)
         columns = int(width[numbers[0]])
@@ -286,10 +286,10 @@ def _lines(solution: ShiftSolution) -> _Lines:
     owners, columns, rows = ([np.zeros(0, dtype=np.int64)] for _ in range(3))
     for number, direction in enumerate(solution.directions):
         result = place[solution.root[flat(direction.labels)]]
-        kept = np.flatnonzero(result >= 0)
-        owners.append(np.full(len(kept), number))
-        columns.append(result[kept])
-        rows.append(kept)
+        entries = np.flatnonzero(result >= 0)
+        owners.append(np.full(len(entries), number))
+        columns.append(result[entries])
+        rows.append(entries)
     owner, column, row = (np.concatenate(part) for part in (owners, columns, rows))
     table = sparse.csr_array(
         (np.ones(len(owner)), (np.arange(len(owner)), column)), shape=(len(owner), len(together.coordinates))

@@ -33,7 +33,7 @@ def log10_permutations(gauges: Gauges, solution: GaugeSolution) -> float:
 def interchangeable(gauges: Gauges, solution: GaugeSolution) -> Parts:
     """All classes of two parts or more that can change places."""
     heads = gauges.count + np.arange(sum(size for size, _ in gauges.heads))
-    link, left, right, group, told = _rows(gauges, heads)
+    link, left, right, group, is_named = _rows(gauges, heads)
     count = gauges.count + len(heads)
     mixing = np.bincount(solution.cell)[solution.cell] > 1
     place = np.flatnonzero(mixing)
@@ -52,12 +52,12 @@ def interchangeable(gauges: Gauges, solution: GaugeSolution) -> Parts:
     matrix[part[: len(mixing)][mixing]] = True
     fixed |= matrix & ~with_head  # whole matrices change places only where something ties them together, as heads do
     axis = np.repeat(np.arange(len(gauges.axes) + 1), [*(size for _, size in gauges.axes), len(heads)])
-    return _alike(part, fixed, axis, link, left, right, group, told)
+    return _alike(part, fixed, axis, link, left, right, group, is_named)
 
 
 def _rows(gauges: Gauges, heads: Residues) -> tuple[Residues, Residues, Residues, Residues, Mask]:
     """Every link, relation and head as rows: which, left label, right label, group, and whether groups have names."""
-    parts: list[tuple[Residues, Residues, Residues]] = [(each.left, each.right, each.group) for each in gauges.links]
+    parts: list[tuple[Residues, Residues, Residues]] = [(link.left, link.right, link.group) for link in gauges.links]
     for relation in gauges.relations:
         for other in (relation.first, relation.second):
             parts.append((relation.result, other, np.zeros(len(other), dtype=np.int64)))
@@ -83,18 +83,18 @@ def _alike(
     left: Residues,
     right: Residues,
     group: Residues,
-    told: Mask,
+    is_named: Mask,
 ) -> Parts:
     """Parts with equal tables of what they meet, each label named by its place in its part."""
     order = np.lexsort([np.arange(len(part)), axis, part])
     starts = np.flatnonzero(np.r_[True, np.diff(part[order]) != 0])
     local = np.empty(len(part), dtype=np.int64)
     local[order] = np.arange(len(part)) - np.repeat(starts, np.diff(np.r_[starts, len(part)]))
-    kept = ~fixed[part[left]]
-    link, left, right, group = (each[kept] for each in (link, left, right, group))
-    told = told[kept]
+    open_rows = ~fixed[part[left]]
+    link, left, right, group = (column[open_rows] for column in (link, left, right, group))
+    is_named = is_named[open_rows]
     owner = part[left]
-    key = np.where(told | _is_shared(link, group, owner), group, -1 - _ranks(owner, link, group))
+    key = np.where(is_named | _is_shared(link, group, owner), group, -1 - _ranks(owner, link, group))
     table = np.stack([link, local[left], local[right], key], axis=1)
     rows = np.lexsort([key, local[right], local[left], link, owner])
     table, owner = table[rows], owner[rows]
@@ -103,9 +103,9 @@ def _alike(
     begin = np.searchsorted(owner, np.arange(len(fixed) + 1))
     ends = np.r_[starts, len(part)]
     result: dict[tuple[bytes, bytes], list[Residues]] = defaultdict(list)
-    for each in np.flatnonzero(~fixed).tolist():
-        labels = order[ends[each] : ends[each + 1]]
-        result[axis[labels].tobytes(), table[begin[each] : begin[each + 1]].tobytes()].append(labels)
+    for class_number in np.flatnonzero(~fixed).tolist():
+        labels = order[ends[class_number] : ends[class_number + 1]]
+        result[axis[labels].tobytes(), table[begin[class_number] : begin[class_number + 1]].tobytes()].append(labels)
     return [parts for parts in result.values() if len(parts) > 1]
 
 

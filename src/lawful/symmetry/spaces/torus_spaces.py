@@ -70,15 +70,15 @@ class Logarithms:
     ) -> torch.Tensor:
         """Labels of `t_one + factor · t_other`, broadcast; along `summed` they must be one number, with size 1 then."""
         shape = torch.broadcast_shapes(one.shape, other.shape)  # type: ignore[no-untyped-call]
-        (left, right), kept = squeeze_fields(one.expand(shape), other.expand(shape))
+        (left, right), dimensions = squeeze_fields(one.expand(shape), other.expand(shape))
         if left.numel() > MOST_ROWS:
             raise MemoryError
-        inside = [d for d in kept if d not in summed]
+        inside = [d for d in dimensions if d not in summed]
         size = int(np.prod([shape[d] for d in inside], dtype=int))
         result = on(inside, shape, self.fresh(size))
         wide = result
         for d in reversed(range(len(shape))):
-            if d not in kept:
+            if d not in dimensions:
                 wide = wide.select(d, 0)
         rows, first, second = (part.reshape(-1).numpy() for part in (wide.expand(left.shape), left, right))
         self.relations.append(Relation(rows, first, second, factor))
@@ -122,15 +122,15 @@ def torus_spaces(
     alive = ~np.concatenate(
         [np.broadcast_to(dead.get(name, False), shape).reshape(-1) for name, shape in shapes.items()]
     )
-    kept = np.flatnonzero((columns >= 0) & alive)
+    moving = np.flatnonzero((columns >= 0) & alive)
     pick = sparse.csr_array(
-        (np.ones(len(kept)), (kept, columns[kept])), shape=(len(columns), len(solutions.coordinates))
+        (np.ones(len(moving)), (moving, columns[moving])), shape=(len(columns), len(solutions.coordinates))
     )
-    own = (pick @ solutions.basis).tocsc()
+    diagonals = (pick @ solutions.basis).tocsc()
     others = _diagonals(known, shapes, alive)
-    basis = sparse.hstack([others, own]).tocsc()
+    basis = sparse.hstack([others, diagonals]).tocsc()
     new = [number - others.shape[1] for number in independent_columns(basis) if number >= others.shape[1]]
-    return [_space(own[:, [number]], shapes) for number in new]
+    return [_space(diagonals[:, [number]], shapes) for number in new]
 
 
 def _space(column: sparse.csc_array, shapes: Mapping[str, tuple[int, ...]]) -> Space:
@@ -186,8 +186,8 @@ def _diagonals(known: Sequence[Space], shapes: Mapping[str, tuple[int, ...]], al
                         data.append(np.full(at_rows.shape[1], float(member.sign)))
             count += laws.size
     row, column, value = np.concatenate(rows), np.concatenate(columns), np.concatenate(data)
-    kept = alive[row]
-    result = sparse.csc_array((value[kept], (row[kept], column[kept])), shape=(len(alive), count))
+    learned = alive[row]
+    result = sparse.csc_array((value[learned], (row[learned], column[learned])), shape=(len(alive), count))
     result.sum_duplicates()
     result.eliminate_zeros()
     return result
