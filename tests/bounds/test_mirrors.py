@@ -18,7 +18,7 @@ from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.network import Mlp
 from lawful.sources.onnx import reader
 from lawful.verify import verify
-from lawful.verify.bounds import split_layers
+from lawful.verify.bounds import split_tree
 from lawful.verify.bounds.network import PackedLayer
 
 
@@ -47,7 +47,7 @@ def test_folding_keeps_the_function_exactly_and_both_programs_fold_alike(seed: i
     for point in ([Fraction(int(a), 7) for a in rng.integers(-20, 21, 2)] for _ in range(20)):
         assert exact_outputs(layers, point) == exact_outputs(folded, point)
     packed = [PackedLayer(*layer) for layer in layers]
-    for ours, theirs in zip(folded, split_layers.fold_mirrors(packed), strict=True):
+    for ours, theirs in zip(folded, split_tree.fold_mirrors(packed), strict=True):
         assert np.array_equal(ours.slopes, theirs.slopes)
         assert np.array_equal(ours.weight, theirs.weight)
 
@@ -60,7 +60,7 @@ def test_weights_whose_sum_rounds_are_not_folded() -> None:
             Layer(np.array([reader_weights]), np.zeros(1), np.ones(1)),
         )
         assert fold_mirrors(layers)[0].slopes.tolist() == [0.0, slope]
-        assert split_layers.fold_mirrors([PackedLayer(*layer) for layer in layers])[0].slopes.tolist() == [0.0, slope]
+        assert split_tree.fold_mirrors([PackedLayer(*layer) for layer in layers])[0].slopes.tolist() == [0.0, slope]
 
 
 def minimum_layers(count: int) -> list[tuple[np.ndarray, float]]:
@@ -93,7 +93,7 @@ def test_minima_written_with_four_relus_are_decided_in_few_boxes(seed: int) -> N
     region = ForbiddenRegion(low, high, ((ForbiddenHalfSpace((Fraction(-1),), (), -above, False),),))
     found = check_regions(as_dag(layers), [region], seconds=60.0, threads=1)
     assert found.status == "holds"
-    assert found.boxes < 40  # without folding: 200 to 1,500
+    assert found.boxes < 14  # 3 to 11; without folding 15 to 21
     verify(certificate_of_specification(as_dag(layers), found.regions, point=None, proofs=found.proofs))
 
 

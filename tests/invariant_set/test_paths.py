@@ -70,6 +70,13 @@ def test_different_balances_are_apart_unless_rebalanced() -> None:
     assert path.residual() < 1e-13
 
 
+def test_locked_edges_have_names_in_every_answer() -> None:
+    graph = Architecture.parse("1-2-1").to_dag()
+    answer = find_path(graph.with_theta([0, 0, 1, 1]), graph.with_theta([0, 0, -1, 1]))
+    assert answer.to_dict()["locked"] == [["h1.0", "y0"]]
+    assert "h1.0" in str(answer)
+
+
 def test_a_path_through_a_weight_that_is_zero_at_both_ends() -> None:
     """To flip x0 -> h0, the other input must carry its balance of 0.75 for a while."""
     graph = Architecture.parse("2-2-1").to_dag()

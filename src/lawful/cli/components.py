@@ -80,8 +80,7 @@ def path(
         write_bytes(out, dump({"time": times, "theta": np.stack([answer.at(time) for time in times])}, None))
     if certificate is not None and answer.evidence is not None:
         write_certificate(certificate, answer.certificate())
-    dag = first.to_dag()
-    say(as_json, path_json(answer, dag, points), path_text(answer, dag, points))
+    say(as_json, path_json(answer, points), path_text(answer, points))
     if not isinstance(answer, WeightPath):
         raise typer.Exit(1 if isinstance(answer, Apart) else 3)
 

@@ -6,7 +6,7 @@ A path flips signs at points of `{x ≥ 0 : B̃x = c}` that are zero on many cho
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, cast
 
@@ -341,6 +341,7 @@ class WeightPath(Shown):
 class Apart(Shown):
     """No path exists: locked edges with different signs, neurons with different balance, frozen weights that differ."""
 
+    dag: Balanced = field(compare=False, repr=False)
     edges: tuple[int, ...] = ()
     nodes: tuple[int, ...] = ()
     frozen: tuple[str, ...] = ()
@@ -362,6 +363,7 @@ class Unsettled(Shown):
     Or a module has laws `beyond` its balances: no lock keeps the two apart, but a path could break those.
     """
 
+    dag: Balanced = field(compare=False, repr=False)
     edges: tuple[int, ...]
     tolerance: Fraction
     beyond: str = ""
@@ -403,30 +405,30 @@ def find_path(
 def _between(first: Balanced, last: Balanced, tolerance: Tolerance | None) -> WeightPath | Apart | Unsettled:
     same_graph(first, last)
     if frozen := frozen_apart(first, last):
-        return Apart(frozen=frozen)
+        return Apart(first, frozen=frozen)
     begin, end = Balance.of(first), Balance.of(last)
     gaps = begin.distance(end)
     apart = sum(gaps, Fraction(0))
     allowed = _allowance(first, last, tolerance)
     if apart > allowed:
-        return Apart(nodes=tuple(int(node) for node, gap in zip(first.hidden, gaps, strict=True) if gap))
+        return Apart(first, nodes=tuple(int(node) for node, gap in zip(first.hidden, gaps, strict=True) if gap))
     signs = np.sign(np.where(first.theta == 0, last.theta, first.theta))
     signs[signs == 0] = 1.0  # zero at both ends: a path may need the edge on its way
     flips = np.flatnonzero(signs * np.sign(last.theta) < 0).tolist()
     exactly = components(first, begin)
     locked = _among(flips, exactly)
     if locked and apart == 0 and tolerance is None:
-        return Apart(edges=locked)
+        return Apart(first, edges=locked)
     point = exactly
     if locked:
         loosely = components(first, Balance.of(first, tolerance=allowed))
         if between := _among(flips, loosely):
-            return Apart(edges=between)
+            return Apart(first, edges=between)
         if tolerance is None:
-            return Unsettled(locked, allowed)
+            return Unsettled(first, locked, allowed)
         point = loosely
     if isinstance(first, EntryGraph) and first.beyond:
-        return Unsettled((), allowed, first.beyond[0])
+        return Unsettled(first, (), allowed, first.beyond[0])
     flows = tuple(free_flows(point, flips))
     _check(point, flows, flips)
     drift = max([apart, *(_drift(point, flow) for flow in flows)])

@@ -91,7 +91,7 @@ def _of_checkpoints(kind: str, rows: str = "") -> View:
 
 VIEWS: Mapping[str, View] = {
     "Aligned": _of_checkpoints("aligned", "tensors"),
-    "Apart": View(components.apart_json, components.apart_text),
+    "Apart": View(components.path_json, components.path_text),
     "ApartVerdict": _of_checkpoints("apart"),
     "CheckpointVerdict": _of_checkpoints("verdict", "tensors"),
     "Correspondence": _of_checkpoints("correspondence", "tensors"),
@@ -141,8 +141,8 @@ VIEWS: Mapping[str, View] = {
     "Symmetries": View(symmetries.symmetries_json, symmetries.symmetries_text, "spaces", charts.symmetries),
     "TruncationRun": _worded(_motion_json, truncation.run_text, figure=charts.truncation),
     "Undecided": _worded(fibers.verdict_json, fibers.verdict_text),
-    "Unsettled": View(components.apart_json, components.apart_text),
-    "WeightPath": View(components.weight_path_json, components.weight_path_text, figure=charts.path),
+    "Unsettled": View(components.path_json, components.path_text),
+    "WeightPath": View(components.path_json, components.path_text, figure=charts.path),
 }  # fmt: skip
 FIELDS = View(_fields)
 

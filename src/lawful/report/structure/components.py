@@ -143,65 +143,40 @@ def _meaning_text(dag: Balanced, meaning: OutputMeaning) -> list[str]:
     return lines
 
 
-def path_json(found: WeightPath | Apart | Unsettled, dag: Balanced, points: int) -> dict[str, Any]:
-    """The documented keys of `lawful path --json`."""
-    if not isinstance(found, WeightPath):
+def path_json(answer: WeightPath | Apart | Unsettled, points: int = 50) -> dict[str, Any]:
+    """The documented keys of `lawful path --json`; a path is checked at so many points."""
+    if not isinstance(answer, WeightPath):
         return {
-            "connected": False if isinstance(found, Apart) else None,
-            "reason": found.reason,
-            "locked": [list(dag.edge_name(edge)) for edge in found.edges],
-            "balance_differs": [dag.names[node] for node in found.nodes] if isinstance(found, Apart) else [],
+            "connected": False if isinstance(answer, Apart) else None,
+            "reason": answer.reason,
+            "locked": [list(answer.dag.edge_name(edge)) for edge in answer.edges],
+            "balance_differs": [answer.dag.names[node] for node in answer.nodes] if isinstance(answer, Apart) else [],
         }
     return {
         "connected": True,
         "reason": None,
-        "pieces": found.pieces,
+        "pieces": answer.pieces,
         "points": points,
-        "max_residual": found.residual(points),
-        "drift": _number(found.drift),
+        "max_residual": answer.residual(points),
+        "drift": _number(answer.drift),
         "locked": [],
         "balance_differs": [],
     }
 
 
-def weight_path_json(found: WeightPath) -> dict[str, Any]:
-    """A path, checked at 50 points."""
-    return path_json(found, found.dag, 50)
-
-
-def weight_path_text(found: WeightPath) -> str:
-    """A path for people, checked at 50 points."""
-    return path_text(found, found.dag, 50)
-
-
-def apart_json(found: Apart | Unsettled) -> dict[str, Any]:
-    """No path, or none found: the edges and neurons by number."""
-    return {
-        "connected": False if isinstance(found, Apart) else None,
-        "reason": found.reason,
-        "locked": list(found.edges),
-        "balance_differs": list(found.nodes) if isinstance(found, Apart) else [],
-    }
-
-
-def apart_text(found: Apart | Unsettled) -> str:
-    """No path, or none found."""
-    return f"{'no path' if isinstance(found, Apart) else 'undecided'}: {found.reason}"
-
-
-def path_text(found: WeightPath | Apart | Unsettled, dag: Balanced, points: int) -> str:
+def path_text(answer: WeightPath | Apart | Unsettled, points: int = 50) -> str:
     """Whether there is a path, and what it is like."""
-    if not isinstance(found, WeightPath):
-        names = [edge_words(dag, edge) for edge in found.edges]
-        if isinstance(found, Apart):
-            names = names or [dag.names[node] for node in found.nodes]
-        word = "no path" if isinstance(found, Apart) else "undecided"
-        return f"{word}: {found.reason}" + (f"\n  {_few(names)}" if names else "")
-    pieces = "1 piece" if found.pieces == 1 else f"{found.pieces} pieces"
-    exactly = "inside H(c) exactly" if not found.drift else f"which differ by {float(found.drift):.1e} in balance"
+    if not isinstance(answer, WeightPath):
+        names = [edge_words(answer.dag, edge) for edge in answer.edges]
+        if isinstance(answer, Apart):
+            names = names or [answer.dag.names[node] for node in answer.nodes]
+        word = "no path" if isinstance(answer, Apart) else "undecided"
+        return f"{word}: {answer.reason}" + (f"\n  {_few(names)}" if names else "")
+    pieces = "1 piece" if answer.pieces == 1 else f"{answer.pieces} pieces"
+    exactly = "inside H(c) exactly" if not answer.drift else f"which differ by {float(answer.drift):.1e} in balance"
     return (
         f"a path of {pieces} joins them, {exactly}\n"
-        f"in float64 its balance is off by at most {at_most(found.residual(points), 2)} at {points} points"
+        f"in float64 its balance is off by at most {at_most(answer.residual(points), 2)} at {points} points"
     )
 
 

@@ -50,7 +50,9 @@ def parse(certificate: Mapping[str, Any] | str | bytes) -> dict[str, Any]:
         )
     except RecursionError:
         raise NotACertificate("not a certificate: nested too deeply") from None
-    except (ValueError, UnicodeError) as error:
+    except UnicodeError:
+        raise NotACertificate("not a certificate: a certificate is text, and this file is not") from None
+    except ValueError as error:
         raise NotACertificate(f"not a certificate: {_short(str(error))}") from None
     if not isinstance(value, dict):
         raise NotACertificate("not a certificate: a certificate is a JSON object")
