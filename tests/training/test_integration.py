@@ -237,7 +237,7 @@ def test_riemannian_flow_of_a_change_of_variables() -> None:
 def test_a_constant_metric_is_the_inverse_of_a_riemannian_one(metric: Metric) -> None:
     """Kinks, pinned ones included, are met alike whichever way the metric is given."""
     at = example("3-5-2 relu bias", samples=6)
-    inverse = np.linalg.inv(metric.applied(np.eye(32)))
+    inverse = np.linalg.inv(metric.apply(np.eye(32)))
     first = integrate(at, 2.0, Riemannian(metric), snapshots=3)
     second = integrate(at, 2.0, Riemannian(lambda theta: inverse), snapshots=3)
     np.testing.assert_allclose(first.theta, second.theta, atol=1e-9)

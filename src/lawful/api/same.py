@@ -55,7 +55,7 @@ def same(
         raise LawfulError(f"a time limit is a positive number of seconds, not {seconds}")
     from lawful.api.two_networks import TwoNetworks
     from lawful.fibers.same import same as same_graphs
-    from lawful.fibers.verdict import certificate, certified
+    from lawful.fibers.verdict import certificate, is_certified
     from lawful.formats.queries.box import box_of
     from lawful.sources.provenance import read_as
 
@@ -72,7 +72,7 @@ def same(
     if plain and (other := _other_answer(networks, verdict, seed, started)) is not None:
         return other
     read_as(verdict, *(reading.in_exact_terms() for reading in verdict.readings))
-    return with_evidence(verdict, (lambda: certificate(verdict, *graphs)) if certified(verdict) else None)
+    return with_evidence(verdict, (lambda: certificate(verdict, *graphs)) if is_certified(verdict) else None)
 
 
 def _other_answer(networks: TwoNetworks, verdict: Verdict, seed: int, started: float) -> Sameness | None:

@@ -115,7 +115,7 @@ def single(
     return Rows(rows, constant, error)
 
 
-def paired(
+def bound_differences(
     layers: Sequence[Layered],
     hidden: list[Hidden],
     rough: list[Roundings],
@@ -285,7 +285,7 @@ def _refine(
         return tightened, moved
     units = _both_sides(at, neuron)
     best = [np.fmax.reduce(rows.least(box, units.at)) for rows in _apart(layers, hidden, rough, units, VERSIONS[1:])]
-    joint = paired(layers, hidden, rough, units).least(box, units.at)
+    joint = bound_differences(layers, hidden, rough, units).least(box, units.at)
     return _tighten(tightened, at, neuron, [*best, joint]), moved
 
 
@@ -326,7 +326,7 @@ def _outputs(
     output, signs = np.tile(np.arange(outputs), 2 * boxes), np.tile(np.repeat([1.0, -1.0], outputs), boxes)
     units = Units(output, signs, np.repeat(np.arange(boxes), 2 * outputs))
     heard: list[Floats] = []
-    joint = paired(layers, hidden, rough, units, heard)
+    joint = bound_differences(layers, hidden, rough, units, heard)
     apart = both(layers, hidden, rough, units)
     best = np.fmax(joint.least(box, units.at), apart.least(box, units.at)).reshape(boxes, 2, outputs)
     low, high = known_below(np.fmax(ends.d_low, best[:, 0])), -known_below(-np.fmin(ends.d_high, -best[:, 1]))

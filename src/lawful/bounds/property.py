@@ -133,7 +133,7 @@ def _threads(search: HalvingSearch, scheduler: str | None, threads: int | None) 
     if not search.begin() or (scheduler is None and count == 1):
         yield
         return
-    with workers(search.shared, halve, scheduler, count) as halver:
+    with workers(search.worker_context, halve, scheduler, count) as halver:
         search.halver, search.workers = halver, count
         yield
 

@@ -56,7 +56,7 @@ class Dual:
     def __sub__(self, other: Dual) -> Dual:
         return Dual((self.parts - other.parts) % self.prime, self.prime)
 
-    def scaled(self, factors: Residues) -> Dual:
+    def scale(self, factors: Residues) -> Dual:
         """Times an array without infinitesimal parts."""
         return Dual(self.parts * factors % self.prime, self.prime)
 

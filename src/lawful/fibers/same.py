@@ -184,12 +184,12 @@ class _Question:
             method = "order and scale of the neurons"
             return Equal(method, witness, self.pair.domain, self.pair.tolerance, within=_within(copy.gap))
         if counterexample := quick_refutation(self.pair, self.seed):
-            return self.different(counterexample, "random search")
+            return self.answer_different(counterexample, "random search")
         parameters = sum(weight.size for weight in (*self.pair.first.weights, *self.pair.second.weights))
         if parameters > QUICK and (answer := self.search()) is not None:
             return answer
         if parameters > LARGEST and self.pair.tolerance > 0:
-            return self.undecided("they are too large to be reduced in rationals: ask with --exact")
+            return self.answer_undecided("they are too large to be reduced in rationals: ask with --exact")
         first, second = (self.reduce(stack) for stack in (self.pair.first, self.pair.second))
         second, copy = self.beside(first, second)
         if (equal := self.equal_reduced(first, second, copy)) is not None:
@@ -198,14 +198,14 @@ class _Question:
             return answer
         searched = compare_regions(self.pair, first, second, self.deadline)
         if isinstance(searched, str):
-            return self.undecided(f"{_seen(first, second, copy)}; {searched}")
+            return self.answer_undecided(f"{_seen(first, second, copy)}; {searched}")
         return searched
 
     def search(self) -> Different | None:
         """Look for an input where something happens."""
         left = max(self.deadline - time.perf_counter(), 0.0)
         counterexample = thorough_refutation(self.pair, left / 3, self.seed)
-        return self.different(counterexample, "search along bent hyperplanes") if counterexample else None
+        return self.answer_different(counterexample, "search along bent hyperplanes") if counterexample else None
 
     def reduce(self, stack: Stack) -> Reduced:
         """The network in rationals without what the box silences, and without what is redundant."""
@@ -245,11 +245,11 @@ class _Question:
             domain = domain.through(stack.row(layer), stack.slopes[layer])
         return domain
 
-    def different(self, found: Counterexample, method: str) -> Different:
+    def answer_different(self, found: Counterexample, method: str) -> Different:
         """The answer that an input gives."""
         return Different(method, REPLAYED, found, self.pair.domain, self.pair.tolerance)
 
-    def undecided(self, reason: str) -> Undecided:
+    def answer_undecided(self, reason: str) -> Undecided:
         """No answer, with what is known: whether the functions differ at all, in exact arithmetic."""
         point = self.pair.space.domain.sample(1, np.random.default_rng(self.seed))[0] * self.pair.scales
         counterexample = replace(self.pair, tolerance=0.0).replay(point) if np.isfinite(point).all() else None

@@ -94,7 +94,7 @@ class Undecided(Shown):
 Verdict = Equal | Different | Undecided
 
 
-def certified(verdict: Verdict) -> bool:
+def is_certified(verdict: Verdict) -> bool:
     """Whether the verdict has evidence that `lawful verify` can re-check.
 
     All do but an undecided one.
@@ -104,7 +104,7 @@ def certified(verdict: Verdict) -> bool:
 
 def certificate(verdict: Verdict, first: Mlp | Dag, second: Mlp | Dag) -> dict[str, Any]:
     """Everything `lawful verify` needs: both networks, the verdict and its evidence."""
-    if not certified(verdict):
+    if not is_certified(verdict):
         raise Unsupported(f"this verdict ({verdict.verdict}) has no evidence that can be re-checked")
     if isinstance(verdict, Equal) and verdict.witness.distance is not None:
         return distance_certificate(verdict.witness.distance, first, second)

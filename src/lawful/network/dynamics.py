@@ -44,9 +44,9 @@ class Metric:
     M is the inverse of the Riemannian metric: what multiplies the gradient. Weights that no block names have the
     entry 1.
 
-    >>> Metric(np.array([1.0, 2.0])).applied(np.array([3.0, 3.0]))
+    >>> Metric(np.array([1.0, 2.0])).apply(np.array([3.0, 3.0]))
     array([3., 6.])
-    >>> Metric(blocks=(([0, 1], [[2.0, 1.0], [1.0, 2.0]]),)).applied(np.array([1.0, 0.0, 1.0]))
+    >>> Metric(blocks=(([0, 1], [[2.0, 1.0], [1.0, 2.0]]),)).apply(np.array([1.0, 0.0, 1.0]))
     array([2., 1., 1.])
     """
 
@@ -81,7 +81,7 @@ class Metric:
         if len(np.unique(named)) < len(named) or (len(named) and not 0 <= named.min() <= named.max() < parameters):
             raise LawfulError("the blocks of a metric name parameters twice, or parameters that do not exist")
 
-    def applied(self, vectors: Floats) -> Floats:
+    def apply(self, vectors: Floats) -> Floats:
         """`M g` for a vector g, or for each row of a matrix."""
         if self.diagonal is not None:
             return np.asarray(vectors * self.diagonal)
@@ -93,11 +93,11 @@ class Metric:
     def velocity(self, theta: Floats, gradient: Floats) -> Floats:
         """`θ̇ = −M ∇L`."""
         self.check(len(theta))
-        return -self.applied(gradient)
+        return -self.apply(gradient)
 
     def response(self, theta: Floats, gradients: Floats) -> Floats:
         """How the velocity changes with the gradient, for several changes (rows)."""
-        return -self.applied(gradients)
+        return -self.apply(gradients)
 
 
 @dataclass(frozen=True)

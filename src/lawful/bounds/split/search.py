@@ -222,13 +222,13 @@ class HalvingSearch(TreeSearch):
         return self.together(wide=self.layers.depth > 1) * self.workers
 
     @property
-    def shared(self) -> tuple[MergedLayers, ForbiddenCases]:
+    def worker_context(self) -> tuple[MergedLayers, ForbiddenCases]:
         """What a worker needs beside the nodes."""
         return self.layers, self.cases
 
     def halve_here(self, chunks: Chunks) -> list[HalvedNodes]:
         """Bound the chunks one after the other."""
-        return [halve(self.shared, *chunk) for chunk in chunks]
+        return [halve(self.worker_context, *chunk) for chunk in chunks]
 
     def bound_roots(self) -> SearchNodes:
         """The whole box, once for each case."""

@@ -56,7 +56,7 @@ class MetricFields(Derived):
         """Gradients times the metric."""
         plain = self.gradients.field(state, sample)
         if self.metric.diagonal is not None:
-            return plain.scaled(to_residues(self.metric.diagonal, self.prime)[:, None])
+            return plain.scale(to_residues(self.metric.diagonal, self.prime)[:, None])
         parts = plain.parts.copy()
         for where, matrix in self.metric.blocks:
             entries, inner = to_residues(matrix, self.prime), plain.parts[:, where]

@@ -59,7 +59,7 @@ class Intervals(AbstractDomain[Ends]):
         if node.kind != "f" and node.op != "cast" and not _is_point(*operands):
             return self.other(node, *operands)
         if _is_point(*operands) or traits.monotone:
-            first, last = (operands, operands) if traits.monotone >= 0 else (_turned(operands), _turned(operands))
+            first, last = (operands, operands) if traits.monotone >= 0 else (_swap_ends(operands), _swap_ends(operands))
             ends = (
                 self._run(node, *(pair[0] for pair in first)),
                 self._run(node, *(pair[1] for pair in last)),
@@ -198,7 +198,7 @@ def _is_point(*operands: Ends) -> bool:
     return all(bool((low == high).all()) for low, high in operands)
 
 
-def _turned(operands: tuple[Ends, ...]) -> tuple[Ends, ...]:
+def _swap_ends(operands: tuple[Ends, ...]) -> tuple[Ends, ...]:
     return tuple((high, low) for low, high in operands)
 
 

@@ -158,7 +158,7 @@ def detach_regions(program: Any) -> None:
                 if node.op == "call_function":
                     values[node] = graph.node_copy(node, values.__getitem__)
             last = next(node for node in part.nodes if node.op == "output")
-            results = [_ended(graph, values[node], enabled) if isinstance(node, fx.Node) else node
+            results = [_detach_without_gradients(graph, values[node], enabled) if isinstance(node, fx.Node) else node
                        for node in last.args[0]]  # fmt: skip
         for reader in list(call.users):  # each takes one of the results
             reader.replace_all_uses_with(results[reader.args[1]])
@@ -166,7 +166,7 @@ def detach_regions(program: Any) -> None:
         graph.erase_node(call)
 
 
-def _ended(graph: fx.Graph, node: fx.Node, enabled: bool) -> fx.Node:
+def _detach_without_gradients(graph: fx.Graph, node: fx.Node, enabled: bool) -> fx.Node:
     if enabled:
         return node
     result = graph.call_function(torch.ops.aten.detach.default, (node,))

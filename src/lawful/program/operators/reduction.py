@@ -17,7 +17,7 @@ from lawful.program.table import OperatorFamily, Refused, Traits, ValueKind, ate
 Axes = int | Sequence[int] | None
 
 
-def _kept(a: Any, shape: Shape) -> Shape:
+def _with_unit_axes(a: Any, shape: Shape) -> Shape:
     over = a["axes"] if "axes" in a else (a["axis"],)
     return tuple(1 if axis in over else size for axis, size in enumerate(shape))
 
@@ -30,7 +30,9 @@ def _define(
     along: str = "axes",
     kind: ValueKind | None = None,
 ) -> None:
-    define(name, OperatorFamily.REDUCTION, formula, meaning, traits, kind=kind, shape=_kept, attributes=(along,))
+    define(
+        name, OperatorFamily.REDUCTION, formula, meaning, traits, kind=kind, shape=_with_unit_axes, attributes=(along,)
+    )
 
 
 _EXTREME = Traits(degree=1, monotone=1, zero=True, shift=1)

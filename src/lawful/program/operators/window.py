@@ -394,7 +394,7 @@ def _interpolate(
 
 def _register_upsampling(name: str, mode: str, rank: int) -> None:
     @aten(name)
-    def sized(
+    def upsample_to_size(
         b: Builder,
         x: Node,
         output_size: Any,
@@ -408,7 +408,9 @@ def _register_upsampling(name: str, mode: str, rank: int) -> None:
         return _interpolate(b, x, output_size, mode, align_corners, factors)
 
     @aten(f"{name}.vec")
-    def scaled(b: Builder, x: Node, output_size: Any, align_corners: bool, scale_factors: Any = None) -> Node:
+    def upsample_by_factors(
+        b: Builder, x: Node, output_size: Any, align_corners: bool, scale_factors: Any = None
+    ) -> Node:
         sizes = output_size or [int(n * f) for n, f in zip(x.shape[2:], scale_factors, strict=True)]
         return _interpolate(b, x, sizes, mode, align_corners, scale_factors or [None] * rank)
 

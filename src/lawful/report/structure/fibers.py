@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from lawful.fibers.layers import quotient
-from lawful.fibers.verdict import Different, Equal, Verdict, certified, witness_json
+from lawful.fibers.verdict import Different, Equal, Verdict, is_certified, witness_json
 from lawful.figure import COLOURS, Figure, Panel, Series
 from lawful.outward import at_least, at_most
 from lawful.report.page.page import Action, Block, Chip, ChipKind, Opening, Picture, Section, Table, render
@@ -53,7 +53,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "domain": None if verdict.domain is None else str(verdict.domain),
         "witness": witness,
         "counterexample": counterexample,
-        "certified": certified(verdict),
+        "certified": is_certified(verdict),
         "tolerance": verdict.tolerance,
         "seconds": round(verdict.seconds, 4),
     }
