@@ -46,6 +46,7 @@ class IndexMap:
     def affine(cls, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> IndexMap:
         """`offset + Σ stride_k i_k`; the stride of an axis that has one index (or none) is 0."""
         sizes = tuple(int(size) for size in shape)
+        # One form for each map: steps that are never taken are 0, and an empty map starts at 0.
         if 0 in sizes:
             return cls(sizes, (0,) * len(sizes), 0)
         steps = tuple(int(step) if size > 1 else 0 for size, step in zip(sizes, strides, strict=True))
@@ -107,6 +108,7 @@ class IndexMap:
 
     def after(self, inner: IndexMap) -> IndexMap:
         """The map that this one and `inner` make together, if this one moves what `inner` has made."""
+        # A reshape keeps a table of positions as it is; `of` looks again, since they may be strides in the new shape.
         if self.keeps_order and self.size == inner.size and inner.strides is None:
             return IndexMap.of(inner.positions.reshape(self.shape))
         affine = _compose_affine(self, inner)
@@ -124,6 +126,7 @@ class IndexMap:
         free = list(range(len(source)))
         order = []
         for size, step in zip(self.shape, self.strides, strict=True):
+            # Strides tell axes of equal size apart; axes of size 1 have none here, and are taken in their order.
             axis = next((k for k in free if source[k] == size and (size == 1 or steps[k] == step)), None)
             if axis is None:
                 return None
@@ -206,6 +209,7 @@ def _compose_affine(outer: IndexMap, inner: IndexMap) -> IndexMap | None:
             reach = (size - 1) * digit
             low[k] += min(reach, 0)
             high[k] += max(reach, 0)
+    # Digits move on their own, so the ends of each are reached: outside its base, one carries into the next.
     if any(least < 0 or most >= base for least, most, base in zip(low, high, radix, strict=True)):
         return None
     strides = [sum(d * step for d, step in zip(digits, steps, strict=True)) for digits in moves]

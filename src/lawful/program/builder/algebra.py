@@ -106,6 +106,7 @@ class AlgebraBuilder(MovementBuilder):
         mask = self.value(condition)
         if mask is None:
             return self.elementwise("where", condition, a, b, kind=a.kind)
+        # Of a branch that no entry takes nothing is left: the value no longer depends on it.
         if bool(mask.all()) or not bool(mask.any()):
             return self.expand(a if bool(mask.all()) else b, shape)
         one, two = self.expand(a, shape), self.expand(b, shape)
@@ -120,6 +121,7 @@ class AlgebraBuilder(MovementBuilder):
         open_first = bool(mask.flat[0])  # sources stand in the order of their first use
         key = condition.identity, x.shape, open_first
         if key not in self._masks:
+            # The number is the entry before all of x, or the one after.
             at = np.arange(x.size).reshape(x.shape)
             self._masks[key] = IndexMap.of(np.where(mask, at, x.size) if open_first else np.where(mask, at + 1, 0))
         number = self.constant(np.asarray(self.value(fill)).ravel()[:1], x.kind)

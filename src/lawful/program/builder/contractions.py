@@ -107,6 +107,8 @@ class Builder(AlgebraBuilder):
         result = x if stacked is None else stacked
         if stacked is not None:
             pass
+        # Over axes of size 1 there is nothing to reduce, unless the operator has a kind of its own: the argmax of one
+        # number is 0, not that number.
         elif active or OPERATORS[name].kind is not None:
             if x.kind == "b" and OPERATORS[name].kind is None:
                 result = self.as_kind(x, "i")
@@ -189,6 +191,7 @@ class Builder(AlgebraBuilder):
             if _is_identity(nodes[k]) and len(set(letters[k]) & set(letters[1 - k])) == 1:  # it renames an axis
                 (same,) = set(letters[k]) & set(letters[1 - k])
                 other = letters[k].replace(same, "")
+                # Only where its two axes become one: if the result keeps both, the identity is a mask.
                 if same not in out and other in out:
                     return self._contract_one(nodes[1 - k], letters[1 - k].replace(same, other), out)
         if len(nodes) == 1:

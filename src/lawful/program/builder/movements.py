@@ -124,6 +124,7 @@ class MovementBuilder(NodeBuilder):
         bounds = np.array(list(start.values()))
         owner = np.repeat(np.arange(len(flat)), [part.size for part in flat])[at.ravel()]
         order = _in_order_of_use(owner, len(flat))
+        # An empty result still has a source, which says of what kind its entries would be.
         if not order:
             return (flat[0],), IndexMap.of(at)
         constants = [k for k in order if flat[k].op == "constant"]
@@ -175,6 +176,7 @@ class MovementBuilder(NodeBuilder):
         if len(sources) == 1 and sources[0].size:
             blank = np.empty(sources[0].shape, dtype=np.int64)
             view = _carry_out(function, blank)
+            # Only a view has strides in the source; an empty one shares no memory with anything.
             if view.size and np.may_share_memory(view, blank):
                 return self.take(sources, _index_of_view(view, blank))
         labels, total = [], 1

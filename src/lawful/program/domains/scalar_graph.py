@@ -107,6 +107,7 @@ class ScalarGraph(AbstractDomain[Entry]):
             if isinstance(value, Fixed):
                 parts.append(constant_entries(value))
                 rows.append(start + np.arange(source.size))
+                # -1: a number is the same for every sample, and fits beside all of them.
                 samples.append(np.full(source.size, -1))
                 start += source.size
             else:
@@ -123,6 +124,7 @@ class ScalarGraph(AbstractDomain[Entry]):
             raise self._refuse(node, "does not keep the batch apart: it mixes the samples of a batch")
         one = row if axis is None else row.take(0, axis)
         total = sum(np.diff(part.indptr).any() * part.size for part in parts)
+        # An entry twice shares the weights behind it; one left out is a parameter that the graph does not have.
         if one.size != total or len(np.unique(one)) != one.size:
             self._entangle(node)
         self._use(*(value for value in operands if isinstance(value, Fixed)))
@@ -137,6 +139,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         if node.op == "cast":
             return replace(forms, kind=node.kind)
         base, sign = _base(node.inputs[0])
+        # Degree 1: the values at 1 and -1 are all there is to know.
         up, down = (float(_run(node, np.array([s]))[0]) for s in (1.0, -1.0))
         if sign < 0:
             up, down, forms = down, up, with_value(forms, forms.value.scale(-1.0))
@@ -148,6 +151,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         if isinstance(x, Fixed) and isinstance(y, Fixed):
             return self._evaluate(node, x, y)
         if isinstance(x, Kinks) and isinstance(y, Kinks) and x.base == y.base:
+            # relu(h) and -a relu(-h) are one leaky neuron: two would have two copies of h's weights.
             for one, two in ((x, y), (y, x)):
                 if one.negative is None and two.positive is None:
                     return Kinks(x.base, one.operand, one.positive, two.negative, self._place(node))
@@ -168,6 +172,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         if not isinstance(y, Fixed):
             raise self._refuse(node, "multiplies two tensors that both depend on the input")
         self._use(y)
+        # A bend that no node has read takes the factor into its slope; a neuron that exists is never changed.
         if isinstance(x, Kinks) and x.forms is None and (x.positive is None or x.negative is None):
             factors = self._of_sample(node, y, x.operand)
             if np.broadcast_shapes(factors.shape, x.operand.shape) == x.operand.shape:
@@ -213,6 +218,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         if len(matrix.entries) != numbers.size:
             self._entangle(node)
         self._check_trained(node, y)
+        # Learned numbers on sums of several terms would be products of weights: each sum becomes a neuron first.
         sums = self._settle(forms).value
         return Forms(*all_entries(sums.map(matrix, shape, weighted=True)), axis)
 
@@ -256,6 +262,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         if sign > 0:
             bent = self._bend(with_value(forms, shift_value(forms.value.broadcast(shape), -bounds)), 0.0)
             return with_value(bent, shift_value(bent.value, bounds))
+        # min(a, c) = a - σ(a - c) reads a twice: settled first, or its terms would stand twice in the graph.
         broadcast = with_value(forms, self._settle(forms).value.broadcast(shape))
         above = self._bend(with_value(broadcast, shift_value(broadcast.value, -bounds)), 0.0)
         return self._combine(node, broadcast, above, -1.0)
@@ -360,6 +367,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         return with_value(one, one.value + second)
 
     def _maximum(self, node: Node, one: Forms, two: Forms, sign: float) -> Forms:
+        # It is read twice, by the ReLU and beside it.
         base = self._settle(one)
         shape = np.broadcast_shapes(one.shape, two.shape)
         base = with_value(base, base.value.broadcast(shape))
@@ -371,6 +379,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         sign = _direction(node)
         settled = replace(self._settle(forms), axis=None)
         value = settled.value
+        # The padding of a max pool: -∞ never wins, and would be a bias that is no number.
         empty = (np.diff(value.indptr) == 0) & (sign * value.bias < -UNBOUNDED)
         exists = ~empty[columns]
         counts = exists.sum(axis=1)
@@ -386,6 +395,7 @@ class ScalarGraph(AbstractDomain[Entry]):
         every = np.arange(len(columns))
         largest = pick(every, 0)
         for step in range(1, int(counts.max())):
+            # Windows at the border see fewer entries: only those with a further one take part in this step.
             rows = np.flatnonzero(counts > step)
             some = Forms(*all_entries(largest.value.take(rows, (len(rows),))), None)
             best = self._maximum(node, some, pick(rows, step), sign)

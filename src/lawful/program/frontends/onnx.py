@@ -198,6 +198,7 @@ class _Walk:
     def graph(self, graph: Any, scope: dict[str, Any], wanted: set[str]) -> None:
         """The nodes of a graph on which something wanted depends, into a scope of values by name."""
         used, nodes = set(wanted), []
+        # From the outputs back: what no wanted value reads need not be supported.
         for node in reversed(graph.node):
             if used & set(node.output):
                 used |= _reads(node)
@@ -252,6 +253,7 @@ class _Walk:
         if int(np.prod(tensor.dims)) > MAX_NUMBERS and name not in (*self.weights.trained, *self.weights.kept):
             raise TooLarge(tuple(tensor.dims))
         array = self.load(tensor)
+        # bfloat16, which NumPy does not have: float32 holds it exactly.
         if tensor.data_type == 16:
             return array.astype(np.float32)
         if array.dtype.kind in "OUS":
@@ -268,12 +270,14 @@ class _Walk:
             raise InvalidNetwork(f"{place} reads {missing[:80]!r} before it is computed: a cycle, or a missing node")
         try:
             return self.node(node, scope)
+        # Before LawfulError, of which it is a kind: the size that a file claims is to be named.
         except TooLarge as error:
             limit = f"more than the {MAX_NUMBERS:,} numbers that are supported"
             raise InvalidNetwork(f"the result of {place} claims shape {tuple(error.shape)}, {limit}") from None
         except LawfulError as error:
             message = str(error)
             raise type(error)(message if message.startswith("node ") else f"{place}: {message}") from None
+        # A file may call an entry with any operands and attributes: errors of Python are the file's, no defect of ours.
         except (TypeError, ValueError, IndexError, KeyError, AttributeError, ArithmeticError) as error:
             reason = (str(error).strip().splitlines() or [""])[0][:120]
             raise Refused(f"{place} is used in an unsupported way ({reason})") from None
@@ -293,6 +297,7 @@ class _Walk:
         if node.op_type == "Scan":
             return self._scan(node, attributes, scope)
         operands = [scope[name] for name in node.input]
+        # Optional operands that are left out at the end are absent, not None: entries have defaults for them.
         while operands and operands[-1] is None:
             operands.pop()
         entry = entry_of(node)
@@ -302,6 +307,7 @@ class _Walk:
             if entry.states:
                 operands, attributes = self._restate(entry, node, operands, attributes)
             results = entry.build(self.b, *operands, **self._arguments(entry, node, attributes))
+        # Never opaque: the first is refused before memory is asked for, the second says to try a larger input.
         except (TooLarge, TooShort):
             raise
         except Refused as reason:
@@ -316,6 +322,7 @@ class _Walk:
         if new is None and self.settings.samples is not None and entry.states_result and len(operands) > 1:
             value = self.b.value(operands[1])
             written, there = self.settings.samples
+            # A 0 in it copies a size of the operand, and then says itself what it means.
             if value is not None and value.size and value.ravel()[0] == written != there and 0 not in value:
                 new = [there, *value.ravel()[1:].tolist()]
         if new is None:
@@ -355,6 +362,7 @@ class _Walk:
             goes_on = condition is None or self.b.value(condition)
             if goes_on is None:
                 raise Refused("Loop with a condition that is data")
+            # ONNX tests before each step, the first one too; scanned results come after the state.
             if not goes_on or step == most:
                 return [*state, *(self._stack(column, 0) for column in zip(*rows, strict=True))]
             condition, *results = self._inner(body, scope, [self.b.constant(np.int64(step)), condition, *state])

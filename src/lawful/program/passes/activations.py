@@ -50,6 +50,7 @@ class WrittenActivations:
         if ray is not None:
             rewritten = _write(b, ray) if self._pays(b, node, operands, ray) else None
             rewritten = b.remake(node, operands) if rewritten is None else rewritten
+            # Of the node that stays, in whichever spelling: it is what readers ask about.
             self._rays[rewritten] = ray
         if rewritten is None or rewritten.shape != node.shape:
             return None
@@ -86,6 +87,7 @@ class WrittenActivations:
         if node.op not in ("add", "maximum", "minimum"):
             return None
         one, two = (self._ray(b, operand) for operand in operands)
+        # Where an operand is broadcast, its h has fewer entries than the result.
         if one.h is not two.h or any(operand.shape != node.shape for operand in operands):
             return None
         if node.op == "add":
@@ -105,6 +107,7 @@ class WrittenActivations:
         if tested is None:
             return None
         h, positive = self._ray(b, tested[0]), tested[1]
+        # Only a nonzero multiple of h has its sign: relu(h) ≥ 0 holds for every h.
         if h.right != h.left or not h.right or h.h.shape != node.shape:
             return None
         if h.right < 0:

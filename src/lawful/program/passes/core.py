@@ -62,11 +62,14 @@ def lower_convolution(b: Builder, node: Node, x: Node, weight: Node) -> Node:
     if node["transposed"]:
         x = b.move(lambda t: _spread(t, stride), x)
         weight = _turn(b, weight, groups)
+        # The result at i is Σ x[j] w[t] over i = s j - p + d t. In the spread input, read with the kernel reversed,
+        # this is a window that starts at i + p - d (k - 1): so many entries of padding come first, d (k - 1) - p.
         reach = [d * (k - 1) for d, k in zip(node["dilation"], kernel, strict=True)]
         padding = [
             (r - p, r - p + more) for r, p, more in zip(reach, node["padding"], node["output_padding"], strict=True)
         ]
         if any(low < 0 or high < 0 for low, high in padding):  # windows start inside: cut first
+            # In the order of PyTorch's `pad`: the last axis first.
             flat = [min(n, 0) for pair in reversed(padding) for n in pair]
             x = constant_pad(b, x, flat)
             padding = [(max(low, 0), max(high, 0)) for low, high in padding]

@@ -93,6 +93,7 @@ class LayerReader:
         if result is None:
             return None
         after, axis = node, result.result_axis
+        # Exporters flatten a batch for the product and undo it before the bias: channels must stay the last axis.
         while (user := self.only_user(after)) is not None and _is_reshape(user) and axis == after.rank - 1:
             if user.shape[-1:] != after.shape[-1:]:
                 break
@@ -168,6 +169,7 @@ class LayerReader:
                 result += behind
                 continue
             layer = self.layer(user)
+            # No convolutions: their padding is zero whatever was added, so that a shift would differ at the borders.
             if layer is None or layer.is_convolution or layer.value is not node or layer.value_axis != axis:
                 return None
             result.append(layer)
@@ -221,6 +223,8 @@ def _matrix_product(node: Node) -> ContractionLayer | None:
             continue
         for axis in (1, 0):
             read, outgoing = weight_letters[axis], weight_letters[1 - axis]
+            # An axis that the value has too and the result keeps counts matrices: such a product is no layer of one
+            # matrix.
             if read in other and read not in out and outgoing in out and outgoing not in other:
                 return ContractionLayer(weight, axis, None, value, other.index(read), node, out.index(outgoing))
     return None
@@ -276,6 +280,7 @@ def _read_negation(node: Node) -> Node | None:
 def _axis_after(node: Node, source: Node, axis: int) -> int | None:
     """Where an axis of the one source of a movement lies in its result, if every entry keeps its index along it."""
     size = source.shape[axis]
+    # One index along an axis says nothing of where the axis went.
     if len(node.inputs) != 1 or "map" not in node.attributes or size == 1:
         return None
     step = int(np.prod(source.shape[axis + 1 :], dtype=np.int64))

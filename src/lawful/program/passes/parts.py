@@ -107,12 +107,14 @@ def _in_order(part: Node, like: Node) -> tuple[Node, ...]:
 def _join_contractions(b: Builder, parts: Sequence[Node], axis: int) -> Node | None:
     """Of one value with parts of a weight along an axis that the value does not have."""
     for x in parts[0].inputs:
+        # In x xᵀ neither operand is the weight, and a part without x is none of this layer.
         if any((x is part.inputs[0]) == (x is part.inputs[1]) for part in parts):
             continue
         specs = {_spec_with(part, x) for part in parts}
         if len(specs) != 1:
             continue
         value_letters, other, out = specs.pop()
+        # Along an axis of x the parts are those of x, and one weight would not make them.
         if out[axis] in value_letters:
             continue
         weight = _join(b, [part.inputs[1 if part.inputs[0] is x else 0] for part in parts], other.index(out[axis]))
@@ -134,6 +136,7 @@ def _spec_with(part: Node, x: Node) -> tuple[str, str, str]:
 
 def _join_convolutions(b: Builder, parts: Sequence[Node], axis: int) -> Node | None:
     x = parts[0].inputs[0]
+    # Groups read channels of their own: kernels side by side would need other numbers of groups.
     if axis != 1 or not _alike(parts) or parts[0]["groups"] != 1 or any(part.inputs[0] is not x for part in parts):
         return None
     joined = _join(b, [part.inputs[1] for part in parts], 1 if parts[0]["transposed"] else 0)

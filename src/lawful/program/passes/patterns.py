@@ -142,6 +142,7 @@ def _mean(b: Builder, node: Node, factor: float = 1.0) -> tuple[Node, tuple[int,
         return None
     x = total.inputs[0]
     count = math.prod(x.shape[axis] for axis in total["axes"])
+    # The very float that a mean is written with: a sum times a number near to 1 / n is another function.
     return (x, total["axes"]) if number == factor * (1.0 / count) else None
 
 

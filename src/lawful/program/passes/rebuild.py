@@ -26,6 +26,7 @@ def rebuild(
     b.parts.update(program.parts)
     b.places.update(program.places)
     new: dict[Node, Node] = {}
+    # As it ran, not in canonical order: of nodes that become one, the first gives step and place.
     for node in program.as_run():
         b.step = node.step
         operands = tuple(new[operand] for operand in node.inputs)
@@ -36,9 +37,11 @@ def rebuild(
         replacement = rule(b, node, operands)
         if replacement is None:
             replacement = node if unchanged else b.remake(node, operands)
+        # The readers of a node were built for its axes: a rule of another shape would be wrong without an error.
         if replacement.shape != node.shape:
             raise Refused(f"{node.op} became {list(replacement.shape)} instead of {list(node.shape)}")
         new[node] = replacement
+    # `remake` met the inputs in the order of their use; calls pass them in the program's own.
     b.inputs = [new[operand] for operand in program.inputs if new[operand].op == "input"]
     results = [new[output] for output in program.outputs]
     return b.finish(results if outputs is None else outputs(b, results))

@@ -53,6 +53,7 @@ def split(program: Program, follows: Follows) -> tuple[Program, Tail | None] | N
     ends = [member for member in program.outputs if member in after]
     if len(ends) != len(program.outputs):
         return bad
+    # From the end: the shortest tail that holds all that cannot be followed.
     for node in reversed([member for member in varying if member not in after]):
         if node.kind == "f" and _separates(node, program, varying, after):
             head, tail = _cut(program, node)
@@ -84,6 +85,8 @@ def _is_tail(tail: Program, first: Node) -> bool:
     (value,) = tail.inputs
     if tail.parameters or tail.buffers or not all(_is_end(value, output) for output in tail.outputs):
         return False
+    # The first node that cannot be followed must make probabilities itself: in σ(sin x), sin x is no logit of the
+    # graph.
     return starts(first) or any(_is_log_end(value, output) for output in tail.outputs)
 
 
@@ -126,6 +129,7 @@ def _usual_name(value: Node, output: Node, names: Collection[str] = ()) -> str:
         if names and name not in names:
             continue
         b = Builder()
+        # By the text of whole programs: equal texts are equal functions, while a pattern could overlook a factor.
         if b.finish([build(b, b.input("value", value.shape))]).text() == text:
             inner = [n for n in value.shape[1:] if n != 1]
             if axis is None or (len(inner) <= 1 and value.shape[axis] == math.prod(inner)):
