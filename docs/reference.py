@@ -11,7 +11,7 @@ from docutils import nodes
 
 from lawful.cli import _command
 from lawful.cli.help import EXAMPLES, GROUPS
-from lawful.report.page.terms import TERMS, explained
+from lawful.report.page.terms import TERMS, mark_terms
 from lawful.report.schema import TABLE, VERSION, json_schema, lines_of
 
 EXPLAINED = ("start", "tutorials", "notebooks", "audit", "components", "distance", "explorer", "fibers", "flow", "laws",
@@ -116,6 +116,6 @@ def explain_terms(app: Any, tree: Any, page: str) -> None:
     for text in list(tree.findall(nodes.Text)):
         if not isinstance(text.parent, nodes.paragraph):
             continue
-        html = explained(text.astext(), seen)
+        html = mark_terms(text.astext(), seen)
         if "<abbr" in html:
             text.parent.replace(text, nodes.raw("", html, format="html"))

@@ -12,7 +12,7 @@ import pytest
 
 from lawful.errors import LawfulError
 from lawful.network import Mlp
-from lawful.pruning.neurons.certificate import certificate, stored
+from lawful.pruning.neurons.certificate import certificate, round_to_file
 from lawful.pruning.neurons.prune import prune
 from lawful.sources.files import read, write
 from lawful.verify import verify
@@ -41,7 +41,7 @@ def test_what_is_written_is_what_is_certified(lawful: Callable[..., Any], tmp_pa
 
 
 def test_the_bound_of_what_is_stored_holds_and_cannot_be_lowered() -> None:
-    found = stored(prune(network()), "float16")
+    found = round_to_file(prune(network()), "float16")
     change = found.measured(2000)
     assert 0 < change <= found.rounding
     proof = json.loads(json.dumps(certificate(found)))
@@ -58,5 +58,5 @@ def test_the_bound_of_what_is_stored_holds_and_cannot_be_lowered() -> None:
 
 def test_numbers_that_fit_need_no_stage() -> None:
     found = prune(Mlp([[[1.0], [2.0]], [[1.0, 0.5]]], [[0.0, 0.0], [0.0]]))
-    assert stored(found, "float32") is found
-    assert stored(found, None) is found
+    assert round_to_file(found, "float32") is found
+    assert round_to_file(found, None) is found

@@ -24,7 +24,7 @@ from lawful.program.frontends.torch_export import read_module
 from lawful.program.program import Program
 from lawful.pruning.channels import prune_channels
 from lawful.pruning.channels.certificate import certificate
-from lawful.pruning.channels.constants_and_multiples import BITS, Facts, applied, nearest
+from lawful.pruning.channels.constants_and_multiples import BITS, Facts, apply_function, nearest
 from lawful.pruning.channels.onnx_file import prune_onnx
 from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
 from lawful.pruning.channels.reading.values import Channels, follow
@@ -297,7 +297,7 @@ def test_bounds_of_a_ball_are_sure_or_unknown(low: str, high: str) -> None:
     with ctx.workprec(BITS):
         third, wide = arb(1) / 3, arb(0, 1)
         half = [Fraction(1, 2)]
-        for function in (bent, lambda name, given, value: applied(name, tuple(map(float, given)), value)):
+        for function in (bent, lambda name, given, value: apply_function(name, tuple(map(float, given)), value)):
             assert function(low, half, third) == Fraction(1, 2)
             assert function(high, half, third) is third
             assert function(low, [Fraction(0)], third) is third

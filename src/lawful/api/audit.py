@@ -123,8 +123,8 @@ def audit(
     dag = network.to_dag()
     skipped: list[Skipped] = []
     where = components(network)
-    unlocked = None if where.connected else _rescaled(unlock, network, "rescaling that frees signs", skipped)
-    balanced = _rescaled(rebalance, network, "rescaling to equal norms", skipped) if len(dag.hidden) else None
+    unlocked = None if where.connected else _rescale(unlock, network, "rescaling that frees signs", skipped)
+    balanced = _rescale(rebalance, network, "rescaling to equal norms", skipped) if len(dag.hidden) else None
     norm = float((dag.theta**2).sum())
     pruning = prune(network, decide=DECIDE[effort])
     box = None if data is None else (data.x.min(axis=0), data.x.max(axis=0))
@@ -155,7 +155,7 @@ def audit(
     return with_provenance(Audit(**facts, skipped=tuple(skipped), recommendations=advice), network)
 
 
-def _rescaled(
+def _rescale(
     method: Callable[[Mlp | Dag], Rebalanced], network: Mlp | Dag, part: str, skipped: list[Skipped]
 ) -> Rebalanced | None:
     """A rescaling, or why there is none: weights of too many magnitudes must not end the other answers."""

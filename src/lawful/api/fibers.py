@@ -28,7 +28,7 @@ def identifiable(network: Source, *, seed: Seed = 0, **reading: Unpack[ReadOptio
     from lawful.fibers.deep.identifiability import certificate
     from lawful.sources.provenance import with_provenance
 
-    graph = _reduced(network, reading, seed)
+    graph = _reduce(network, reading, seed)
     answer = with_provenance(identifiability.identifiable(graph, seed=seed), graph)
     return with_evidence(answer, lambda: certificate(graph, answer))
 
@@ -43,7 +43,7 @@ def fiber(
     """All parameters of one function: of one hidden layer or a generic bottleneck; what is known, of any other (P4)."""
     from lawful.fibers.summary import describe_fiber
 
-    return describe_fiber(_reduced(network, reading), domain, reading.get("seed", 0))
+    return describe_fiber(_reduce(network, reading), domain, reading.get("seed", 0))
 
 
 @takes(DrawOptions)
@@ -68,7 +68,7 @@ def regions(
     from lawful.formats.queries.box import box_of
     from lawful.sources.provenance import with_provenance
 
-    graph = _reduced(network, reading)
+    graph = _reduce(network, reading)
     corners = box_of(box, graph) if isinstance(box, str) else box
     count = with_provenance(count_regions(graph, corners, facets=facets, each=each, seconds=seconds, tick=tick), graph)
 
@@ -94,7 +94,7 @@ def canonical(network: Source, **reading: Unpack[DrawOptions]) -> Canonical | Re
         from lawful.api.checkpoints.orbits import representative
 
         return representative(network, "canonical", **_of_modules(reading))
-    graph = _reduced(network, reading)
+    graph = _reduce(network, reading)
     member = standard.canonical(graph)
     return with_evidence(member, lambda **options: standard.certificate(graph, member, **options))
 
@@ -138,7 +138,7 @@ def fingerprint(
     readings: dict[str, Reading | None] = {}
 
     def read(name: str) -> Mlp | Dag:  # when its turn comes: thousands of networks do not fit into memory together
-        graph = _reduced(named[name], reading)
+        graph = _reduce(named[name], reading)
         readings[name] = describe(graph).reading
         return graph
 
@@ -155,7 +155,7 @@ def _without_seed(reading: DrawOptions) -> dict[str, Any]:
     return {option: value for option, value in open_options(reading).items() if option != "seed"}
 
 
-def _reduced(network: Source, reading: ReadOptions | DrawOptions, seed: int | None = None) -> Mlp | Dag:
+def _reduce(network: Source, reading: ReadOptions | DrawOptions, seed: int | None = None) -> Mlp | Dag:
     """The network with weights, without hidden nodes that change nothing."""
     from lawful.sources.opening import open_graph
 

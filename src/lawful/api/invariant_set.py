@@ -176,7 +176,7 @@ def singular(
     4
     """
     from lawful.invariant_set.certificate import singular_certificate
-    from lawful.invariant_set.module_graph import EntryGraph, as_dag, told
+    from lawful.invariant_set.module_graph import EntryGraph, as_dag, with_readings
     from lawful.invariant_set.singular.existence import exact_balance, singular_points
     from lawful.invariant_set.singular.spectrum import LARGEST_SPECTRUM, product_score, singularity, spectrum
 
@@ -195,7 +195,7 @@ def singular(
     values = spectrum(balanced) if len(balanced.hidden) <= LARGEST_SPECTRUM else None
     beyond = balanced.beyond if isinstance(balanced, EntryGraph) else ()
     where = singularity(balanced, tolerance)
-    report = told(SingularityReport(tolerance, where, values, points, product_score(balanced), beyond), graph)
+    report = with_readings(SingularityReport(tolerance, where, values, points, product_score(balanced), beyond), graph)
     if points is None or points.exist is None:
         return report
     return with_evidence(report, lambda: singular_certificate(as_dag(balanced), points))

@@ -86,7 +86,7 @@ def audit_module(
         skipped.append(Skipped("pruning by channels", f"{parameters:,} weights", f"lawful prune {asked}"))
     else:
         try:
-            pruning = _pruned(module, input, source)
+            pruning = _prune(module, input, source)
         except LawfulError as error:
             skipped.append(Skipped("pruning by channels", str(error), f"lawful prune {asked}"))
     return ModuleAudit(
@@ -106,7 +106,7 @@ def audit_module(
     )
 
 
-def _pruned(module: nn.Module, input: Any, source: str) -> ChannelPruning | OnnxPruning:
+def _prune(module: nn.Module, input: Any, source: str) -> ChannelPruning | OnnxPruning:
     """What `lawful prune` of the same source would do, so that its command brings what the audit says."""
     if source.endswith(".onnx") and (file := convolutional_file(Path(source))) is not None:
         return ByChannels(file).prune()

@@ -323,7 +323,7 @@ def check_specification(
     inputs, outputs = len(dag.inputs), len(dag.outputs)
     X, Y = (specification.text.of(side)[0].name for side in ("input", "output"))
 
-    def described(x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
+    def occurs(x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
         values = {Variable(X, place): value for place, value in enumerate(x)}
         return specification.holds(values | {Variable(Y, place): value for place, value in enumerate(y)})
 
@@ -332,7 +332,7 @@ def check_specification(
         for region in regions(specification, inputs, outputs)
     ]
     return check_regions(
-        network, asked, described=described, seconds=seconds, scheduler=scheduler, threads=threads, seed=seed
+        network, asked, described=occurs, seconds=seconds, scheduler=scheduler, threads=threads, seed=seed
     )
 
 

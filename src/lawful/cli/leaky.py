@@ -260,7 +260,7 @@ def _leaky_energies(
     from lawful.api.leaky.files import is_run, load_network, load_task, read_run
     from lawful.papers.leaky import energies, trace
     from lawful.papers.leaky.path import certificate
-    from lawful.report.training.leaky import bounded_figure, depth_figure, run_json, run_text, trusted
+    from lawful.report.training.leaky import bounded_figure, depth_figure, is_trusted, run_json, run_text
 
     if is_run(path):
         own, networks = read_run(path)
@@ -272,7 +272,7 @@ def _leaky_energies(
         found, task, weight = [load_network(path)], load_task(data), ridge
     read = energies if gamma is None else partial(energies, gamma_ratio=gamma)
     readings = [read(trace(network, task, weight)) for network in found]
-    if save is not None and trusted(readings[-1]):
+    if save is not None and is_trusted(readings[-1]):
         made = certificate(found[-1], task, weight, readings[-1])
         write_certificate(save, made)
     if figure is not None:
@@ -282,7 +282,7 @@ def _leaky_energies(
 
         write_text(html, run_page(readings, depth_figure(readings), bounded_figure(readings), str(path)))
     say(as_json, run_json(readings), run_text(readings))
-    if not trusted(readings[-1]):
+    if not is_trusted(readings[-1]):
         if save is not None:
             typer.echo(f"lawful: no rank to certify, so {save} was not written", err=True)
         raise typer.Exit(3)

@@ -135,10 +135,10 @@ def _series(
     stroke = f'fill="none" stroke="{colour}" stroke-width="1.6" stroke-linejoin="round"'
     match series.style:
         case "line":
-            return f'<polyline points="{_listed(places)}" {stroke}/>'
+            return f'<polyline points="{_list_places(places)}" {stroke}/>'
         case "steps":
             corners = [corner for (a, b), (c, d) in pairwise(places) for corner in ((a, b), (c, b))]
-            return f'<polyline points="{_listed([*corners, *places[-1:]])}" {stroke}/>'
+            return f'<polyline points="{_list_places([*corners, *places[-1:]])}" {stroke}/>'
         case "points":
             return "".join(
                 f'<circle cx="{a}" cy="{b}" r="2.6" fill="{colour}" fill-opacity=".75">{title}</circle>'
@@ -148,10 +148,10 @@ def _series(
             return _bars(frame, places, _titles(series.label, values), colour)
         case "band":
             back = [frame.at(a, b) for a, b in zip(x, upper, strict=True)][::-1]
-            return f'<polygon points="{_listed([*places, *back])}" fill="{colour}" fill-opacity=".2"/>'
+            return f'<polygon points="{_list_places([*places, *back])}" fill="{colour}" fill-opacity=".2"/>'
         case _:
             edge = 'stroke="currentColor" stroke-opacity=".5" stroke-width=".6"'
-            return f'<polygon points="{_listed(places)}" fill="{colour}" fill-opacity=".35" {edge}/>'
+            return f'<polygon points="{_list_places(places)}" fill="{colour}" fill-opacity=".35" {edge}/>'
 
 
 def _bars(frame: PlotFrame, places: Sequence[tuple[float, float]], titles: Iterable[str], colour: str) -> str:
@@ -171,7 +171,7 @@ def _titles(label: str, values: Sequence[str]) -> Iterable[str]:
     return (f"<title>{escape(head + value)}</title>" if few else "" for value in values)
 
 
-def _listed(places: Iterable[tuple[float, float]]) -> str:
+def _list_places(places: Iterable[tuple[float, float]]) -> str:
     return " ".join(f"{a},{b}" for a, b in places)
 
 
@@ -187,22 +187,22 @@ def _axes(frame: PlotFrame, panel: Panel) -> str:
     parts = []
     for value, text in frame.x.ticks():
         x = frame.at(value, frame.y.low)[0]
-        label = f'<text x="{x}" y="{low + 13}" text-anchor="middle">{_raised(text)}</text>'
+        label = f'<text x="{x}" y="{low + 13}" text-anchor="middle">{_raise_power(text)}</text>'
         parts.append(_line(x, TOP, x, low, 0.12) + label)
     for value, text in frame.y.ticks():
         y = frame.at(frame.x.low, value)[1]
         parts.append(
             _line(LEFT, y, right, y, 0.12)
-            + f'<text x="{LEFT - 5}" y="{y + 3.5}" text-anchor="end">{_raised(text)}</text>'
+            + f'<text x="{LEFT - 5}" y="{y + 3.5}" text-anchor="end">{_raise_power(text)}</text>'
         )
     parts.append(_line(LEFT, low, right, low, 0.55) + _line(LEFT, TOP, LEFT, low, 0.55))
     return "".join(parts) + _names(panel.x, panel.y)
 
 
-def _raised(text: str) -> str:
+def _raise_power(text: str) -> str:
     """A number as people write it.
 
-    >>> _raised("1e-14"), _raised("2.5e+06"), _raised("0.5")
+    >>> _raise_power("1e-14"), _raise_power("2.5e+06"), _raise_power("0.5")
     ('10⁻¹⁴', '2.5·10⁶', '0.5')
     """
     digits, marked, power = text.partition("e")

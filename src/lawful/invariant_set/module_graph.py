@@ -358,7 +358,7 @@ def _twins(module: nn.Module) -> Mapping[str, str]:
     return twins
 
 
-def told(result: Result, *graphs: Mlp | Balanced) -> Result:
+def with_readings(result: Result, *graphs: Mlp | Balanced) -> Result:
     """The result, which says how its networks were read; modules are read as they train."""
     modules = [graph for graph in graphs if isinstance(graph, EntryGraph)]
     opened = (_as_module(graph) if isinstance(graph, EntryGraph) else graph for graph in graphs)

@@ -17,7 +17,14 @@ from lawful.errors import LawfulError
 from lawful.invariant_set.balance import Balance, Tolerance, complete, divergence, maximum_flow, root, rounding
 from lawful.invariant_set.locks.bottlenecks import Side
 from lawful.invariant_set.locks.components import Components, components
-from lawful.invariant_set.module_graph import Balanced, EntryGraph, balanced_graph, frozen_apart, same_graph, told
+from lawful.invariant_set.module_graph import (
+    Balanced,
+    EntryGraph,
+    balanced_graph,
+    frozen_apart,
+    same_graph,
+    with_readings,
+)
 from lawful.network import Dag
 from lawful.result import Shown
 from lawful.sources.opening import Source
@@ -399,7 +406,7 @@ def find_path(
     'the two lie in different components: 1 locked edges have different signs'
     """
     one, two = balanced_graph(start, input), balanced_graph(stop, input)
-    return told(_between(one.to_dag(), two.to_dag(), tolerance), one, two)
+    return with_readings(_between(one.to_dag(), two.to_dag(), tolerance), one, two)
 
 
 def _between(first: Balanced, last: Balanced, tolerance: Tolerance | None) -> WeightPath | Apart | Unsettled:

@@ -20,7 +20,7 @@ from scipy.sparse.linalg import LinearOperator, bicgstab, cg, spilu
 from lawful.errors import LawfulError
 from lawful.invariant_set.balance import Balance, Number, rounding, sums_of_squares
 from lawful.invariant_set.locks.components import components
-from lawful.invariant_set.module_graph import Balanced, EntryGraph, balanced_graph, edges_of, told
+from lawful.invariant_set.module_graph import Balanced, EntryGraph, balanced_graph, edges_of, with_readings
 from lawful.network import Role
 from lawful.network.topology import useless
 from lawful.result import Shown
@@ -92,7 +92,7 @@ def rebalance(network: Source, target: Prescribed | float = 0.0, *, input: Any =
         done, scales, steps = _rescale(done, more), scales + more, steps + taken
     missing, through, _ = _at_unit_scale(done, wanted)
     unreachable = tuple(dag.hidden[~live & (missing > 4 * EPSILON * through)].tolist())
-    return told(Rebalanced(done, scales, wanted, steps, unreachable), graph)
+    return with_readings(Rebalanced(done, scales, wanted, steps, unreachable), graph)
 
 
 def _rescale(dag: Balanced, scales: Floats) -> Balanced:

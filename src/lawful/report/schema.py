@@ -45,12 +45,12 @@ def _lines(section: str) -> list[tuple[str, str, bool, str]]:
 def _object(lines: list[tuple[str, str, bool, str]]) -> dict[str, Any]:
     return {
         "type": "object",
-        "properties": {key: _typed(kind) | {"description": meaning} for key, kind, _, meaning in lines},
+        "properties": {key: _type_schema(kind) | {"description": meaning} for key, kind, _, meaning in lines},
         "required": [key for key, _, always, _ in lines if always],
     }
 
 
-def _typed(kind: str) -> dict[str, Any]:
+def _type_schema(kind: str) -> dict[str, Any]:
     if kind == "any":
         return {}
     if kind.startswith("array"):

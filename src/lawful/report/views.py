@@ -54,7 +54,7 @@ def _field(value: Any) -> Any:
     return str(value)
 
 
-def _worded(
+def _from_json(
     json: Callable[[Any], dict[str, Any]], words: Callable[[Any], str], rows: str = "",
     figure: Callable[[Any], Figure] | None = None,
 ) -> View:  # fmt: skip
@@ -99,8 +99,8 @@ VIEWS: Mapping[str, View] = {
     "Audit": View(audit.to_json, audit.audit_text, "recommendations", charts.audit),
     "ModuleAudit": View(audit.to_json, audit.audit_text, "spaces"),
     "BlockReadings": View(leaky.blocks_json, leaky.blocks_text, "blocks", charts.blocks),
-    "Canonical": _worded(fibers.canonical_json, fibers.canonical_text),
-    "Census": _worded(truncation.census_json, truncation.census_text, "layers"),
+    "Canonical": _from_json(fibers.canonical_json, fibers.canonical_text),
+    "Census": _from_json(truncation.census_json, truncation.census_text, "layers"),
     "ChannelPruning": View(
         lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
     ),
@@ -115,16 +115,16 @@ VIEWS: Mapping[str, View] = {
     "ClaimRun": View(_of_claims("run_json"), _of_claims("run_text"), figure=_of_claims("run_figure")),
     "Comparison": View(flow.compare_json, flow.compare_text, "optimizers", flow.compare_figure),
     "Components": View(components.found_json, components.found_text, "locked", charts.locks),
-    "DescribedFiber": _worded(fibers.described_json, fibers.fiber_text),
+    "DescribedFiber": _from_json(fibers.described_json, fibers.fiber_text),
     "Diff": View(diff.to_json, diff.diff_text, "dimensions", charts.diff),
-    "Different": _worded(fibers.verdict_json, fibers.verdict_text),
+    "Different": _from_json(fibers.verdict_json, fibers.verdict_text),
     "Distance": View(distance.distance_json, distance.distance_text, "per_output", charts.distance),
-    "Equal": _worded(fibers.verdict_json, fibers.verdict_text),
-    "Relatives": _worded(relatives.found_json, relatives.found_text, "relatives"),
-    "Indexed": _worded(relatives.indexed_json, relatives.indexed_text),
-    "Merged": _worded(relatives.merged_json, relatives.merged_text),
-    "FunctionGroups": _worded(fibers.fingerprint_json, fibers.fingerprint_text, "files"),
-    "Identifiability": _worded(fibers.identifiable_json, fibers.identifiable_text),
+    "Equal": _from_json(fibers.verdict_json, fibers.verdict_text),
+    "Relatives": _from_json(relatives.found_json, relatives.found_text, "relatives"),
+    "Indexed": _from_json(relatives.indexed_json, relatives.indexed_text),
+    "Merged": _from_json(relatives.merged_json, relatives.merged_text),
+    "FunctionGroups": _from_json(fibers.fingerprint_json, fibers.fingerprint_text, "files"),
+    "Identifiability": _from_json(fibers.identifiable_json, fibers.identifiable_text),
     "LevelSets": View(laws.level_sets_json, laws.level_sets_text, figure=charts.level_sets),
     "LawCount": View(laws.count_json, laws.count_text, figure=charts.laws),
     "MonotoneCheck": View(distance.monotone_json, distance.monotone_text),
@@ -132,15 +132,15 @@ VIEWS: Mapping[str, View] = {
     "Pruning": View(pruning.found_json, pruning.found_text, "steps", charts.pruning),
     "Representative": View(relatives.representative_json, relatives.representative_text, "rounding"),
     "Rebalanced": View(components.rebalanced_json, components.rebalanced_text),
-    "RegionCount": _worded(fibers.regions_json, fibers.regions_text, "each"),
+    "RegionCount": _from_json(fibers.regions_json, fibers.regions_text, "each"),
     "Run": View(flow.drift_json, flow.drift_text, "drift", flow.drift_figure),
     "Separability": View(truncation.separation_json, truncation.separation_text),
-    "SingularityReport": _worded(components.report_json, components.singular_text, figure=charts.singular),
+    "SingularityReport": _from_json(components.report_json, components.singular_text, figure=charts.singular),
     "TensorSummary": View(network.tensors_json, network.tensors_text),
     "Summary": View(network.summary_json, network.summary_text, "layers", charts.layers),
     "Symmetries": View(symmetries.symmetries_json, symmetries.symmetries_text, "spaces", charts.symmetries),
-    "TruncationRun": _worded(_motion_json, truncation.run_text, figure=charts.truncation),
-    "Undecided": _worded(fibers.verdict_json, fibers.verdict_text),
+    "TruncationRun": _from_json(_motion_json, truncation.run_text, figure=charts.truncation),
+    "Undecided": _from_json(fibers.verdict_json, fibers.verdict_text),
     "Unsettled": View(components.path_json, components.path_text),
     "WeightPath": View(components.path_json, components.path_text, figure=charts.path),
 }  # fmt: skip
@@ -198,6 +198,6 @@ def html(result: Any) -> str:
     """The result for a notebook: its text's first lines, its largest rows, its figure."""
     view = view_of(result)
     if isinstance(result, Exploration):
-        return notebook.framed(explorer.explorer_html(result))
+        return notebook.frame(explorer.explorer_html(result))
     rows = rows_of(result) if view.rows else []
     return notebook.render(type(result).__name__, text(result), rows, view.figure(result) if view.figure else None)

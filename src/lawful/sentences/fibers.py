@@ -65,7 +65,7 @@ def linear(layer: str, neuron: int, sees: str) -> str:
 @sentence("fibers.multiples", claims="the neurons are positive multiples of each other for every input")
 def multiples(layer: str, neurons: Sequence[int]) -> str:
     """Neurons on one hyperplane that look the same way."""
-    return f"{layer}-layer neurons {_listed(neurons)} are multiples"
+    return f"{layer}-layer neurons {_list_numbers(neurons)} are multiples"
 
 
 @sentence(
@@ -82,7 +82,7 @@ def hidden(hider: str, neuron: int, layer: int, flips: int) -> str:
 @sentence("fibers.reversible", claims="reversing these neurons together keeps the function, with other output biases")
 def reversible(neurons: Sequence[int]) -> str:
     """Neurons whose linear parts add up to zero."""
-    return f"neurons {_listed(neurons)} can be reversed together"
+    return f"neurons {_list_numbers(neurons)} can be reversed together"
 
 
 @sentence(
@@ -229,8 +229,8 @@ def different(gap: str) -> str:
 
 
 def _facing(pairs: Sequence[Sequence[int]]) -> str:
-    return "; ".join(f"neurons {_listed(pair)} face each other" for pair in pairs)
+    return "; ".join(f"neurons {_list_numbers(pair)} face each other" for pair in pairs)
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _list_numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))

@@ -80,7 +80,7 @@ def index_folder(
     Files that are in the index and have not changed are left alone, so the same call resumes an interrupted one. With
     `workers` or the `scheduler` of a Dask cluster, many are sketched at a time.
     """
-    with _opened(Path(index), write=True) as store:
+    with _open_index(Path(index), write=True) as store:
         new: list[tuple[Path, int, int]] = []
         failed: list[tuple[str, str]] = []
         unchanged = 0
@@ -176,7 +176,7 @@ def find(
     if top < 1:
         raise LawfulError(f"asked for the {top} most alike: at least 1")
     family, digest, sketch = Families(model, input).sketch(Path(checkpoint))
-    with _opened(Path(index), write=False) as store:
+    with _open_index(Path(index), write=False) as store:
         total = int(store.execute("select count(*) from checkpoints").fetchone()[0])
         rows = store.execute(
             "select path, digest, sketch from checkpoints where family = ? and blocks = ? limit ?",
@@ -232,7 +232,7 @@ def _unpack(blob: object, blocks: int) -> Floats:
 
 
 @contextmanager
-def _opened(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
+def _open_index(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
     """The index file; whatever is in it is data, and a question ends in bounded time."""
     if path.exists() or not write:
         with open_file(path) as stream:  # a regular file of bounded size, or an error that says why not

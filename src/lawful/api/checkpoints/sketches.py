@@ -43,7 +43,7 @@ class Families:
 
     def sketch(self, path: Path) -> tuple[str, str, Floats]:
         """The family of a checkpoint (a digest of names and shapes), a digest of its numbers, and its sketch."""
-        module, input, state = self._opened(path)
+        module, input, state = self._open(path)
         check_numbers(state, str(path))
         shapes = [(name, tuple(tensor.shape)) for name, tensor in state.items()]
         family = hashlib.sha256(repr((str(module), shapes, str(input))).encode()).hexdigest()[:32]
@@ -56,7 +56,7 @@ class Families:
             raise LawfulError(f"{path}: its outputs and weights are all zero, or not finite")
         return family, digest.result(), numbers
 
-    def _opened(self, path: Path) -> tuple[torch.nn.Module, Input | Sequence[Input] | None, State]:
+    def _open(self, path: Path) -> tuple[torch.nn.Module, Input | Sequence[Input] | None, State]:
         if self.module is not None:
             return self.module, self.input, open_checkpoint(path, self.module).state
         if path.is_dir():

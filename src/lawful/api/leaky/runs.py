@@ -82,7 +82,7 @@ def run_leaky(
         if watch is not None:
             watch(depth, progress)
 
-    def trained(depth: float, earlier: Future[LeakyResNet] | None) -> LeakyResNet:
+    def train_from(depth: float, earlier: Future[LeakyResNet] | None) -> LeakyResNet:
         start, stem = None if earlier is None else earlier.result(), folder / f"depth-{depth:g}"
         if _wanting(plan, stem.with_name(f"{stem.name}.json")):
             _train(plan, depth, start, train, stem, listen)
@@ -96,7 +96,7 @@ def run_leaky(
     ):
         try:
             for depth in depths:  # a network waits for one that was given to the pool before it
-                futures[depth] = pool.submit(trained, depth, futures.get(_start(depths, depth)))
+                futures[depth] = pool.submit(train_from, depth, futures.get(_start(depths, depth)))
             for future in futures.values():
                 future.result()
         except BaseException:

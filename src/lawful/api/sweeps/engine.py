@@ -170,7 +170,7 @@ class Dispatcher:
         self.progress = store.progress()
         self.size = 1
         self._airborne: set[str] = set()
-        self._waiting = self._unfinished()
+        self._waiting = self._unfinished_tasks()
         self._again: deque[Chunk] = deque()
         self._queues: dict[str, deque[Flight]] = {}
 
@@ -196,7 +196,7 @@ class Dispatcher:
                     raise LawfulError("all workers are gone; finished calls are kept, run the same command to go on")
                 time.sleep(0.2)
 
-    def _unfinished(self) -> Iterator[Task]:
+    def _unfinished_tasks(self) -> Iterator[Task]:
         for task in self.plan.tasks():
             key = task.key
             if key not in self._airborne and not self.store.has(key):  # a plan may name a call twice

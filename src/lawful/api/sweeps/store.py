@@ -63,7 +63,7 @@ class Store:
         path = folder / "results.sqlite"
         if write:
             make_folder(folder)
-            self._lock = _locked(folder)
+            self._lock = _lock(folder)
         elif not path.exists():
             raise LawfulError(f"{folder}: not a sweep's folder (no results.sqlite)")
         with self._naming_damage():
@@ -178,7 +178,7 @@ def _connect(path: Path, timeout: float = 30.0) -> sqlite3.Connection:
     return connection
 
 
-def _locked(folder: Path) -> sqlite3.Connection:
+def _lock(folder: Path) -> sqlite3.Connection:
     """An open transaction on a file of its own: every system has it, and it ends with the process."""
     file = folder / "lock"
     existed = file.exists()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lawful.invariant_set.balance import Balance, Number, Tolerance, root
 from lawful.invariant_set.locks.bottlenecks import Side, StableSets, stable_sets
 from lawful.invariant_set.locks.cuts import CutSets, CutSide, cut_sets
-from lawful.invariant_set.module_graph import Balanced, EntryGraph, balanced_graph, told
+from lawful.invariant_set.module_graph import Balanced, EntryGraph, balanced_graph, with_readings
 from lawful.network import Dag, Role
 from lawful.result import Shown
 from lawful.sources.opening import Source
@@ -116,7 +116,7 @@ def components(
         balance = Balance.of(dag, tolerance=tolerance)
     elif not isinstance(balance, Balance):
         balance = Balance.given(dag, balance, tolerance=tolerance)
-    return told(decide(both_sides(dag), balance), graph)
+    return with_readings(decide(both_sides(dag), balance), graph)
 
 
 Sides = tuple[Side, Side] | tuple[CutSide, CutSide]

@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from lawful.errors import LawfulError
 from lawful.invariant_set.balance import Balance, balance, rounding
 from lawful.invariant_set.locks.components import both_sides, decide
-from lawful.invariant_set.module_graph import Balanced, balanced_graph, told
+from lawful.invariant_set.module_graph import Balanced, balanced_graph, with_readings
 from lawful.invariant_set.rebalance import Prescribed, Rebalanced, rebalance
 from lawful.network import Architecture, Dag, initialise
 from lawful.sources.opening import Source
@@ -46,7 +46,7 @@ def unlock(network: Source, *, input: Any = None) -> Rebalanced:
     done = rebalance(unit, nearest_unlocked(unit, balance(unit), 4 * float(rounding(unit))))
     with np.errstate(over="ignore"):
         done = replace(done, dag=dag.with_theta(done.dag.theta * scale), target=done.target * scale * scale)
-    return told(done, graph)
+    return with_readings(done, graph)
 
 
 def nearest_unlocked(dag: Balanced, start: Floats, margin: float = 0.0) -> Floats:

@@ -59,10 +59,10 @@ def is_double(value: Value) -> bool:
     return isinstance(value, Fraction) and Fraction(nearest(value)) == value
 
 
-def combined(terms: Iterable[tuple[float | Fraction, Value]], start: Value = ZERO) -> Value:
+def combine(terms: Iterable[tuple[float | Fraction, Value]], start: Value = ZERO) -> Value:
     """`start + Σ weight · value`.
 
-    >>> combined([(2.0, Fraction(1, 3)), (0.5, Fraction(1))])
+    >>> combine([(2.0, Fraction(1, 3)), (0.5, Fraction(1))])
     Fraction(7, 6)
     """
     total = start
@@ -84,21 +84,21 @@ def product(one: Value, two: Value) -> Value:
     return ZERO if one == ZERO or two == ZERO else ball(one) * ball(two)
 
 
-def normalised(value: Value, mean: float, variance: float, epsilon: float, gain: float, shift: float) -> Value:
+def normalise(value: Value, mean: float, variance: float, epsilon: float, gain: float, shift: float) -> Value:
     """`(value − mean)/√(variance + epsilon) · gain + shift`."""
-    away = combined([(-1.0, Fraction(mean))], value)
+    away = combine([(-1.0, Fraction(mean))], value)
     if gain == 0 or (isinstance(away, Fraction) and not away):
         return Fraction(shift)
     root = ball(Fraction(variance) + Fraction(epsilon)).sqrt()
     return ball(away) * ball(Fraction(gain)) / root + ball(Fraction(shift))
 
 
-def applied(function: str, arguments: Arguments, value: Value) -> Value | None:
+def apply_function(function: str, arguments: Arguments, value: Value) -> Value | None:
     """An elementwise function of a value; None where the function is not known here.
 
-    >>> applied("relu", (), Fraction(-3)), applied("clamp_max", (6.0,), Fraction(9))
+    >>> apply_function("relu", (), Fraction(-3)), apply_function("clamp_max", (6.0,), Fraction(9))
     (Fraction(0, 1), Fraction(6, 1))
-    >>> applied("tanh", (), Fraction(0))
+    >>> apply_function("tanh", (), Fraction(0))
     Fraction(0, 1)
     """
     numbers = [Fraction(part) for part in arguments if not isinstance(part, str)]
@@ -113,7 +113,7 @@ def applied(function: str, arguments: Arguments, value: Value) -> Value | None:
         case "clamp_min" | "clamp_max":
             return _clamp(value, numbers[0], below=function == "clamp_min")
         case "add number":
-            return combined([(1.0, numbers[0])], value)
+            return combine([(1.0, numbers[0])], value)
         case "mul number":
             return product(value, numbers[0])
     if value == ZERO and function in VANISHING:
@@ -225,7 +225,7 @@ class Facts:
         for row in np.flatnonzero(~flat[:, moving].any(axis=(1, 2))).tolist():
             heard = [place for place in steady if flat[row, place].any()]
             terms = ((tap, self.constant[source][place]) for place in heard for tap in flat[row, place].tolist())
-            constant[row] = combined(terms, self.weights.exact_bias(operation, row))
+            constant[row] = combine(terms, self.weights.exact_bias(operation, row))
         keys, factors = rays(np.concatenate([weight.reshape(len(weight), -1), bias[:, None]], axis=1))
         rounded = self.weights.rounded(operation)
         alone = [(name, "row", row) if rounded[row] else (name, key) for row, key in enumerate(keys)]
@@ -245,7 +245,7 @@ class Facts:
             if not flat[row].any():
                 constant[row] = Fraction(float(bias[row]))
             elif row in steady:
-                constant[row] = combined(((tap, steady[row]) for tap in flat[row].tolist()), Fraction(float(bias[row])))
+                constant[row] = combine(((tap, steady[row]) for tap in flat[row].tolist()), Fraction(float(bias[row])))
         rows = [row.tobytes() for row in np.concatenate([flat, bias[:, None]], axis=1) + 0.0]
         pairs = zip(self.keys[source], self.factors[source], rows, strict=True)
         self._set(name, constant, [(name, *pair) for pair in pairs])
@@ -257,7 +257,7 @@ class Facts:
         constant = {place: Fraction(float(shift[place])) for place in np.flatnonzero(gain == 0).tolist()}
         for place, value in self.constant[source].items():
             at, spread, by, up = (float(array[place]) for array in (mean, variance, gain, shift))
-            constant[place] = normalised(value, at, spread, epsilon, by, up)
+            constant[place] = normalise(value, at, spread, epsilon, by, up)
         keys, factors = rays(np.stack([gain, shift], axis=1))
         parts = zip(self.keys[source], self.factors[source], mean.tolist(), variance.tolist(), keys, strict=True)
         self._set(name, constant, [(name, *part) for part in parts], factors)
@@ -279,7 +279,7 @@ class Facts:
     def _slopes(self, operation: Operation, spot: Spot) -> None:
         slopes = self.weights.arrays[str(operation.tensors["weight"])].tolist()
         constants = self.constant[operation.sources[0]].items()
-        constant = {place: applied("leaky_relu", (slopes[place],), value) for place, value in constants}
+        constant = {place: apply_function("leaky_relu", (slopes[place],), value) for place, value in constants}
         self._keep_sides_apart(operation, constant, slopes)
 
     def _keep_sides_apart(
@@ -308,7 +308,7 @@ class Facts:
             place: Fraction(float(shift[place])) for place in np.flatnonzero(gain == 0).tolist()
         }
         for place, value in self.constant[source].items():
-            constant[place] = combined([(float(gain[place]), value)], Fraction(float(shift[place])))
+            constant[place] = combine([(float(gain[place]), value)], Fraction(float(shift[place])))
         if not shift.any():  # multiples stay multiples
             still = [place for place in range(len(gain)) if gain[place] == 0]
             factors = [
@@ -355,7 +355,7 @@ class Facts:
 
     def _apply_to_constants(self, operation: Operation) -> dict[int, Value]:
         values = {
-            place: applied(operation.function, operation.arguments, value)
+            place: apply_function(operation.function, operation.arguments, value)
             for place, value in self.constant[operation.sources[0]].items()
         }
         return {place: value for place, value in values.items() if value is not None}
@@ -424,12 +424,12 @@ class Facts:
                     factors = self.factors[queries][query], self.factors[keys][key]
                     if heads.rotary:
                         terms.append((place, *names, *factors))
-                    elif not self.unscored(operation, query, key):
+                    elif not self.needs_no_score(operation, query, key):
                         terms.append((*names, factors[0] * factors[1]))
                 by_group[-1].append(tuple(terms if heads.rotary else sorted(terms)) if heads.alike else (group, head))
         return by_group
 
-    def unscored(self, operation: Operation, query: int, key: int) -> bool:
+    def needs_no_score(self, operation: Operation, query: int, key: int) -> bool:
         """Whether a product of an inner channel changes no weights: it is 0, or the same for all keys."""
         one, two = self.constant[operation.sources[0]].get(query), self.constant[operation.sources[1]].get(key)
         return (two is not None) or (one is not None and one == ZERO)
@@ -439,7 +439,7 @@ class Facts:
         parts = zip(self.keys[one], self.keys[two], self.factors[one], self.factors[two], strict=True)
         keys = [(name, first, second, other / divisor) for first, second, divisor, other in parts]
         both = self.constant[one].keys() & self.constant[two].keys()
-        constant = {place: combined([(sign, self.constant[two][place])], self.constant[one][place]) for place in both}
+        constant = {place: combine([(sign, self.constant[two][place])], self.constant[one][place]) for place in both}
         self._set(name, constant, keys, self.factors[one])
 
     def _sub(self, operation: Operation, spot: Spot) -> None:

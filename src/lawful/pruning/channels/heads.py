@@ -101,7 +101,7 @@ class HeadGrids:
             others = {int(row[place[other]]): factor for other, factor in terms.items()}
             yield layer, int(row[place[cell]]), others
 
-    def unscored(self, cell: int, facts: Facts) -> bool:
+    def needs_no_score(self, cell: int, facts: Facts) -> bool:
         """Whether no score needs this inner channel."""
         for operation, heads, group in self.scoring[cell]:
             if heads.fixed:
@@ -109,11 +109,11 @@ class HeadGrids:
             keys = self.program.spots[operation.sources[1]].cells
             for place, key in enumerate(heads.keys[group].tolist()):
                 queries = heads.queries[group, :, place].tolist()
-                if keys[key] == cell and not all(facts.unscored(operation, query, key) for query in queries):
+                if keys[key] == cell and not all(facts.needs_no_score(operation, query, key) for query in queries):
                     return False
         return True
 
-    def kept_whole(self, reasons: Reasons, alive: Mapping[int, bool], pinned: set[int]) -> Reasons:
+    def keep_whole(self, reasons: Reasons, alive: Mapping[int, bool], pinned: set[int]) -> Reasons:
         """What may leave such that all grids stay grids; what only a group reads that leaves is silent."""
         fed: set[int] = set()
         for grid in self.grids:

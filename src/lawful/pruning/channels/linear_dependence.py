@@ -59,7 +59,7 @@ class _Space:
     cells: list[int]
     sides: dict[str, Floats | None]
 
-    def dependent(self) -> tuple[str, dict[int, tuple[tuple[int, Fraction], ...]]]:
+    def find_dependent(self) -> tuple[str, dict[int, tuple[tuple[int, Fraction], ...]]]:
         """The side on which more can leave, and what does."""
         best: tuple[str, dict[int, tuple[tuple[int, Fraction], ...]]] = ("readers", {})
         for side, rows in self.sides.items():
@@ -79,7 +79,7 @@ def dependent_sweeps(state: LinearWeights) -> list[Sweep]:
     """What can leave now, one side at a time."""
     sweeps: list[Sweep] = []
     for spaces, heads in _families(state):
-        chosen = [space.dependent() for space in spaces]
+        chosen = [space.find_dependent() for space in spaces]
         if heads is not None:
             chosen = _even(chosen, heads)
         sweeps += [(side, gone) for side, gone in chosen if gone]

@@ -34,7 +34,7 @@ from lawful.pruning.channels.fold_and_drop import Tidying, tidy, tidy_notes, tid
 from lawful.pruning.channels.model_files import fit_config, with_caches, without_caches
 from lawful.pruning.channels.program import ChannelProgram, notes_of
 from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
-from lawful.pruning.channels.shrink import FixedSizes, compared, differences, shrink, stated_sizes
+from lawful.pruning.channels.shrink import FixedSizes, compare_outputs, differences, shrink, stated_sizes
 from lawful.pruning.channels.weights import ChannelWeights, Move, RemovedChannel, read_arrays, refuse_large
 from lawful.result import Shown
 from lawful.sources.onnx.module import OnnxModule
@@ -97,7 +97,7 @@ def prune_channels(
     >>> [(gone.layer, gone.channel, gone.kind) for gone in found.removed], found.module[3]
     ([('0', 0, 'silent'), ('0', 2, 'constant')], Conv2d(2, 2, kernel_size=(1, 1), stride=(1, 1)))
     """
-    plain, notes = permanent(module)
+    plain, notes = make_permanent(module)
     cached = without_caches(plain)
     # What is exact is read from the weights themselves; outputs are compared in float64 where a copy is no burden.
     large = sum(tensor.numel() for tensor in module.parameters()) > DOUBLED
@@ -185,7 +185,7 @@ def _prune_reading(case: _Case, reading: ChannelReading, as_program: str = "") -
         if tidied is not None:
             tidy(small, tidied)
     load = fit_config(case.plain, small, state.grids.sizes(state.alive))
-    difference = compared(double, small, case.examples)
+    difference = compare_outputs(double, small, case.examples)
     if not as_program and (state.removed or tidied is not None):
         _check_program(reading, state, small, case.examples, tidied)
     _restore_types(small, case.plain)
@@ -263,13 +263,13 @@ def _example(entry: torch.Tensor | tuple[int, ...], seed: int) -> torch.Tensor:
 
 
 @torch.no_grad()
-def permanent(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
+def make_permanent(module: nn.Module) -> tuple[nn.Module, tuple[str, ...]]:
     """A copy, in eval mode, and what was made permanent in it; refused if hooks are left or a weight is not finite.
 
     Tensors are shared with the module where nothing has to be made permanent.
 
     >>> from torch.nn.utils.prune import l1_unstructured
-    >>> plain, notes = permanent(nn.Sequential(l1_unstructured(nn.Linear(2, 2), "weight", amount=1)))
+    >>> plain, notes = make_permanent(nn.Sequential(l1_unstructured(nn.Linear(2, 2), "weight", amount=1)))
     >>> notes, int((plain[0].weight == 0).sum())
     (('0: the mask of its weight was made permanent',), 1)
     """

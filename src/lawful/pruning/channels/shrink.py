@@ -115,7 +115,7 @@ def _put(module: nn.Module, name: str, array: Floats) -> None:
 
 
 @torch.no_grad()
-def compared(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]) -> float:
+def compare_outputs(one: nn.Module, two: nn.Module, examples: Sequence[torch.Tensor]) -> float:
     """The largest difference of outputs; refused if it is more than rounding."""
     worst = 0.0
     double = all(parameter.dtype == torch.float64 for parameter in one.parameters() if parameter.is_floating_point())

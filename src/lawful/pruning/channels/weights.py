@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.exact.proportional_rows import ordinary, power_of_two
 from lawful.program.program import Program
-from lawful.pruning.channels.constants_and_multiples import Facts, Value, combined, is_double, is_rational, nearest
+from lawful.pruning.channels.constants_and_multiples import Facts, Value, combine, is_double, is_rational, nearest
 from lawful.pruning.channels.cut import repeated_cells, with_whole_rows
 from lawful.pruning.channels.heads import HeadGrids
 from lawful.pruning.channels.linear_dependence import dependent_sweeps
@@ -201,7 +201,7 @@ class ChannelWeights:
         """A row of a layer, with its bias, takes over a multiple of another."""
         turned = np.swapaxes(self.own_weight(layer), 0, 1)
         inexact = _add_multiple(turned, mine, theirs, factor).any()
-        total = combined([(factor, self.exact_bias(layer, mine))], self.exact_bias(layer, theirs))
+        total = combine([(factor, self.exact_bias(layer, mine))], self.exact_bias(layer, theirs))
         bias = self.bias(layer).copy()
         bias[theirs] = nearest(total)
         self._set_bias(layer, bias)
@@ -225,7 +225,7 @@ class ChannelWeights:
         relied_on: set[int] = set()
         for cell in sorted(cell for cell, alive in self.alive.items() if alive and cell not in self.pinned):
             if cell in self.grids.scoring:
-                if self.grids.unscored(cell, facts):
+                if self.grids.needs_no_score(cell, facts):
                     reasons[cell] = ("unscored",)
                 continue
             heard = self.readers.get(cell, [])
@@ -241,7 +241,7 @@ class ChannelWeights:
                     reasons[cell] = ("duplicate", leader)
                     relied_on.add(leader)
         reasons = {cell: reason for cell, reason in reasons.items() if cell not in relied_on}
-        return self.grids.kept_whole(reasons, self.alive, self.pinned)
+        return self.grids.keep_whole(reasons, self.alive, self.pinned)
 
     def _foldable(self, operation: Operation, places: Sequence[int], facts: Facts) -> bool:
         """Whether a layer hears nothing but constants: beside a border of zeros, or without room for a bias, zeros.
@@ -310,7 +310,7 @@ class ChannelWeights:
         self.moves += [("constant", name, place, ()) for place, value in pairs if value != 0]
         for row in np.flatnonzero(flat[:, [place for place, _ in pairs]].any(axis=(1, 2))).tolist():
             terms = ((tap, value) for place, value in pairs for tap in flat[row, place].tolist())
-            total = combined(terms, self.exact_bias(operation, row))
+            total = combine(terms, self.exact_bias(operation, row))
             bias[row] = nearest(total)
             self._exact[str(operation.tensors["weight"]), row] = total
             if not is_double(total):

@@ -16,7 +16,7 @@ from lawful.pruning.channels.onnx_file import OnnxPruning
 from lawful.pruning.channels.prune import ChannelPruning
 from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
 from lawful.pruning.channels.weights import ChannelWeights, read_arrays
-from lawful.pruning.job.least_squares import Labels, gather, repair, silence, stored, taylor_scores
+from lawful.pruning.job.least_squares import Labels, gather, repair, silence, taylor_scores, to_stored
 from lawful.pruning.job.network import ModuleSubject, RunnableProgram, Subject
 from lawful.pruning.job.score import Criterion, Removal, RemovalPlan, order_removals, read_plan, write_plan
 from lawful.pruning.job.units import Costs, Sites, find_sites
@@ -95,7 +95,7 @@ class PruningCase:
         if self.mend:
             return repair(self.network, self.state, self.sites, gone, self.fitting.x, tick=self.tick)
         silent = silence(self.state, self.sites, gone)
-        return {weight: stored(self.state, weight, array) for weight, array in silent.items()}
+        return {weight: to_stored(self.state, weight, array) for weight, array in silent.items()}
 
     def cut(self, gone: Collection[int]) -> tuple[ChannelPruning | OnnxPruning, Subject]:
         """The network without some units: what exact pruning did, and the smaller one."""

@@ -166,7 +166,7 @@ def silence(state: ChannelWeights, sites: Sites, gone: Collection[int]) -> dict[
     return arrays
 
 
-def stored(state: ChannelWeights, weight: str, array: Floats) -> torch.Tensor:
+def to_stored(state: ChannelWeights, weight: str, array: Floats) -> torch.Tensor:
     """A weight as its network stores it."""
     turned = np.swapaxes(array, 0, 1) if weight in state.program.transposed else array
     return torch.as_tensor(np.ascontiguousarray(turned))
@@ -219,7 +219,7 @@ def _refit(
     tick: Callable[[str], None],
 ) -> dict[str, torch.Tensor]:
     """Layer by layer, least squares over the columns that are `left`; `pairs` are a layer's uses in both networks."""
-    new = {weight: stored(state, weight, array) for weight, array in arrays.items() if not left[weight].all()}
+    new = {weight: to_stored(state, weight, array) for weight, array in arrays.items() if not left[weight].all()}
     shifts = _shifts(state)
     place = {node: number for number, node in enumerate(smaller.program.as_run())}
     for count, weight in enumerate(sorted(pairs, key=lambda each: place[pairs[each][0][1]]), 1):
@@ -233,7 +233,7 @@ def _refit(
         whole[:, columns] = change[:, :-1]
         arrays[weight] = array + whole.reshape(array.shape).numpy()
         arrays[weight][:, ~left[weight]] = 0.0
-        new[weight] = stored(state, weight, arrays[weight])
+        new[weight] = to_stored(state, weight, arrays[weight])
         if shift is not None:
             name, sign = shift
             new[name] = changed.tensors[name].double() + sign * change[:, -1]

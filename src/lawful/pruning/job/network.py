@@ -24,7 +24,7 @@ from lawful.program.frontends.onnx import read_onnx
 from lawful.program.program import Node, Program
 from lawful.pruning.channels.model_files import graph_bytes, without_caches
 from lawful.pruning.channels.onnx_file import OnnxPruning, prune_onnx
-from lawful.pruning.channels.prune import ChannelPruning, permanent, prune_channels, read_program_of
+from lawful.pruning.channels.prune import ChannelPruning, make_permanent, prune_channels, read_program_of
 from lawful.types import Floats
 
 REAL = torch.float32  # what networks are trained and run in; sums of products are kept in float64
@@ -162,7 +162,7 @@ class ModuleSubject:
     @classmethod
     def of(cls, module: nn.Module, whole: bool = False) -> ModuleSubject:
         """A copy with plain weights: no masks, norms or parametrisations in between."""
-        plain, _ = permanent(module)
+        plain, _ = make_permanent(module)
         plain = copy.deepcopy(plain).eval()
         without_caches(plain)
         return cls(plain, whole)

@@ -168,7 +168,7 @@ def _to_share(case: PruningCase, order: list[Removal], cost: str, share: float, 
     # The last block may have saved far more than was missing: sites get blocks back, the most needed first.
     for number, units in reversed(cut[:-1]):
         last = [block for block in cut if block[0] == number][-1]
-        if last[1] is units and costs.now + costs.regained(units) <= share * costs.total:
+        if last[1] is units and costs.now + costs.return_cost(units) <= share * costs.total:
             cut.remove(last)
             costs.restore(units)
     taken.update(unit for _, units in cut for unit in units)

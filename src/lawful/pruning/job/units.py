@@ -282,7 +282,7 @@ class Costs:
                 self.columns[name] += columns
             self.now += self.saved(unit)
 
-    def regained(self, units: Sequence[int]) -> float:
+    def return_cost(self, units: Sequence[int]) -> float:
         """What units that left would cost if they came back."""
         before = self.now
         self.restore(units)

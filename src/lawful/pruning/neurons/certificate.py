@@ -171,14 +171,14 @@ def prune_with_certificate(
         pruned = prune(opened, tolerance=np.asarray(tolerance) / (1 + 2 * ROOM), keep=keep, around=around,
                       seconds=seconds, tick=tick, **options)  # fmt: skip
         if pruned.around is not None:
-            return _near_samples(stored(pruned, dtype))
+            return _near_samples(round_to_file(pruned, dtype))
     exact = None
     if keep is None:
-        exact = stored(prune(opened, tolerance=tolerance, **options, replayable=True), dtype)
+        exact = round_to_file(prune(opened, tolerance=tolerance, **options, replayable=True), dtype)
     if exact is not None and exact.box is None:
         return exact, certificate(exact)
     allowed = np.asarray(tolerance) / (1 + 2 * ROOM)
-    pruned = stored(prune(opened, tolerance=allowed, keep=keep, seconds=seconds, tick=tick, **options), dtype)
+    pruned = round_to_file(prune(opened, tolerance=allowed, keep=keep, seconds=seconds, tick=tick, **options), dtype)
     if exact is not None and pruned.neurons_after >= exact.neurons_after:
         return exact, certificate(exact)
     if pruned.box is None:
@@ -238,13 +238,13 @@ def near_certificate(
     }
 
 
-def stored(pruning: Pruning, dtype: str | None) -> Pruning:
+def round_to_file(pruning: Pruning, dtype: str | None) -> Pruning:
     """The same with the numbers that a file of this type gives back, so that its certificate is about that file.
 
     >>> from lawful.network import Mlp
     >>> from lawful.pruning.neurons.prune import prune
     >>> found = prune(Mlp([[[1.0], [3.0]], [[0.1, 0.2]]], [[0.0, 0.0], [0.0]]))
-    >>> half = stored(found, "float16")
+    >>> half = round_to_file(found, "float16")
     >>> half.network.weights[1], 0 < half.rounding < 1e-3
     (array([[0.70019531]]), True)
     """

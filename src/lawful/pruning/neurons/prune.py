@@ -317,7 +317,7 @@ def _near(dag: Dag, region: Box, tolerance: float) -> Stage | None:
     options = rules.replacements(dag, region)
     count = int((np.cumsum([option.cost for option in options]) <= tolerance).sum())
     while count:
-        change, defects = rules.combined(dag, options[:count])
+        change, defects = rules.combine(dag, options[:count])
         after, errors = rebuilt(dag, change)
         placed = np.zeros(len(after.names))
         for name, defect in defects.items():

@@ -433,7 +433,7 @@ def _near_twins(dag: Dag, low: Floats, high: Floats, felt: Floats) -> list[Optio
     return options
 
 
-def combined(dag: Dag, options: Sequence[Option]) -> tuple[Change, dict[str, float]]:
+def combine(dag: Dag, options: Sequence[Option]) -> tuple[Change, dict[str, float]]:
     """Take every option whose neuron and partner are still there; the defect this adds to each following sum."""
     edges, sums = EdgeTable(dag), Sums(dag)
     evidence: dict[str, object] = {}

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table as TextTable
 from rich.text import Text
 
-from lawful.report.audit.form import is_of_module, listed, print_advice
+from lawful.report.audit.form import is_of_module, list_names, print_advice
 from lawful.report.audit.module_audit import module_json, module_sentences
 from lawful.report.structure.pruning import decided_json, decided_sentence, smallest_json, smallest_sentence, upper
 from lawful.sentences import audit as says
@@ -125,7 +125,7 @@ def rank_sentence(audit: Audit) -> str:
     """Whether the balances have independent derivatives at these weights."""
     point = audit.singularity
     if point.singular:
-        return says.singular(point.rank, point.hidden, listed(point.cut_off))
+        return says.singular(point.rank, point.hidden, list_names(point.cut_off))
     return says.regular(point.rank) if point.hidden else ""
 
 

@@ -20,7 +20,7 @@ from lawful.report.audit.audit import (
     wasted_sentence,
     where_sentence,
 )
-from lawful.report.audit.form import RECHECK, Form, assumed_section, is_of_module, listed, sentence_of
+from lawful.report.audit.form import RECHECK, Form, assumed_section, is_of_module, list_names, sentence_of
 from lawful.report.audit.module_page import module_form
 from lawful.report.page.matrices import columns_of
 from lawful.report.page.page import (
@@ -62,20 +62,20 @@ def audit_page(audit: Audit | ModuleAudit) -> str:
 
 def _network_form(audit: Audit) -> Form:
     summary = audit.summary
-    answers = [_waste(audit), _conserved(audit), _locked(audit), _same(audit)]
+    answers = [_waste(audit), _laws_answer(audit), _locks_answer(audit), _same(audit)]
     if audit.activity:
         answers.append(_on_data(audit))
     return Form(
         f"{summary.name}, {summary.parameters:,} weights, {summary.hidden:,} hidden neurons",
         _headline(audit), _lead(audit), _removal_chip(audit), _stage(audit), _questions(audit), NOTHING,
-        answers, _folded(audit),
+        answers, _appendix(audit),
     )  # fmt: skip
 
 
 # The finding
 
 
-def _removed(audit: Audit) -> int:
+def _count_removed(audit: Audit) -> int:
     return audit.pruning.neurons_before - audit.pruning.neurons_after
 
 
@@ -88,7 +88,7 @@ def _headline(audit: Audit) -> str:
         return f"0 of {hidden:,} hidden neurons were found that can go." if hidden else "It has 0 hidden neurons."
     first = audit.recommendations[0]
     if _prunes_everywhere(audit):
-        return f"{_can_go(audit)}. Take {'it' if _removed(audit) == 1 else 'them'} out."
+        return f"{_can_go(audit)}. Take {'it' if _count_removed(audit) == 1 else 'them'} out."
     if any(c.isdigit() for c in first.title):
         return sentence_of(first.title)
     return f"{sentence_of(first.title, '')}: {first.benefit.split(',')[0]}."
@@ -100,7 +100,7 @@ def _none_alone(hidden: int) -> str:
 
 def _removable(audit: Audit) -> str:
     remaining, parameters = audit.pruning.network.parameters, audit.summary.parameters
-    return says.removable(_removed(audit), audit.summary.hidden, remaining, parameters, audit.pruning.rounding)
+    return says.removable(_count_removed(audit), audit.summary.hidden, remaining, parameters, audit.pruning.rounding)
 
 
 def _can_go(audit: Audit) -> str:
@@ -109,7 +109,7 @@ def _can_go(audit: Audit) -> str:
 
 def _prunes_everywhere(audit: Audit) -> bool:
     first = audit.recommendations[0] if audit.recommendations else None
-    return first is not None and _removed(audit) > 0 and first.command.startswith("lawful prune ") and (
+    return first is not None and _count_removed(audit) > 0 and first.command.startswith("lawful prune ") and (
         "--box" not in first.command
     )  # fmt: skip
 
@@ -172,7 +172,7 @@ def _tiles(audit: Audit, network: Mlp, names: tuple[str, ...]) -> Picture:
         words = [gone[name]] if name in gone else []
         words += ["has a sign-locked weight"] if name in locked else []
         words.append(f"balance {_short(audit.balance[row])}")
-        weights = [_rounded(value) for value in network.weights[0][row]]
+        weights = [_round(value) for value in network.weights[0][row]]
         neurons.append({"name": name, "weights": weights, "gone": name in gone, "words": ", ".join(words)})
     shape = "pixels" if side else "inputs, from left to right"
     note = f"What each first-layer neuron looks at: blue {shape} excite it, red ones inhibit it."
@@ -185,7 +185,7 @@ def _tiles(audit: Audit, network: Mlp, names: tuple[str, ...]) -> Picture:
 def _live(audit: Audit, network: Mlp, side: int) -> dict[str, Any] | None:
     """Both networks and a few inputs, so that a reader can see them agree."""
     smaller = audit.pruning.network
-    if not (side and _removed(audit) and isinstance(smaller, Mlp) and network.widths[-1] <= MOST_OUTPUTS):
+    if not (side and _count_removed(audit) and isinstance(smaller, Mlp) and network.widths[-1] <= MOST_OUTPUTS):
         return None
     if network.parameters + smaller.parameters > MOST_LIVE:
         return None
@@ -194,7 +194,7 @@ def _live(audit: Audit, network: Mlp, side: int) -> dict[str, Any] | None:
     return {
         "before": _weights(network),
         "after": _weights(smaller),
-        "examples": [[_rounded(value) for value in example] for example in examples],
+        "examples": [[_round(value) for value in example] for example in examples],
         "largest": float(np.abs(examples).max()) or 1.0,
     }
 
@@ -216,7 +216,7 @@ def _weights(network: Mlp) -> dict[str, Any]:
     }
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     """Enough digits for a picture."""
     return float(f"{value:.3g}")
 
@@ -242,7 +242,7 @@ def _graph(audit: Audit) -> Block:
     place = {int(node): (column, row) for column, nodes in enumerate(columns) for row, node in enumerate(nodes)}
     theta = dag.theta
     edges = [
-        (*place[tail], *place[head], _rounded(value))
+        (*place[tail], *place[head], _round(value))
         for tail, head, value in zip(dag.tails.tolist(), dag.heads.tolist(), theta.tolist(), strict=True)
     ]
     data = {
@@ -273,7 +273,7 @@ def _short(value: float) -> str:
 
 def _waste(audit: Audit) -> Answer:
     pruning, hidden = audit.pruning, audit.summary.hidden
-    decided, removed = pruning.decided, _removed(audit)
+    decided, removed = pruning.decided, _count_removed(audit)
     if removed:
         heading = _can_go(audit)
     elif hidden and decided is not None and decided.complete:
@@ -321,7 +321,7 @@ def _squares(audit: Audit) -> Picture | None:
     return Picture("squares", {"layers": cells, "note": note}, f"{len(state)} hidden neurons: {note}")
 
 
-def _conserved(audit: Audit) -> Answer:
+def _laws_answer(audit: Audit) -> Answer:
     laws = audit.laws
     if laws is None:
         hidden = audit.summary.hidden
@@ -362,7 +362,7 @@ def _pairs(audit: Audit) -> Picture | None:
     return Picture("pairs", data, "squared incoming and outgoing weights of neurons")
 
 
-def _locked(audit: Audit) -> Answer:
+def _locks_answer(audit: Audit) -> Answer:
     components = audit.components
     commands = (
         f"lawful components {audit.asked} --certificate components.json",
@@ -434,8 +434,8 @@ def _twins(audit: Audit) -> Picture | None:
     name = names_by_layer(as_dag(audit.components.dag))[0][loudest]
     data = {
         "name": name,
-        "incoming": [_rounded(value) for value in into[loudest]],
-        "outgoing": [_rounded(value) for value in out[:, loudest][:64]],
+        "incoming": [_round(value) for value in into[loudest]],
+        "outgoing": [_round(value) for value in out[:, loudest][:64]],
         "side": side,
     }
     return Picture("twins", data, f"neuron {name} at three scales: the same function")
@@ -461,7 +461,7 @@ def _on_data(audit: Audit) -> Answer:
 # Folded
 
 
-def _folded(audit: Audit) -> list[Section]:
+def _appendix(audit: Audit) -> list[Section]:
     sections = [Section(f"All {audit.summary.hidden:,} neurons, with numbers", [_neurons(audit)])] * bool(
         audit.summary.hidden
     )
@@ -520,6 +520,6 @@ def _data_blocks(audit: Audit) -> list[Block]:
     blocks: list[Block] = []
     never = [name for layer in audit.activity for name in layer.never]
     if never:
-        blocks.append(f"Never fire: {listed(never, 20)}.")
+        blocks.append(f"Never fire: {list_names(never, 20)}.")
     caption = "Samples that a layer keeps whole, cuts in some coordinates, or maps to 0."
     return [*blocks, Table(columns, rows, caption, bars=("whole", "cut", "gone"))]

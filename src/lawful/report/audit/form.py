@@ -80,6 +80,6 @@ def assumed_section(assumed: Sequence[str], skipped: Sequence[Skipped], read: st
     return Section("What was assumed, what was skipped", blocks)
 
 
-def listed(names: Sequence[str], most: int = 5) -> str:
+def list_names(names: Sequence[str], most: int = 5) -> str:
     """Names, the first few of them, and how many there are."""
     return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from lawful.report.audit.form import listed
+from lawful.report.audit.form import list_names
 from lawful.report.structure.components import edge_words
 from lawful.report.structure.symmetries import symmetries_json
 from lawful.sentences import audit as of_balances
@@ -79,7 +79,7 @@ def rank_words(audit: ModuleAudit) -> str:
     """Whether the balances have independent derivatives at these weights."""
     point = audit.singularity
     if point is not None and point.singular:
-        return of_balances.singular(point.rank, point.hidden, listed(point.cut_off))
+        return of_balances.singular(point.rank, point.hidden, list_names(point.cut_off))
     return of_balances.regular(point.rank) if point is not None and point.hidden else ""
 
 

@@ -35,7 +35,7 @@ def module_form(audit: ModuleAudit) -> Form:
     return Form(
         _kind(audit), _headline(audit), _lead(audit), _removal_chip(audit) or _check_chip(audit),
         block_rows(audit.symmetries, audit.components), _questions(audit), NOTHING,
-        [_waste(audit), _conserved(audit), _locked(audit), _same(audit)], _details(audit),
+        [_waste(audit), _laws_answer(audit), _locks_answer(audit), _same(audit)], _details(audit),
     )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def blocks_page(audit: ModuleAudit) -> str:
     conserved = _at_least(audit)
     title = f"{blocks}, {conserved[0].lower()}{conserved[1:]} conserved."
     lead = says.group(symmetries.dimension, symmetries.log10_discrete)
-    answers = [_conserved(audit), _waste(audit), _locked(audit)]
+    answers = [_laws_answer(audit), _waste(audit), _locks_answer(audit)]
     return render(title, lead, _details(audit), opening=opening, answers=answers)
 
 
@@ -152,7 +152,7 @@ def _waste(audit: ModuleAudit) -> Answer:
     return Answer("What can go", dead_words(audit).partition(",")[0], words, picture, chip)
 
 
-def _conserved(audit: ModuleAudit) -> Answer:
+def _laws_answer(audit: ModuleAudit) -> Answer:
     symmetries = audit.symmetries
     heading = _at_least(audit)
     kinds: dict[str, int] = {}
@@ -173,7 +173,7 @@ def _largest(counts: dict[str, int]) -> list[tuple[str, float]]:
     return [(group_words(name), float(n)) for name, n in sorted(counts.items(), key=lambda each: -each[1]) if n]
 
 
-def _locked(audit: ModuleAudit) -> Answer:
+def _locks_answer(audit: ModuleAudit) -> Answer:
     where = audit.components
     if where is None:
         return Answer("What is locked", "Not looked at", "What was skipped, and why, stands below.")

@@ -131,7 +131,7 @@ def _space_words(space: HiddenSpace) -> str:
 def verdict_text(found: CheckpointVerdict) -> str:
     """Verdict first, then what it rests on, then where the two differ most."""
     head = _head(found)
-    lines = [head + _taken(found.seconds), *wrapped(found.reason + ".")]
+    lines = [head + _taken(found.seconds), *wrap(found.reason + ".")]
     if found.verdict in ("different", "rounded"):
         lines += _replay_lines(found.replay, found.retraced)
     lines += [f"  rewritten: {words}" for words in found.rewritten[:6]]
@@ -150,7 +150,7 @@ def _head(found: CheckpointVerdict) -> str:
 
 def apart_text(found: ApartVerdict) -> str:
     """Verdict first, then why there is no common form."""
-    lines = [found.verdict.upper() + _taken(found.seconds), *wrapped(found.reason + ".")]
+    lines = [found.verdict.upper() + _taken(found.seconds), *wrap(found.reason + ".")]
     return "\n".join([*lines, *(_replay_lines(found.replay, found.retraced) if found.verdict == "different" else [])])
 
 
@@ -163,9 +163,9 @@ def _replay_lines(replay: OutputReplay | None, retraced: bool) -> list[str]:
         return []
     words = sentences.apart(replay.outputs, replay.gap)
     if replay.rounding >= replay.gap:  # a rounded copy: what rounding does is what is seen
-        return wrapped(f"{words} The arithmetic explains {replay.error:.1e} (estimated).")
+        return wrap(f"{words} The arithmetic explains {replay.error:.1e} (estimated).")
     surely = " The steps to both can be saved (--certificate), and carried out again in balls." if retraced else ""
-    return wrapped(
+    return wrap(
         f"{words} Rounding the weights would explain {replay.rounding:.1e}, the arithmetic {replay.error:.1e} (both "
         f"estimated).{surely}"
     )
@@ -189,7 +189,7 @@ def _profile_lines(found: WeightComparison) -> list[str]:
     return lines
 
 
-def wrapped(text: str) -> list[str]:
+def wrap(text: str) -> list[str]:
     """Lines of a paragraph, set in."""
     return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 

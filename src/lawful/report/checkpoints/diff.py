@@ -64,13 +64,13 @@ def diff_text(diff: Diff) -> str:
     lines.append(
         f"signs      {len(diff.flipped)} weights changed sign, {len(diff.crossed)} of them locked for the flow"
     )
-    dead = f"dead by intervals in B alone: {_listed(diff.died)}; in A alone: {_listed(diff.revived)}"
+    dead = f"dead by intervals in B alone: {_list_names(diff.died)}; in A alone: {_list_names(diff.revived)}"
     lines.append(fill(f"neurons    {dead}", WIDTH, subsequent_indent=" " * 11))
     lines += [f"layer {n}    effective dimension {a:.3g} -> {b:.3g}" for n, a, b in diff.dimensions]
     return "\n".join(lines)
 
 
-def _listed(names: Sequence[str], most: int = 5) -> str:
+def _list_names(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f", ... ({len(names)})" if len(names) > most else "") if names else "none"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from lawful.checkpoints.relations.block_matching import Correspondence, OtherSize
 from lawful.checkpoints.relations.kinship import KeptBlocks, Kinship, TensorChange
 from lawful.outward import at_least, at_most
-from lawful.report.checkpoints.checkpoints import profile, wrapped
+from lawful.report.checkpoints.checkpoints import profile, wrap
 from lawful.report.checkpoints.lineage import lineage_json
 
 LISTED = 6
@@ -51,7 +51,7 @@ def kinship_text(found: Kinship) -> str:
         + ("" if found.kept is None else _order_words(found.kept))
     ]
     lines += _cut_lines(found.kept) if found.kept is not None else []
-    lines += wrapped(found.reason + ".")
+    lines += wrap(found.reason + ".")
     for title, picked in (
         ("low-rank differences", [change for change in found.changes if change.rank is not None]),
         ("entries set to zero", [change for change in found.changes if change.zeroed]),
@@ -60,7 +60,7 @@ def kinship_text(found: Kinship) -> str:
     ):
         if picked:
             named = ", ".join(_change_words(change) for change in picked[:6])
-            lines += wrapped(f"{title}: {named}{', ...' if len(picked) > 6 else ''}.")
+            lines += wrap(f"{title}: {named}{', ...' if len(picked) > 6 else ''}.")
     lines += [f"  {change.relative:9.1e}  {change.tensor}" for change in found.changes[:6]]
     if len(found.changes) > 6:
         lines.append(f"  and {len(found.changes) - 6} more tensors that changed")
@@ -85,7 +85,7 @@ def _cut_lines(cut: KeptBlocks) -> list[str]:
     origins = ", ".join(str(block.of) for block in cut.blocks)
     nearest = at_most(max(block.distance for block in cut.blocks), 2)
     second = at_least(min(block.second for block in cut.blocks), 2)
-    return wrapped(
+    return wrap(
         f"B has {len(cut.blocks)} blocks, made of the {cut.count} blocks of A's {cut.container}: {origins}. By "
         f"sketches that no disguise changes, these are within {nearest}, all others {second} or more apart (1 is "
         "nothing in common). What follows is about A with these blocks."
@@ -111,16 +111,16 @@ def _size_json(each: OtherSize) -> dict[str, Any]:
 
 def correspondence_text(found: Correspondence) -> str:
     """Which sizes differ, then what corresponds."""
-    lines = ["UNDECIDED: different architectures", *wrapped(found.reason + ".")]
+    lines = ["UNDECIDED: different architectures", *wrap(found.reason + ".")]
     for title, sizes in (("hidden space", found.spaces), ("tensor", found.tensors)):
         lines += [f"  {title} {size.name}: {_by(size.first)} in A, {_by(size.second)} in B" for size in sizes[:LISTED]]
         lines += [f"  and {len(sizes) - LISTED} more"] * (len(sizes) > LISTED)
     for which, names in (("A", found.only_first), ("B", found.only_second)):
         if names:
-            lines += wrapped(f"Only {which} has {', '.join(names[:LISTED])}{', ...' if len(names) > LISTED else ''}.")
+            lines += wrap(f"Only {which} has {', '.join(names[:LISTED])}{', ...' if len(names) > LISTED else ''}.")
     if found.common:
         same = sum(not distance for _, distance in found.common)
-        lines += wrapped(f"{len(found.common)} tensors have one name and one size; as stored, {same} are the same.")
+        lines += wrap(f"{len(found.common)} tensors have one name and one size; as stored, {same} are the same.")
         others = sorted((pair for pair in found.common if pair[1]), key=lambda pair: pair[1])
         lines += [f"  {distance:9.1e}  {name}" for name, distance in others[:LISTED]]
     return "\n".join(lines)

@@ -41,7 +41,7 @@ class Film:
 
 def film(shown: Film, caption: str) -> Markup:
     """The drawing as HTML of its own: it begins with its last frame, and pale dots stay where the points came from."""
-    points, labels = _thinned(shown)
+    points, labels = _thin(shown)
     marks = np.zeros((0, 2)) if shown.marks is None else np.asarray(shown.marks)
     lines = np.zeros((len(points), 0, 4)) if shown.lines is None else np.asarray(shown.lines)
     corner, scale = _frame(np.concatenate([points.reshape(-1, 2), marks]))
@@ -140,7 +140,7 @@ def _frame(points: Floats) -> tuple[Floats, float]:
     return np.asarray((low + high) / 2 - room / scale / 2), scale
 
 
-def _thinned(shown: Film) -> tuple[Floats, Sequence[int]]:
+def _thin(shown: Film) -> tuple[Floats, Sequence[int]]:
     """Every so many points only, if there are too many for a page; at least one of each label."""
     points, labels = np.asarray(shown.points), np.asarray(shown.labels)
     stride = -(-points.size // MOST)

@@ -39,7 +39,7 @@ def render(kind: str, text: str, rows: Sequence[Mapping[str, Any]], figure: Figu
     return f'<style>{STYLE}{LOOK}</style><div class="lawful-result">{"".join(parts)}</div>'
 
 
-def framed(page: str) -> str:
+def frame(page: str) -> str:
     """A whole page inside a notebook, apart from everything else there."""
     look = "width:100%;height:46rem;border:1px solid #8884;border-radius:6px"
     return f'<iframe title="explorer" sandbox="allow-scripts" style="{look}" srcdoc="{escape(page)}"></iframe>'

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from lawful.figure import STYLE, Figure
 from lawful.figure.inline_svg import svg
-from lawful.report.page.terms import as_prose, explained
+from lawful.report.page.terms import as_prose, mark_terms
 
 HERE = Path(__file__).parent
 WIDE = 8  # columns from which on a table is set more closely
@@ -142,7 +142,7 @@ def render(
         '<link rel="icon" href="data:,">'
         f"<title>{escape(as_prose(title))}</title><style>{style}{STYLE}</style></head>\n<body>\n"
         f'<div class="top">{owner}{theme}</div>\n'
-        f'<header>{headline(title)}<p class="lead">{explained(lead, seen)}</p>{chip}</header>\n'
+        f'<header>{headline(title)}<p class="lead">{mark_terms(lead, seen)}</p>{chip}</header>\n'
         f"<main>{stage}{''.join(parts)}</main>\n<script>{script}</script>\n</body></html>\n"
     )
 
@@ -192,7 +192,7 @@ def _actions(opening: Opening) -> str:
 
 def _answer(answer: Answer, seen: set[str]) -> str:
     topic = f"<small>{escape(answer.topic)}</small>"
-    words = f"<p>{explained(answer.words, seen)}</p>" if answer.words else ""
+    words = f"<p>{mark_terms(answer.words, seen)}</p>" if answer.words else ""
     chip = _chip(answer.chip) if answer.chip else ""
     picture = f"<div>{block_html(answer.picture, seen)}</div>" if answer.picture is not None else ""
     head = f"<h2>{topic}{escape(as_prose(answer.heading))}</h2>"
@@ -215,14 +215,14 @@ def _anchor(title: str) -> str:
 def block_html(block: Block, seen: set[str]) -> str:
     """One block; `seen` are the terms that were explained already."""
     if isinstance(block, str):
-        return f"<p>{explained(block, seen)}</p>"
+        return f"<p>{mark_terms(block, seen)}</p>"
     if isinstance(block, Table):
         return _table(block, seen)
     if isinstance(block, Chip):
         return _chip(block)
     if isinstance(block, Picture):
         return _picture(block)
-    caption = f"<figcaption>{explained(block.caption, seen)}</figcaption>" if block.caption else ""
+    caption = f"<figcaption>{mark_terms(block.caption, seen)}</figcaption>" if block.caption else ""
     if isinstance(block, Markup):
         return f"<figure>{block.html}{caption}</figure>"
     return f'<figure class="plot">{svg(block.caption, block.panels)}<output></output>{caption}</figure>'
@@ -253,7 +253,7 @@ def _table(table: Table, seen: set[str]) -> str:
         "<tr>" + "".join(_cell(value, most, seen) for value, most in zip(row, largest, strict=True)) + "</tr>"
         for row in table.rows
     )
-    caption = f"<caption>{explained(table.caption, seen)}</caption>" if table.caption else ""
+    caption = f"<caption>{mark_terms(table.caption, seen)}</caption>" if table.caption else ""
     data = json.dumps(
         [dict(zip(table.columns, map(_json, row), strict=True)) for row in table.rows], ensure_ascii=False
     )
@@ -285,7 +285,7 @@ def _cell(value: Any, largest: float, seen: set[str]) -> str:
     if isinstance(value, bool):
         return f"<td>{'yes' if value else 'no'}</td>"
     if value is None or isinstance(value, str):
-        return f"<td>{explained(value or '', seen)}</td>"
+        return f"<td>{mark_terms(value or '', seen)}</td>"
     if isinstance(value, float) and largest and math.isfinite(value):
         side = "less" if value < 0 else "more"
         share = f' style="--share:{100 * abs(value) / largest:.1f}%"'

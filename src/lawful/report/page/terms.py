@@ -48,18 +48,18 @@ def as_prose(text: str) -> str:
     """
     if text.startswith("lawful "):
         return text
-    return _MINUS.sub("−", _POWER.sub(_raised, tidy(text)))
+    return _MINUS.sub("−", _POWER.sub(_raise_power, tidy(text)))
 
 
-def _raised(found: re.Match[str]) -> str:
+def _raise_power(found: re.Match[str]) -> str:
     digits, sign, power = found[1].removesuffix(".0"), found[2].replace("+", ""), found[3]
     return "0" if not float(digits) else f"{digits}·10{(sign + power).translate(_RAISED)}"
 
 
-def explained(text: str, seen: set[str]) -> str:
+def mark_terms(text: str, seen: set[str]) -> str:
     """The text as HTML in which the first use of each term carries its explanation.
 
-    >>> explained("Its balances are < 1.", set())[:36], explained("balance", {"balance"})
+    >>> mark_terms("Its balances are < 1.", set())[:36], mark_terms("balance", {"balance"})
     ('Its <abbr tabindex="0" title="Of a h', 'balance')
     """
     text = as_prose(text)

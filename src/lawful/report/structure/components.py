@@ -282,7 +282,7 @@ def singular_text(result: Mapping[str, Any]) -> str:
     if result["tolerance"]:
         lines[0] += f" (weights up to {result['tolerance']:g} read as 0)"
     if cut:
-        lines.append(named(f"{len(cut)} cut off from every input and output", cut))
+        lines.append(list_names(f"{len(cut)} cut off from every input and output", cut))
     values = result["singular_values"]
     if values is not None and len(values):
         lines.append(f"singular values of J: {values[-1]:.3g} to {values[0]:.3g}, {result['null']} below 0.001")
@@ -307,7 +307,7 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
     return "".join(BLOCKS[min(7, int(8 * share))] for share in shares)
 
 
-def named(head: str, names: Sequence[str], shown: int = 8) -> str:
+def list_names(head: str, names: Sequence[str], shown: int = 8) -> str:
     """Names after a head line, the first few of them."""
     tail = ", ..." if len(names) > shown else ""
     return fill(f"{head}: {', '.join(names[:shown])}{tail}", 79, subsequent_indent="    ")

@@ -75,7 +75,7 @@ def verdict_text(result: Mapping[str, Any]) -> str:
             f"  {sentences.different(at_least(_gap(example)))}{excused}.",
         ]
     elif result["reason"]:
-        lines += _wrapped(result["reason"] + ".")
+        lines += _wrap(result["reason"] + ".")
     if (result["within"] or {}).get("kind") == "outputs":
         return "\n".join(lines)
     asked = (
@@ -98,7 +98,7 @@ def _answer(result: Mapping[str, Any]) -> str:
     return str(result["verdict"]).upper() + (f" on {result['domain']}" if result["domain"] else "")
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
@@ -164,7 +164,7 @@ def fiber_text(result: Mapping[str, Any]) -> str:
         rest = "" if result["dimension"] is None else f": {result['dimension']} of the freedoms are left without"
         lines.append(f"  {were} removed first{rest}")
     if result.get("hidden") is not None:
-        lines += _wrapped(sentences.hidden_shift(result["hidden"], at_most(result["lowest_shift"], 6)))
+        lines += _wrap(sentences.hidden_shift(result["hidden"], at_most(result["lowest_shift"], 6)))
         if result["flips"]:
             lines.append(f"  {result['flips']} other neurons can be flipped: {result['components']} components")
     elif "roles" in result:
@@ -177,18 +177,18 @@ def fiber_text(result: Mapping[str, Any]) -> str:
         lines.append(f"  {result['components']:,} choices of orientation, {result['nonempty']:,}{many} not empty")
     if result["also"]:
         many = f"{result['components']} components of generic parameters" if result["components"] > 2 else "Also"
-        lines += _wrapped(f"{many}{': also' if result['components'] > 2 else ''} {result['also']}.")
+        lines += _wrap(f"{many}{': also' if result['components'] > 2 else ''} {result['also']}.")
     if (result["count"] or 0) > 1:
-        lines += _wrapped(f"{sentences.twins(result['count'] - 1, True).capitalize()}.")
+        lines += _wrap(f"{sentences.twins(result['count'] - 1, True).capitalize()}.")
     for freedom in result["freedoms"][:MOST_FREEDOMS]:
-        lines += _wrapped(f"Layer {freedom['layer']}: {freedom['what']} ({freedom['dimension']} more).")
+        lines += _wrap(f"Layer {freedom['layer']}: {freedom['what']} ({freedom['dimension']} more).")
     if len(result["freedoms"]) > MOST_FREEDOMS:
         lines.append(f"  and {len(result['freedoms']) - MOST_FREEDOMS} more ways to move")
     if result["components"] is None and result["layers"]:
         known = sentences.layer_statuses(result["layers"])
-        lines += _wrapped(f"Known of the weights: {known}; neurons can be in {_many(result['log10_orders'])} orders.")
+        lines += _wrap(f"Known of the weights: {known}; neurons can be in {_many(result['log10_orders'])} orders.")
     if result["unknown"]:
-        lines += _wrapped(f"Open: {result['unknown']}.")
+        lines += _wrap(f"Open: {result['unknown']}.")
     if "samples" in result:
         lines.append(f"  wrote {len(result['samples'])} samples")
     return "\n".join(lines)
@@ -243,12 +243,12 @@ def identifiable_text(result: Mapping[str, Any]) -> str:
         lines.append(f"  - and {len(result['reasons']) - 8} more")
     if result["twins"]:
         exactly = result["count"] == len(result["twins"]) + 1
-        lines += _wrapped(f"{sentences.twins(len(result['twins']), exactly).capitalize()} (written out in the JSON).")
+        lines += _wrap(f"{sentences.twins(len(result['twins']), exactly).capitalize()} (written out in the JSON).")
     if result["identifiable"] is None and result["layers"]:
-        lines += _wrapped(f"Known of the weights: {sentences.layer_statuses(result['layers'])}.")
+        lines += _wrap(f"Known of the weights: {sentences.layer_statuses(result['layers'])}.")
     if result["generic"] is not None:
         words = "Generic" if result["generic"] else "Not generic"
-        lines += _wrapped(f"{words} ({result['tested']}): {result['generic_reason']}.")
+        lines += _wrap(f"{words} ({result['tested']}): {result['generic_reason']}.")
     return "\n".join(lines)
 
 
@@ -303,7 +303,7 @@ def canonical_json(found: Canonical, before: int | None = None, written: str | N
 def canonical_text(result: Mapping[str, Any]) -> str:
     """What the representative is worth."""
     widths = "-".join(map(str, result["widths"]))
-    lines = [f"{widths}: {result['regime']}", *_wrapped(sentences.canonical(result["complete"]))]
+    lines = [f"{widths}: {result['regime']}", *_wrap(sentences.canonical(result["complete"]))]
     before = "" if result["parameters_before"] is None else f"{result['parameters_before']:,} parameters became "
     lines.append(f"  {before}{result['parameters_after']:,}" + ("" if before else " parameters"))
     return "\n".join(lines + ([f"  wrote {result['written']}"] if result["written"] else []))
@@ -332,12 +332,12 @@ def fingerprint_text(result: Mapping[str, Any]) -> str:
     ]
     for item in result["files"]:
         if not item["fingerprint"]:
-            lines += _wrapped(f"{item['file']}: {item['reason']}")
+            lines += _wrap(f"{item['file']}: {item['reason']}")
     if any(not item["complete"] and item["fingerprint"] for item in result["files"]):
         lines.append("~ here equal functions may have different hashes")
     copies = [group for group in result["groups"] if len(group) > 1]
     lines.append(sentences.functions(len(result["files"]), result["distinct"]))
-    return "\n".join(lines + [line for group in copies for line in _wrapped(sentences.one_function(group))])
+    return "\n".join(lines + [line for group in copies for line in _wrap(sentences.one_function(group))])
 
 
 def complex_figure(polygons: Sequence[Any], lines: Sequence[tuple[int, bool, Any]], domain: Any) -> Figure:

@@ -103,7 +103,7 @@ def _arithmetic(result: Mapping[str, Any]) -> str:
 def _closing(result: Mapping[str, Any]) -> list[str]:
     match result["status"]:
         case "proved":
-            words = _proved(result)
+            words = _proof_words(result)
         case "numerical" if result["arithmetic"] == "exact":
             words = f"Not proved: {result['reason']}."
             if result["error"] is not None:
@@ -118,7 +118,7 @@ def _closing(result: Mapping[str, Any]) -> list[str]:
     return textwrap.wrap(words, 80) + _near(result)
 
 
-def _proved(result: Mapping[str, Any]) -> str:
+def _proof_words(result: Mapping[str, Any]) -> str:
     """What is proved, and about what: φ, these weights, or some weights."""
     if result["theorem"]:
         return sentences.by_theorem(result["theorem"], result["claim"] == "phi")
@@ -259,21 +259,21 @@ def reduction_text(found: NetworkReduction) -> str:
     """Whether z = φ(θ) moves by itself, and what its metric looks like at the start."""
     lines = ["Riemannian reduction of z = φ(θ):"]
     if not found.involutive:
-        return "\n".join([*lines, *_wrapped(f"None: {found.reason}.")])
-    lines += _wrapped(f"z' = −M(z, θ_init)∇f(z): V has dimension {found.dimension} and is closed under brackets.")
+        return "\n".join([*lines, *_wrap(f"None: {found.reason}.")])
+    lines += _wrap(f"z' = −M(z, θ_init)∇f(z): V has dimension {found.dimension} and is closed under brackets.")
     if found.metric is None:
-        return "\n".join([*lines, *_wrapped(f"M is not computed: {found.reason}.")])
-    lines += _wrapped(
+        return "\n".join([*lines, *_wrap(f"M is not computed: {found.reason}.")])
+    lines += _wrap(
         f"M at these weights: {len(found.metric)}×{len(found.metric)}, rank {found.rank}, "
         f"nonzero eigenvalues from {found.eigenvalues[-1]:.4g} to {found.eigenvalues[0]:.4g}."
     )
     if found.closed_form is None:
-        return "\n".join([*lines, *_wrapped("No closed form is known for this network; M = ∂φ ∂φᵀ.")])
+        return "\n".join([*lines, *_wrap("No closed form is known for this network; M = ∂φ ∂φᵀ.")])
     form = "M[G] = ZZᵀG/‖v‖² + GZᵀZ/‖u‖² for each neuron's Z = uvᵀ, from Z and (‖u‖² − ‖v‖²)/2 alone"
-    return "\n".join([*lines, *_wrapped(f"Closed form: {form}; off by {found.error:.1g}.")])
+    return "\n".join([*lines, *_wrap(f"Closed form: {form}; off by {found.error:.1g}.")])
 
 
-def _wrapped(words: str) -> list[str]:
+def _wrap(words: str) -> list[str]:
     return textwrap.wrap(words, 80, initial_indent="  ", subsequent_indent="  ")
 
 

@@ -49,8 +49,8 @@ def print_summary(summary: Summary, console: Console) -> None:
         ("in-bottlenecks (one incoming edge)", summary.in_bottlenecks),
     ):
         if names is not None:
-            console.print(f"{words}: {_listed(names)}", soft_wrap=True, highlight=False)
-    for line in _settled(summary):
+            console.print(f"{words}: {_list_names(names)}", soft_wrap=True, highlight=False)
+    for line in _activity_words(summary):
         console.print(line, soft_wrap=True, highlight=False)
     if summary.unrolled:
         words = f"its graph of scalar weights has {summary.edges:,} edges: {summary.unrolled[0]}"
@@ -64,17 +64,17 @@ def print_summary(summary: Summary, console: Console) -> None:
         console.print(f"balances B̃θ²: {low:.4g} to {high:.4g}, median {middle:.4g}", highlight=False)
 
 
-def _settled(summary: Summary) -> Iterator[str]:
+def _activity_words(summary: Summary) -> Iterator[str]:
     """Neurons that are dead or never bend: none only where all were decided."""
     if summary.dead is None or summary.linear is None:
         return
     left = len(summary.undecided or ())
     if summary.dead:
-        yield says.some_dead(_listed(summary.dead), left)
+        yield says.some_dead(_list_names(summary.dead), left)
     else:
         yield says.not_found("dead neurons (0 for every input)", left) if left else says.none_dead()
     if summary.linear:
-        yield says.some_linear(_listed(summary.linear), left)
+        yield says.some_linear(_list_names(summary.linear), left)
     else:
         yield says.not_found("neurons that never bend", left) if left else says.none_linear()
 
@@ -127,7 +127,7 @@ def print_tensors(found: TensorSummary, console: Console) -> None:
     console.print(f"no graph of scalar weights: {found.reason}", soft_wrap=True)
 
 
-def _listed(names: tuple[str, ...], most: int = 6) -> str:
+def _list_names(names: tuple[str, ...], most: int = 6) -> str:
     if not names:
         return "none"
     shown = ", ".join(names[:most])

@@ -16,7 +16,7 @@ from lawful.pruning.neurons.measure import PruningMeasurement, SizePoint
 from lawful.pruning.neurons.prune import Pruning
 from lawful.pruning.removable.smallest import Smallest
 from lawful.report.page.page import Action, Chip, Opening, Picture, Section, Table, render
-from lawful.report.structure.components import named
+from lawful.report.structure.components import list_names
 from lawful.sentences import pruning as says
 
 if TYPE_CHECKING:
@@ -137,32 +137,32 @@ def pruning_text(
         where = says.around_samples(pruning.around, "a sample", pruning.cut_off)
     inside = "[-1, 1]" if pruning.box is None else "the box"
     if pruning.bound == 0:
-        lines.append(_wrapped(says.same_function(where, pruning.rounding, inside)))
+        lines.append(_wrap(says.same_function(where, pruning.rounding, inside)))
     else:
         wide = 0.0 if seen is None else float(seen.output_range.max(initial=0.0))
         share = f" ({at_most(100 * Fraction(pruning.bound) / Fraction(wide), 2)}% of its range)" if wide else ""
-        lines.append(_wrapped(says.moves_at_most(pruning.bound, where + share, pruning.rounding, inside)))
+        lines.append(_wrap(says.moves_at_most(pruning.bound, where + share, pruning.rounding, inside)))
     if pruning.decided is not None and after:
-        lines.append(_wrapped(("of those left, " if before > after else "") + decided_sentence(pruning)))
+        lines.append(_wrap(("of those left, " if before > after else "") + decided_sentence(pruning)))
     if smallest is not None:
-        lines.append(_wrapped(smallest_sentence(smallest)))
+        lines.append(_wrap(smallest_sentence(smallest)))
     if seen is not None and seen.on_data is not None:
         lines.append(f"on the {seen.data} samples of the data: {seen.on_data:.3g}")
     if seen is not None:
         if seen.apart is not None:
-            lines.append(_wrapped(says.compared(seen.apart)))
+            lines.append(_wrap(says.compared(seen.apart)))
         lines.append(f"measured on {seen.samples} random inputs: {seen.change:.3g}")
         lines.append(f"rank J = {seen.rank} before")
     for step in pruning.stages:
         if not step.removed:  # weights that were only rounded
             continue
-        lines.append(named(f"  {len(step.removed)} {step.kind} ({WHY[step.kind]})", step.removed))
+        lines.append(list_names(f"  {len(step.removed)} {step.kind} ({WHY[step.kind]})", step.removed))
     if out is not None:
         lines.append(f"written to {out}")
     return "\n".join(lines)
 
 
-def _wrapped(words: str) -> str:
+def _wrap(words: str) -> str:
     return fill(words, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
@@ -202,7 +202,7 @@ def channels_text(
     layers: dict[tuple[str, str], list[str]] = {}
     for gone in found.removed:
         layers.setdefault((gone.layer, gone.kind), []).append(str(gone.channel))
-    lines += [named(f"  {layer or 'module'}: {len(gone)} {kind}", gone) for (layer, kind), gone in layers.items()]
+    lines += [list_names(f"  {layer or 'module'}: {len(gone)} {kind}", gone) for (layer, kind), gone in layers.items()]
     if out is not None:
         lines.append(f"written to {out}")
     return "\n".join(lines)
@@ -264,7 +264,7 @@ def pruning_page(
     """
     parts = "channels" if "channels_before" in result else "neurons"
     before, after = result[f"{parts}_before"], result[f"{parts}_after"]
-    gone = _removed(result)
+    gone = _reasons(result)
     lines = [line.strip() for line in words.splitlines()]
     noun = parts if before != 1 else parts[:-1]
     headline = f"{before - after:,} of {before:,} hidden {noun} removed."  # the lead says what that changes
@@ -314,7 +314,7 @@ def _sentence(words: str) -> str:
     return text[:1].upper() + text[1:] + "."
 
 
-def _removed(result: Mapping[str, Any]) -> dict[str, str]:
+def _reasons(result: Mapping[str, Any]) -> dict[str, str]:
     """Each unit that went, and why."""
     if "steps" in result:
         return {name: WHY[step["kind"]] for step in result["steps"] for name in step["removed"]}
@@ -447,12 +447,14 @@ def _held_out(seen: HeldOutAgreement) -> list[str]:
     sure = f"n = {seen.samples:,}, {100 * seen.confidence:g}% confidence"
     if seen.accuracy is not None:
         was, now = seen.accuracy
-        lost = f"; lost at most {_up(100 * seen.accuracy_lost_at_most)} points" if seen.accuracy_lost_at_most else ""
+        lost = (
+            f"; lost at most {_round_up(100 * seen.accuracy_lost_at_most)} points" if seen.accuracy_lost_at_most else ""
+        )
         lines.append(f"accuracy {100 * was:.2f}% -> {100 * now:.2f}% on {measured}{lost} ({sure})")
     if seen.at_least is not None:
-        lines.append(f"the label is unchanged for at least {_down(100 * seen.at_least)}% of inputs ({sure})")
+        lines.append(f"the label is unchanged for at least {_round_down(100 * seen.at_least)}% of inputs ({sure})")
     if seen.change_at_most is not None:
-        lines.append(f"no output moves by more than {_up(seen.change_at_most)} for 99% of inputs ({sure})")
+        lines.append(f"no output moves by more than {_round_up(seen.change_at_most)} for 99% of inputs ({sure})")
     else:
         lines.append(f"largest change of an output on {measured}: {seen.largest_change:.3g}")
     return lines
@@ -462,9 +464,9 @@ def _share(part: int, whole: int) -> str:
     return f"{100 * part / max(whole, 1):.1f}%"
 
 
-def _down(number: float) -> str:
+def _round_down(number: float) -> str:
     return f"{math.floor(number * 100) / 100:.2f}"
 
 
-def _up(number: float | None) -> str:
+def _round_up(number: float | None) -> str:
     return f"{math.ceil((number or 0.0) * 100) / 100:.2f}"

@@ -50,7 +50,7 @@ def flow_text(run: Run) -> str:
         f"loss {flow.losses[0]:.6g} -> {flow.losses[-1]:.6g}, gradient norm {flow.gradient_norms[-1]:.3g}",
         f"{flow.evaluations} gradients; kinks: {kinks['crossed']} crossed, {kinks['pinned']} pinned, "
         f"{kinks['released']} released",
-        _kept(run),
+        _law_words(run),
     ]
     if run.about.get("kinks_not_located"):
         lines.insert(3, f"kinks of {', '.join(run.about['kinks_not_located'])} are not located: met by smaller steps")
@@ -59,7 +59,7 @@ def flow_text(run: Run) -> str:
     return "\n".join(lines)
 
 
-def _kept(run: Run) -> str:
+def _law_words(run: Run) -> str:
     if not run.law_names:
         return "no laws are known for this model"
     if run.trajectory.velocity is not None:
@@ -86,7 +86,7 @@ def drift_json(run: Run, signs: Sequence[dict[str, Any]] | None = None) -> dict[
 
 def drift_text(run: Run, signs: Sequence[dict[str, Any]] | None = None) -> str:
     """The answer first, then the laws that drift most, ranks and locked weights."""
-    lines = [_kept(run), flow_text(run).rsplit("\n", 1)[0]]
+    lines = [_law_words(run), flow_text(run).rsplit("\n", 1)[0]]
     drift = np.abs(run.drift).max(axis=0)
     if len(drift):
         lines.append(f"  {'law':16} {'start':>14} {'end':>14} {'drift':>10}")
@@ -126,7 +126,7 @@ def drift_figure(run: Run) -> Figure:
         panels.append(
             Panel([Series(row, times, colour=COLOURS[0]) for row in values], "singular values of J", "time", "σ")
         )
-    return Figure(f"{run.trajectory.stop.message}; {_kept(run)}", panels)
+    return Figure(f"{run.trajectory.stop.message}; {_law_words(run)}", panels)
 
 
 def _positive(run: Run) -> bool:
@@ -141,7 +141,7 @@ def compare_json(found: Comparison) -> dict[str, Any]:
         "start": found.start,
         "sgd_order": found.order(),
         "adam_order": found.order("adam"),
-        "subtracted": subtracted(found),
+        "subtracted": baseline_words(found),
         "optimizers": [
             {
                 "optimizer": str(row.optimizer),
@@ -161,7 +161,7 @@ def compare_json(found: Comparison) -> dict[str, Any]:
     }
 
 
-def subtracted(found: Comparison) -> str:
+def baseline_words(found: Comparison) -> str:
     """What drift is measured from, in words: the law that the flow itself has."""
     plain = [str(row.optimizer) for row in found.rows if row.optimizer.decay and not row.shrink]
     but = f" (not for {', '.join(plain)}: there it is c(t) - c(0))" if plain else ""
@@ -179,7 +179,7 @@ def compare_text(found: Comparison) -> str:
     wide = min(max([34, *(len(str(row.optimizer)) for row in found.rows)]), 60)
     lines = [
         f"drift of {len(found.names)} conserved quantities over time {found.time:g}",
-        f"  {subtracted(found)}",
+        f"  {baseline_words(found)}",
         f"  {'method':{wide}} {'steps':>7} {'loss':>9} {'drift':>8} {'theory':>8}",
     ]
     for row in found.rows:
@@ -271,7 +271,7 @@ def compare_html(found: Comparison, source: str, asked: str = "") -> str:
         for row in found.rows
     ]  # fmt: skip
     columns = ("method", "steps", "loss", "largest drift", "theory", "off the exact law by", "")
-    lead = f"Drift of {len(found.names)} conserved quantities over time {found.time:g}: {subtracted(found)}."
+    lead = f"Drift of {len(found.names)} conserved quantities over time {found.time:g}: {baseline_words(found)}."
     drifts = [(row.max_drift, str(row.optimizer)) for row in found.rows if np.isfinite(row.max_drift)]
     headline = f"{len(rows):,} methods compared."
     if drifts:

@@ -23,7 +23,7 @@ CARRIES_OVER = (
 )
 
 
-def trusted(found: Energies) -> bool:
+def is_trusted(found: Energies) -> bool:
     """Whether the path is stationary enough for its momenta, and with them Hamiltonian and rank, to mean much."""
     return found.trusted
 
@@ -34,8 +34,8 @@ def energies_json(found: Energies) -> dict[str, Any]:
     return {
         "effective_depth": found.effective_depth,
         "stationarity": found.stationarity,
-        "trusted": trusted(found),
-        "bottleneck_rank": found.bottleneck_rank if trusted(found) else None,
+        "trusted": is_trusted(found),
+        "bottleneck_rank": found.bottleneck_rank if is_trusted(found) else None,
         "coi_min": found.coi_min,
         "hamiltonian": {
             "p": found.p,
@@ -72,7 +72,7 @@ def _is_shallow(found: Energies) -> bool:
 
 def _rank_sentence(found: Energies) -> str:
     """The bottleneck rank of a network, or why it has no estimate."""
-    if not trusted(found):
+    if not is_trusted(found):
         return sentences.no_rank(found.effective_depth, found.stationarity, found.trusted_to)
     if _is_shallow(found):
         return (
@@ -85,7 +85,7 @@ def _rank_sentence(found: Energies) -> str:
 def run_text(all_found: Sequence[Energies]) -> str:
     """A table over effective depths, then what to make of it."""
     deepest = all_found[-1]
-    if not trusted(deepest):
+    if not is_trusted(deepest):
         headline = f"{_rank_sentence(deepest)} (give `lawful leaky` that --tolerance and more --evaluations)"
     elif _is_shallow(deepest):
         headline = f"{_rank_sentence(deepest)} (give `lawful leaky` a larger --effective-depth)"
@@ -98,7 +98,7 @@ def run_text(all_found: Sequence[Energies]) -> str:
     ]
     for energies in all_found:
         ranks = (energies.bottleneck_rank, energies.rank.min(), energies.rank.max())
-        shown = "".join(f"{value:7.2f}" for value in ranks) if trusted(energies) else f"{'-':>7}{'-':>7}{'-':>7}"
+        shown = "".join(f"{value:7.2f}" for value in ranks) if is_trusted(energies) else f"{'-':>7}{'-':>7}{'-':>7}"
         lines.append(
             f"{energies.effective_depth:5g}{shown} {np.median(energies.rank_weights):7.2f}"
             f" {np.median(energies.rank_stable):7.2f} {energies.coi_min:8.2f} {energies.stationarity:13.1e}"
@@ -109,7 +109,7 @@ def run_text(all_found: Sequence[Energies]) -> str:
         f"slowest at p = {energies.p[slowest]:.2f}: kinetic {energies.kinetic[slowest]:.3g}, "
         f"negative part {100 * energies.negative_share[slowest]:.1f}% of the representation",
     ]
-    if not all(trusted(energies) for energies in all_found):
+    if not all(is_trusted(energies) for energies in all_found):
         lines += [f"-: not stationary to {deepest.trusted_to:g}; the Hamiltonian of these rows would mean nothing."]
     return "\n".join(lines)
 
@@ -310,18 +310,20 @@ def history_page(found: BlockHistory, source: str, asked: str = "", options: str
 def run_page(all_found: Sequence[Energies], figure: Figure, bounded: Figure, source: str) -> str:
     """The page of a run of Leaky ResNets over effective depths; `bounded` is drawn where two paths are stationary."""
     deepest = all_found[-1]
-    where = f" at effective depth {deepest.effective_depth:g}" if trusted(deepest) and not _is_shallow(deepest) else ""
+    where = (
+        f" at effective depth {deepest.effective_depth:g}" if is_trusted(deepest) and not _is_shallow(deepest) else ""
+    )
     sentence = _rank_sentence(deepest)
     lead = f"{sentence[0].upper()}{sentence[1:]}{where}."
     columns = ("effective depth", "rank", "rank from W", "stable rank estimate", "smallest cost of identity",
                "stationarity")  # fmt: skip
     rows = [
-        (e.effective_depth, e.bottleneck_rank if trusted(e) else None, float(np.median(e.rank_weights)),
+        (e.effective_depth, e.bottleneck_rank if is_trusted(e) else None, float(np.median(e.rank_weights)),
          float(np.median(e.rank_stable)), e.coi_min, e.stationarity)
         for e in all_found
     ]  # fmt: skip
     sections = [Section("Along the paths", list(map(_along, all_found)))]
-    if sum(map(trusted, all_found)) > 1:
+    if sum(map(is_trusted, all_found)) > 1:
         sections.append(Section("Lengths and momenta", [bounded]))
     sections.append(Section("Numbers", [Table(columns, rows)]))
     run = shlex.quote(source)
@@ -330,7 +332,7 @@ def run_page(all_found: Sequence[Energies], figure: Figure, bounded: Figure, sou
                f"lawful bottleneck {run} --save rank.json && lawful verify rank.json {run}"),
         Action("Draw the energies", "For a paper or a talk.", f"lawful bottleneck {run} --figure energies.svg"),
     ]  # fmt: skip
-    actions = actions if trusted(deepest) else actions[1:]
+    actions = actions if is_trusted(deepest) else actions[1:]
     opening = Opening(file=source, kind="Leaky ResNets", stage=figure, actions=actions)
     depths = f"{len(all_found)} effective depth{'s' * (len(all_found) != 1)}, up to {deepest.effective_depth:g}."
     return render(lead, depths, sections, opening=opening)

@@ -119,13 +119,13 @@ def census_film(found: Census, data: Clusters) -> Markup:
     axes = plane(data.points, alike=True)
     drawn = [_edges(map_, axes, data, exact) for map_, exact in zip(found.maps, _exact(found), strict=True)]
     most = max(map(len, drawn), default=0)
-    frames, titles, edges = [found.images[0] @ axes.T], ["the data"], [_padded(drawn[0][:0], most)] if drawn else []
+    frames, titles, edges = [found.images[0] @ axes.T], ["the data"], [_pad(drawn[0][:0], most)] if drawn else []
     for number, (before, after) in enumerate(pairwise(found.images), 1):
         layer = found.layers[number - 1]
         title = f"layer {number}: {layer.full.sum()} points truncated fully, {layer.partial.sum()} partially"
         for share in np.linspace(0, 1, BETWEEN + 1)[1:]:
             frames.append(((1 - share) * before + share * after) @ axes.T)
-            edges.append(_padded(drawn[number - 1], most))
+            edges.append(_pad(drawn[number - 1], most))
             titles.append(title)
     square = all(_square(map_) for map_ in found.maps)
     words = "the edges of the cone that the layer leaves alone" if square else "where a neuron of the layer switches"
@@ -187,7 +187,7 @@ def _square(map_: TruncationMap) -> bool:
     return bool(rows == columns)
 
 
-def _padded(edges: Floats, count: int) -> Floats:
+def _pad(edges: Floats, count: int) -> Floats:
     """As many segments in every frame: those that a layer does not have are out of sight."""
     return np.concatenate([edges, np.full((count - len(edges), 4), -1e9)])
 

@@ -129,7 +129,7 @@ def explorer_data(found: Exploration) -> dict[str, Any]:
         ],
         "hidden": found.hidden,
         "path": _path(found),
-        "pruned": _pruned(found),
+        "pruned": _pruning_part(found),
         "verdict": _verdict(found),
     }
 
@@ -167,7 +167,7 @@ def _claims(found: Exploration) -> list[dict[str, Any]]:
         "more": "To save the evidence and have an independent checker verify it:",
         "command": "lawful components {file} --certificate components.json && lawful verify components.json {file}",
     }
-    pruned = _pruned(found)
+    pruned = _pruning_part(found)
     of_pruning = {
         "kind": "pruned",
         "scope": "weights",
@@ -218,7 +218,7 @@ def _path(found: Exploration) -> dict[str, Any] | None:
     return {"sizes": sizes, "signs": signs, "drift": str(path.drift), "flips": flips}
 
 
-def _pruned(found: Exploration) -> dict[str, Any]:
+def _pruning_part(found: Exploration) -> dict[str, Any]:
     """What goes, where it stands in the drawing, and the network without it."""
     pruning, widths = found.pruning, found.network.widths
     hidden = [f"{layer + 1},{unit}" for layer, width in enumerate(widths[1:-1]) for unit in range(width)]
