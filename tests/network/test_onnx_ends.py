@@ -14,6 +14,8 @@ from torch import nn
 
 import lawful as package
 from lawful.errors import Unsupported
+from lawful.program.builder import Builder
+from lawful.program.passes.tail import split
 from lawful.sources.modules.module_network import ModuleNetwork
 
 
@@ -38,12 +40,29 @@ def test_ends_that_differ_are_never_left_out_of_a_comparison() -> None:
     assert package.same(ended(1.0, "Sigmoid"), ended(2.0, "Sigmoid")).verdict == "equal"
     assert package.same(ended(1.0, "Sub", "Sigmoid"), ended(1.0, "Sub", "Sigmoid")).verdict == "equal"
     assert package.same(ended(1.0, "Sigmoid", "Sub"), ended(1.0, "Sigmoid", "Sub")).verdict == "equal"
-    with pytest.raises(Unsupported, match=r"sigmoid \(\w{8}\) at its end.*only equal ends can be left out"):
+    with pytest.raises(Unsupported, match=r"sigmoid \(\w{32}\) at its end.*only equal ends can be left out"):
         package.same(ended(1.0, "Sigmoid", "Sub"), ended(1.0, "Sigmoid"))
     assert package.same(ended(1.0, "Sigmoid", "Sub"), ended(2.0, "Sigmoid", "Sub")).verdict == "different"
     with pytest.raises(Unsupported, match="softmax at its end, the second log_softmax"):
         package.same(ended(1.0, "Softmax"), ended(1.0, "LogSoftmax"))
     assert package.same(ended(2.0, "Sigmoid", "Mul"), ended(3.0, "Sigmoid", "Mul")).verdict == "different"
+
+
+def test_ends_whose_hashes_begin_alike_are_two() -> None:
+    """Two thresholds whose ends have 32 bits of their hashes in common."""
+
+    def end(threshold: float) -> str:
+        b = Builder()
+        value = b.input("value", (1, 3))
+        program = b.finish([b.elementwise("gt", b.function("sigmoid", value), threshold, kind="b")])
+        parts = split(program, lambda node, _: node.op not in ("sigmoid", "gt"))
+        assert isinstance(parts, tuple)
+        assert parts[1] is not None
+        return parts[1].words
+
+    one, two = end(0.011412620544433594), end(0.01427459716796875)
+    assert one[:21] == two[:21] == "sigmoid, gt (c4d806e6"
+    assert one != two
 
 
 def test_ends_of_modules_that_differ() -> None:

@@ -76,3 +76,8 @@ def test_large_maps_take_no_memory() -> None:
 def test_scalars_and_empty_maps() -> None:
     assert IndexMap.of(np.array(3)).positions.shape == ()
     assert IndexMap.of(np.zeros((0, 3), dtype=int)).after(IndexMap.contiguous((2,))).shape == (0, 3)
+
+
+def test_the_key_of_a_table_is_a_whole_hash() -> None:
+    """Nodes of equal keys are one node: half of 64 bits of a hash can be searched."""
+    assert len(IndexMap.of(np.array([0, 2, 1, 3, 3])).key) == 64

@@ -154,11 +154,12 @@ class IndexMap:
 
     @cached_property
     def key(self) -> str:
-        """The map in a few characters, for printing and for equality."""
+        """The map as text, for printing and for equality: a hash where it is a table."""
         if self.strides is not None:
             return f"{self.offset}+{list(self.strides)}" if self.offset or not self.is_row_major else "reshape"
+        # The whole hash: nodes of equal keys are merged, and a part of it could be made to collide.
         data = np.ascontiguousarray(self.positions).tobytes()
-        return hashlib.sha256(data).hexdigest()[:16]
+        return hashlib.sha256(data).hexdigest()
 
     @property
     def is_row_major(self) -> bool:

@@ -21,6 +21,9 @@ from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
 
 Follows = Callable[[Node, Collection[Node]], bool]
+# 128 bits: networks are compared without their ends if the words of both are equal, and of 32 bits two thresholds of a
+# comparison have the same ones within a second of search.
+MARK = 32
 LOGARITHMS = ("log_softmax", "log_sigmoid")
 PLAIN = frozenset({OperatorFamily.LEAF, OperatorFamily.MOVEMENT, OperatorFamily.ADDITION, OperatorFamily.PRODUCT})
 
@@ -176,7 +179,7 @@ def _words(tail: Program) -> str:
     )  # fmt: skip
     if not calls:
         return f"reshape to {[-1, *tail.outputs[0].shape[1:]]}"
-    return f"{', '.join(calls)} ({hashlib.sha256(tail.text().encode()).hexdigest()[:8]})"
+    return f"{', '.join(calls)} ({hashlib.sha256(tail.text().encode()).hexdigest()[:MARK]})"
 
 
 def _stacks(program: Program, output: Node) -> bool:
