@@ -133,6 +133,35 @@ def test_what_only_another_output_reads_is_not_passed_over(
     assert orbit_fingerprints([one, two, changed(one)], ["a", "b", "c"]).groups == (("a", "c"), ("b",))
 
 
+def test_a_symmetry_of_the_first_output_alone_is_none_of_the_folder(
+    transformers: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Permuting the residual stream but not the pooler keeps what words BERT predicts, not what sentence comes next."""
+    torch.manual_seed(0)
+    sizes = {key: value for key, value in SIZES.items() if key not in ("num_key_value_heads", "head_dim")}
+    one = _saved(transformers.BertForPreTraining(transformers.BertConfig(**sizes, **TOKENS)), tmp_path_factory)
+    two, order = changed(one), torch.tensor([3, 0, 1, 2, 7, 4, 6, 5])
+    tensors = load_file(one / "model.safetensors")
+    for name, tensor in tensors.items():
+        columns = "query", "key", "value", "intermediate.dense", "transform.dense", "decoder", "_embeddings"
+        if "pooler" in name or "seq_relationship" in name:
+            continue
+        moved = tensor[:, order] if tensor.dim() == 2 and any(part in name for part in columns) else tensor
+        if any(part in name for part in ("LayerNorm", "output.dense", "transform.dense")):
+            moved = moved[order]
+        tensors[name] = moved.contiguous()
+    save_file(tensors, two / "model.safetensors", metadata={"format": "pt"})
+    models = [transformers.BertForPreTraining.from_pretrained(path, dtype=torch.float64).eval() for path in (one, two)]
+    with torch.no_grad():
+        a, b = (model(torch.tensor([[5, 3, 6, 9, 7]])) for model in models)
+    torch.testing.assert_close(a[0], b[0])
+    assert not torch.allclose(a[1], b[1])
+    found = api.same(one, two)
+    assert found.verdict == "undecided"
+    assert "pooler.dense.weight" in found.reason
+    assert orbit_fingerprints([one, two, changed(one)], ["a", "b", "c"]).groups == (("a", "c"), ("b",))
+
+
 def test_padding_that_ends_a_text_elsewhere(transformers: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A head for whole texts reads the last token that is no padding: random tokens hardly ever are."""
     torch.manual_seed(0)

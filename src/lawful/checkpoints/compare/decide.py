@@ -21,7 +21,7 @@ from lawful.checkpoints.align.align import plus
 from lawful.checkpoints.align.lazy_tensors import MadeTensors, folded_tensors, rounding_unit
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.compare.distances import NOISES
-from lawful.checkpoints.compare.entries import WeightComparison, compare
+from lawful.checkpoints.compare.entries import WeightComparison, compare, stored_alike
 from lawful.checkpoints.compare.uniqueness import UniquenessVerdict
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.random_members import random_member
@@ -151,9 +151,8 @@ def _pinned_down(comparison: WeightComparison) -> bool:
 def copy_verdict(comparison: WeightComparison, first: State, second: State, *, seed: int = 0) -> CheckpointVerdict:
     """The verdict on weights that fit: the same function, or a rounded copy, which an input has to show."""
     equal = _equal(comparison)
-    if comparison.architecture.returns_more and (unread := _unread_differences(comparison)):
-        reason = f"the first tensor that the module returns is the same ({equal.reason}); it does not read "
-        reason += f"{list_names(unread, 4)}, in which A and B differ, and what else it returns may"
+    if comparison.architecture.returns_more and (doubt := _doubt_of_other_outputs(comparison, first, second)):
+        reason = f"the first tensor that the module returns is the same ({equal.reason}); it does not read {doubt}"
         return replace(equal, verdict="undecided", within=None, epsilon=None, reason=reason)
     coarse = (
         distance.moved_only or distance.unit > SINGLE < distance.entry
@@ -216,9 +215,29 @@ def _equal(comparison: WeightComparison) -> CheckpointVerdict:
     return CheckpointVerdict("equal", within, epsilon, words, comparison, None)
 
 
+def _doubt_of_other_outputs(comparison: WeightComparison, first: State, second: State) -> str:
+    """Why outputs behind the first may differ where that is the same; nothing if they cannot.
+
+    Symmetries are those of the first output alone. One of them that permutes a layer is none of a second head that
+    reads the layer, unless that head is permuted too: so weights that no first output reads have to stand beside
+    weights that did not move at all.
+    """
+    if unread := _unread_differences(comparison):
+        return f"{list_names(unread, 4)}, in which A and B differ, and what else it returns may"
+    unread = _unread(comparison)
+    if unread and not all(stored_alike(first[name], second[name]) for name in first):
+        return f"{list_names(unread, 4)}, which may read the weights that moved"
+    return ""
+
+
+def _unread(comparison: WeightComparison) -> list[str]:
+    """The tensors that no output reads."""
+    return [step.tensor for step in comparison.architecture.folds if isinstance(step, DropFold)]
+
+
 def _unread_differences(comparison: WeightComparison) -> list[str]:
-    """The tensors that no output reads, and that are not the same in both."""
-    dropped = {step.tensor for step in comparison.architecture.folds if isinstance(step, DropFold)}
+    """Those of them that are not the same in both."""
+    dropped = set(_unread(comparison))
     return [distance.tensor for distance in comparison.distances
             if distance.tensor in dropped and not (distance.moved_only and distance.exact)]  # fmt: skip
 

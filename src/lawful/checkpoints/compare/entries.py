@@ -130,7 +130,7 @@ def compare(architecture: CheckpointArchitecture, first: State, second: State) -
     """Align the tensors of B to those of A and compare them."""
     group, folds = architecture.group, architecture.folds
     kinds = working_types(first, second)
-    if all(_stored_alike(first[name], second[name]) for name in first):
+    if all(stored_alike(first[name], second[name]) for name in first):
         unmoved = Alignment({number: identity(space) for number, space in enumerate(group.spaces)}, 0)
         return _measure(architecture, unmoved, first, second, kinds)
     unit = max((rounding_unit(state[name].dtype) for state in (first, second) for name in group.shapes), default=0.0)
@@ -228,7 +228,7 @@ def _shifts(
     return shifts
 
 
-def _stored_alike(one: torch.Tensor, two: torch.Tensor) -> bool:
+def stored_alike(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Whether tensors hold the same numbers, once both are stored in the fewer bits of the two."""
     if not one.is_floating_point() or not two.is_floating_point():
         return True

@@ -154,6 +154,15 @@ def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
     wide = {
         name: tensor.detach().double().numpy().copy() for name, tensor in state.items() if tensor.is_floating_point()
     }
+    total = hashlib.sha256(f"{VERSION}\n{signature(architecture.program, names=False)}".encode())
+    total.update(write_settings(architecture.module, state).encode())  # a window may be longer than the input is
+    for name, shape in sorted((name, array.shape) for name, array in wide.items()):
+        total.update(f"{name} {shape}\n".encode())
+    if unread := _read_elsewhere(architecture):
+        for name in sorted(wide):
+            total.update((wide[name] + 0.0).tobytes())  # + 0.0 makes one number of 0 and -0
+        words = f"all numbers where they are stored, for {', '.join(unread)[:200]} may read what symmetries would move"
+        return OrbitHash(f"orbit:{total.hexdigest()[:32]}", words)
     dead, shifted = _leave_out_dead(architecture, wide)
     take_out_scales(group, wide)
     try:
@@ -165,15 +174,22 @@ def orbit_hash(architecture: CheckpointArchitecture, state: State) -> OrbitHash:
     if done is None:
         ties = tuple(numbers.tied_spaces())
         return OrbitHash(None, f"units of {', '.join(ties)[:200]} are not told apart by their weights", ties)
-    total = hashlib.sha256(f"{VERSION}\n{signature(architecture.program, names=False)}".encode())
-    total.update(write_settings(architecture.module, state).encode())  # a window may be longer than the input is
-    for name, shape in sorted((name, array.shape) for name, array in wide.items()):
-        total.update(f"{name} {shape}\n".encode())
     total.update(done)
     words = "all numbers in a standard place"
     words += f"; left out, since no output sees them: numbers of {', '.join(dead)[:200]}" if dead else ""
     words += f"; not covered: shifts of {', '.join(shifted)[:200]}" if shifted else ""
     return OrbitHash(f"orbit:{total.hexdigest()[:32]}", words, (), dead, shifted)
+
+
+def _read_elsewhere(architecture: CheckpointArchitecture) -> list[str]:
+    """Parameters that the hashed tensor does not read, where the module returns others that may.
+
+    Symmetries of the one are none of the others, so no number may be moved to a standard place.
+    """
+    if not architecture.returns_more or architecture.program is None:
+        return []
+    read = set(architecture.program.parameters)
+    return [name for name, tensor in architecture.module.named_parameters() if name not in read and tensor.ndim]
 
 
 def _leave_out_dead(
