@@ -30,7 +30,7 @@ AS_OBJECT = {
 APART = {
     "show": {"program", "seed"}, "components": {"exact"}, "path": {"points"}, "rebalance": {"box"},
     "laws": {"degree", "logarithms", "reduction", "inputs", "weights"},
-    "prune": {"curve", "smallest", "drop_useless"},
+    "prune": {"curve", "smallest"},
     "verify": {"balance", "box", "model", "input", "activation", "order", "drop_useless", "seed"},
     "drift": {"tolerance"},
     "truncation-flow": {"scale", "fixed", "standard", "seed"}, "bottleneck": {"ridge"}, "fiber": {"sample"},

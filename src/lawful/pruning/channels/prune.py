@@ -50,7 +50,8 @@ class ChannelPruning(Shown):
 
     `parameters_after` counts what is left. The module has the class, the names and the types that it had; where a class
     with attention cannot hold the new sizes it is a graph, which `notes` say. `gone` are the cells of `program` that
-    left, and `moves` what rows and columns of layers took over: what a certificate lists.
+    left, and `moves` what rows and columns of layers took over: what a certificate lists. `examples` are the inputs
+    that were named for it: tensors, or sizes with batch.
     """
 
     original: nn.Module
@@ -66,6 +67,7 @@ class ChannelPruning(Shown):
     moves: tuple[Move, ...] = ()
     gone: tuple[int, ...] = ()
     tidied: Tidying = field(default_factory=Tidying)
+    examples: tuple[torch.Tensor | tuple[int, ...], ...] = field(default=(), repr=False)
 
     @property
     def channels_after(self) -> int:
