@@ -245,7 +245,7 @@ def test_products_are_what_they_are_multiplied_out() -> None:
     for squared in (False, True):
         sums = (whole ** (1 + squared) * weights).sum(axis=2) % prime
         dense = NumberTable("", sums[..., None].astype(np.int64), axes[:2], [False, False], np.array([prime]))
-        assert np.array_equal(table._along(1, weights.astype(np.uint64), squared=squared), dense.prepared(blind=False))
+        assert np.array_equal(table._along(1, weights.astype(np.uint64), squared=squared), dense.prepare(blind=False))
     flipped = -np.ones(5)
     table.turn(1, flipped)
     assert np.array_equal(table.left[0], -left % prime)

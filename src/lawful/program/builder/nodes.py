@@ -159,6 +159,7 @@ class NodeBuilder:
         node = self._known.get(identity)
         if node is None:
             if operator.family is OperatorFamily.LEAF:
+                # Operands of a sum stand by structure first: other names of parameters must not change their order.
                 keys.pop("name", None)  # of inputs, parameters and buffers
             structure = _hash(name, [operand.structure for operand in operands], keys, sizes, kind)
             node = Node(operator, operands, dict(attributes), sizes, kind, structure, identity, self.step)

@@ -47,6 +47,7 @@ def follow_pairs(
     values = list(bound.values())
     paired = any(isinstance(value, ComplexPair) for value in values)
     if paired and name in ATEN_MOVEMENTS and sum(isinstance(operand, (ComplexPair, Node)) for operand in values) == 1:
+        # What only moves entries does so with both parts alike; of several operands each would need to be a pair.
         moved = [move({key: _part(argument, part) for key, argument in bound.items()}) for part in (0, 1)]
         return ComplexPair(*moved) if all(isinstance(half, Node) for half in moved) else None
     rule = _RULES.get(name)

@@ -125,6 +125,7 @@ def _export(
         warnings.simplefilter("ignore")
         try:
             program = _trace(module, examples, keywords)
+            # Traced again with lines of code only where one is to be named.
             if _open_sizes(program):
                 _refuse_open_sizes(module, _trace(module, examples, keywords, lines=True))
             detach_regions(program)
@@ -228,6 +229,7 @@ def _tidy(module: nn.Module, program: Any) -> ExportedModule:
         *module.named_parameters(remove_duplicate=False),
         *module.named_buffers(remove_duplicate=False),
     ):
+        # A tensor with several names is one parameter: ties count once, under the first.
         canonical[name] = first.setdefault(id(tensor), name)
     signature = program.graph_signature
     tensor_names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
@@ -276,6 +278,7 @@ def copy_module(module: nn.Module, instead: Mapping[int, Any] | None = None, *, 
     memo |= instead or {}
     for part in module.modules():
         for value in vars(part).values():
+            # PyTorch refuses to copy a tensor that has been computed.
             if isinstance(value, torch.Tensor) and not value.is_leaf:
                 memo[id(value)] = value.detach().clone()
     return copy.deepcopy(module, memo)
@@ -325,5 +328,6 @@ def in_mode(module: nn.Module, training: bool) -> Iterator[None]:
     try:
         yield
     finally:
+        # Part by part: a module may hold frozen parts in eval mode while it trains.
         for part, mode in before.items():
             part.training = mode
