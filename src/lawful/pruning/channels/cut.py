@@ -162,6 +162,8 @@ class RemainingEntries(AbstractDomain[Marks]):
         known = np.concatenate([np.full(operand.size, operand.op != "constant") for operand in node.inputs])[at]
         marks = np.concatenate(flat)[at]
         left, gone = known & marks, known & ~marks
+        # Padding has no mark of its own. Where known entries agree along every line of an axis, one mark stands for
+        # each line, padding included; where they disagree the axis stays as it is. What met no channel stays.
         for axis in range(node.rank):
             some = left.any(axis=axis, keepdims=True), gone.any(axis=axis, keepdims=True)
             if not bool((some[0] & some[1]).any()):
@@ -178,6 +180,7 @@ class RemainingEntries(AbstractDomain[Marks]):
         letters = list(dict.fromkeys(operands.replace(",", "")))
         spread = [_along(marks, axes, letters) for marks, axes in zip((x, y), operands.split(","), strict=True)]
         both = np.logical_and(*spread).any(axis=tuple(k for k, c in enumerate(letters) if c not in out), keepdims=True)
+        # Summed axes have size 1 by now: this only drops them, and puts the others into the order of the result.
         return np.asarray(np.einsum("".join(letters) + "->" + out, both.astype(np.int64)) > 0)
 
     def reduction(self, node: Node, x: Marks) -> Marks:
@@ -230,6 +233,8 @@ def count_entries(marks: Marks, shape: Shape) -> Shape:
         sizes.append(int(left.sum(axis=-1).max(initial=0)))
         left = np.asarray(left.any(axis=-1))
     sizes.reverse()
+    # Each size is the most that a line keeps: the product is at least the number of marks, and equal to it only if all
+    # lines keep equally many. Which ones they keep may differ, as heads do.
     if math.prod(sizes) != marks.sum():
         raise Unsupported("lines of a value keep different numbers of channels")
     return tuple(n * whole if have == 1 else n for n, have, whole in zip(sizes, marks.shape, shape, strict=True))
@@ -304,6 +309,7 @@ class _Cutting:
         end = values[node]
         if not isinstance(end, Channels) or end.name not in self.norms or node.family is OperatorFamily.MOVEMENT:
             return None
+        # A normalisation is several nodes (centre, scale, shift): what the first of them reads stands for them all.
         inside = node
         while isinstance(at := values[inside], Centred) or (isinstance(at, Channels) and at.name == end.name):
             inside = self._inside(inside)
@@ -335,6 +341,7 @@ class _Cutting:
         if all(bool(self.marks[operand].all()) for operand in node.inputs):
             return index
         left = np.concatenate([np.broadcast_to(self.marks[operand], operand.shape).ravel() for operand in node.inputs])
+        # An entry stays only if the one that it comes from is left, so that its place among those is defined.
         place = np.cumsum(left) - 1
         staying = np.broadcast_to(self.marks[node], node.shape)
         shape = count_entries(self.marks[node], node.shape)

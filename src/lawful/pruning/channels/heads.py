@@ -118,6 +118,8 @@ class HeadGrids:
         fed: set[int] = set()
         for grid in self.grids:
             fed |= self._add_fed(reasons, grid, alive, pinned)
+        # Grids share cells, so that what one gives up can leave another uneven: again until nothing changes. Removals
+        # are only given up here, so this ends; what is added comes before.
         size = -1
         while size != len(reasons):
             size = len(reasons)
@@ -145,13 +147,15 @@ def _trim(reasons: Reasons, grid: Grid, alive: Mapping[int, bool], fed: set[int]
         for read, results in zip(grid.read, grid.made, strict=True)
         if _left(results, alive)
     ]
+    # A group leaves with all that it reads and makes, or stays; the last one stays in any case.
     leaving = [both for both in tables if all(cell in reasons for side in both for cell in side)]
     if len(leaving) == len(tables) or not grid.alike:
         leaving = leaving[:-1] if grid.alike else []
     staying = [both for both in tables if both not in leaving]
-    for read, _ in staying:
+    for read, _ in staying:  # what was silent only because its group was to leave is heard again
         for cell in [cell for cell in read if cell in fed and cell in reasons]:
             del reasons[cell]
+    # As many of each group as the one that can spare least, and never all: a head without channels is none.
     spare = [min(sum(cell in reasons for cell in both[side]) for both in staying) for side in (0, 1)]
     spare = [min(count, len(staying[0][side]) - 1) for side, count in enumerate(spare)]
     if grid.one_size:

@@ -24,6 +24,7 @@ from lawful.types import Floats
 LARGEST = 3e7  # products of an elimination that is done exactly
 GROWTH = 2**8  # of weights that take over: more would only carry rounding
 MOST, LONGEST = 5000, 4096  # factors of one space, and bits of one: beyond, sums in fractions take too long
+NEARLY = 1e-9  # of the largest singular value: far above the rounding of thousands of rows, so that none is missed
 Terms = Mapping[int, Fraction]
 Sweep = tuple[str, dict[int, tuple[tuple[int, Fraction], ...]]]  # which side takes over; cells with what they add up to
 
@@ -194,6 +195,7 @@ def _even(
     spare = [min(len(gone) for _, gone in part) for part in (chosen[:half], chosen[half:])]
     if heads.keys.shape[1] == heads.values.shape[1]:
         spare = [min(spare)] * 2
+    # Any part of what depends may leave without the rest: its terms are about the basis, of which nothing leaves.
     return [(side, dict(list(gone.items())[: spare[number // half]])) for number, (side, gone) in enumerate(chosen)]
 
 
@@ -206,6 +208,7 @@ def dependent_rows(rows: Floats) -> dict[int, Terms]:
     if not len(rows) or rows.size * min(rows.shape) > LARGEST or not _nearly_singular(rows):
         return {}
     matrix = fmpq_mat(rows.shape[1], len(rows), [_rational(value) for value in rows.T.ravel().tolist()])
+    # Its columns are the rows: in reduced form a column without a pivot lists its factors in the columns with one.
     reduced, rank = matrix.rref()
     pivots = [next(c for c in range(len(rows)) if reduced[r, c] != 0) for r in range(rank)]
     dependent: dict[int, Terms] = {}
@@ -224,7 +227,9 @@ def _nearly_singular(rows: Floats) -> bool:
         return True
     with np.errstate(all="ignore"):
         values = np.linalg.svd(rows / size, compute_uv=False)
-    return len(rows) > rows.shape[1] or not values[-1] > 1e-9 * values[0]
+    # No answer rests on this: fractions decide what passes, and what does not keeps its channels. Rounding leaves a
+    # dependent row about 1e-16 of the largest value for each row; a NaN passes.
+    return len(rows) > rows.shape[1] or not values[-1] > NEARLY * values[0]
 
 
 def _rational(value: float) -> fmpq:

@@ -153,6 +153,8 @@ class ChannelWeights:
 
     def sweep(self) -> bool:
         """Look at all cells once and remove what can be; whether anything was."""
+        # Facts are about the weights as the sweep finds them. They hold until it ends, for readers take over what a
+        # cell said before it leaves, and a twin that others rely on stays.
         facts = Facts(self)
         gone: dict[int, Reason] = {}
         for cell, reason in self._redundant(facts).items():
@@ -310,6 +312,7 @@ class ChannelWeights:
         self.moves += [("constant", name, place, ()) for place, value in pairs if value != 0]
         for row in np.flatnonzero(flat[:, [place for place, _ in pairs]].any(axis=(1, 2))).tolist():
             terms = ((tap, value) for place, value in pairs for tap in flat[row, place].tolist())
+            # From the exact sum so far, not from its double: however often something is folded in, it is rounded once.
             total = combine(terms, self.exact_bias(operation, row))
             bias[row] = nearest(total)
             self._exact[str(operation.tensors["weight"]), row] = total
@@ -335,9 +338,8 @@ def layer_name(operation: Operation) -> str:
 def _add_multiple(weight: Floats, mine: int, theirs: int, ratio: Fraction) -> NDArray[np.bool_]:
     """`weight[:, theirs] += ratio · weight[:, mine]`, each rounded once; which rows that was needed for."""
     target, other = weight[:, theirs], weight[:, mine]
-    if (
-        power_of_two(ratio) and ordinary(target) and ordinary(other)
-    ):  # the product is exact, and the error of a sum is a float
+    # Then the product is exact, and the error of each sum is a double, which Knuth's TwoSum gives without a fraction.
+    if power_of_two(ratio) and ordinary(target) and ordinary(other):
         term = other * float(ratio)
         total = target + term
         late = total - target

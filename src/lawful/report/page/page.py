@@ -159,6 +159,7 @@ def headline(words: str) -> str:
     '<h1><em>24 of 32</em> neurons can go</h1>'
     """
     words = as_prose(words)
+    # Digits inside a name (conv2, v1.5-rc, 3-4-2) are not the number: no letter, dot or dash may touch it.
     number = re.search(r"(?<![\w.-])\d[\d,]*(\.\d+)?%?( of \d[\d,]*)?(?![\w.-]*\w)", words)
     size = ' class="long"' if len(words) > LONG else ""
     if number is None:
@@ -282,7 +283,7 @@ def _json(value: Any) -> Any:
 
 
 def _cell(value: Any, largest: float, seen: set[str]) -> str:
-    if isinstance(value, bool):
+    if isinstance(value, bool):  # before numbers: in Python it is one
         return f"<td>{'yes' if value else 'no'}</td>"
     if value is None or isinstance(value, str):
         return f"<td>{mark_terms(value or '', seen)}</td>"

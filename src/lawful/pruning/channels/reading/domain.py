@@ -200,6 +200,7 @@ def contract_operands(record: ChannelRecord, node: Node, x: Value, y: Value) -> 
         return _convolve(record, node, x, y)
     letters, out = node["spec"].split("->")
     operands = zip((x, y), letters.split(","), strict=True)
+    # Tensors come second, whichever side they are written on; two values that depend on inputs are an attention's.
     (term, lx), (factor, ly) = sorted(operands, key=lambda pair: isinstance(pair[0], Held))
     if not isinstance(factor, Held):
         return attention.contract(record, node, (term, lx), (factor, ly), out)
