@@ -86,6 +86,23 @@ def test_no_cell_of_a_table_starts_a_formula(tmp_path: Path, visit: Callable[...
     assert {row[1] for row in rows[1:]} == {"-2.5"}
 
 
+def test_a_table_with_infinite_numbers_is_still_json() -> None:
+    page = render("t", "lead", [Section("s", [Table(("a", "b"), [(float("inf"), 1.5)])])])
+    text = page.partition('<script type="application/json">')[2].partition("</script>")[0]
+
+    def refuse(word: str) -> Any:  # json.loads would take what the JSON.parse of a browser refuses
+        raise ValueError(word)
+
+    assert json.loads(text, parse_constant=refuse) == [{"a": "inf", "b": 1.5}]
+
+
+def test_a_term_is_explained_in_the_lead_before_what_stands_under_it() -> None:
+    page = render("t", "The balance is kept.", [Section("s", ["A balance."], open=True)])
+    lead, _, rest = page.partition("<main>")
+    assert "<abbr" in lead
+    assert "<abbr" not in rest
+
+
 def test_a_sweep_has_its_plots(tmp_path: Path, visit: Callable[..., Any]) -> None:
     rows = [
         Finished(

@@ -125,6 +125,7 @@ def render(
     """The whole page as text. Everything but `Markup` is escaped."""
     opening = opening or Opening()
     seen: set[str] = set()
+    introduction = mark_terms(lead, seen)  # before all that stands under it: a term is explained where it is met first
     chip = _chip(opening.chip) if opening.chip else ""
     stage = f'<div class="stage">{block_html(opening.stage, seen)}</div>' if opening.stage else ""
     parts = [
@@ -142,7 +143,7 @@ def render(
         '<link rel="icon" href="data:,">'
         f"<title>{escape(as_prose(title))}</title><style>{style}{STYLE}</style></head>\n<body>\n"
         f'<div class="top">{owner}{theme}</div>\n'
-        f'<header>{headline(title)}<p class="lead">{mark_terms(lead, seen)}</p>{chip}</header>\n'
+        f'<header>{headline(title)}<p class="lead">{introduction}</p>{chip}</header>\n'
         f"<main>{stage}{''.join(parts)}</main>\n<script>{script}</script>\n</body></html>\n"
     )
 
@@ -255,10 +256,7 @@ def _table(table: Table, seen: set[str]) -> str:
         for row in table.rows
     )
     caption = f"<caption>{mark_terms(table.caption, seen)}</caption>" if table.caption else ""
-    data = json.dumps(
-        [dict(zip(table.columns, map(_json, row), strict=True)) for row in table.rows], ensure_ascii=False
-    )
-    data = data.replace("<", "\\u003c")
+    data = json_text([dict(zip(table.columns, map(_json, row), strict=True)) for row in table.rows])
     return (
         f'<div class="table"><table{wide}>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
         f'<script type="application/json">{data}</script>'
@@ -279,6 +277,8 @@ def _largest(table: Table, place: int) -> float:
 
 
 def _json(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):  # which JSON has no number for
+        return str(value)
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
