@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,3 +35,26 @@ def test_every_option_has_a_type() -> None:
     own = {"network", "subject", "samples", "target", "seed"}
     for function in (prune_neurons, prune_to_target):
         assert set(inspect.signature(function).parameters) - own <= set(inspect.signature(lawful.prune).parameters)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"criterion": "taylor"}, "go with --target"),
+        ({"target": "params:0.5", "fold": True}, "prune with a target has no option fold"),
+        ({"fold": True}, "channel by channel"),
+        ({"keep": "many"}, "--keep takes"),
+        ({"tolerance": "much"}, "--tolerance takes"),
+    ],
+)
+def test_combinations_without_sense_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(lawful.LawfulError, match=words):
+        lawful.prune(NETWORK, **options)
+
+
+def test_a_pruning_has_its_certificate() -> None:
+    assert lawful.verify(lawful.prune(NETWORK).certificate()).kind == "pruning"
+    bounded: dict[str, Any] = {"tolerance": 0.1, "box": "0,1"}
+    with pytest.raises(lawful.Unsupported, match="certified=True"):
+        lawful.prune(NETWORK, **bounded).certificate()
+    assert lawful.verify(lawful.prune(NETWORK, **bounded, certified=True).certificate()).kind in ("pruning", "distance")
