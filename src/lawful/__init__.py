@@ -5,11 +5,11 @@ Every subcommand is a function of that name here: `lawful.laws("3-4-2 relu")`. I
 """
 
 import sys
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from lawful.api import HOMES
 from lawful.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from lawful.verify import verify
     from reproduction.run import reproduce
 
-_HOMES = {  # module -> its public names, as `theirs:ours` where ours is the subcommand's
-    **HOMES,
+_HOMES = {  # module -> its public names beside the subcommands, as `theirs:ours` where ours is the subcommand's
     "lawful.errors": "CertificateError InvalidNetwork LawfulError NotACertificate Unsupported",
     "lawful.network": "Architecture Dag Mlp",
     "lawful.sources.files": "read write",
@@ -55,7 +54,6 @@ _HOMES = {  # module -> its public names, as `theirs:ours` where ours is the sub
     "lawful.cli.bounds": "run_instances:vnncomp",
     "lawful.verify": "verify",
 }
-_PLACES = {name.rpartition(":")[2]: (home, name.partition(":")[0]) for home in _HOMES for name in _HOMES[home].split()}
 # What most people need; the other subcommands are functions here too, all else is in the packages.
 __all__ = [
     "Architecture", "Dag", "LawfulError", "Mlp", "Monitor", "audit", "canonical", "compare", "components",
@@ -64,11 +62,22 @@ __all__ = [
 ]  # fmt: skip
 
 
+@cache
+def _places() -> dict[str, tuple[str, str]]:
+    """Public name -> its module, and its name there."""
+    from lawful.api import HOMES
+
+    homes = HOMES | _HOMES
+    return {name.rpartition(":")[2]: (home, name.partition(":")[0]) for home in homes for name in homes[home].split()}
+
+
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import lawful` itself loads nothing heavy."""
-    if name not in _PLACES:
+    if name == "verify":  # the kernel works where no other package is installed
+        return import_module("lawful.verify").verify
+    if name not in _places():
         raise AttributeError(f"module 'lawful' has no attribute {name!r}")
-    home, theirs = _PLACES[name]
+    home, theirs = _places()[name]
     try:
         return getattr(import_module(home), theirs)
     except ModuleNotFoundError as error:

@@ -206,7 +206,7 @@ def test_every_result_says_how_its_network_was_read(name: str, tmp_path: Path) -
 
 
 def test_every_verb_of_python_is_asked() -> None:
-    verbs = {name for name in package._PLACES if name[0].islower()} - {"open", "read", "write", "count_laws"}
+    verbs = {name for name in package._places() if name[0].islower()} - {"open", "read", "write", "count_laws"}
     assert verbs - NOT_OF_A_NETWORK - {"from_module", "to_module"} <= set(VERBS)
     takers = {
         function.__name__

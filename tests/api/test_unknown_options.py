@@ -11,7 +11,9 @@ from torch import nn
 import lawful
 from lawful.api.inputs import UnknownOption
 
-FUNCTIONS = [name for name in sorted(lawful._PLACES) if name != "verify" and not inspect.isclass(getattr(lawful, name))]
+FUNCTIONS = [
+    name for name in sorted(lawful._places()) if name != "verify" and not inspect.isclass(getattr(lawful, name))
+]
 WITH_OPTIONS = [
     name
     for name in FUNCTIONS
