@@ -278,8 +278,8 @@ def test_one_that_left_returns_where_two_can_leave() -> None:
     mlp = trained(seed=3, hidden=(16,))
     search = Search(mlp, (np.full(3, -1.0), np.full(3, 1.0)))
     order = search.orders[0.01]
-    first = search._bounded(order[-2:], 0.01)  # the worst choice of two
+    first = search._bound(order[-2:], 0.01)  # the worst choice of two
     allowed = first.bounds * 1.5 + 0.2
-    better = search._exchanged(first, order, allowed)
+    better = search._exchange(first, order, allowed)
     assert len(better.removed) > 2
     assert (better.bounds <= allowed).all()

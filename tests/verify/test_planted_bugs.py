@@ -241,7 +241,7 @@ def through_a_lock(plant: Plant) -> Proof:
 
 def rescaled(plant: Plant) -> Proof:
     """One weight is forgotten."""
-    true = part("invariant_set.rebalance")._rescaled
+    true = part("invariant_set.rebalance")._rescale
 
     def wrong(dag: Any, scales: Any) -> Any:
         theta = true(dag, scales).theta.copy()
@@ -249,7 +249,7 @@ def rescaled(plant: Plant) -> Proof:
         return dag.with_theta(theta)
 
     network = Architecture.parse("2-3-2 relu bias").initialise(seed=0)
-    plant.setattr(part("invariant_set.rebalance"), "_rescaled", wrong)
+    plant.setattr(part("invariant_set.rebalance"), "_rescale", wrong)
     done = rebalance(network)
     proof = rebalance_certificate(network, done)
     return proof | {"rounding": 1e-15, "residual": 1e-12}
