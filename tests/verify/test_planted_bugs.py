@@ -263,7 +263,7 @@ def borders(plant: Plant) -> Proof:
         return None not in facts.values(operation.sources[0], places)
 
     plant.setattr(weights, "_foldable", constant)
-    plant.setattr(part("pruning.channels.prune"), "compared", lambda *_: 0.0)
+    plant.setattr(part("pruning.channels.prune"), "compare_outputs", lambda *_: 0.0)
     model = torch.nn.Sequential(torch.nn.Conv1d(1, 3, 1), torch.nn.ReLU(), torch.nn.Conv1d(3, 1, 3, padding=1))
     with torch.no_grad():
         model[0].weight[1], model[0].bias[1] = 0.0, 0.5
@@ -278,7 +278,7 @@ def fixed(plant: Plant) -> Proof:
     network = Mlp([[[1.0], [1.0], [2.0]], [[1.0, 1.0, -1.0]]], [[0.5, 0.0, 3.0], [1.0]])
     found = part("fibers.deep.identifiability").identifiable(network)
     assert found.identifiable
-    return dict(part("fibers.deep.identifiability_certificate").certificate(network, found))
+    return dict(part("fibers.deep.identifiability").certificate(network, found))
 
 
 def missed(plant: Plant) -> Proof:
