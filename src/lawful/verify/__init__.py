@@ -118,12 +118,10 @@ def verify(certificate: Any, *networks: Any) -> Verified:
         raise
     except DAMAGE as error:
         raise NotACertificate(f"a damaged certificate of {kind}: {type(error).__name__}") from error
-    statement = finding.statement
-    if statement is None:
-        from lawful.verify.sentences import SENTENCES
+    from lawful.verify.sentences import SENTENCES
 
-        statement = SENTENCES[kind](finding.facts, finding.networks)
-    return Verified(kind, printable(statement), finding.facts, digests, places)
+    statement = printable(SENTENCES[kind](finding.facts, finding.networks))
+    return Verified(kind, statement, finding.facts, digests, places)
 
 
 def _need_version(kind: str, stated: int, known: int) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 from lawful.verify.bounds.network import Floats
 from lawful.verify.bounds.pair import Shared
 from lawful.verify.bounds.relaxation import bounds
-from lawful.verify.core.finding import in_full
 from lawful.verify.core.schema import items, rational, require
 
 MOST_HALVINGS = 3  # of a leaf that does not quite close here
@@ -26,12 +25,6 @@ def read_box(value: object, inputs: int) -> Sides:
         require(low <= high, "a side of the box is inverted")
         sides.append((low, high))
     return sides
-
-
-def box_words(box: Sides) -> str:
-    """A box in words: it is part of the question, so it is repeated whole, or named by its digest where it is long."""
-    sides = [f"[{low}, {high}]" for low, high in box]
-    return f"{sides[0]}^{len(sides)}" if len(set(sides)) == 1 else in_full(" x ".join(sides))
 
 
 def leaves_of(tree: list[int], box: Sides) -> list[Sides]:

@@ -18,7 +18,7 @@ from lawful.verify.bounds.boxes import Sides, read_box
 from lawful.verify.bounds.network import Floats, PackedNetwork
 from lawful.verify.bounds.packed import read_packed
 from lawful.verify.bounds.split_tree import CaseRows, SizedTower, exclude
-from lawful.verify.core.finding import Finding, in_full, short
+from lawful.verify.core.finding import Finding
 from lawful.verify.core.schema import items, number, object_with_keys, rational, require, truth
 
 # Of a question: each is read, and repeated in the statement.
@@ -33,11 +33,6 @@ class SpecifiedCondition(NamedTuple):
     bound: Fraction
     strict: bool
 
-    def __str__(self) -> str:
-        both = (("Y", self.outputs), ("X", self.inputs))
-        terms = [f"{'' if a == 1 else f'{a}·'}{name}_{at}" for name, row in both for at, a in enumerate(row) if a]
-        return f"{' + '.join(terms) or '0'} {'<' if self.strict else '<='} {self.bound}"
-
     def holds(self, x: list[Fraction], y: list[Fraction]) -> bool:
         """Whether an input and its outputs lie in it."""
         pairs = (*zip(self.outputs, y, strict=True), *zip(self.inputs, x, strict=True))
@@ -51,10 +46,6 @@ class SpecifiedRegion(NamedTuple):
     box: Sides
     cases: list[list[SpecifiedCondition]]
 
-    def __str__(self) -> str:
-        sides = " x ".join(f"[{low}, {high}]" for low, high in self.box)
-        return f"{sides} into {' or '.join(' and '.join(map(str, case)) or 'any outputs' for case in self.cases)}"
-
     def forbids(self, x: list[Fraction], y: list[Fraction]) -> bool:
         """Whether an input of the box leads into a case."""
         return any(all(condition.holds(x, y) for condition in case) for case in self.cases)
@@ -67,18 +58,15 @@ def check(body: dict[str, Any]) -> Finding:
     inputs, outputs = network.layers[0].weight.shape[1], len(network.layers[-1].bias)
     regions = [_region(item, inputs, outputs) for item in items(parts["regions"], "regions", most=MOST_BOXES)]
     require(bool(regions), "nothing is forbidden: there is no question")
-    whole = in_full("; or from ".join(map(str, regions)))
     facts: dict[str, Any] = {"regions": regions, "inputs": inputs, "of_outputs": outputs}
-    name = f"for f = {short(network.digest)}, "
     if parts["input"] is not None:
         require(parts["proofs"] is None, "a certificate shows one of the two")
         facts["input"] = [_coordinate(item) for item in items(parts["input"], "input", length=inputs)]
-        facts["outputs"], at = _evaluate_input(facts["input"], regions, network)
-        return Finding(f"{name}an input leads from box {at + 1} of {whole} (exact)", facts, (network.digest,))
+        facts["outputs"], facts["at"] = _evaluate_input(facts["input"], regions, network)
+        return Finding(facts, (network.digest,))
     proofs = items(parts["proofs"], "proofs", length=len(regions))
     facts["nodes"] = sum(_check_box(region, network, proof) for region, proof in zip(regions, proofs, strict=True))
-    statement = f"{name}no input leads from {whole} ({facts['nodes']} boxes re-computed)"
-    return Finding(statement, facts, (network.digest,))
+    return Finding(facts, (network.digest,))
 
 
 def _coordinate(value: object) -> Fraction:

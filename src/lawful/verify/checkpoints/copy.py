@@ -12,13 +12,13 @@ the statement says so.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lawful.errors import CertificateError
-from lawful.outward import at_most
 from lawful.verify.checkpoints.element import (
     ListedFrame,
     RowFactors,
@@ -39,9 +39,9 @@ from lawful.verify.checkpoints.element import (
 from lawful.verify.checkpoints.files import FormTensors, check_settings, need_one_reading, read_sources
 from lawful.verify.checkpoints.folds import NAMES, Fold, FoldedTensors, clusters, name_of, read_folds
 from lawful.verify.core.checkpoint import Array, survey
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding
 from lawful.verify.core.schema import extend_time_limit, items, object_with_keys, require
-from lawful.verify.relational.prove import Proof, prove
+from lawful.verify.relational.prove import prove
 
 ULP = 2.0**-53
 CHAIN = 8  # roundings of one entry besides those of its sums
@@ -99,20 +99,8 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
         comparison.compare(one, two, joining)
     need_partners(frames, matrices, partners, comparison.mixed)
     alone = own_numbers(shifts, shapes, first.constants | second.constants, comparison.factors)
-    require(comparison.left(alone) > 0, "nothing that is listed is compared")
-    statement = _statement(digests, comparison, comparison.left(alone), folds, len(shapes))
-    if shifts:
-        added = sum(piece.size for pieces in shifts.values() for piece in pieces)
-        statement += f". {added:,} constants are added to {len(shifts)} tensors"
-    if alone:
-        statement += (
-            f". {sum(alone.values()):,} numbers have a constant or a factor of their own, with which any numbers "
-        )
-        statement += f"would pass: {_names(alone)}"
-    if matrices:
-        statement += f". The {len(matrices)} matrices are orthogonal or pairs of inverses up to {at_most(off, 1)}"
-    statement += _listed_parts(parts["tensors"], comparison)
-    statement += settings
+    told = comparison.left(alone)
+    require(told > 0, "nothing that is listed is compared")
     proof = None
     if "program" in parts:
 
@@ -120,14 +108,24 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
             return first.make(name), second.make(name)
 
         proof = prove(parts["program"], shapes, folds, frames, shifts, forms, held)
-    statement += _function(proof, bool(folds))
-    facts = {"tensors": len(shapes), "numbers": comparison.total, "moved_only": comparison.exact,
-             "entry": comparison.worst, "tensor": comparison.where, "relative": comparison.furthest,
-             "folds": len(folds), "matrices": len(matrices), "inverse": off,
-             "dropped": sum(comparison.dropped.values()), "means": comparison.means, "own": sum(alone.values()),
-             "function": proof is not None and not proof.open,
-             "program": None if proof is None else proof.digest}  # fmt: skip
-    return Finding(statement, facts, digests)
+    sources_of = [source for _, *pair in parts["tensors"] for source in pair if isinstance(source, dict)]
+    facts = {
+        "tensors": len(shapes), "numbers": comparison.total, "told": told, "moved_only": comparison.exact,
+        "entry": comparison.worst, "tensor": comparison.where, "relative": comparison.furthest,
+        "folds": len(folds), "fold_kinds": Counter(NAMES[type(fold)] for fold in folds),
+        "matrices": len(matrices), "inverse": off,
+        "constants": sum(piece.size for pieces in shifts.values() for piece in pieces), "shifted": len(shifts),
+        "own": sum(alone.values()), "own_in": [name for name, count in alone.items() if count],
+        "joined": sum("parts" in source for source in sources_of),
+        "made": sum("constant" in source for source in sources_of),
+        "far": comparison.apart, "epsilon": comparison.epsilon, "means": comparison.means,
+        "dropped": sum(comparison.dropped.values()),
+        "dropped_in": [name for name, count in comparison.dropped.items() if count],
+        "settings": settings,
+        "function": proof is not None and not proof.open,
+        "program": None if proof is None else proof.digest, "proof": proof and proof._asdict(),
+    }  # fmt: skip
+    return Finding(facts, digests)
 
 
 class _Comparison:
@@ -290,62 +288,6 @@ def _cut(array: Array, along: int, where: slice) -> Array:
     places[along] = where
     part: Array = array[tuple(places)]
     return part
-
-
-def _statement(digests: tuple[str, ...], found: _Comparison, left: int, folds: list[Fold], tensors: int) -> str:
-    count = f"the {left:,}" if left == found.total else f"{left:,} of the {found.total:,}"
-    words = f"{short(digests[1])} holds {count} floating-point numbers of {short(digests[0])} in {tensors} tensors, "
-    words += "permuted, scaled and mixed as the certificate lists"
-    if folds:
-        kinds = [(sum(isinstance(fold, kind) for fold in folds), name) for kind, name in NAMES.items()]
-        words += f" after {len(folds)} folds ({', '.join(f'{count} {kind}' for count, kind in kinds if count)})"
-    if found.exact == found.total:
-        return f"{words}: every number exactly"
-    words += f": {found.exact:,} of them are equal then, each other entry is within {at_most(found.worst)} of the sum "
-    words += f"of the absolute values of its terms, no tensor is off by more than {at_most(found.furthest)} of its size"
-    return words
-
-
-def _function(proof: Proof | None, folded: bool) -> str:
-    """What is known of the function."""
-    if proof is None:
-        return ". Not checked: that what is listed leaves the function of this architecture as it is"
-    name = f"the program of {proof.nodes} nodes in the certificate (sha256 {proof.digest[:12]})"
-    if proof.open:
-        return (
-            f". Not checked: that what is listed leaves the function of {name} alone, for no rule covers {proof.open}"
-        )
-    both = " before and after the folds" if folded else ""
-    words = f". For every input, {name} computes one function, in exact arithmetic, with B{both} and with B permuted, "
-    words += "scaled and mixed as listed"
-    words += ", and one function with A before and after the folds" if folded else ""
-    if proof.unread:
-        words += f". It reads {len(proof.unread)} of the tensors not at all: {_names(dict.fromkeys(proof.unread, 1))}"
-    return f"{words} (shown at random points; the chance of an error is below 2^-{proof.bits})"
-
-
-def _listed_parts(names: list[Any], found: _Comparison) -> str:
-    """What was not simply read from the files, and what is not compared."""
-    words = ""
-    composed = sum(isinstance(source, dict) and "parts" in source for _, *sources in names for source in sources)
-    constant = sum(isinstance(source, dict) and "constant" in source for _, *sources in names for source in sources)
-    if composed:
-        words += f". {composed} tensors are joined or cut from those of a file"
-    if constant:
-        words += f". {constant} tensors that a file lacks are constants"
-    if found.apart:
-        words += f". {found.apart:,} entries are off by more than half of the sum of their terms"
-    if count := sum(found.dropped.values()):
-        words += f". {count:,} numbers that are not zero are left out as dead: {_names(found.dropped)}"
-    if found.means:
-        words += f". The means of {found.means:,} lines are left out as unseen"
-    if found.epsilon:
-        words += f". Variances are taken with ε up to {at_most(found.epsilon, 2)}"
-    return words
-
-
-def _names(given: Mapping[str, int]) -> str:
-    return ", ".join(sorted(name for name, count in given.items() if count))[:160]
 
 
 def _single(values: Array) -> np.ndarray[Any, Any]:

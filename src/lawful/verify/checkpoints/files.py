@@ -180,8 +180,11 @@ def settings_digest(settings: Mapping[str, Any] | None) -> str | None:
     return f"settings:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def check_settings(bound: object, files: Sequence[Any]) -> str:
-    """What is known of the settings of both files, in words; rejected if they differ in what may matter."""
+def check_settings(bound: object, files: Sequence[Any]) -> dict[str, list[str]] | None:
+    """Keys whose values differ without effect, as far as is known, or stand in one folder alone; None without folders.
+
+    The certificate is rejected if the settings differ in what may matter.
+    """
     both = [getattr(file, "settings", None) for file in files]
     if bound is not None:
         stated = items(bound, "settings", length=2)
@@ -193,12 +196,10 @@ def check_settings(bound: object, files: Sequence[Any]) -> str:
             if settings is not None and settings.get(key) not in (None, {}, "model.safetensors"):
                 raise CertificateError(f"a folder {words} ({key}): its function is not known")
     if None in both:
-        return ""
+        return None
     one, two = (dict(_flat(settings or {})) for settings in both)
     # A key that one folder lacks has the default of its architecture there, which null need not be.
     apart = [key for key in sorted({*one, *two}) if one.get(key, ABSENT) != two.get(key, ABSENT)]
-    if not apart:
-        return ". Both folders have the same settings"
     unchecked = [key for key in apart if _name(key) in UNCHECKED or key.endswith(TOKENS)]
     inert = [key for key in apart if key in unchecked or _without_effect(key, one.get(key), two.get(key))]
     for key in apart:
@@ -206,19 +207,7 @@ def check_settings(bound: object, files: Sequence[Any]) -> str:
             raise CertificateError(
                 f"the settings of the folders differ in {key}: equal numbers are not equal functions"
             )
-    alone = [key for key in apart if key not in inert]
-    sentence = f". The settings of both folders are the same but for {_list_keys(inert)}" if inert else ""
-    if unchecked:
-        sentence += f". Not checked: that the difference in {_list_keys(unchecked)} has no effect here"
-    if alone:
-        sentence += f". Not checked: that {_list_keys(alone)}, which only one folder states, is what the other takes"
-    return sentence
-
-
-def _list_keys(keys: Sequence[str]) -> str:
-    """The first ten, and how many more there are: none is left out in silence."""
-    more = f" and {len(keys) - 10} more" if len(keys) > 10 else ""
-    return ", ".join(key[:60] for key in keys[:10]) + more
+    return {"apart": inert, "unchecked": unchecked, "alone": [key for key in apart if key not in inert]}
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from lawful.errors import CertificateError
 from lawful.verify.core.checkpoint import Array, tensors_digest
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding
 from lawful.verify.core.schema import integer, items, limit_cost, object_with_keys, require, word
 
 ZERO, HALF = Fraction(0), Fraction(1, 2)
@@ -39,9 +39,6 @@ class LayerNames(NamedTuple):
     weight: str
     axis: int
     bias: str | None
-
-    def __str__(self) -> str:
-        return f"{self.weight}{' transposed' * (self.axis == 0)}, {self.bias or 'no bias'}"
 
 
 def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Finding:
@@ -77,17 +74,8 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
     units = len({key for key in one if key and key[0] != LINEAR and any(key[:-1])}) if depth == 2 else sum(
         len({key[1] for key in one if key[0] == layer}) for layer in range(depth - 1)
     )  # fmt: skip
-    layers = f"{depth - 1} hidden layer{'s' * (depth > 2)} of {activation}"
-    names = [" / ".join(map(str, reading)) for reading in readings]
-    by = names[0] if names[0] == names[1] else f"{names[0]}; and {names[1]}"
-    words = f"{short(digests[0])} and {short(digests[1])}, read as {layers} ({by[:400]}), are "
-    if claimed == "equal":
-        how = "are added up" if depth == 2 else "are one, named by their biases, with the same weights"
-        words += f"the same function: the same {units} hidden units after equal ones {how}, in fractions"
-    else:
-        words += f"different functions: {len(apart)} terms differ, and functions of this kind determine their terms"
-    return Finding(f"{words}. Not checked: that this is what the tensors are used for",
-                   {"verdict": claimed, "units": units, "terms": len(apart)}, digests)  # fmt: skip
+    facts = {"verdict": claimed, "units": units, "terms": len(apart), "activation": activation, "layers": readings}
+    return Finding(facts, digests)
 
 
 def _layer_names(value: object) -> LayerNames:

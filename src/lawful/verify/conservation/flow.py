@@ -63,7 +63,7 @@ def check(body: dict[str, Any]) -> Finding:
         "samples": len(x),
         "data": data,
     }
-    return Finding(None, facts, names, (data,))
+    return Finding(facts, names, (data,))
 
 
 def _targets(value: object, loss: str, samples: int, outputs: int) -> list[list[float]]:

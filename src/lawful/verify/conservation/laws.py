@@ -50,12 +50,6 @@ KEYS = "laws parameters states dimensions level loss flow network prime seed poi
 MORE = {"phi": "", "near": " inputs fixed", "data": " inputs fixed groups"}
 FLOWS = {"gradient": "name", "momentum": "name friction autonomous", "metric": "name", "decay": "name decay"}
 MOST_ENTRIES = 40_000_000  # of the matrix of brackets
-WHERE = {
-    "phi": "at almost all weights, for any data",
-    "near": "near its weights, for any data",
-    "somewhere": "near its weights, for any data, which hold at all weights of {architecture}",
-    "data": "near its weights, for {samples} data ({data})",
-}
 
 
 def check(body: dict[str, Any]) -> Finding:
@@ -100,21 +94,13 @@ def check(body: dict[str, Any]) -> Finding:
         "flow": _flow_words(case),
     }
     facts["claim"] = _claim(case, dag, level, parts["known"])
-    where = WHERE[facts["claim"] if facts["claim"] == "somewhere" else level]
     if level == "data":
-        data = digest_of("data", matrix(parts["inputs"], "inputs"))
-        facts |= {"samples": len(parts["inputs"]), "data": data}
-        where = where.format(samples=len(parts["inputs"]), data=short(data))
-    architecture = dag.digest(weights=False)
+        facts |= {"samples": len(parts["inputs"]), "data": digest_of("data", matrix(parts["inputs"], "inputs"))}
     if facts["claim"] == "somewhere":
-        where = where.format(architecture=short(architecture))
-    among = " among functions of φ (products of weights along paths; training may have more)"
-    among = among if facts["claim"] == "phi" else ""
-    words = f"{short(digest)} has exactly {count} independent laws{among} under {facts['flow']} {where}"
-    words += f" ({case.loss} loss)"
+        facts["architecture"] = dag.digest(weights=False)
     # Laws that rest on no gate hold at every weight: a network of this architecture is one that the statement is about.
-    others = (facts["data"],) if level == "data" else (architecture,) if facts["claim"] == "somewhere" else ()
-    return Finding(words, facts, (digest,), others)
+    others = tuple(facts[key] for key in ("data", "architecture") if key in facts)
+    return Finding(facts, (digest,), others)
 
 
 def _claim(case: Case, dag: CheckedDag, level: str, known: object) -> str:

@@ -18,7 +18,7 @@ from flint import arb, arb_mat, ctx, fmpz
 
 from lawful.errors import Unsupported
 from lawful.verify.conservation.identity import Sample, identities
-from lawful.verify.core.finding import Finding, digest_of, short
+from lawful.verify.core.finding import Finding, digest_of
 from lawful.verify.core.program import Jet, Numbers, ReadStep, Table, each, interpret, plus, read_steps, times, work_of
 from lawful.verify.core.schema import (
     integer,
@@ -106,33 +106,18 @@ def check(body: dict[str, Any]) -> Finding:
         "laws": most, "parameters": size, "loss": loss, "claim": "near" if data else "somewhere",
         "error": f"2^-{sure}" if most else "0",
     }  # fmt: skip
-    statement = (
-        f"{short(digest)} in the certificate ({size} parameters) has at most {most} independent laws near a point"
-    )
     if data:
         facts["samples"] = len(data)
-        statement += f" when trained on {len(data)} given input{'s' * (len(data) > 1)}"
-    if most and data:
-        statement += (
-            f", and {most} explicit ones, independent there, hold near it: identities of its steps at these inputs, "
-            f"but for a chance of 2^-{sure} in this check"
-        )
-    elif most:
-        about = "token ids" if tokens else "inputs"
-        statement += (
-            f", and {most} explicit ones, independent there, hold at all weights and {about}: identities of its steps, "
-            f"but for a chance of 2^-{sure} in this check"
-        )
+    if tokens:
+        facts["tokens"] = tokens
     if draws:
-        facts["draws"] = sorted({kind for kind, _ in draws})
-        statement += f"; {sum(count for _, count in draws)} random numbers are drawn anew at every step, in any way"
+        facts |= {"draws": sorted({kind for kind, _ in draws}), "drawn": sum(count for _, count in draws)}
     if "decay" in parts:
         facts["decay"] = number(parts["decay"], "decay")
         require(facts["decay"] > 0, "the weight decay is not positive")
         require(all(len({len(monomial) for monomial, _ in law}) == 1 for law in laws), "a law is not homogeneous")
-        statement += f"; weight decay {facts['decay']!r} turns a law h of degree d into e^(d·{facts['decay']!r}·t) h"
     others = (digest_of("data", data),) if data else ()
-    return Finding(f"{statement} ({loss} loss)", facts, (digest,), others)
+    return Finding(facts, (digest,), others)
 
 
 def _samples(fields: Fields, data: Sequence[Sequence[float]]) -> list[Sample]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT, OUTPUT, CheckedDag
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding
 from lawful.verify.core.schema import integer, integers, items, limit_cost, number, object_with_keys, require, truth
 
 
@@ -28,20 +28,14 @@ def check(body: dict[str, Any]) -> Finding:
     require(stated == laws, f"the theorem gives {laws} laws, not the {stated} stated")
     dag = _wire(inputs, hidden, outputs, biases, slope)
     digest = dag.digest()
-    theorem = "P1 Example 3.6" if slope != 1 else "P1 Corollary 4.4"
-    among = "among functions of φ, " if slope != 1 else ""
-    words = (
-        f"{short(digest)}, fully connected with layers of {inputs}, {hidden} and {outputs}, has {among}exactly {laws} "
-        f"independent laws under gradient flow at almost all weights, for any data, by a theorem ({theorem}) whose "
-        "hypotheses it meets"
-    )
     facts = {
         "laws": laws,
         "parameters": len(dag.tails),
-        "theorem": theorem,
+        "widths": [inputs, hidden, outputs],
+        "theorem": "P1 Example 3.6" if slope != 1 else "P1 Corollary 4.4",
         "claim": "phi" if slope != 1 else "near",
     }
-    return Finding(words, facts, (digest,))
+    return Finding(facts, (digest,))
 
 
 def _wire(inputs: int, hidden: int, outputs: int, biases: list[bool], slope: float) -> CheckedDag:

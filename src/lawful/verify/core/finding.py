@@ -12,18 +12,15 @@ from html import escape
 from types import MappingProxyType
 from typing import Any
 
-LONGEST = 4_000  # characters of a question that a statement repeats
-
 
 @dataclass(frozen=True)
 class Finding:
-    """The facts that one kind of certificate was shown to prove, in words and as numbers, and the networks' digests.
+    """The facts that a certificate was shown to prove, and the networks' digests.
 
-    Without a statement, `verify/sentences.py` words the facts; it is no part of what is trusted with the check.
-    `others` are digests worked out here of data and of networks that are no graphs; a certificate does not state them.
+    `verify/sentences.py` words the facts; it is no part of what is trusted with the check. `others` are digests worked
+    out here of data and of networks that are no graphs; a certificate does not state them.
     """
 
-    statement: str | None
     facts: Mapping[str, Any]
     networks: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
@@ -69,17 +66,6 @@ def little_endian(code: str, values: Iterable[Any]) -> bytes:
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers.tobytes()
-
-
-def in_full(question: str) -> str:
-    """A question as a statement repeats it: whole, or its beginning and the digest of all of it.
-
-    >>> in_full("[0, 1]^2")
-    '[0, 1]^2'
-    """
-    if len(question) <= LONGEST:
-        return question
-    return f"{question[:LONGEST]} ... (sha256 of all: {hashlib.sha256(question.encode()).hexdigest()})"
 
 
 def short(digest: str) -> str:

@@ -16,7 +16,6 @@ from flint import fmpq_mat
 
 from lawful.errors import Unsupported
 from lawful.verify.core.dag import OUTPUT, CheckedDag, read_mlp
-from lawful.verify.core.finding import in_full
 from lawful.verify.core.numbers import ONE, ZERO, Rational, Span, activation_range, cost_of, exact, sum_range
 from lawful.verify.core.schema import integers, items, limit_cost, numbers, require, spend
 
@@ -148,21 +147,14 @@ def layer_ranges(net: CheckedStack, box: Sequence[Span], layers: int) -> list[Sp
     return ranges
 
 
-def read_box(value: object, inputs: int) -> tuple[list[Span], str]:
-    """The domain as spans and in words: all of space, or a box with finite ends."""
+def read_box(value: object, inputs: int) -> tuple[list[Span], list[tuple[Fraction, ...]] | None]:
+    """The domain as spans and as facts state it: all of space (None), or a box with finite ends."""
     if value is None:
-        return [(None, None)] * inputs, f"R^{inputs}"
+        return [(None, None)] * inputs, None
     low, high = (numbers(corner, "box", length=inputs) for corner in items(value, "box", length=2))
-    require(all(a < b for a, b in zip(low, high, strict=True)), "the box is empty")
-    ends = list(zip(low, high, strict=True))
-    words = [f"[{a!r}, {b!r}]" for a, b in ends]
-    same = f"{words[0]}^{inputs}" if len(set(words)) == 1 else in_full(" x ".join(words))
-    return [(exact(a), exact(b)) for a, b in ends], same
-
-
-def box_sides(value: Any) -> list[tuple[Fraction, ...]] | None:
-    """The sides of a box that was read, as facts state them."""
-    return None if value is None else [tuple(map(Fraction, side)) for side in zip(*value, strict=True)]
+    sides = list(zip(low, high, strict=True))
+    require(all(a < b for a, b in sides), "the box is empty")
+    return [(exact(a), exact(b)) for a, b in sides], [tuple(map(Fraction, side)) for side in sides]
 
 
 # Two networks compared region by region, in the order of a walk through both: which sides exist is read, not searched.

@@ -38,7 +38,7 @@ def check(body: dict[str, Any]) -> Finding:
     parts = object_with_keys(body, "certificate", f"network identifiable other witness ridges{listing}")
     net, digest = read_layers(parts["network"])
     if not truth(parts["identifiable"], "identifiable"):
-        return Finding(None, _check_no(parts, net), (digest,))
+        return Finding(_check_no(parts, net), (digest,))
     require(parts["other"] is None and parts["witness"] is None, "other parameters do not go with the answer yes")
     require("twins" not in parts and "complete" not in parts, "twins do not go with the answer yes")
     require(all(slope == 0 for slope in net.slopes), "the theorems are about ReLU")
@@ -57,7 +57,7 @@ def check(body: dict[str, Any]) -> Finding:
     else:
         _check_bottleneck(net, parts["ridges"])
         among = "generic parameters of its shape (P4 Definition 8)"
-    return Finding(None, {"identifiable": True, "among": among}, (digest,))
+    return Finding({"identifiable": True, "among": among}, (digest,))
 
 
 def _check_no(given: dict[str, Any], net: CheckedStack) -> dict[str, Any]:

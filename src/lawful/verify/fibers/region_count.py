@@ -10,7 +10,7 @@ from typing import Any
 
 from lawful.verify.core.dag import read_dag, read_network
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.layers import CheckedStack, box_sides, compose, read_box, read_layers, walk_regions
+from lawful.verify.core.layers import CheckedStack, compose, read_box, read_layers, walk_regions
 from lawful.verify.core.numbers import fraction
 from lawful.verify.core.schema import integer, items, limit_sums, object_with_keys, require
 
@@ -20,7 +20,7 @@ def check(body: dict[str, Any]) -> Finding:
     parts = object_with_keys(body, "certificate", "network box regions decisions points")
     net, digest = read_layers(parts["network"], read_network)
     _require_no_skips(parts["network"], net)
-    box, domain = read_box(parts["box"], net.inputs)
+    box, sides = read_box(parts["box"], net.inputs)
     points = iter(items(parts["points"], "points"))
     regions = 0
     for rows, _ in walk_regions(parts["decisions"], (net,), box):
@@ -32,8 +32,8 @@ def check(body: dict[str, Any]) -> Finding:
     require(next(points, None) is None, "there are more points than regions")
     stated = integer(parts["regions"], "regions", 0)
     require(stated == regions, f"there are {regions} regions, not the {stated} stated")
-    facts = {"regions": regions, "domain": domain, "box": box_sides(parts["box"])}
-    return Finding(None, facts, (digest,))
+    facts = {"regions": regions, "inputs": net.inputs, "box": sides}
+    return Finding(facts, (digest,))
 
 
 def _require_no_skips(value: object, net: CheckedStack) -> None:

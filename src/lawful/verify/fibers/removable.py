@@ -51,7 +51,7 @@ def check(body: dict[str, Any]) -> Finding:
     needed = [place for place in hidden if answers.get(place) == "needed"]
     removable = [place for place in hidden if answers.get(place) == "removable"]
     facts = {"hidden": len(hidden), "needed": needed, "removable": removable}
-    return Finding(None, facts, (digest,))
+    return Finding(facts, (digest,))
 
 
 def _check_need(given: dict[str, Any], net: CheckedStack, layer: int, neuron: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from lawful.verify.core.dag import read_network
 from lawful.verify.core.finding import Finding
-from lawful.verify.core.layers import Box, CheckedStack, box_sides, evaluate, read_box, read_layers
+from lawful.verify.core.layers import Box, CheckedStack, evaluate, read_box, read_layers
 from lawful.verify.core.numbers import as_fraction, exact, quotient
 from lawful.verify.core.schema import items, limit_sums, number, object_with_keys, require, word
 from lawful.verify.fibers.agreement import agreement
@@ -25,8 +25,8 @@ def check(body: dict[str, Any]) -> Finding:
     parts = object_with_keys(body, "certificate", KEYS)
     networks = items(parts["networks"], "networks", length=2)
     (first, one), (second, other) = (read_layers(network, read_network) for network in networks)
-    box, domain = read_box(parts["box"], first.inputs)
-    facts: dict[str, Any] = {"domain": domain, "box": box_sides(parts["box"]), "inputs": first.inputs}
+    box, sides = read_box(parts["box"], first.inputs)
+    facts: dict[str, Any] = {"box": sides, "inputs": first.inputs}
     if word(parts["verdict"], "verdict", "equal", "different") == "different":
         unused = parts["witness"] is None and parts["within"] is None
         require(unused, "a witness does not go with the verdict different")
@@ -40,7 +40,7 @@ def check(body: dict[str, Any]) -> Finding:
         how = agreement(parts["witness"], first, second, box, exact(share))
         verdict = "equal weight by weight" if share else "equal"
         facts |= {"verdict": verdict, "within": (within["kind"], Fraction(share)), "by": how}
-    return Finding(None, facts, (one, other))
+    return Finding(facts, (one, other))
 
 
 def _different(value: object, first: CheckedStack, second: CheckedStack, box: Box) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def check(body: dict[str, Any]) -> Finding:
         "connected": connected, "tolerance": Fraction(slack, denominator),
         "balance": [Fraction(unit, denominator) for unit in units], "locked": least,
     }  # fmt: skip
-    return Finding(None, facts, (dag.digest(),))
+    return Finding(facts, (dag.digest(),))
 
 
 def _is_an_only_way(dag: CheckedDag, edge: int) -> bool:

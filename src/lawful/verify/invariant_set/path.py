@@ -48,7 +48,7 @@ def check(body: dict[str, Any]) -> Finding:
                 opposite = _sign(start, edge) * _sign(stop, edge) < 0
                 require(opposite, f"edge {edge} has the same sign at both ends")
             facts["locked"] = sorted(locked)
-    return Finding(None, facts, (start.digest(), stop.digest()))
+    return Finding(facts, (start.digest(), stop.digest()))
 
 
 def _check_path(given: dict[str, Any], start: CheckedDag, stop: CheckedDag) -> tuple[int, Rational]:

@@ -37,4 +37,4 @@ def check(body: dict[str, Any]) -> Finding:
         close = place in left or abs(after.balance[node] - wanted) <= most
         require(close, f"the balance of node {node} is further off than stated")
     facts = {"rounding": rounding, "residual": residual, "target": target, "except": sorted(left)}
-    return Finding(None, facts, (before.digest(), after.digest()))
+    return Finding(facts, (before.digest(), after.digest()))

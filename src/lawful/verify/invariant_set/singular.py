@@ -41,7 +41,7 @@ def check(body: dict[str, Any]) -> Finding:
     else:
         require(parts["cut_off"] is None and parts["squares"] is None, "a witness does not go with the answer no")
         facts["refuted"] = _check_none(parts["refutations"], dag, balance)
-    return Finding(None, facts, (dag.digest(),))
+    return Finding(facts, (dag.digest(),))
 
 
 def _read_hidden(value: object, where: str, dag: CheckedDag) -> frozenset[int]:

@@ -71,7 +71,7 @@ def check(body: dict[str, Any]) -> Finding:
         "data": data,
         "samples": len(inputs),
     }
-    return Finding(None, facts, others=(network, data))
+    return Finding(facts, others=(network, data))
 
 
 def _balls(rows: list[list[float]]) -> Table:

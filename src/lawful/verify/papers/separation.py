@@ -38,7 +38,7 @@ def check(body: dict[str, Any]) -> Finding:
         kinds.append(_answer(item, f"cluster {number}", *sides))
     data = digest_of("data", table, [[label] for label in labels])
     facts = {"data": data, "answers": tuple(kinds), "points": len(points), "dimension": len(points[0])}
-    return Finding(None, facts, others=(data,))
+    return Finding(facts, others=(data,))
 
 
 def _answer(item: object, where: str, inside: Points, outside: Points) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -18,7 +18,7 @@ from flint import ctx
 
 from lawful.errors import Unsupported
 from lawful.verify.core.balls import BITS
-from lawful.verify.core.finding import Finding, short
+from lawful.verify.core.finding import Finding
 from lawful.verify.core.residues import Collision
 from lawful.verify.core.schema import integer, integers, items, limit_cost, object_with_keys, rational, require, word
 from lawful.verify.core.tensors import weights_digest
@@ -82,25 +82,13 @@ def check(body: dict[str, Any], networks: Sequence[Any] = ()) -> Finding:
     hidden = sum(int((~pinned[at]).sum()) for at in layers)
     left = hidden - sum(int(gone[at].sum()) for at in layers)
     name = hashlib.sha256(json.dumps([parts["program"], results], sort_keys=True).encode()).hexdigest()
-    tidy = f", {len(tidying.folded)} normalisations folded" if tidying.folded else ""
-    tidy += f", {len(tidying.dropped)} biases that nobody sees dropped" if tidying.dropped else ""
-    words = (
-        f"{hidden - left} of {hidden} hidden channels of {short(digests[0])} are gone in {short(digests[1])}{tidy}: "
-        f"the same function of real numbers, for the program written in the certificate (sha256 {name[:12]}), but for "
-        f"the rounding of folded weights (shown at random points; the chance of an error is below "
-        f"2^-{run.check_chance()})"
-    )
-    if others:  # the module may read them all the same: that is for whoever knows the module to say
-        gone_too = f", {len(lost)} of which are gone" if lost else ""
-        words += f". It does not read {_list_names(others)}{gone_too}"
-    facts = {"channels_before": hidden, "channels_after": left, "program": name, "unread": sorted(others)}
-    return Finding(words, facts, digests)
-
-
-def _list_names(names: Collection[str]) -> str:
-    """How many tensors there are, and the first by name."""
-    first = ", ".join(name[:60] for name in sorted(names)[:4])
-    return f"{len(names)} tensor{'s' * (len(names) > 1)} ({first}{', ...' * (len(names) > 4)})"
+    # The module may read the others all the same: that is for whoever knows the module to say.
+    facts = {
+        "channels_before": hidden, "channels_after": left, "program": name, "unread": sorted(others),
+        "lost": sorted(lost), "folded": len(tidying.folded), "dropped": len(tidying.dropped),
+        "error": f"2^-{run.check_chance()}",
+    }  # fmt: skip
+    return Finding(facts, digests)
 
 
 def _run(

@@ -66,7 +66,7 @@ def check(body: dict[str, Any]) -> Finding:
         "rounding_bound": as_fraction(bounds[1]),
         "box": [tuple(None if end is None else as_fraction(end) for end in side) for side in ends] or None,
     }
-    return Finding(None, facts, (original.digest(), result.digest()))
+    return Finding(facts, (original.digest(), result.digest()))
 
 
 def _read_box(box: object, inputs: list[int]) -> tuple[Ranges, Ranges]:

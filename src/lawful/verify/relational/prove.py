@@ -6,9 +6,8 @@ Nothing here looks at the numbers of a file: what is shown holds for all tensors
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flint import nmod_mat
@@ -259,8 +258,7 @@ def _inverse(matrix: Any) -> Any:
 # That a program computes one function before and after the folds and the group element of a certificate.
 
 
-@dataclass(frozen=True)
-class Proof:
+class Proof(NamedTuple):
     """What was shown, or why nothing was."""
 
     digest: str
