@@ -74,7 +74,9 @@ def _places() -> dict[str, tuple[str, str]]:
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used: `import lawful` itself loads nothing heavy."""
     if name == "verify":  # the kernel works where no other package is installed
-        return import_module("lawful.verify").verify
+        from lawful.verify import verify
+
+        return verify
     if name not in _places():
         raise AttributeError(f"module 'lawful' has no attribute {name!r}")
     home, theirs = _places()[name]
