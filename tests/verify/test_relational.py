@@ -549,3 +549,30 @@ def test_the_chance_of_an_error_follows_degrees() -> None:
     folds = [ListedMove("c", "x")]
     once, thrice = (parameter_growth(shapes, folds * count, {}, {}, [], {})["x"].degree for count in (1, 3))
     assert thrice > once > 2
+
+
+def test_a_matrix_that_is_dropped_has_its_degree_before() -> None:
+    """A determinant is 0 for products of two vectors, which is all that a matrix without degree was drawn as."""
+    nodes: list[Any] = [["parameter", [], {"name": "w"}, [2, 2]]]
+    nodes += [["take", [0], {"offset": place, "strides": [0]}, [1]] for place in range(4)]
+    minus = base64.b64encode(np.full(1, -1.0).tobytes()).decode()
+    nodes += [["mul", [1, 4], {}, [1]], ["mul", [2, 3], {}, [1]]]
+    nodes += [["constant", [], {"kind": "f", "values": minus}, [1]], ["mul", [6, 7], {}, [1]], ["add", [5, 8], {}, [1]]]
+    shapes = {"w": (2, 2)}
+    folds = read_folds([{"fold": "drop", "tensor": "w"}], shapes)
+    with pytest.raises(CertificateError, match="part at"):
+        prove({"nodes": nodes, "outputs": [9]}, shapes, folds, {}, {}, [], lambda name: (np.zeros(1), np.zeros(1)))
+
+
+def test_quotients_by_what_a_matrix_was_added_to_are_left_open() -> None:
+    """g takes over W o and then o' is divided by it: a quotient whose degree in W nobody counts."""
+    shapes = {"w": (2, 2), "v": (2, 2), "g": (2,), "o": (2,), "p": (2,)}
+    bare = {"fold": "gain", "plus": 0.0, "centred": False}
+    folds = [
+        {**bare, "gain": None, "offset": "o", "readers": [{"weight": "w", "axis": 1, "bias": "g"}]},
+        {**bare, "gain": "g", "offset": "p", "readers": [{"weight": "v", "axis": 1, "bias": None}]},
+    ]
+    program = {"nodes": [["parameter", [], {"name": "w"}, [2, 2]]], "outputs": [0]}
+    no_numbers = np.zeros(1), np.zeros(1)
+    proof = prove(program, shapes, read_folds(folds, shapes), {}, {}, [], lambda name: no_numbers)
+    assert "a quotient" in proof.open

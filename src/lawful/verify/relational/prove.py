@@ -25,7 +25,7 @@ from lawful.verify.checkpoints.folds import (
 from lawful.verify.core.residues import LANES, LEAST_BITS, PRIMES, Collision, Lanes, NotCovered, Residues
 from lawful.verify.core.schema import printable, require
 from lawful.verify.relational.contraction import ExactFrame, Leaf, Weight, draw_weight
-from lawful.verify.relational.growth import Degrees, measure, parameter_growth, words_of
+from lawful.verify.relational.growth import Degrees, largest, measure, parameter_growth, words_of
 from lawful.verify.relational.operators import Runs
 from lawful.verify.relational.program import ListedProgram, program_digest, read_program
 
@@ -117,6 +117,7 @@ class Assignment:
         if offset is not None and fold.has_biased_readers:
             self.clear(offset)
         elif offset is not None and factor is not None:
+            self._need_vector(gain)
             self.put_vector(offset, field.times(self.vector(offset), field.inverse(factor)))
         if gain is not None:
             self.put_vector(gain, self._constant(1 - Fraction(fold.plus), self.vector(gain)))
@@ -130,6 +131,7 @@ class Assignment:
     def _statistics(self, fold: ListedStatistics) -> None:
         field = self.field
         gain, offset, mean, variance, epsilon, writer = fold
+        self._need_vector(variance)
         spread = self.vector(variance)
         inner = field.reduce(spread + self._constant(epsilon, spread))
         factor = field.times(self.vector(gain), self._root(inner))
@@ -146,6 +148,11 @@ class Assignment:
         self.put_vector(gain, self._constant(1, factor) if writer is not None else factor)
         self.clear(mean)
         self.put_vector(variance, self._constant(1 - Fraction(epsilon), factor))
+
+    def _need_vector(self, name: str | None) -> None:
+        """Quotients and roots have no degree in what a tensor of several factors was multiplied into."""
+        if name is not None and self.degrees[name]:
+            raise NotCovered("a quotient or a root of what was made of a matrix")
 
     def _root(self, values: Residues) -> Residues:
         """A variable for x^(-1/2) of each value: the same that the program's own function gets."""
@@ -300,9 +307,12 @@ def run(
         field = Lanes()  # primes and points are drawn here, when all has been read
         frames = exact_frames(field, listed_frames, forms)
         moved = {name: [frame.dims for frame in listed] for name, listed in frames.items()}
-        degrees = draw_assignment(field, shapes, moved, 1)
-        degrees.fold(folds)
-        leaves = parameter_growth(shapes, folds, listed_frames, shifts, forms, degrees.degrees)
+        drawn = draw_assignment(field, shapes, moved, 1)
+        folded_once = drawn.copy()
+        folded_once.fold(folds)
+        # A fold may clear a tensor: the run before the folds has its degree all the same.
+        products = {name: largest([drawn.degrees[name], folded_once.degrees[name]]) for name in shapes}
+        leaves = parameter_growth(shapes, folds, listed_frames, shifts, forms, products)
         constants = {node.attributes["name"] for node in program.nodes if node.op == "held"}
         words = {name: words_of(numbers(name)[0]) for name in constants}
         terms, generic, bits = measure(program, leaves, words, 3)
