@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from models import Function
 from torch import nn
 
 from lawful import components, same, singular
@@ -95,3 +96,56 @@ def test_random_modules_are_no_two_functions() -> None:
         two.b.weight /= 2
     with pytest.raises(Unsupported, match="draws random numbers"):
         same(one, two, input=(3,))
+
+
+def padded_table(row: float) -> nn.Sequential:
+    module = nn.Sequential(nn.Embedding(7, 4, padding_idx=0), nn.Linear(4, 3))
+    with torch.no_grad():
+        module[0].weight[0] = row
+    return module
+
+
+def test_a_padded_row_of_zeros_fits_every_linear_gauge() -> None:
+    found = symmetries(padded_table(0.0), "6:int")
+    assert (found.dimension, len(found.laws)) == (16, 10)
+    assert found.checked is not None
+
+
+def test_a_padded_row_of_numbers_does_not_move_and_pins_its_space() -> None:
+    """EᵀE grows by what training makes of the other rows alone, and the reader's balance by all of them."""
+    found = symmetries(padded_table(0.5), "6:int")
+    assert len(found.laws) == 0
+    assert found.checked is not None
+
+
+def test_a_padded_row_that_another_reader_trains_pins_its_space() -> None:
+    table = nn.Embedding(7, 4, padding_idx=0)
+    module = Function(lambda self, x: self.table(x) @ self.map @ self.table.weight.T, table=table)
+    module.map = nn.Parameter(torch.randn(4, 4))
+    assert symmetries(module, "6:int").dimension == 0
+
+
+def test_a_padded_row_of_numbers_pins_attention_without_softmax() -> None:
+    """Entry by entry, too: columns of the table have scales against the readers, which its row would break."""
+    module = Function(
+        lambda self, x: self.q(h := self.table(x)) @ self.k(h).mT @ self.v(h),
+        table=padded_table(0.5)[0],
+        **{name: nn.Linear(4, 3, bias=False) for name in "qkv"},
+    )
+    found = symmetries(module, "6:int")
+    assert found.checked is not None
+    assert not any("table.weight" in space.parameters for space in found.spaces)
+
+
+def test_gradients_divided_by_frequency_are_refused_unchecked_too() -> None:
+    module = nn.Sequential(nn.Embedding(7, 4, scale_grad_by_freq=True), nn.Linear(4, 3))
+    for check in (True, False):
+        with pytest.raises(Unsupported, match="scale_grad_by_freq"):
+            symmetries(module, "6:int", check=check)
+
+
+def test_a_module_that_changes_its_own_weights_is_refused() -> None:
+    """Read as detached, a table with a largest norm was said to keep each of its entries."""
+    module = nn.Sequential(nn.Embedding(7, 4, max_norm=1.0), nn.Linear(4, 3))
+    with pytest.raises(Unsupported, match=r"changes 0\.weight while it computes"):
+        symmetries(module, "6:int")

@@ -32,7 +32,7 @@ from lawful.program.domains.dependence import Dependence, read_entries
 from lawful.program.domains.evaluate import evaluate
 from lawful.program.domains.interpret import interpret
 from lawful.program.frontends.export import copy_module, export_module
-from lawful.program.frontends.torch_export import padded_tables
+from lawful.program.frontends.torch_export import padded_rows
 from lawful.program.passes.fold import LayerReader, factors, substitute
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
@@ -438,7 +438,7 @@ def read_architecture(
     readers = _readers(program)
     biases = {name: reader.bias for name, reader in readers.items() if reader.bias is not None}
     left = substitute(program, numbers_after(folds))  # without what was folded, in normal form again
-    demands = read_demands(left, trained_names(exported), padded=padded_tables(exported))
+    demands = read_demands(left, trained_names(exported), padded=padded_rows(exported))
     group = read_group(demands, set(factors(left)), biases)
     folds += _value_folds(group, readers) if folding == "all" else ()
     folds += _never_read(module, program) if folding == "all" else ()

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from lawful.errors import Unsupported
 from lawful.program.frontends.export import ExportedModule, twin_of
-from lawful.program.frontends.torch_export import padded_tables
+from lawful.program.frontends.torch_export import padded_rows
 from lawful.sources.modules.trained_field import follows_gradient
 from lawful.symmetry.laws.families import MatrixLaws, Parameters
 from lawful.symmetry.result import Space, Symmetries, SymmetryCheck
@@ -137,7 +137,7 @@ def refuse_other_training(module: nn.Module, inputs: Sequence[torch.Tensor], exp
     """
     if exported.detaches:
         return
-    padded = padded_tables(exported)
+    padded = padded_rows(exported)
     twin, generator = twin_of(module).cpu().eval(), torch.Generator().manual_seed(0)
     for _ in range(MOST_POINTS):
         if not follows_gradient(twin, *random_inputs(inputs, exported, generator), without=padded):
@@ -219,11 +219,15 @@ def sample_point(
     twin = twin_of(module).cpu()
     twin.train(mode == "train")
     named = {name: tensor for name, tensor in twin.named_parameters() if tensor.requires_grad}
+    padded = padded_rows(exported)
     with torch.no_grad():
-        for tensor in named.values():
+        for name, tensor in named.items():
+            still = tensor[padded[name]].clone() if name in padded else None
             spread = float(tensor.std()) if tensor.numel() > 1 else float(tensor.abs().max()) if tensor.numel() else 0.0
             noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
             tensor.add_(noise, alpha=0.5 * (spread or 0.5))
+            if still is not None:  # a padded row is where it was made
+                tensor[padded[name]] = still
         if nudge is not None:
             slight = torch.Generator().manual_seed(nudge)
             for tensor in named.values():

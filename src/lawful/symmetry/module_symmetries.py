@@ -129,7 +129,8 @@ def summarise(
     means = mean_spaces(exported, program, frozen, dead)
     spaces = [*matrix_spaces(sides, solution, ones), *scale_spaces(sides, solution), *means, *shifted]
     trained = {name: tuple(tensor.shape) for name, tensor in named.items() if tensor.requires_grad}
-    spaces += torus_spaces(program, trained, spaces, dead)
+    moving = {name: shape for name, shape in trained.items() if name not in demands.held}
+    spaces += torus_spaces(program, moving, spaces, dead)
     places = {name: number for number, name in enumerate(trained)}
     spaces.sort(key=lambda space: (min(places.get(name, 0) for name in space.parameters), space.group))
     return Symmetries(

@@ -130,6 +130,7 @@ def _export(
                 _refuse_open_sizes(module, _trace(module, examples, keywords, lines=True))
             detach_regions(program)
             program = break_down(program)
+            _refuse_moved_parameters(module, program)
             _join_batch_norms(program.graph)
         except LawfulError:
             raise
@@ -142,6 +143,14 @@ def _export(
                 f"it was given {sizes or 'nothing'}, batch first (--input takes the size of one sample)"
             ) from None
     return _tidy(module, program)
+
+
+def _refuse_moved_parameters(module: nn.Module, program: Any) -> None:
+    """What a module changes while it computes is no parameter of a function, and moves otherwise than by gradients."""
+    for name in program.graph_signature.parameters_to_mutate.values():
+        raise Unsupported(
+            f"{type(module).__name__} changes {name} while it computes (as max_norm of an embedding does)"
+        )
 
 
 @contextmanager

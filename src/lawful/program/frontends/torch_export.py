@@ -6,7 +6,7 @@ A call without an entry, or with an argument that its entry does not know, becom
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import fx, nn
 
 from lawful.errors import Unsupported
 from lawful.program.builder import Builder
-from lawful.program.frontends.decompositions import SILENT, as_complex, follow_pairs
+from lawful.program.frontends.decompositions import SILENT, as_complex, follow_pairs, operator_name
 from lawful.program.frontends.export import ROUNDS, ExportedModule, export_module
 from lawful.program.index_map import IndexMap
 from lawful.program.passes.patterns import recognise
@@ -75,20 +75,27 @@ def read_exported(
     return recognise(program, exact)
 
 
-def padded_tables(exported: ExportedModule) -> frozenset[str]:
-    """The parameters that are read as tables with a row that never trains, by `padding_idx`."""
-    tables: set[str] = set()
-    for node in exported.graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload):
+def padded_rows(exported: ExportedModule) -> dict[str, int]:
+    """The parameters that are read as tables with a row that this reading never trains (`padding_idx`), and the row."""
+    return {
+        exported.names[table.name]: bound["padding_idx"]
+        for table, bound in _embeddings(exported)
+        if bound["padding_idx"] >= 0
+    }
+
+
+def scales_gradients(exported: ExportedModule) -> bool:
+    """Whether a table divides the gradients of its rows by how often they are read (`scale_grad_by_freq`)."""
+    return any(bound["scale_grad_by_freq"] for _, bound in _embeddings(exported))
+
+
+def _embeddings(exported: ExportedModule) -> Iterator[tuple[fx.Node, dict[str, Any]]]:
+    """The trained tables, and the arguments with which each is read."""
+    for node in exported.calls:
+        if operator_name(node.target) == "embedding":
             bound = _bind(node.target, node.args, node.kwargs)
-            padding = bound.get("padding_idx")
-            if isinstance(padding, int) and padding >= 0:
-                tables.update(
-                    exported.names[all_input_node.name]
-                    for all_input_node in node.all_input_nodes
-                    if all_input_node.name in exported.trained
-                )
-    return frozenset(tables)
+            if bound["weight"].name in exported.trained:
+                yield bound["weight"], bound
 
 
 def _leaf(b: Builder, place: fx.Node, exported: ExportedModule, held: Container[str]) -> Any:

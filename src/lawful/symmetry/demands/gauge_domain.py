@@ -41,16 +41,18 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         frozen: Collection[str],
         padded: Collection[str],
         *,
+        held: Collection[str] = (),
         names: Iterable[str] = (),
         centred: bool = False,
     ) -> None:
         """If `centred`, a skip around a linear map or gain, `x + Ax`, is read as one map: its gauges act on `I + A`.
 
-        Tables in `padded` have a row that does not train; `names` are the parameters in the module's order.
+        Tables in `padded` have a row that does not train; gauges of those in `held` would move it. `names` are the
+        parameters in the module's order.
         """
         super().__init__(gauges)
         order = {name: number for number, name in enumerate(names)}
-        self.program, self.frozen, self.padded, self.centred = program, frozen, padded, centred
+        self.program, self.frozen, self.padded, self.held, self.centred = program, frozen, padded, held, centred
         self.users = users_of(program)
         self.unknown: dict[str, int] = {}
         self.blind = _blind_nodes(program, self.users)
@@ -76,6 +78,8 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
             return Motion(node.shape)
         self.shapes[name] = node.shape
         self.fields[name] = self.axes[name]
+        for field in self.axes[name] if name in self.held else ():
+            self.gauges.pin(field, "padding", permutes=True)
         absorber = name if len(self.users[node]) == 1 and len(self.fields[name]) == 1 else None
         return Motion(node.shape, self.fields[name], raw=name, indices=index_fields(node.shape), absorber=absorber)
 
