@@ -333,3 +333,21 @@ def test_a_constant_behind_a_swap_of_two_equal_halves_is_not_absorbed_in_their_o
             return self.down(torch.relu(h.roll(2, -1) + self.held))
 
     assert symmetries(Swapped(), (3,)).checked.worst < 1e-6
+
+
+def test_what_is_multiplied_by_zero_is_not_read() -> None:
+    """Its axes were free one by one: 19 laws, of which 16 were independent, of 40 that there are."""
+    module = Function(lambda self, x: self.b(torch.relu(self.a(x)) * 0.0), a=nn.Linear(6, 4), b=nn.Linear(4, 3))
+    found = symmetries(module, (6,))
+    assert len(found.laws) == found.dimension == 24 + 4 + 12
+    kernel = Function(lambda self, x: self.b(self.a(x) * 0.0), a=nn.Conv1d(2, 3, 1), b=nn.Conv1d(3, 2, 2))
+    assert len(symmetries(kernel, (2, 5)).laws) == 6 + 3 + 12
+
+
+@pytest.mark.parametrize("rule", [torch.sign, lambda w: w / w.abs(), lambda w: (w > 0).to(w.dtype)])
+def test_a_scale_of_rows_and_columns_counts_once(rule: Any) -> None:
+    """All rows of a weight whose size nobody sees make the same scale as all columns: 8 laws were stated, of 7."""
+    module = Function(lambda self, x: torch.relu(x @ rule(self.a.weight)) @ self.b.weight, a=plain(4, 4), b=plain(2, 4))
+    found = symmetries(module, (4,))
+    assert len(found.laws) == found.dimension == 7
+    assert found.checked is not None

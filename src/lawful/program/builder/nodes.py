@@ -43,7 +43,7 @@ class NodeBuilder:
     ) -> None:
         """`exact` programs are for exact arithmetic: quotients of constants stay quotients where floats round them.
 
-        If the program `trains`, it says where values are detached from training.
+        If the program `trains`, it says where values are detached from training, and 0 x is 0: x is taken to be finite.
         """
         self.source: str = source
         self.exact: bool = exact
@@ -142,6 +142,9 @@ class NodeBuilder:
             return self.constant(np.asarray(value), kind)
         shapes = [operand.shape for operand in operands]
         shape = operator.shape(attributes, *shapes) if operator.shape else np.broadcast_shapes(*shapes)
+        # No gradient passes a product with zeros: what is behind it is not read.
+        if self.trains and operator.traits_of(attributes).linear == "in each" and any(map(self._is_zero, operands)):
+            return self.constant(np.zeros(shape), kind)
         return self._emit(name, operands, attributes, shape, kind)
 
     def _emit(
@@ -183,6 +186,10 @@ class NodeBuilder:
             return None
         first = value.flat[0]
         return first.item() if value.size == 1 or bool((value == first).all()) else None
+
+    def _is_zero(self, x: Node) -> bool:
+        value = self.value(x)
+        return value is not None and value.size > 0 and not value.any()
 
     def numbers(self, x: Node, what: str) -> list[Any]:
         """The entries of an operand that must be known: sizes, axes, positions."""

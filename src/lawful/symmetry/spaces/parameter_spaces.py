@@ -129,9 +129,55 @@ def scale_spaces(sides: list[ParameterSide], solution: GaugeSolution) -> list[Sp
     every = np.arange(len(owner))
     # rows of parameters × solutions: the logarithm of the scale by which a generator multiplies a row
     action = (sparse.csr_array((sign, (every, coordinate)), shape=(len(owner), count)) @ scales.basis).tocsc()
-    if any(side.dead is not None for side in sides):  # what is left of two generators may be the same
-        action = action[:, independent_columns(action)]
+    # What is left of two generators may be the same where entries are dead, and where scales of rows and columns meet.
+    meeting = _meeting_sides(sides, owner, coordinate)
+    if meeting or any(side.dead is not None for side in sides):
+        action = action[:, independent_columns((_on_entries(sides, owner, meeting) @ action).tocsc())]
     return [_scale_space(sides, action[:, numbers], owner, row, used) for used, numbers in alike(action, owner)]
+
+
+def _meeting_sides(sides: list[ParameterSide], owner: Residues, coordinate: Residues) -> list[list[int]]:
+    """For each parameter the sides along which one scale of all of it may act, if these are two or more.
+
+    Such a scale may be the inverse of the other: together they do nothing, as at `sign(W)` with its rows and columns.
+    A scale that also acts on a part of another side, or on a parameter with this side alone, is no such scale.
+    """
+    parts = np.split(coordinate, np.searchsorted(owner, np.arange(1, len(sides))))
+    rows = [len(side.labels) if side.dead is None else int((~side.dead.all(axis=1)).sum()) for side in sides]
+    whole = np.array([0 < count == len(part) for part, count in zip(parts, rows, strict=True)], dtype=bool)
+    by_parameter: dict[str, list[int]] = defaultdict(list)
+    for number, side in enumerate(sides):
+        by_parameter[side.axis.parameter].append(number)
+    still = np.zeros(int(coordinate.max(initial=-1)) + 1, dtype=bool)
+    while True:
+        before = int(whole.sum())
+        for numbers in by_parameter.values():
+            if np.count_nonzero(whole[numbers]) == 1:
+                whole[numbers] = False
+        for number in np.flatnonzero(~whole).tolist():
+            still[parts[number]] = True
+        for number in np.flatnonzero(whole).tolist():
+            whole[number] = not still[parts[number]].any()
+        if int(whole.sum()) == before:
+            return [
+                [number for number in numbers if whole[number]]
+                for numbers in by_parameter.values()
+                if whole[numbers].any()
+            ]
+
+
+def _on_entries(sides: list[ParameterSide], owner: Residues, meeting: list[list[int]]) -> sparse.csr_array:
+    """What rows of sides tell of entries: of sides that meet, the differences of rows and the sum of the first ones."""
+    first = np.searchsorted(owner, np.arange(len(sides)))
+    every = np.arange(len(owner))
+    entries = [(np.ones(len(owner)), every, every)]
+    for numbers in meeting:
+        for number in numbers:
+            rows = np.flatnonzero(owner == number)
+            entries.append((np.full(len(rows), -1.0), rows, np.full(len(rows), first[number])))
+        entries.append((np.ones(len(numbers)), np.full(len(numbers), first[numbers[0]]), first[numbers]))
+    value, row, column = (np.concatenate(part) for part in zip(*entries, strict=True))
+    return sparse.csr_array((value, (row, column)), shape=(len(owner), len(owner)))
 
 
 def alike(action: sparse.csc_array, owner: Residues) -> list[tuple[Residues, list[int]]]:
