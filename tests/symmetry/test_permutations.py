@@ -205,3 +205,19 @@ def test_scores_that_no_gauge_moves_still_belong_to_heads() -> None:
     exported = export_module(CappedAttention(), [(2, 3, 8)])
     (attention,) = read_graph(exported).gauges.attentions
     assert attention.query.shape == attention.key.shape == attention.value.shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("between", "readers", "count"),
+    [
+        (lambda h, g: torch.stack([h, g]).softmax(0)[0], 4, 24),  # 576 were stated: each half by itself
+        (lambda h, g: h.view(-1, 2, 2).softmax(-1)[..., 0], 2, 1),  # 4, of which 2 are none
+        (lambda h, g: h.view(-1, 2, 2).softmax(-1).flatten(1), 4, 4),  # 24
+        (lambda h, g: torch.cat([h, g], -1).softmax(-1)[:, :4], 4, 576),
+    ],
+)
+def test_entries_of_a_softmax_stay_in_their_line(between: Any, readers: int, count: int) -> None:
+    parts = {"a": nn.Linear(3, 4), "c": nn.Linear(3, 4), "b": nn.Linear(readers, 2)}
+    module = Function(lambda self, x: self.b(between(self.a(x), self.c(x))), **parts).double()
+    assert round(10 ** symmetries(module, (3,)).log10_discrete) == count
+    assert all(shuffled(module, (3,), seed)[2] < 1e-9 for seed in range(3))

@@ -66,7 +66,7 @@ def embedding(b: Builder, weight: Node, indices: Node) -> Node:
     return index_select(b, weight, 0, indices)
 
 
-@onnx("Gather", weights=(0,))
+@onnx("Gather", weights=(0,), carries=1)
 def _gather(b: Builder, x: Node, index: Node, axis: int = 0) -> Node:
     return index_select(b, x, axis, index)
 

@@ -328,7 +328,7 @@ def _tile(b: Builder, x: Node, repeats: Node) -> Node:
     return b.move(lambda t: np.tile(t, times), x)
 
 
-@onnx("Trilu")
+@onnx("Trilu", carries=1)
 def _trilu(b: Builder, x: Node, k: Node | None = None, upper: int = 1) -> Node:
     at = 0 if k is None else int(b.numbers(k, "the diagonal of Trilu")[0])
     return b.move(lambda t: (np.triu if upper else np.tril)(t, at), x)
@@ -386,7 +386,7 @@ def _reverse_sequence(b: Builder, x: Node, lengths: Node, batch_axis: int = 1, t
 # Sequences of ONNX are lists of nodes: the one result of a call that makes one is a list
 
 
-@onnx("SplitToSequence")
+@onnx("SplitToSequence", carries=1)
 def _split_to_sequence(
     b: Builder, x: Node, parts: Node | None = None, axis: int = 0, keepdims: int = 1
 ) -> list[list[Node]]:
@@ -401,12 +401,12 @@ def _split_to_sequence(
     return [pieces]
 
 
-@onnx("SequenceConstruct")
+@onnx("SequenceConstruct", carries=99)
 def _sequence_construct(b: Builder, *parts: Node) -> list[list[Node]]:
     return [list(parts)]
 
 
-@onnx("SequenceAt")
+@onnx("SequenceAt", carries=1)
 def _sequence_at(b: Builder, sequence: list[Node], position: Node) -> Node:
     return sequence[integers(b, position, "the position of SequenceAt")[0]]
 
@@ -416,6 +416,6 @@ def _sequence_length(b: Builder, sequence: list[Node]) -> Node:
     return b.constant(len(sequence))
 
 
-@onnx("ConcatFromSequence")
+@onnx("ConcatFromSequence", carries=99, joins=True)
 def _concat_from_sequence(b: Builder, sequence: list[Node], axis: int = 0, new_axis: int = 0) -> Node:
     return b.move(lambda *t: (np.stack if new_axis else np.concatenate)(t, axis), *sequence)

@@ -345,6 +345,7 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         if "axis" in node.attributes:
             for field in x.gauges:
                 self.gauges.pin(field, node.op, permutes=True)
+                self._keep_lines(field, node["axis"])
             self.shifts.unseen(x.shifts, [node["axis"]], softmax=True)
             return Motion(node.shape, x.gauges)  # pinned, but they still permute
         axes, centre = list(node["axes"]), bool(node["centre"])
@@ -367,6 +368,16 @@ class GaugeDomain(MovementFollower, AbstractDomain[Motion]):
         else:
             self.shifts.drop(x.shifts)
         return Motion(node.shape, tuple(passing), centred=_centres_last(node))
+
+    def _keep_lines(self, field: torch.Tensor, axis: int) -> None:
+        """Permutations of what a softmax reads: entries of one line stay in one line, whoever looks at them later."""
+        others = [d for d in varying(field) if d != axis]
+        if axis not in varying(field) or not others:
+            return
+        if self.gauges.share_axis(field, axis):
+            self.gauges.blocks(field, [axis])
+        else:  # lines of several spaces: all change places alike
+            self.alike(field, axis)
 
     # Choices
 

@@ -85,6 +85,14 @@ class Gauges:
         self.count += count
         return torch.arange(start, start + count)
 
+    def share_axis(self, f: torch.Tensor, dim: int) -> bool:
+        """Whether labels along a dimension are of one axis anywhere."""
+        starts = np.array([start for start, _ in self.axes])
+        numbers = np.sort(
+            np.searchsorted(starts, f.movedim(dim, 0).reshape(f.shape[dim], -1).numpy(), side="right"), axis=0
+        )
+        return bool((numbers[1:] == numbers[:-1]).any())
+
     def same(self, f: torch.Tensor, g: torch.Tensor, *, dual: bool = False, line: Sequence[int] | None = None) -> None:
         """Demand `M_f = M_g`, or `M_f = −M_gᵀ` if dual.
 

@@ -63,7 +63,7 @@ class MovementFollower(Follower):
                 known = np.concatenate(picked)
                 for field in self.fields[name]:
                     labels = flat(field)
-                    rest = labels[~np.isin(labels, known)]
+                    rest = labels[~np.isin(labels, known, kind="table")]
                     if len(rest):
                         self.gauges.pin(torch.from_numpy(rest), "movement")
 
@@ -100,7 +100,7 @@ class MovementFollower(Follower):
             if owner:
                 wide = join([owner.get(number, line) for number, line in enumerate(free)])
                 field = self._label_free_entries(wide)
-                if any(not np.isin(flat(before), flat(field)).all() for before in owner.values()):
+                if any(not np.isin(flat(before), flat(field), kind="table").all() for before in owner.values()):
                     self.gauges.whole(field)
                 gauges.append(field)
         low = [_entries(piece, lambda value: np.asarray(value <= IGNORED), ZERO) for piece in pieces]
