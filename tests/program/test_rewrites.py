@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import math
+import warnings
 from collections import Counter
 from functools import cache
+from pathlib import Path
+from typing import Any
 
+import onnx
 import pytest
 import torch
 from effort import FULL, trials
@@ -14,6 +20,7 @@ from program.rewrites import IDEAS, NETWORKS, WRITTEN_OUT, Network, Pen, Percept
 from lawful.program import Program
 from lawful.program.domains.evaluate import evaluate
 from lawful.program.frontends.torch_export import read_module
+from lawful.sources.onnx.module import OnnxModule
 from lawful.symmetry.module_symmetries import symmetries
 
 # Spellings that are other programs, all of whose answers are those of the plain one but for the number of permutations.
@@ -37,9 +44,9 @@ def plain(name: str) -> tuple[Program, tuple]:
     return read_module(network(), [network.shape]), answers(network())
 
 
-def answers(module: Network) -> tuple:
+def answers(module: torch.nn.Module, shape: tuple[int, ...] | None = None) -> tuple:
     """What is said of a module: dimension, laws, groups, dead entries, refused calls, and how many permutations."""
-    result = symmetries(module, torch.zeros(module.shape), mode="eval", check=False)
+    result = symmetries(module, torch.zeros(shape or module.shape), mode="eval", check=False)  # type: ignore[arg-type]
     groups = Counter(space.group for space in result.spaces)
     dead = sum(each.entries for each in result.dead)
     return result.dimension, len(result.laws), dict(groups), dead, len(result.pinned), round(result.log10_discrete, 6)
@@ -96,6 +103,36 @@ def test_a_network_in_other_words_has_one_answer(name: str, seed: int) -> None:
         assert written[:exact] == expected[:exact], module.pen.drawn
         assert written[-1] <= expected[-1]
     computes_the_same(module, read)
+
+
+def exported(module: Network, exporter: str) -> Any:
+    """The network's ONNX file, its constants as they were written."""
+    x = torch.zeros(module.shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
+        try:
+            if exporter == "dynamo":
+                return torch.onnx.export(module, (x,), dynamo=True, optimize=False, verbose=False).model_proto  # type: ignore[union-attr]
+            file, mode = io.BytesIO(), torch.onnx.TrainingMode.PRESERVE
+            torch.onnx.export(module, (x,), file, dynamo=False, do_constant_folding=False, training=mode)
+        finally:
+            logging.disable(logging.NOTSET)
+    return onnx.load_model_from_string(file.getvalue())
+
+
+BOTH = [(name, exporter) for name in NETWORKS for exporter in ("script", "dynamo")]
+BOTH.remove(("Block", "script"))  # which has no RMSNorm
+
+
+@pytest.mark.parametrize(
+    ("name", "exporter"), BOTH if FULL else [("Gates", "script"), ("Attention", "script"), ("Block", "dynamo")]
+)
+def test_a_file_of_an_exporter_has_the_answer_of_the_module(name: str, exporter: str) -> None:
+    """(Of the block, weights that are split into a sequence were taken for constants: 8 laws of 64.)"""
+    network = OnnxModule(exported(NETWORKS[name](), exporter), Path()).eval()
+    network.fixed = NETWORKS[name].shape[0]
+    assert answers(network, NETWORKS[name].shape) == plain(name)[1]
 
 
 def test_another_function_has_another_answer() -> None:
