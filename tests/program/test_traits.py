@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,28 @@ def test_traits_hold_and_both_meanings_agree(operator: Operator) -> None:
                 else np.broadcast_shapes(*(t.shape for t in x))
             )
             assert shape == ours.shape
+
+
+EXTREMES = np.array([0.0, 1e-300, -1e-300, 1e150, -1e150, 1e16, 1.0, -1.0, 0.5, -2.5, 3.5, np.inf, -np.inf, 1e-8])
+
+
+@pytest.mark.parametrize("operator", OPERATED, ids=lambda each: each.name)
+def test_what_no_rounding_changes_holds_at_extremes(operator: Operator) -> None:
+    """Ties, zeros, halves, infinities; scales are powers of 2. (Sums that lose a term, and casts, are left out.)"""
+    rng = np.random.default_rng(0)
+    for attributes, specs in _samples(operator):
+        claimed = operator.traits_of(attributes)
+        exact = replace(claimed, shift=None, linear="", steps=False, kinks=())
+        for _ in range(20 if operator.name != "cast" else 0):
+            x, y = ([_draw(spec, rng) for spec in specs] for _ in range(2))
+            y = [b if b.dtype.kind == "f" else a for a, b in zip(x, y, strict=True)]
+            x, y = (
+                [np.where(rng.random(t.shape) < 0.6, rng.choice(EXTREMES, t.shape), t) if t.dtype.kind == "f" else t
+                 for t in operands]
+                for operands in (x, y)
+            )  # fmt: skip
+            with np.errstate(all="ignore"):
+                check_traits(operator, exact, attributes, x, y)
 
 
 def test_positions_of_extremes_with_ties_and_nan() -> None:

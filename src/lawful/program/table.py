@@ -84,6 +84,8 @@ class Traits:
     finite: bool | None = None  # the truth value that f has wherever x is finite
     gradient: bool = True  # training differentiates through f
     noise: bool = False  # f draws independent numbers of one distribution
+    # Units in the last place by which float64 may err. NumPy and SciPy test most of their functions to this.
+    error: float = 4.0
 
 
 def power_traits(attributes: Mapping[str, Any]) -> Traits:
@@ -97,6 +99,7 @@ def power_traits(attributes: Mapping[str, Any]) -> Traits:
         monotone=1 if p > 0 and (not whole or p % 2 == 1) else 0,
         zero=p > 0,
         range=(0.0, INFINITY) if not whole or p % 2 == 0 else (-INFINITY, INFINITY),
+        error=4.0 if whole else 4.0 + 2 * abs(p),  # halves go through the root, whose error its powers multiply
     )
 
 
