@@ -77,6 +77,23 @@ def evaluate(layers: tuple[Layer, ...], points: Floats) -> Floats:
     return values
 
 
+def trace(layers: tuple[Layer, ...], points: Floats) -> tuple[Floats, list[Floats]]:
+    """Outputs for a batch of points, and the slopes of every layer's activations there."""
+    values, rises = points, []
+    for weight, bias, slopes in layers:
+        summed = values @ weight.T + bias
+        rises.append(np.where(summed > 0, 1.0, slopes))
+        values = summed * rises[-1]
+    return values, rises
+
+
+def pull_back(layers: tuple[Layer, ...], rises: list[Floats], rows: Floats) -> Floats:
+    """The gradient of `row · outputs` at each point that was traced, a row for a point."""
+    for layer, rise in zip(reversed(layers), reversed(rises), strict=True):
+        rows = (rows * rise) @ layer.weight
+    return rows
+
+
 def gradients(layers: tuple[Layer, ...], points: Floats, rows: Floats) -> Floats:
     """The gradient of `row · outputs` at each point, a row for a point.
 
@@ -85,14 +102,7 @@ def gradients(layers: tuple[Layer, ...], points: Floats, rows: Floats) -> Floats
     array([[ 2., -3.],
            [ 0.,  0.]])
     """
-    values, rises = points, []
-    for weight, bias, slopes in layers:
-        summed = values @ weight.T + bias
-        rises.append(np.where(summed > 0, 1.0, slopes))
-        values = summed * rises[-1]
-    for layer, rise in zip(reversed(layers), reversed(rises), strict=True):
-        rows = (rows * rise) @ layer.weight
-    return rows
+    return pull_back(layers, trace(layers, points)[1], rows)
 
 
 def zero_layers(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from lawful.bounds.layers import evaluate, gradients
+from lawful.bounds.layers import pull_back, trace
 from lawful.bounds.split.question import BoxQuestion, Replay
 from lawful.network.intervals import between
 from lawful.types import Floats
@@ -27,7 +27,7 @@ def attack(
     """
     rng = np.random.default_rng(seed)
     low, high = question.low, question.high
-    work = sum(layer.weight.size for layer in question.layers)
+    work = sum(weight.size for weight in question.layers.weights)
     samples = int(np.clip(SAMPLING_WORK / work, starts, SAMPLES)) if starts > 16 else starts
     for case in only:
         share = rng.random((samples, len(low)))
@@ -37,7 +37,7 @@ def attack(
         share[starts // 4] = 0.5
         points = between(low, high, share)
         if samples > starts:
-            order = np.argsort(question.cases.margins(question.layers, points)[:, case])
+            order = np.argsort(question.cases.margins(question.layers.simple, points)[:, case])
             points = np.concatenate([points[: starts // 4], points[order[: starts - starts // 4]]])
         point = _descend(question, replay, case, points, steps, REACH, deadline)
         if point is not None:
@@ -47,7 +47,7 @@ def attack(
 
 def polish(question: BoxQuestion, replay: Replay, points: Floats, deadline: float) -> Floats | None:
     """The same from the most promising of some points, each towards the case that it is nearest to."""
-    margins = question.cases.margins(question.layers, points)
+    margins = question.cases.margins(question.layers.simple, points)
     nearest, case = margins.min(axis=1), margins.argmin(axis=1)
     best = np.argsort(nearest)[: min(POLISHED, len(points) // 2)]  # no dearer than the nodes that they come from
     for number in np.unique(case[best]):
@@ -62,7 +62,7 @@ def _descend(
     question: BoxQuestion, replay: Replay, case: int, points: Floats, steps: int, reach: float, deadline: float
 ) -> Floats | None:
     """Steps along signs of gradients with momentum, shorter and shorter; every point on the way is looked at."""
-    layers, low, high, cases = question
+    layers, low, high, cases = question.layers.simple, question.low, question.high, question.cases
     used = cases.used[case]
     outputs, inputs, bounds = cases.outputs[case][used], cases.inputs[case][used], cases.bounds[case][used]
     momentum, replays = np.zeros_like(points), 0
@@ -70,7 +70,8 @@ def _descend(
     for step in range(steps):
         if time.monotonic() > deadline:
             return None
-        rows = evaluate(layers, points) @ outputs.T + points @ inputs.T - bounds
+        values, rises = trace(layers, points)
+        rows = values @ outputs.T + points @ inputs.T - bounds
         for at in np.flatnonzero(rows.max(axis=1) <= near)[:3]:
             replays += 1
             exact = replay(points[at]) if replays <= MOST_REPLAYS else None
@@ -79,7 +80,7 @@ def _descend(
         # The worst condition leads; the others that fail help a little, else the search swings between two.
         weight = 0.1 * (rows > 0)
         weight[np.arange(len(points)), rows.argmax(axis=1)] += 1.0
-        slope = gradients(layers, points, weight @ outputs) + weight @ inputs
+        slope = pull_back(layers, rises, weight @ outputs) + weight @ inputs
         momentum = 0.7 * momentum + slope / (np.abs(slope).mean(axis=1, keepdims=True) + 1e-30)
         length = reach * (1 - step / steps) ** 1.5 + min(LEAST_REACH, reach / 10)
         points = np.clip(points - length * (high - low) * np.sign(momentum), low, high)

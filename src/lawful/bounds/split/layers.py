@@ -69,7 +69,9 @@ class MergedLayers:
         self.g: float = 2 * (most + 2 * len(given) + 16) * ULP
         self.scale: Floats = np.ones(self.count)
         self.width: Floats = np.where(high > low, high - low, np.maximum(np.abs(low), 1.0))
+        self.simple: tuple[Layer, ...] = tuple(map(Layer, self.weights, self.biases, slopes))
         self.measure(np.full(self.count, np.inf))
+        self.is_measured = False  # on the whole box, by more than sums of terms
 
     def measure(self, known: Floats) -> None:
         """Bound each layer's sums term by term on the whole box, given bounds of hidden sums' sizes."""
@@ -85,6 +87,7 @@ class MergedLayers:
         # Margins are relative to these, so that rescaling a neuron changes nothing.
         largest = np.concatenate([*self.most[:-1], np.zeros(0)])
         self.scale = np.where(np.isfinite(known), np.maximum(known, TINY), largest)
+        self.is_measured = True
 
     @property
     def measurable(self) -> bool:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from lawful.bounds.layers import Layer, evaluate
+from lawful.bounds.layers import Layer, evaluate, fold_mirrors
+from lawful.bounds.split.layers import MergedLayers
 from lawful.errors import LawfulError
 from lawful.types import Floats, Mask
 
@@ -87,13 +90,19 @@ class ForbiddenCases(NamedTuple):
         return np.asarray(flat.reshape(len(points), *self.bounds.shape) - self.bounds)
 
 
-class BoxQuestion(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class BoxQuestion:
     """A network as layers, a box of doubles, and what is forbidden on it."""
 
-    layers: tuple[Layer, ...]
+    given: tuple[Layer, ...]
     low: Floats
     high: Floats
     cases: ForbiddenCases
+
+    @cached_property
+    def layers(self) -> MergedLayers:
+        """What is bounded and attacked, once for all searches: tllverifybench has a hundredth of its weights so."""
+        return MergedLayers(fold_mirrors(self.given), self.low, self.high, self.cases.used.shape[1])
 
 
 def cases_of(forbidden: Sequence[Sequence[ForbiddenHalfSpace]], inputs: int, outputs: int) -> ForbiddenCases:

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from lawful.bounds.layers import evaluate, fold_mirrors
+from lawful.bounds.layers import evaluate
 from lawful.bounds.split.attack import attack, polish
 from lawful.bounds.split.branching import Brancher, ChosenSplit, split
 from lawful.bounds.split.certificate import Growing, LeafMultipliers, SplitTree, Tuned, widen
@@ -43,6 +43,7 @@ TOGETHER = 3e6  # numbers in the largest array of a batch of nodes
 MARGIN = 1e-7  # in units of the conditions' size: the checker's roundings must fit into it
 TUNING_SHARE = 0.12  # of the time, for the root's bounds of one layer
 MOST_NUMBERS = 200_000_000  # in all open nodes together: 1.6 GB
+OFFER_EVERY = 16  # nodes: from their best points an attack goes on
 SAMPLES = 256  # for the size of conditions
 MORE_NODES = "more nodes were not allowed"
 Path = tuple[int, ...]  # the case, then sides
@@ -79,12 +80,11 @@ class TreeSearch(ABC):
         """Prepare; nothing is bounded yet. `seconds` is what all of it may take."""
         self.question, self.replay, self.seconds, self.seed = question, replay, seconds, seed
         self.deadline = time.monotonic() + seconds
-        self.cases = question.cases
-        self.layers = MergedLayers(fold_mirrors(question.layers), question.low, question.high, self.cases.used.shape[1])
+        self.cases, self.layers = question.cases, question.layers
         self.growing, self.tuned, self.nodes = Growing(), list[Tuned](), 0
         self._ticket = itertools.count()
         self._heap: list[tuple[float, int, Path, SearchNodes]] | None = None
-        self._attacked = False
+        self._attacked, self._next_offer = False, 0
 
     @property
     def open(self) -> int:
@@ -151,7 +151,8 @@ class TreeSearch(ABC):
                 )  # fmt: skip
                 if point is not None:
                     return SearchOutcome("violated", point, self.nodes, None, "attack")
-            point = self._offer(left)
+            # A descent costs as much as a few nodes: not from every small batch.
+            point = self._offer(left) if self.nodes >= self._next_offer else None
             if point is not None:
                 return SearchOutcome("violated", point, self.nodes, None, "node")
             branch = left.choose()
@@ -169,6 +170,7 @@ class TreeSearch(ABC):
 
     def _offer(self, left: OpenNodes) -> Floats | None:
         """The corners where the nodes' own bounds are least, and the centres, as starts of a short descent."""
+        self._next_offer = self.nodes + OFFER_EVERY
         nodes, rows = left.nodes, left.rows
         centre = nodes.low / 2 + nodes.high / 2
         low, high, middle = (end[:, None] for end in (nodes.low, nodes.high, centre))
@@ -186,9 +188,10 @@ class TreeSearch(ABC):
             np.zeros(1, np.intp),
         )  # fmt: skip
         bound_neurons(layers, one, first=True)
-        # Sums bounded term by term grow with every layer, their bounds do not: measure again, then bound again.
-        layers.measure(np.maximum(np.abs(one.least), np.abs(one.most))[0])
-        bound_neurons(layers, one)
+        if not layers.is_measured:
+            # Sums bounded term by term grow with every layer, their bounds do not: measure again, then bound again.
+            layers.measure(np.maximum(np.abs(one.least), np.abs(one.most))[0])
+            bound_neurons(layers, one)
         return one
 
     def for_each_case(self, one: SearchNodes) -> SearchNodes:
@@ -277,7 +280,7 @@ class PhaseSearch(TreeSearch):
         """How much each condition varies on the box: weights are in these units, so that scales change nothing."""
         low, high = self.question.low, self.question.high
         points = low + np.random.default_rng(0).random((SAMPLES, len(low))) * (high - low)
-        rows = self.cases.rows(points, evaluate(self.question.layers, points))
+        rows = self.cases.rows(points, evaluate(self.layers.simple, points))
         spread = rows.std(axis=0) + 1e-3 * np.abs(rows).mean(axis=0)
         return np.where(self.cases.used & (spread > 0) & np.isfinite(spread), spread, 1.0)
 

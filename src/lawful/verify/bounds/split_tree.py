@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.verify.bounds.network import MOST_NUMBERS, Floats, Indices, Matrix, PackedLayer, rows_of
+from lawful.verify.bounds.network import MOST_NUMBERS, Floats, Indices, Matrix, PackedLayer, multiply, rows_of
 from lawful.verify.bounds.packed import unpack_table
 from lawful.verify.core.schema import integer, integers, items, limit_cost, numbers, object_with_keys, require
 
@@ -79,64 +79,82 @@ def _add_columns(matrix: Matrix, places: Indices, columns: Matrix) -> Matrix:
     return matrix + type(matrix)((values, (row, places[column])), shape=matrix.shape)
 
 
-class LinearChain(NamedTuple):
-    """A layer's sums on the last layer below that is not linear (`below`, -1 for the inputs): matrix and shift,
-    what computing them and one product with them lost."""
+class BentLayer(NamedTuple):
+    """Sums `matrix · h + shift` on the activations h of the bent layer below, or on the inputs.
+
+    What is linear between the two was multiplied together: a row on these sums is off by at most `|row| · lost`, all of
+    that included, and one more product.
+    """
 
     matrix: Matrix
     size: Matrix  # its absolute values
     shift: Floats
+    slopes: Floats
     lost: Floats
-    below: int
 
 
 class SizedTower:
-    """Hidden layers `h = max(z, 0) + s min(z, 0)`, `z = W h + b`, a last linear layer, and sizes of all sums."""
+    """Hidden layers `h = max(z, 0) + s min(z, 0)`, `z = W h + b`, a last linear layer, and sizes of all sums.
+
+    Neurons are counted as the network has them, those of linear layers too. Only layers that bend are bounded: a phase
+    of a linear neuron is kept and never used.
+    """
 
     def __init__(self, layers: list[PackedLayer], xsize: Floats, longest: int) -> None:
         """`xsize` bounds the inputs; `longest` is the length of the longest case."""
-        layers = fold_mirrors(layers)
-        self.weights: list[Matrix] = [layer.weight for layer in layers]
-        self.biases: list[Floats] = [layer.bias for layer in layers]
-        self.slopes: list[Floats] = [layer.slopes for layer in layers[:-1]]
-        self.linear = [bool((slopes == 1).all()) for slopes in self.slopes]
-        require(bool((layers[-1].slopes == 1).all()), "the last layer is not linear")
-        self.depth: int = len(layers) - 1
-        self.cuts: NDArray[np.intp] = np.cumsum([0, *(len(bias) for bias in self.biases[:-1])])
+        self.layers, self.xsize = fold_mirrors(layers), xsize
+        last = len(self.layers) - 1
+        linear = [bool((layer.slopes == 1).all()) for layer in self.layers]
+        require(linear[last], "the last layer is not linear")
+        self.numbers = [number for number in range(last) if not linear[number]]  # of the layers that bend
+        self.depth: int = len(self.numbers)
+        self.cuts: NDArray[np.intp] = np.cumsum([0, *(len(layer.bias) for layer in self.layers[:-1])])
         self.count: int = int(self.cuts[-1])
-        self.xsize = xsize
         # Coefficients on inputs underflow as those on sums do: a weight may be tiny and what it acts on huge.
         require(bool((xsize <= LARGEST).all()), "the box is too large for this check")
         # A dot product of n terms errs by n ulp, twice a layer, and a constant passes two additions a layer: 2n + 4H.
-        most = max(longest, *(max(weight.shape) for weight in self.weights))
-        self.g: float = 2 * (most + 2 * self.depth + 16) * ULP
+        most = max(longest, *(max(layer.weight.shape) for layer in self.layers))
+        self.g: float = 2 * (most + 2 * last + 16) * ULP
+        # Every matrix on the way: a row of it stands for a sum, and multiplying it by the next changes that a little.
+        self.products: list[list[Matrix]] = []
+        for number, below in zip([*self.numbers, last], [-1, *self.numbers], strict=True):
+            products = [self.layers[number].weight]
+            for under in range(number - 1, below, -1):
+                products.append(multiply(products[-1], self.layers[under].weight))
+            self.products.append(products)
         self.measure(np.full(self.count, np.inf))
 
     def part(self, flat: NDArray[Any], layer: int) -> NDArray[Any]:
-        """The columns of one hidden layer, a view."""
-        return flat[..., self.cuts[layer] : self.cuts[layer + 1]]
+        """The columns of one bent layer, a view."""
+        number = self.numbers[layer]
+        return flat[..., self.cuts[number] : self.cuts[number + 1]]
 
     def measure(self, known: Floats) -> None:
-        """`sizes[k] >= |W| |h| + |b|`, term by term, for all inputs of the box, given bounds of the sums' sizes."""
-        self.sizes: list[Floats] = []
+        """Bound sums term by term, `|W| |h| + |b|`, and what rounding may change, given bounds of the sums' sizes."""
+        sizes: list[Floats] = []
         values = self.xsize
-        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            self.sizes.append((abs(weight) @ values + np.abs(bias)) * (1 + 2 * self.g) + TINY)
-            require(bool((self.sizes[-1] <= LARGEST).all()), "the network's values are too large for this check")
-            if layer < self.depth:
-                values = np.minimum(self.sizes[layer], self.part(known, layer))
-        self.chains = [self._chain(layer) for layer in range(self.depth)]
+        for number, (weight, bias, _) in enumerate(self.layers):
+            sizes.append((abs(weight) @ values + np.abs(bias)) * (1 + 2 * self.g) + TINY)
+            require(bool((sizes[-1] <= LARGEST).all()), "the network's values are too large for this check")
+            if number < len(self.layers) - 1:
+                values = np.minimum(sizes[number], known[self.cuts[number] : self.cuts[number + 1]])
+        self.sizes, self.output_sizes = np.concatenate([*sizes[:-1], np.zeros(0)]), sizes[-1]
+        numbers = [*self.numbers, len(self.layers) - 1]
+        self.bent = [
+            self._merge(number, products, sizes) for number, products in zip(numbers, self.products, strict=True)
+        ]
 
-    def _chain(self, layer: int) -> LinearChain:
-        matrix, shift, below = self.weights[layer], self.biases[layer], layer - 1
-        lost = np.zeros(len(shift))
-        while below >= 0 and self.linear[below]:
-            lost = lost + self.g * (abs(matrix) @ self.sizes[below])
-            shift = shift + matrix @ self.biases[below]
-            matrix, below = matrix @ self.weights[below], below - 1
-        size = self.xsize if below < 0 else self.sizes[below]
-        lost = 1.01 * (lost + self.g * (abs(matrix) @ size + np.abs(shift))) + TINY
-        return LinearChain(matrix, abs(matrix), shift, lost, below)
+    def _merge(self, number: int, products: list[Matrix], sizes: list[Floats]) -> BentLayer:
+        shift, lost = self.layers[number].bias, np.zeros(len(self.layers[number].bias))
+        under = number
+        for matrix in products[:-1]:
+            under -= 1
+            lost = lost + self.g * (abs(matrix) @ sizes[under])
+            shift = shift + matrix @ self.layers[under].bias
+        matrix, size = products[-1], abs(products[-1])
+        entering = sizes[under - 1] if under else self.xsize
+        lost = 1.01 * (lost + self.g * (size @ entering + np.abs(shift))) + TINY
+        return BentLayer(matrix, size, shift, self.layers[number].slopes, lost)
 
 
 class PhaseLines(NamedTuple):
@@ -190,20 +208,19 @@ def substitute(
     """
     on, constant, lost = rows
     for layer in range(len(lines) - 1, -1, -1):
-        size = np.abs(on)
-        if not tower.linear[layer]:  # else both lines are the identity
-            loose, up, shift, low = (part[at] for part in lines[layer])
-            if slopes is not None:
-                low = np.where(loose, np.clip(tower.part(slopes, layer), tower.slopes[layer], 1.0), up)
-            negative = np.minimum(on, 0.0)
-            constant = constant + np.einsum("pn,pn->p", negative, shift)
-            on = (on - negative) * low + negative * up
+        bent, size = tower.bent[layer], np.abs(on)
+        loose, up, shift, low = (part[at] for part in lines[layer])
+        if slopes is not None:
+            low = np.where(loose, np.clip(tower.part(slopes, layer), bent.slopes, 1.0), up)
+        negative = np.minimum(on, 0.0)
+        constant = constant + np.einsum("pn,pn->p", negative, shift)
+        on = (on - negative) * low + negative * up
         if pushes is not None:
             push = tower.part(pushes, layer)
             on, size = on - push, size + np.abs(push)
-        lost = lost + tower.g * (size @ tower.sizes[layer])
-        constant = constant + on @ tower.biases[layer]
-        on = on @ tower.weights[layer]
+        lost = lost + size @ bent.lost
+        constant = constant + on @ bent.shift
+        on = on @ bent.matrix
     return BoundedRows(on, constant, lost)
 
 
@@ -260,13 +277,15 @@ def read_evidence(value: object, tower: SizedTower, cases: list[CaseRows]) -> Tr
     slopes_tuned = 0
     for item in items(listed["tuned"], "tuned", most=max(tower.depth, 1)):
         part = object_with_keys(item, "tuned", "layer neurons slopes")
-        layer = integer(part["layer"], "tuned.layer", 1, tower.depth - 1)
-        width = len(tower.biases[layer])
+        number = integer(part["layer"], "tuned.layer", 1)
+        require(number in tower.numbers[1:], "a layer is tuned that has no lines below it")
+        layer, before = tower.numbers.index(number), int(tower.cuts[number])
+        width = len(tower.bent[layer].shift)
         neurons = np.array(integers(part["neurons"], "tuned.neurons", 0, width - 1, most=width), dtype=np.intp)
         require(layer not in tuned and len(set(neurons.tolist())) == len(neurons), "a neuron is tuned twice")
-        slopes_tuned += 2 * len(neurons) * int(tower.cuts[layer])
+        slopes_tuned += 2 * len(neurons) * before
         require(slopes_tuned <= MOST_NUMBERS, "a packed table is missing or too large")
-        tuned[layer] = neurons, unpack_table(part["slopes"], "u1", 2 * len(neurons), int(tower.cuts[layer])) / 128
+        tuned[layer] = neurons, unpack_table(part["slopes"], "u1", 2 * len(neurons), before) / 128
     return TreeEvidence(
         splits, middles, slopes, pushes, weights, integer(listed["rounds"], "rounds", 0, MOST_ROUNDS), tuned
     )
@@ -305,11 +324,13 @@ class _Check:
         self, tower: SizedTower, low: Floats, high: Floats, cases: list[CaseRows], evidence: TreeEvidence
     ) -> None:
         self.tower, self.low, self.high, self.cases, self.evidence = tower, low, high, cases, evidence
-        inner = [weight.size + 4 * max(weight.shape) for weight in tower.weights]  # of a sparse one: what is stored
-        work = sum(2 * len(tower.biases[k]) * sum(inner[:k]) for k in range(tower.depth))
+        inner = [
+            bent.matrix.size + 4 * max(bent.matrix.shape) for bent in tower.bent
+        ]  # of a sparse one: what is stored
+        work = sum(2 * len(tower.bent[k].shift) * sum(inner[:k]) for k in range(tower.depth))
         node_cost = PRICE * (work * evidence.rounds + 4 * sum(inner)) + NODE_PRICE + tower.count
         limit_cost(len(evidence.splits) * node_cost + PRICE * 3 * work)  # the root is bounded up to three times
-        widest = max(max(weight.shape) for weight in tower.weights)
+        widest = max(max(bent.matrix.shape) for bent in tower.bent)
         self.batch = int(np.clip(TOGETHER / (widest * (widest if evidence.rounds else 8)), 1, 256))
 
     def run(self) -> int:
@@ -368,7 +389,7 @@ class _Check:
     def _root(self) -> TreeNodes:
         """The whole box. Sizes are measured twice: sums by terms alone grow with every layer, their bounds do not."""
         tower = self.tower
-        size = np.concatenate([*tower.sizes[:-1], np.zeros(0)])[None]
+        size = tower.sizes[None]
         start = TreeNodes(
             self.low[None].copy(), self.high[None].copy(), -size, size.copy(), np.zeros((1, tower.count), np.int8),
             np.zeros(1, dtype=bool), np.zeros(1, dtype=np.intp),
@@ -377,7 +398,7 @@ class _Check:
         require(bool(np.isfinite(start.least).all() and np.isfinite(start.most).all()), "a number overflows")
         require(bool((start.least <= start.most).all()), "the whole box is empty")
         tower.measure(np.maximum(np.abs(start.least), np.abs(start.most))[0])
-        size = np.concatenate([*tower.sizes[:-1], np.zeros(0)])[None]
+        size = tower.sizes[None]
         start.least, start.most = np.maximum(start.least, -size), np.minimum(start.most, size)
         self._bound_neurons(start)
         if self.evidence.tuned:
@@ -390,12 +411,12 @@ class _Check:
 
     def _propagate(self, nodes: TreeNodes, case: CaseRows) -> None:
         self._settle(nodes)
-        for layer in self._linear() if not self.evidence.rounds else ():
-            self._interval(nodes, layer)
+        if self.tower.depth and not self.evidence.rounds:
+            self._interval(nodes, 0)
         self._settle(nodes)
         for _ in range(self.evidence.rounds):
-            for layer in self._linear():
-                self._interval(nodes, layer)
+            if self.tower.depth:
+                self._interval(nodes, 0)
             self._settle(nodes)
             self._contract(nodes, case)
             self._settle(nodes)
@@ -404,10 +425,6 @@ class _Check:
         if self.evidence.rounds:
             self._contract(nodes, case)
             self._settle(nodes)
-
-    def _linear(self) -> list[int]:
-        """Layers whose sums are linear in the inputs."""
-        return [layer for layer, chain in enumerate(self.tower.chains) if chain.below < 0]
 
     def _settle(self, nodes: TreeNodes) -> None:
         """Use the phases, and note where nothing is left."""
@@ -419,15 +436,14 @@ class _Check:
         nodes.most, nodes.high = np.maximum(nodes.least, nodes.most), np.maximum(nodes.low, nodes.high)
 
     def _interval(self, nodes: TreeNodes, layer: int) -> None:
-        chain = self.tower.chains[layer]
-        low, high = nodes.low, nodes.high
-        if chain.below >= 0:
-            slope = self.tower.slopes[chain.below]
-            low, high = (self.tower.part(ends, chain.below) for ends in (nodes.least, nodes.most))
+        bent, low, high = self.tower.bent[layer], nodes.low, nodes.high
+        if layer:
+            slope = self.tower.bent[layer - 1].slopes
+            low, high = (self.tower.part(ends, layer - 1) for ends in (nodes.least, nodes.most))
             low, high = np.where(low > 0, low, slope * low), np.where(high > 0, high, slope * high)
         least, most = (self.tower.part(ends, layer) for ends in (nodes.least, nodes.most))
-        middle = (low / 2 + high / 2) @ chain.matrix.T + chain.shift
-        width = (high / 2 - low / 2) @ chain.size.T + chain.lost
+        middle = (low / 2 + high / 2) @ bent.matrix.T + bent.shift
+        width = (high / 2 - low / 2) @ bent.size.T + bent.lost
         np.maximum(least, middle - width, out=least)
         np.minimum(most, middle + width, out=most)
 
@@ -437,18 +453,19 @@ class _Check:
         for layer in range(tower.depth):
             require(True, "")  # the clock
             self._interval(nodes, layer)
+            bent = tower.bent[layer]
             least, most, phase = (tower.part(ends, layer) for ends in (nodes.least, nodes.most, nodes.phase))
             slopes: Floats | None = None
-            at, neuron = np.nonzero((((least < 0) & (most > 0)) | (phase != 0)) & (tower.slopes[layer] < 1))
+            at, neuron = np.nonzero((((least < 0) & (most > 0)) | (phase != 0)) & (bent.slopes < 1))
             if tuned:  # of the one root
                 neuron, slopes = self.evidence.tuned.get(layer, (np.zeros(0, np.intp), None))
                 at = np.zeros(len(neuron), np.intp)
             if layer and len(at):
-                twice, weight, bias = np.tile(at, 2), rows_of(tower.weights[layer], neuron), tower.biases[layer][neuron]
-                exact = BoundedRows(
-                    np.concatenate([weight, -weight]), np.concatenate([bias, -bias]), np.zeros(2 * len(at))
+                twice, weight, bias = np.tile(at, 2), rows_of(bent.matrix, neuron), bent.shift[neuron]
+                sums = BoundedRows(
+                    np.concatenate([weight, -weight]), np.concatenate([bias, -bias]), np.tile(bent.lost[neuron], 2)
                 )
-                rows = substitute(tower, exact, lines, twice, slopes)
+                rows = substitute(tower, sums, lines, twice, slopes)
                 low = rows.least(tower, nodes.low[twice], nodes.high[twice])
                 least[at, neuron] = np.maximum(least[at, neuron], low[: len(at)])
                 most[at, neuron] = np.minimum(most[at, neuron], -low[len(at) :])
@@ -458,12 +475,12 @@ class _Check:
             least[:], most[:] = least_here, most_here
             nodes.dead |= (least > most).any(axis=1)
             np.maximum(least, most, out=most)
-            lines.append(lines_of(tower.slopes[layer], least, most))
+            lines.append(lines_of(bent.slopes, least, most))
 
     def _all_lines(self, nodes: TreeNodes) -> list[PhaseLines]:
         part = self.tower.part
         return [
-            lines_of(self.tower.slopes[layer], part(nodes.least, layer), part(nodes.most, layer))
+            lines_of(self.tower.bent[layer].slopes, part(nodes.least, layer), part(nodes.most, layer))
             for layer in range(self.tower.depth)
         ]
 
@@ -477,13 +494,17 @@ class _Check:
         pushes: Floats | None = None,
     ) -> BoundedRows:
         """At most `Σ w (outputs · y + inputs · x - bound)`, for each row of weights, on node `at`."""
-        tower = self.tower
+        tower, last = self.tower, self.tower.bent[-1]
         top, on_inputs = weights @ case.outputs, weights @ case.inputs
         size = (
-            np.abs(case.outputs) @ (2 * tower.sizes[-1]) + 2 * np.abs(case.inputs) @ tower.xsize + np.abs(case.bounds)
+            np.abs(case.outputs) @ (2 * tower.output_sizes)
+            + 2 * np.abs(case.inputs) @ tower.xsize
+            + np.abs(case.bounds)
         )
         start = BoundedRows(
-            top @ tower.weights[-1], top @ tower.biases[-1] - weights @ case.bounds, tower.g * (weights @ size)
+            top @ last.matrix,
+            top @ last.shift - weights @ case.bounds,
+            tower.g * (weights @ size) + np.abs(top) @ last.lost,
         )
         rows = substitute(tower, start, self._all_lines(nodes), at, slopes, pushes)
         return rows._replace(rows=rows.rows + on_inputs)
@@ -493,13 +514,13 @@ class _Check:
         count, rows = len(nodes.low), len(case.bounds)
         at = np.repeat(np.arange(count), rows)
         self._cut(nodes, self._combine(nodes, case, np.tile(np.eye(rows), (count, 1)), at), at)
-        for layer in self._linear():
-            chain = self.tower.chains[layer]
-            at, neuron = np.nonzero(self.tower.part(nodes.phase, layer))
+        if self.tower.depth:
+            first = self.tower.bent[0]
+            at, neuron = np.nonzero(self.tower.part(nodes.phase, 0))
             if len(at):
-                sign = -nodes.phase[at, self.tower.cuts[layer] + neuron].astype(np.float64)
-                on = sign[:, None] * rows_of(chain.matrix, neuron)
-                self._cut(nodes, BoundedRows(on, sign * chain.shift[neuron], chain.lost[neuron]), at)
+                sign = -nodes.phase[at, self.tower.cuts[self.tower.numbers[0]] + neuron].astype(np.float64)
+                on = sign[:, None] * rows_of(first.matrix, neuron)
+                self._cut(nodes, BoundedRows(on, sign * first.shift[neuron], first.lost[neuron]), at)
 
     def _cut(self, nodes: TreeNodes, rows: BoundedRows, at: Indices) -> None:
         """`rows · x + constant - lost <= 0` holds at every forbidden input of its node."""
