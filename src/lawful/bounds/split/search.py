@@ -84,7 +84,7 @@ class TreeSearch(ABC):
         self.growing, self.tuned, self.nodes = Growing(), list[Tuned](), 0
         self._ticket = itertools.count()
         self._heap: list[tuple[float, int, Path, SearchNodes]] | None = None
-        self._attacked, self._next_offer = False, 0
+        self._attacked, self._next_offer, self.together = False, 0, 1
 
     @property
     def open(self) -> int:
@@ -120,6 +120,7 @@ class TreeSearch(ABC):
         if self._heap is None and self.layers.measurable:
             with np.errstate(all="ignore"):
                 roots = self.bound_roots()
+            self.together = self._count_together(roots)
             if np.isfinite(roots.least).all() and np.isfinite(roots.most).all():
                 self._heap = [
                     (0.0, next(self._ticket), (case,), roots.take(np.array([case]))) for case in range(len(roots))
@@ -201,11 +202,18 @@ class TreeSearch(ABC):
         nodes.case = np.arange(count)
         return nodes
 
-    def together(self, wide: bool) -> int:
-        """How many nodes fit into a batch: with a row for every neuron of a layer each (`wide`), or with one."""
-        sizes = [1, *self.layers.sizes]
-        numbers = max(sizes) * max(*sizes, self.layers.inputs) if wide else 8 * (self.layers.count + self.layers.inputs)
-        return int(np.clip(TOGETHER / numbers, 1 if wide else 4, 256))
+    def _count_together(self, roots: SearchNodes) -> int:
+        """How many nodes fit into a batch: each with some rows, or with two for every loose neuron of a layer.
+
+        What is loose on a node was loose at the root, and the first layer's neurons need no row.
+        """
+        layers, few = self.layers, 4
+        numbers, widest = 8 * (layers.count + layers.inputs), layers.inputs
+        for layer in range(1, layers.depth if self.rounds else 0):
+            widest, few = max(widest, layers.sizes[layer - 1]), 1
+            least, most = layers.part(roots.least, layer)[0], layers.part(roots.most, layer)[0]
+            numbers = max(numbers, 2 * int(((least < 0) & (most > 0)).sum()) * widest)
+        return int(np.clip(TOGETHER / numbers, few, 256))
 
 
 class HalvingSearch(TreeSearch):
@@ -222,7 +230,7 @@ class HalvingSearch(TreeSearch):
     @property
     def batch(self) -> int:
         """As many as all workers take."""
-        return self.together(wide=self.layers.depth > 1) * self.workers
+        return self.together * self.workers
 
     @property
     def worker_context(self) -> tuple[MergedLayers, ForbiddenCases]:
@@ -240,8 +248,8 @@ class HalvingSearch(TreeSearch):
     def close(self, nodes: SearchNodes, paths: list[Path]) -> OpenNodes:
         """One round of cutting and bounding closes a node, or leaves it open."""
         self.nodes += len(nodes)
-        size = self.together(wide=self.layers.depth > 1)
-        chunks = [(nodes.take(np.arange(at, min(at + size, len(nodes)))),) for at in range(0, len(nodes), size)]
+        starts = range(0, len(nodes), self.together)
+        chunks = [(nodes.take(np.arange(at, min(at + self.together, len(nodes)))),) for at in starts]
         halved = HalvedNodes.concatenate(self.halver(chunks))
         for row in np.flatnonzero(halved.empty):
             self.growing.leaves[paths[row]] = None
@@ -273,7 +281,7 @@ class PhaseSearch(TreeSearch):
     @property
     def batch(self) -> int:
         """All cases at first."""
-        size = max(4, self.together(wide=self.full and self.layers.depth > 1))
+        size = max(4, self.together)
         return max(size, min(len(self.cases.bounds), 256)) if not self.nodes else size
 
     def _sizes(self) -> Floats:

@@ -330,8 +330,6 @@ class _Check:
         work = sum(2 * len(tower.bent[k].shift) * sum(inner[:k]) for k in range(tower.depth))
         node_cost = PRICE * (work * evidence.rounds + 4 * sum(inner)) + NODE_PRICE + tower.count
         limit_cost(len(evidence.splits) * node_cost + PRICE * 3 * work)  # the root is bounded up to three times
-        widest = max(max(bent.matrix.shape) for bent in tower.bent)
-        self.batch = int(np.clip(TOGETHER / (widest * (widest if evidence.rounds else 8)), 1, 256))
 
     def run(self) -> int:
         children, roots = self._tree()
@@ -339,10 +337,11 @@ class _Check:
         leaf_of = np.cumsum(codes == 0) - 1
         middle_of = np.cumsum(codes < 0) - 1
         start, nodes = self._root(), 0
+        batch = self._count_together(start)
         for case, root in zip(self.cases, roots, strict=True):
             waiting: list[tuple[int, TreeNodes]] = [(root, start)]
             while waiting:
-                group, waiting = waiting[-self.batch :], waiting[: -self.batch]
+                group, waiting = waiting[-batch:], waiting[:-batch]
                 require(True, "")  # the clock
                 ids = np.array([number for number, _ in group], dtype=np.intp)
                 here = _join([node for _, node in group])
@@ -369,6 +368,16 @@ class _Check:
                                 child.high[0, place] = min(child.high[0, place], middle)
                         waiting.append((int(children[number, side]), child))
         return nodes
+
+    def _count_together(self, root: TreeNodes) -> int:
+        """How many nodes to bound at a time: a row for each of a layer's loose neurons, who were loose at the root."""
+        tower, widest = self.tower, max(max(bent.matrix.shape) for bent in self.tower.bent)
+        least, most = (
+            [tower.part(ends, layer) for layer in range(1, tower.depth if self.evidence.rounds else 0)]
+            for ends in (root.least, root.most)
+        )
+        loose = [((low < 0) & (high > 0)).sum() for low, high in zip(least, most, strict=True)]
+        return int(np.clip(TOGETHER / (widest * (8 + 2 * max(loose, default=0))), 1, 256))
 
     def _tree(self) -> tuple[Indices, list[int]]:
         """The children of every node, and the roots: one for each case."""
