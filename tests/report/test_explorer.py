@@ -198,6 +198,32 @@ def test_the_jump_over_an_edge_is_that_of_the_slope(tmp_path: Path, visit: Visit
     assert worst < 1e-6
 
 
+DRAG = """(k) => {
+  const before = Live.th.slice();
+  const kept = (Still.hold(), Array.from(Stage.list.J.subarray(0, Stage.list.start[Stage.list.count])));
+  for (let step = 0; step < 12; step++) {
+    Live.th = before.slice(); Live.th[k] += 0.01 * step; Live.edit(); Loop.draw();
+  }
+  const moving = [Loop.moving, byId("f").width, Stage.width];
+  Live.th = before.slice(); Live.edit(); Loop.draw();
+  return [...moving, kept.length];
+}"""
+
+
+def test_many_pieces_are_drawn_coarsely_while_they_move_and_whole_at_rest(tmp_path: Path, visit: Visit) -> None:
+    """Brought back to where they were, the weights give every pixel back."""
+    shown = page(tmp_path, visit, random("2-96-96-1 relu bias"), width=1400)
+    shown.wait_for_timeout(200)
+    bias = shown.evaluate("Model.offsets[0] + 3")
+    moving, width, whole, edges = shown.evaluate(DRAG, bias)
+    assert edges > 20_000
+    assert moving
+    assert width < whole
+    assert shown.evaluate("[Still.compare(), byId('f').width === Stage.width]") == [0, True]
+    shown.wait_for_function("() => !Loop.moving")
+    assert shown.evaluate("[byId('f').width === Stage.width, Still.compare()]") == [True, 0]
+
+
 def hides_a_plane() -> Mlp:
     """P4 Theorem 5: one column of W2 positive, the others and b2 negative."""
     rng = np.random.default_rng(0)

@@ -17,8 +17,9 @@ const Evidence = (() => {
     function: () => { if (Live.same()) return "these are the file's weights"; const d = Engine.apart(Engine.shaped(given, Live.th), given, data.inputs); return `outputs at ${data.inputs.length} inputs differ from the file's by ${short(d)} at most`; },
     pruned: () => "nothing: pruning is not decided in the browser",
   };
-  function show() {
+  function show(all = true) {
     const same = Live.same();
+    if (!all && same === was) return;
     for (const claim of made) {
       // What the browser computes is computed again for edited weights; it was never certified, so nothing becomes void.
       const holds = claim.scope === "any" || same || claim.here, words = holds ? claim.holds : "no longer certified: weights were edited";

@@ -1,14 +1,23 @@
 // One frame for everything that changed since the last.
 const Loop = (() => {
-  let asked = false, swaying = 0;
+  const SMALL = 1000, AGAIN = 90, REST = 70;  // weights that cost nothing to draw; ms between tables while moving, and until it rests
+  let asked = false, swaying = 0, moving = false, stirred = false, tables = -1e9, resting = 0;
   function ask() { if (!asked) { asked = true; requestAnimationFrame(draw); } }
   function draw() {
     asked = false;
     byId("still").style.visibility = Training.playing ? "hidden" : "";
     if (Training.playing) Training.train();
-    Stage.paint(); Weights.paint(); Bars.paint(); Stage.say(); Evidence.show(); Training.words(); sliders();
+    Stage.paint(); Bars.paint(); Stage.say(); sliders();
+    // The hand follows the picture: what stands beside it may lag a tenth of a second, but for evidence that becomes void.
+    const now = performance.now(), all = !moving || Model.size < SMALL || now - tables > AGAIN;
+    Evidence.show(all);
+    if (all) { Weights.paint(); Training.words(); tables = now; }
     if (Training.playing) ask();
+    else if (stirred) { clearTimeout(resting); resting = setTimeout(() => { const again = moving; rest(); if (again) ask(); }, REST); }  // from the end of a frame: a slow one is no rest
   }
+  // Something changed: one change is drawn in full at once, the next ones as quickly as they come.
+  function stir() { moving = stirred; stirred = true; ask(); }
+  function rest() { moving = stirred = false; clearTimeout(resting); }
   function sliders() {
     const s = byId("s"), t = byId("t"), crease = Model.hidden(Live.base);
     if (document.activeElement !== s || Number(s.value) !== Live.s) s.value = Live.s;
@@ -40,6 +49,6 @@ const Loop = (() => {
   byId("share").addEventListener("click", () => { Address.write(); copied(location.href, byId("share")); });
   byId("theme").addEventListener("click", () => { document.documentElement.dataset.theme = Stage.tone.dark ? "light" : "dark"; Stage.colours(); Training.chart(); Address.save(); ask(); });
   addEventListener("keydown", (event) => { if ((event.ctrlKey || event.metaKey) && event.key === "z") { event.preventDefault(); byId("undo").click(); } });
-  Live.listeners.push(() => { if (!Training.playing && Live.past.length === 0) Bars.restart(); Address.save(); Still.soon(); ask(); });
-  return { ask, draw };
+  Live.listeners.push(() => { if (!Training.playing && Live.past.length === 0) Bars.restart(); Address.save(); Still.soon(); stir(); });
+  return { ask, draw, stir, rest, get moving() { return moving || Training.playing; } };
 })();

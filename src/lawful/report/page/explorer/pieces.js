@@ -20,6 +20,7 @@ const Pieces = (() => {
   const on = widths.slice(1, -1).map((width) => new Uint8Array(width)), from = new Int32Array(depth + 1);  // where each layer's forms begin
   const norms = widths.slice(1, -1).map((width) => new Float64Array(width));
   const columns = given.weights.map((w) => new Float64Array(w.length * w[0].length)), above = widths.slice(1).map((width) => new Float64Array(width));
+  const alive = widths.slice(1).map((width) => new Int32Array(width)), lively = new Int32Array(depth);  // the neurons of a layer that the output hears
   let w = null, shown = 0, pixel = 1, skip = -1, most = 0;
 
   // The affine forms of the first layer on the plane x = origin + a·across + b·up: three numbers a neuron.
@@ -41,8 +42,8 @@ const Pieces = (() => {
     on[l][i] = isOn ? 1 : 0;
     const gain = isOn ? 1 : slopes[l];
     if (gain === 0) return;
-    const f = from[l] + 3 * i, a = gain * forms[f], b = gain * forms[f + 1], c = gain * forms[f + 2], rows = rowsAbove(l), column = columns[l + 1];
-    for (let r = 0, k = i * rows; r < rows; r++, k++) { const v = column[k]; forms[g] += v * a; forms[g + 1] += v * b; forms[g + 2] += v * c; g += 3; }
+    const F = forms, f = from[l] + 3 * i, a = gain * F[f], b = gain * F[f + 1], c = gain * F[f + 2], rows = rowsAbove(l), column = columns[l + 1];
+    for (let r = 0, k = i * rows; r < rows; r++, k++, g += 3) { const v = column[k]; F[g] += v * a; F[g + 1] += v * b; F[g + 2] += v * c; }
   }
   // Begin layer l, whose forms are complete and stand at `f`; those of the layer above go right after them.
   function layer(l, p, n, t, u, f) {
@@ -63,26 +64,27 @@ const Pieces = (() => {
   // The polygon with n corners from p on; `count` neurons of layer l from u on are not decided; corners from t on are free.
   function descend(l, p, n, t, u, count, g) {
     if (made.count > most) return;
-    let left = u + count;
-    const begin = left, f = from[l];
+    const begin = u + count, f = from[l], N = norms[l], end = 2 * (p + n);
+    let left = begin;
     waiting = larger(waiting, begin + count);
+    const C = corners, F = forms, U = waiting;  // none of them is replaced below: `decide` only writes into them
     // A disc around the polygon: a line that misses it misses the polygon, which settles most neurons with one product.
     // Rounding moves no verdict: a line that passes the disc by less than a billionth of its radius is tried at the corners.
     let x = 0, y = 0, reach = 0;
-    for (let q = 2 * p; q < 2 * (p + n); q += 2) { x += corners[q]; y += corners[q + 1]; }
+    for (let q = 2 * p; q < end; q += 2) { x += C[q]; y += C[q + 1]; }
     x /= n; y /= n;
-    for (let q = 2 * p; q < 2 * (p + n); q += 2) { const far = (corners[q] - x) ** 2 + (corners[q + 1] - y) ** 2; if (far > reach) reach = far; }
+    for (let q = 2 * p; q < end; q += 2) { const dx = C[q] - x, dy = C[q + 1] - y, far = dx * dx + dy * dy; if (far > reach) reach = far; }
     reach = (1 + 1e-9) * Math.sqrt(reach) + 1e-6 * pixel;
-    for (let k = u; k < u + count; k++) {
-      const i = waiting[k], a = forms[f + 3 * i], b = forms[f + 3 * i + 1], c = forms[f + 3 * i + 2], v = a * x + b * y + c, past = norms[l][i] * reach;
+    for (let k = u; k < begin; k++) {
+      const i = U[k], a = F[f + 3 * i], b = F[f + 3 * i + 1], c = F[f + 3 * i + 2], v = a * x + b * y + c, past = N[i] * reach;
       if (v > past || v < -past) { decide(l, i, v > 0, g); continue; }
       // A corner within a millionth of a pixel of the line lies on it: where many lines meet, rounding would make it two corners.
-      const near = 1e-6 * pixel * norms[l][i];
+      const near = 1e-6 * pixel * N[i];
       let low = Infinity, high = -Infinity;
-      for (let q = 2 * p; q < 2 * (p + n); q += 2) { const d = a * corners[q] + b * corners[q + 1] + c; if (d < low) low = d; if (d > high) high = d; }
+      for (let q = 2 * p; q < end; q += 2) { const d = a * C[q] + b * C[q + 1] + c; if (d < low) low = d; if (d > high) high = d; }
       if (low >= -near) decide(l, i, high > near || c > 0, g);
       else if (high <= near) decide(l, i, false, g);
-      else waiting[left++] = i;
+      else U[left++] = i;
     }
     if (left === begin) {
       if (l + 1 === last) finish(p, n, g); else layer(l + 1, p, n, t, begin, g);
@@ -125,33 +127,39 @@ const Pieces = (() => {
 
   function finish(p, n, g) {
     const k = made.count++, begin = made.start[k];
-    made.start = larger(made.start, k + 2); made.gx = larger(made.gx, k + 1); made.gy = larger(made.gy, k + 1); made.c = larger(made.c, k + 1);
-    made.P = larger(made.P, 2 * (begin + n)); made.E = larger(made.E, begin + n); made.J = larger(made.J, begin + n);
+    if (made.start.length < k + 2) made.start = larger(made.start, k + 2);
+    if (made.c.length < k + 1) for (const name of ["gx", "gy", "c"]) made[name] = larger(made[name], k + 1);
+    if (made.E.length < begin + n) { made.P = larger(made.P, 2 * (begin + n)); made.E = larger(made.E, begin + n); made.J = larger(made.J, begin + n); }
+    const { P, E, J } = made;
     made.start[k + 1] = begin + n;
     made.gx[k] = forms[g]; made.gy[k] = forms[g + 1]; made.c[k] = forms[g + 2];
     let down = last;  // how far down the sensitivities of this piece are known
-    for (let q = 0; q < n; q++) {
-      made.P[2 * (begin + q)] = corners[2 * (p + q)]; made.P[2 * (begin + q) + 1] = corners[2 * (p + q) + 1];
-      const id = made.E[begin + q] = owners[p + q];
-      if (id < 0) { made.J[begin + q] = 0; continue; }
+    for (let q = 0, to = begin; q < n; q++, to++) {
+      P[2 * to] = corners[2 * (p + q)]; P[2 * to + 1] = corners[2 * (p + q) + 1];
+      const id = E[to] = owners[p + q];
+      if (id < 0) { J[to] = 0; continue; }
       const l = layerOf[id], i = placeOf[id];
-      if (!on[l][i]) { made.J[begin + q] = -1; continue; }
+      if (!on[l][i]) { J[to] = -1; continue; }
       // The jump of the slope over an edge is that of the neuron that owns it: how the output hears the neuron, times its slope.
       while (down > l + 1) sense(--down);
-      made.J[begin + q] = Math.abs(heard(l, i)) * (1 - slopes[l]) * norms[l][i];
+      J[to] = Math.abs(heard(l, i)) * (1 - slopes[l]) * norms[l][i];
     }
   }
-  // How the output hears neuron i of layer l, from how it hears the layer above.
+  // How the output hears neuron i of layer l, from how it hears the layer above: most of that is 0, and left out.
   function heard(l, i) {
     const rows = rowsAbove(l), column = columns[l + 1];
     if (l + 1 === last) return column[i];
+    const A = above[l + 1], L = alive[l + 1], count = lively[l + 1], begin = i * rows;
     let sum = 0;
-    for (let r = 0, k = i * rows; r < rows; r++, k++) sum += above[l + 1][r] * column[k];
+    for (let q = 0; q < count; q++) { const r = L[q]; sum += A[r] * column[begin + r]; }
     return sum;
   }
   // How the output hears the values of layer l before their activations.
   function sense(l) {
-    for (let i = 0; i < widths[l + 1]; i++) above[l][i] = heard(l, i) * (on[l][i] ? 1 : slopes[l]);
+    const A = above[l], L = alive[l], gain = slopes[l], O = on[l];
+    let count = 0;
+    for (let i = 0; i < widths[l + 1]; i++) if (O[i] || gain !== 0) { A[i] = heard(l, i) * (O[i] ? 1 : gain); L[count++] = i; }
+    lively[l] = count;
   }
 
   // All pieces in a box; the answer is one object, which the next call fills anew.

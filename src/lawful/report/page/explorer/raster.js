@@ -48,14 +48,16 @@ const Raster = (() => {
     const along = steep ? H : W, across = steep ? W : H, step = steep ? W : 1, over = steep ? 1 : W;
     const slope = c > a ? (d - b) / (c - a) : 0, half = 0.5 * width * Math.sqrt(1 + slope * slope);
     const first = Math.max(0, Math.ceil(a - 0.5)), final = Math.min(along - 1, Math.ceil(c - 0.5) - 1);
-    const red = ink & 255, green = ink >> 8 & 255, blue = ink >> 16 & 255;
+    // Two channels at a time: eight bits of room stand between them, and the cover is in 256ths.
+    const inks = ink & 0xff00ff, inkGreen = ink & 0xff00, full = 256 * strength;
     let middle = b + slope * (first + 0.5 - a);
     for (let k = first; k <= final; k++, middle += slope) {
       const low = middle - half, high = middle + half, from = Math.max(0, Math.floor(low)), to = Math.min(across - 1, Math.ceil(high) - 1);
-      for (let p = from; p <= to; p++) {
-        const cover = (Math.min(high, p + 1) - Math.max(low, p)) * strength, at = k * step + p * over, v = pixels[at];
-        const r = v & 255, g = v >> 8 & 255, u = v >> 16 & 255;
-        pixels[at] = (255 << 24 | u + (blue - u) * cover << 16 | g + (green - g) * cover << 8 | r + (red - r) * cover) >>> 0;
+      for (let p = from, at = k * step + from * over; p <= to; p++, at += over) {
+        const cover = ((high < p + 1 ? high : p + 1) - (low > p ? low : p)) * full | 0;
+        if (cover === 0) continue;
+        const v = pixels[at], rest = 256 - cover;
+        pixels[at] = 255 << 24 | (Math.imul(v & 0xff00ff, rest) + Math.imul(inks, cover)) >>> 8 & 0xff00ff | (Math.imul(v & 0xff00, rest) + Math.imul(inkGreen, cover)) >>> 8 & 0xff00;
       }
     }
   }

@@ -2,7 +2,7 @@
 const Stage = (() => {
   const back = byId("f"), over = byId("over"), ctx = back.getContext("2d", { alpha: false, willReadFrequently: true }), top = over.getContext("2d");
   const home = { x: 0, y: 0, k: 0 }, view = { x: 0, y: 0, k: 0 };
-  let W = 0, H = 0, ratio = 1, shift = 0, list = { count: 0 }, steepness = 0, chosen = -1, hover = -1, knob = null, act = null, pointer = null, locks = new Map(), marks = [];
+  let W = 0, H = 0, ratio = 1, shift = 0, coarse = 1, cost = 0, list = { count: 0 }, steepness = 0, chosen = -1, hover = -1, knob = null, act = null, pointer = null, locks = new Map(), marks = [];
   const tone = {};
   const plane = () => Plane.choices[state.plane][1];
   const sx = (x) => W / 2 + shift + (x - view.x) * view.k, sy = (y) => H / 2 - (y - view.y) * view.k;
@@ -18,7 +18,7 @@ const Stage = (() => {
   function size() {
     ratio = Math.min(3, devicePixelRatio || 1);
     const floats = getComputedStyle(byId("rail")).position === "absolute", w = Math.round(over.clientWidth * ratio), h = Math.round(over.clientHeight * ratio);
-    if (w !== W || h !== H) { W = w; H = h; for (const c of [back, over]) { c.width = w; c.height = h; } Still.forget(); }
+    if (w !== W || h !== H) { W = w; H = h; coarse = 1; for (const c of [back, over]) { c.width = w; c.height = h; } Still.forget(); }
     shift = floats ? -182 * ratio : 0;
     frame();
   }
@@ -55,6 +55,7 @@ const Stage = (() => {
     for (let i = -2; i <= 2; i++) for (let j = -2; j <= 2; j++) { const x = home.x + i * reach / 2, y = home.y + j * reach / 2, v = f(x, y); total += Math.hypot(f(x + e, y) - v, f(x, y + e) - v) / e; }
     return Math.max(1e-12, total / 25);
   }
+  const WIDTHS = [0.6, 0.8, 1.1, 1.5], INKS = [0.2, 0.36, 0.52, 0.7];  // of a crease, by how much the slope jumps over it
   const FLAT = 1e-7;  // of the typical slope: a smaller jump is rounding, and the function does not bend there
   // The edge from corner k to corner l.
   function segment(c, k, l) {
@@ -74,12 +75,12 @@ const Stage = (() => {
     let low = Infinity, high = -Infinity;
     for (let k = 0; k < n; k++) {
       const x = P[2 * (begin + k)], y = P[2 * (begin + k) + 1], v = gx * x + gy * y + c, value = v < near && v > -near ? 0 : v;
-      X[k] = sx(x); Y[k] = sy(y); values[k] = value;
+      X[k] = sx(x) / coarse; Y[k] = sy(y) / coarse; values[k] = value;
       if (value < low) low = value;
       if (value > high) high = value;
     }
     if (low >= 0 || high <= 0) { const tint = shade(gx, gy, low + high > 0); Raster.fill(X, Y, n, tint, tint, 0, 0, 0); return; }
-    Raster.fill(X, Y, n, shade(gx, gy, true), shade(gx, gy, false), gx * ux(0) + gy * uy(0) + c, gx / view.k, -gy / view.k);
+    Raster.fill(X, Y, n, shade(gx, gy, true), shade(gx, gy, false), gx * ux(0) + gy * uy(0) + c, coarse * gx / view.k, -coarse * gy / view.k);
     for (let k = 0; k < n; k++) {
       const l = k + 1 === n ? 0 : k + 1, d = values[k], e = values[l];
       if (d === 0) zeros.push(X[k], Y[k]);
@@ -91,30 +92,48 @@ const Stage = (() => {
   function paint() {
     if (!W || !H) return;
     if (!steepness || Training.playing) steepness = typical(Live.th);
-    const now = [Live.th, view.x, view.y, view.k, W, H, shift, state.plane, state.output, steepness, tone.card];
+    const step = Loop.moving && cost > SLOW ? 2 : 1;
+    const now = [Live.th, view.x, view.y, view.k, W, H, shift, state.plane, state.output, steepness, tone.card, step];
     const isNew = Training.playing || now.some((each, k) => each !== painted[k]);
     painted = now;
     if (isNew) locks = Model.size <= 4000 ? Model.locked(Live.th) : new Map();
     if (Plane.single) return Curve.paint();
+    if (isNew) resolution(step);
     if (isNew) pieces();
     overlay();
   }
+  // A picture of so many pieces that a frame takes longer than this (ms) has half as many pixels each way while it moves,
+  // and all of them again once the hand rests; polygons are exact either way.
+  const SLOW = 11;
+  function resolution(step) {
+    if (step === coarse) return;
+    coarse = step;
+    back.width = Math.ceil(W / coarse); back.height = Math.ceil(H / coarse);
+  }
+  // All pixels of what is shown now, before they are compared.
+  function refine() { if (coarse > 1) { Loop.rest(); paint(); } }
   function pieces() {
+    const began = performance.now();
     const pad = 4 * ratio;
     list = Pieces.split(Live.th, plane(), [ux(-pad), uy(H + pad), ux(W + pad), uy(-pad)], 1 / view.k, state.output);
     zeros.length = 0;
-    Raster.begin(ctx, W, H, packed(tone.card));
+    Raster.begin(ctx, back.width, back.height, packed(tone.card));
     for (let q = 0; q < list.count; q++) facet(q);
     const ink = tone.dark ? "#ffffff" : "#0c1a28", colour = packed(ink), { P, J } = list;
-    eachEdge((k, l) => {
-      const jump = J[k] / steepness, level = jump < 0.08 ? 0 : jump < 0.35 ? 1 : jump < 1 ? 2 : 3;
-      if (jump >= FLAT) Raster.line(fine(sx(P[2 * k])), fine(sy(P[2 * k + 1])), fine(sx(P[2 * l])), fine(sy(P[2 * l + 1])), [0.6, 0.8, 1.1, 1.5][level] * ratio, colour, [0.2, 0.36, 0.52, 0.7][level]);
-    });
+    // As in `eachEdge`, but without a call for each of some ten thousand edges.
+    const { start, E } = list, q = 1 / coarse, grain = ratio * q;
+    for (let piece = 0; piece < list.count; piece++) for (let begin = start[piece], end = start[piece + 1], k = begin; k < end; k++) {
+      const jump = J[k] / steepness;
+      if (E[k] < 0 || !(jump >= FLAT)) continue;
+      const l = k + 1 === end ? begin : k + 1, level = jump < 0.08 ? 0 : jump < 0.35 ? 1 : jump < 1 ? 2 : 3;
+      Raster.line(q * fine(sx(P[2 * k])), q * fine(sy(P[2 * k + 1])), q * fine(sx(P[2 * l])), q * fine(sy(P[2 * l + 1])), WIDTHS[level] * grain, colour, INKS[level]);
+    }
     Raster.end(ctx);
     ctx.setTransform(1, 0, 0, 1, 0, 0); ctx.lineJoin = ctx.lineCap = "round"; ctx.strokeStyle = ink;
-    ctx.lineWidth = 3 * ratio; ctx.beginPath();
+    ctx.lineWidth = 3 * grain; ctx.beginPath();
     for (let k = 0; k + 3 < zeros.length; k += 4) { ctx.moveTo(fine(zeros[k]), fine(zeros[k + 1])); ctx.lineTo(fine(zeros[k + 2]), fine(zeros[k + 3])); }  // f = 0 is the one thick line
     ctx.stroke();
+    if (coarse === 1) cost += 0.3 * (performance.now() - began - cost);
   }
   function pen(style, width, dash = []) { top.strokeStyle = style; top.lineWidth = width * ratio; top.setLineDash(dash.map((v) => v * ratio)); top.beginPath(); }
   function crease(n, style, width, dash = []) {
@@ -232,7 +251,7 @@ const Stage = (() => {
     if (!Plane.single) view.y = y + (py - H / 2) / view.k;
     moved();
   }
-  function moved() { Still.forget(); Address.save(); Loop.ask(); }
+  function moved() { Still.forget(); Address.save(); Loop.stir(); }
   function whole() { Object.assign(view, home); moved(); }
   over.addEventListener("wheel", (event) => { if (!(event.ctrlKey || event.metaKey || document.activeElement === over)) return; event.preventDefault(); zoom(Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0015)), ...place(event)); }, { passive: false });
   over.addEventListener("keydown", (event) => {
@@ -279,6 +298,6 @@ const Stage = (() => {
     else words.push(`f(${short(x)}) = `, node("b", { text: short(value) }));
     box.replaceChildren(...words);
   }
-  return { view, home, paint, size, frame, colours, zoom, whole, choose, say, tone, ctx, top, pen, dot, sx, sy, ux, uy, typical: () => { steepness = 0; },
+  return { view, home, paint, refine, size, frame, colours, zoom, whole, choose, say, tone, ctx, top, pen, dot, sx, sy, ux, uy, typical: () => { steepness = 0; },
     get list() { return list; }, get chosen() { return chosen; }, get hover() { return hover; }, set hover(n) { hover = n; }, get locks() { return locks; }, get width() { return W; }, get height() { return H; }, get ratio() { return ratio; }, get marks() { return marks; }, get busy() { return Boolean(act); } };
 })();

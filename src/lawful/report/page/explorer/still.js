@@ -2,9 +2,10 @@
 const Still = (() => {
   let kept = null, weights = null, timer = 0;
   const seen = { pixels: 0, weights: 0, of: 0 };
-  function hold() { if (Stage.width && Stage.height) { kept = Stage.ctx.getImageData(0, 0, Stage.width, Stage.height); weights = Live.th.slice(); } }
+  function hold() { if (Stage.width && Stage.height) { Stage.refine(); kept = Stage.ctx.getImageData(0, 0, Stage.width, Stage.height); weights = Live.th.slice(); } }
   function compare() {
     if (!kept || kept.width !== Stage.width || kept.height !== Stage.height) return 0;
+    Stage.refine();
     const a = new Uint32Array(kept.data.buffer), b = new Uint32Array(Stage.ctx.getImageData(0, 0, Stage.width, Stage.height).data.buffer);
     let pixels = 0, changed = 0;
     for (let k = 0; k < a.length; k++) if (a[k] !== b[k]) pixels++;
