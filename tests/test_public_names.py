@@ -48,7 +48,7 @@ def test_every_verb_is_a_function_of_that_name(verb: str) -> None:
 
 def test_the_core_answers_without_any_extra() -> None:
     packages = "invariant_set fibers training conservation pruning papers.truncation verify api.audit api.demo"
-    names = [*packages.split(), "api.networks", "api.training", "report.views", "cli"]
+    names = [*packages.split(), "api.networks", "api.training.flows", "report.views", "cli"]
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import core_only; core_only.hide()\n"
     code += "\n".join(f"import lawful.{name}" for name in names)
     code += (

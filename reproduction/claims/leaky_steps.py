@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from scipy import stats
 
-from lawful.api.leaky.files import load_network, load_task
-from lawful.api.leaky.runs import LeakyPlan, run_leaky
+from lawful.api.training.leaky_files import load_network, load_task
+from lawful.api.training.leaky_runs import LeakyPlan, run_leaky
 from lawful.figure import Figure, Panel, Series
 from lawful.papers.leaky import (
     Energies,

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from lawful.api.leaky.files import load_task, read_run
-from lawful.api.leaky.runs import LeakyPlan, run_leaky
+from lawful.api.training.leaky_files import load_task, read_run
+from lawful.api.training.leaky_runs import LeakyPlan, run_leaky
 from lawful.papers.leaky import Energies, LeakyResNet, TeacherTask, energies, solve_depths, teacher, trace
 from lawful.report.training.leaky import bounded_figure, bounded_values, depth_figure
 from reproduction.claim import Erratum, Outcome, Size, claim

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from lawful.api.prune import prune
     from lawful.api.same import same
     from lawful.api.sweeps import run_sweep as sweep
-    from lawful.api.training import bottleneck, compare, drift, flow, leaky, separate, truncate, truncation_flow
+    from lawful.api.training.flows import compare, drift, flow
+    from lawful.api.training.leaky_resnets import bottleneck, leaky
+    from lawful.api.training.truncation import separate, truncate, truncation_flow
     from lawful.checkpoints.pair import align
     from lawful.cli.bounds import run_instances as vnncomp
     from lawful.conservation import count_laws

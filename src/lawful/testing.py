@@ -121,7 +121,7 @@ def assert_laws(network: Source, number: int, **options: Any) -> LawCount:
 def assert_conserves(run: Any, tolerance: float = 1e-6) -> None:
     """A run of `lawful.flow`, or a `lawful.Monitor`, whose laws drifted by at most `tolerance`.
 
-    >>> from lawful.api.training import flow
+    >>> from lawful.api.training.flows import flow
     >>> assert_conserves(flow("2-3-1 relu", until=0.2))
     """
     __tracebackhide__ = True

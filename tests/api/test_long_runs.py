@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lawful.api.leaky.runs import LeakyPlan
+from lawful.api.training.leaky_runs import LeakyPlan
 from reproduction.claims import leaky_steps, leaky_training
 from reproduction.long_runs import keeping, long_run
 
@@ -25,7 +25,7 @@ def test_the_papers_figures_are_read_from_a_kept_run(tmp_path: Path, monkeypatch
     monkeypatch.setattr(leaky_training, "PAPER_DEPTHS", (1.0, 2.0))
     with keeping(tmp_path):
         _, found = leaky_training._depths.__wrapped__(True)
-        monkeypatch.setattr("lawful.api.leaky.runs._train", None)  # a second training would fail
+        monkeypatch.setattr("lawful.api.training.leaky_runs._train", None)  # a second training would fail
         _, again = leaky_training._depths.__wrapped__(True)
     assert [each.effective_depth for each in found] == [1.0, 2.0]
     assert [each.bottleneck_rank for each in again] == [each.bottleneck_rank for each in found]

@@ -19,12 +19,7 @@ ONLY_TYPED = {
 # Words of a command line for what Python gives as one object.
 AS_OBJECT = {
     "laws": {"flow": {"momentum", "friction", "autonomous", "decay", "metric"}, "level": {"near"}},
-    "flow": {"dynamics": {"friction", "decay", "metric"}},
     "audit": {"effort": {"quick", "full"}},
-    "truncate": {"data": {"clusters", "project"}},
-    "truncation-flow": {"data": {"clusters", "project"}},
-    "separate": {"data": {"clusters", "project"}},
-    "leaky": {"teacher": {"data", "classes"}, "seed": {"seeds"}},
 }
 # Names that still differ: one line less is progress, one more is a mistake.
 APART = {
@@ -33,7 +28,7 @@ APART = {
     "prune": {"curve", "smallest"},
     "verify": {"balance", "box", "model", "input", "activation", "order", "drop_useless", "seed"},
     "drift": {"tolerance"},
-    "truncation-flow": {"scale", "fixed", "standard", "seed"}, "bottleneck": {"ridge"}, "fiber": {"sample"},
+    "truncation-flow": {"fixed", "standard"}, "bottleneck": {"ridge"}, "fiber": {"sample"},
     "align": {"activation", "order"}, "merge": {"activation", "order"}, "fingerprint": {"scheduler"},
     "reproduce": {"scheduler"},
 }  # fmt: skip

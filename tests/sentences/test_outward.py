@@ -19,7 +19,7 @@ DIGITS = re.compile(r"\.\d+[geGE%]|\.\d+f")
 
 # What looks like a bound and is none
 ALLOWED = {
-    ("api/leaky/plan.py", "below {:.4g}"): "a limit on an option, in the message that refuses it",
+    ("api/training/leaky_runs.py", "below {:.4g}"): "a limit on an option, in the message that refuses it",
     ("checkpoints/identity/orbit_hash.py", "more than {:.0e}"): "a constant",
     ("conservation/known/polynomial.py", "more than {:.0f}"): "a limit on a size, in the message that refuses more",
     ("verify/core/schema.py", "than the {:.0e}"): "a constant",

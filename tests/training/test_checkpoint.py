@@ -42,7 +42,7 @@ def test_every_checkpoint_leads_to_the_same_end(options: dict[str, Any], tmp_pat
 def test_the_command_goes_on_where_it_was_killed(
     tmp_path: Path, lawful: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    from lawful.training.integration import checkpoint
+    from lawful.training.integration import trajectory
 
     words = ["flow", "3-5-2 relu bias", "--until", "1", "--snapshots", "21", "--tolerance", "1e-6", "--out"]
     lawful(*words, tmp_path / "whole")
@@ -59,7 +59,7 @@ def test_the_command_goes_on_where_it_was_killed(
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "write_checkpoint", dying)
+        patch.setattr(trajectory, "write_checkpoint", dying)
         with pytest.raises(Killed):
             lawful(*words, tmp_path / "killed")
     assert (tmp_path / "killed.part.npz").exists()

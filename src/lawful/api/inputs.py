@@ -43,11 +43,13 @@ def input_size(input: Any) -> tuple[int, ...] | None:
 class Help(NamedTuple):
     """What the command line says of a parameter, and the least number that it takes.
 
-    A parameter without it is for Python alone, or the subcommand spells it in another way.
+    With an `argument` it is typed by its place, and called so in the usage line. A parameter without `Help` is for
+    Python alone, or the subcommand spells it in another way.
     """
 
     text: str
     least: float | None = None
+    argument: str = ""
 
 
 Seconds = Annotated[float, Help("Seconds before a search gives up.")]

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-import numpy as np
-from numpy.typing import NDArray
-
-from lawful.api.audit import Audit
-from lawful.api.audit import audit as audit_graph
-from lawful.api.inputs import ReadOptions, input_shape, open_options, takes
-from lawful.errors import InvalidNetwork, LawfulError, Unsupported
-from lawful.extras import needed
-from lawful.formats.io.reading import naming
-from lawful.formats.io.writing import check_target, write_bytes
-from lawful.network import Architecture, Dag, Mlp
-from lawful.program.table import Refused
-from lawful.pruning.removable.activity import settle
-from lawful.sources.files import Written, check_range, contents, describe_rounding, write
-from lawful.sources.modules.module_network import ModuleNetwork
-from lawful.sources.opening import Source, module_behind, open, open_free, open_graph, open_trained
-from lawful.sources.provenance import read_as, with_provenance
-from lawful.sources.summary import Summary, TensorSummary, summarise
+from lawful.api.inputs import Help, ReadOptions, Seed, input_shape, open_options, takes
+from lawful.errors import InvalidNetwork, LawfulError
 
 if TYPE_CHECKING:
-    from torch import nn
-
+    from lawful.api.audit import Audit
     from lawful.api.module_audit import ModuleAudit
     from lawful.formats.queries.data import Data
+    from lawful.network import Dag, Mlp
     from lawful.program import Program
+    from lawful.sources.files import Written
+    from lawful.sources.modules.module_network import ModuleNetwork
+    from lawful.sources.opening import Source
+    from lawful.sources.summary import Summary, TensorSummary
 
 
 @takes(ReadOptions)
@@ -43,6 +30,13 @@ def show(network: Source, **reading: Unpack[ReadOptions]) -> Summary | TensorSum
     >>> show("3-4-1 relu bias").parameters
     21
     """
+    from lawful.pruning.removable.activity import settle
+    from lawful.sources.files import contents
+    from lawful.sources.modules.module_network import ModuleNetwork
+    from lawful.sources.opening import open
+    from lawful.sources.provenance import read_as, with_provenance
+    from lawful.sources.summary import TensorSummary, summarise
+
     try:
         opened = open(network, **open_options(reading), glance=True)
     except LawfulError as reason:
@@ -58,12 +52,21 @@ def show(network: Source, **reading: Unpack[ReadOptions]) -> Summary | TensorSum
 
 @takes(ReadOptions)
 def convert(
-    network: Source, out: str | Path, *, dtype: str | None = None, seed: int = 0, **reading: Unpack[ReadOptions]
+    network: Source,
+    out: Annotated[str | Path, Help("File to write; its ending chooses the format.", argument="OUT")],
+    *,
+    dtype: Annotated[str | None, Help("float64, float32, float16 or bfloat16 [default: as in the source].")] = None,
+    seed: Seed = 0,
+    **reading: Unpack[ReadOptions],
 ) -> Written:
     """Write a network in another format; the file's ending chooses it, the function stays the same.
 
     A module becomes an ONNX file of its own layers; the other formats hold graphs of scalar weights.
     """
+    from lawful.network import Architecture
+    from lawful.sources.opening import open, open_graph
+    from lawful.sources.provenance import with_provenance
+
     opened = open(network, **open_options(reading))
     if isinstance(opened, Architecture):
         opened = open_graph(network, seed=seed, **open_options(reading))
@@ -73,6 +76,9 @@ def convert(
 
 def choose_form(opened: Mlp | Dag | ModuleNetwork, out: str | Path, input: Any = None) -> Mlp | Dag | ModuleNetwork:
     """What an ONNX file is written of: the module where its graph would repeat shared weights, or lacks its end."""
+    from lawful.sources.modules.module_network import ModuleNetwork
+    from lawful.sources.opening import module_behind
+
     reading = opened.reading
     if isinstance(opened, ModuleNetwork) or Path(out).suffix.lower() != ".onnx" or reading is None or reading.changed:
         return opened
@@ -90,11 +96,14 @@ def choose_form(opened: Mlp | Dag | ModuleNetwork, out: str | Path, input: Any =
 
 def write_opened(network: Mlp | Dag | ModuleNetwork, out: str | Path, dtype: str | None, input: Any = None) -> Written:
     """Write a network in the form that was chosen; of a module, only ONNX files."""
+    from lawful.api.onnx_export import write_module
+    from lawful.sources.files import write
+    from lawful.sources.modules.module_network import ModuleNetwork
+
     if not isinstance(network, ModuleNetwork):
         return write(network, out, dtype=dtype)
     if Path(out).suffix.lower() != ".onnx":
-        network.to_dag()
-
+        network.to_dag()  # refused: no other format holds a module
     return write_module(network.module, out, dtype, network.input_shape if input is None else input)
 
 
@@ -116,6 +125,11 @@ def audit(
     >>> audit("3-6-4-1 relu bias").components.connected
     True
     """
+    from lawful.api.audit import audit as audit_graph
+    from lawful.sources.modules.module_network import ModuleNetwork
+    from lawful.sources.opening import module_behind, open, open_free
+    from lawful.sources.provenance import with_provenance
+
     opened = open(network, **open_options(reading))
     module = opened.module if isinstance(opened, ModuleNetwork) else None
     if module is None and opened.reading is not None and opened.reading.entangled:
@@ -140,6 +154,9 @@ def read_program(network: Source, **reading: Unpack[ReadOptions]) -> Program:
     >>> read_program("2-1 linear")
     Program(Mlp(2-1): 3 nodes, 1 parameters)
     """
+    from lawful.network import Architecture, Dag, Mlp
+    from lawful.sources.opening import open_trained
+
     input = reading.get("input")
     if isinstance(network, (str, Path)) and Path(network).suffix.lower() == ".onnx" and reading.get("model") is None:
         return _read_file(Path(network), input)
@@ -155,6 +172,8 @@ def read_program(network: Source, **reading: Unpack[ReadOptions]) -> Program:
 
 
 def _read_file(path: Path, input: Any) -> Program:
+    import numpy as np
+
     from lawful.extras import needed
     from lawful.formats.graphs import onnx_file
     from lawful.formats.io.reading import naming
@@ -193,88 +212,3 @@ def _open_sizes(model: Any, input: Any) -> dict[str, tuple[int, ...]]:
             )
         sizes[entry.name] = (stated[0] or ONE_SAMPLE, *rest)
     return sizes
-
-
-SAMPLES = 5  # at which a file is compared with the module; it is made from what the module computes for 2 and for 3
-# Both are computed in float64, so that they differ by the rounding of the weights alone: 2^-11 in half precision,
-# which a few layers multiply. A wrong axis or slope differs by about 1.
-TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 3e-2}
-ONLY_ONE = "for one sample at a time: what its nodes are depends on the number of samples"
-
-
-def write_module(module: nn.Module, out: str | Path, dtype: str | None = None, input: Any = None) -> Written:
-    """Write what a module computes in evaluation, for any number of samples where its nodes do not depend on it.
-
-    The file is read again and compared with the module before it is written.
-    """
-    from lawful.program.backends.onnx_file import TYPES, write_any_batch, write_onnx
-    from lawful.program.frontends.torch_export import read_module
-    from lawful.symmetry.inputs import examples
-
-    needed("onnx")
-    path = Path(out)
-    check_target(path)
-    inputs = examples(module, input)
-    first = next((str(parameter.dtype).removeprefix("torch.") for parameter in module.parameters()), "float32")
-    real = dtype or (first if first in TYPES else "float32")
-
-    @cache
-    def read(samples: int) -> Program:
-        return read_module(module, [tensor[:1].expand(samples, *tensor.shape[1:]).clone() for tensor in inputs])
-
-    with naming(path):
-        try:
-            model, note = write_any_batch(read, real), ""
-            if model is None or not _agrees(model, read(SAMPLES), real):
-                model, note = write_onnx(read(1), real), ONLY_ONE
-                if not _agrees(model, read(1), real):
-                    raise Unsupported("the file would compute something else than the module: a defect, or odd types")
-        except Refused as reason:
-            raise Unsupported(f"{type(module).__name__} cannot be written as an ONNX file: {reason}") from None
-        weights = {name: _array(tensor) for name, tensor in read(1).tensors.items()}
-        reals = {name: array for name, array in weights.items() if array.dtype.kind == "f"}
-        for name, array in reals.items():
-            if not np.isfinite(array).all():
-                raise InvalidNetwork(f"{name[:80]!r} holds NaN or infinite values")
-            check_range(name, array, real)
-        write_bytes(path, model.SerializeToString(deterministic=True))
-    return describe_rounding(path, dict.fromkeys(reals, real), reals, note)
-
-
-def _agrees(model: Any, program: Program, real: str) -> bool:
-    """Whether the file, read again, computes what the program does, on random inputs of its size."""
-    from lawful.program.domains.evaluate import evaluate
-    from lawful.program.frontends.onnx import read_onnx
-
-    entries = [entry.name for entry in model.graph.input]
-    try:
-        again = read_onnx(model, dict(zip(entries, (node.shape for node in program.inputs), strict=True)))
-    except Refused:
-        return False
-    rng = np.random.default_rng(0)
-    values = [
-        rng.normal(size=node.shape) if node.kind == "f" else rng.integers(0, 2, node.shape).astype(_WHOLE[node.kind])
-        for node in program.inputs
-    ]
-    by_name = {node["name"]: value for node, value in zip(program.inputs, values, strict=True)}
-    named = dict(zip(entries, by_name.values(), strict=True))
-    theirs = evaluate(again, *(named[node["name"]] for node in again.inputs))
-    return _are_close(theirs, evaluate(program, *values), TOLERANCE[real])
-
-
-_WHOLE = {"i": np.int64, "b": np.bool_}
-
-
-def _are_close(theirs: Sequence[Any], ours: Sequence[Any], tolerance: float) -> bool:
-    for one, two in zip(theirs, ours, strict=True):
-        actual, wanted = (np.asarray(array, dtype=np.float64) for array in (one, two))
-        if actual.shape != wanted.shape:
-            return False
-        scale = np.abs(wanted[np.isfinite(wanted)]).max(initial=1e-6)
-        if not np.allclose(actual, wanted, rtol=0, atol=tolerance * scale, equal_nan=True):
-            return False
-    return True
-
-
-def _array(held: Any) -> NDArray[Any]:
-    return held if isinstance(held, np.ndarray) else np.asarray(held.detach().cpu().double().numpy())

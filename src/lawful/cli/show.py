@@ -54,29 +54,22 @@ def _show_program(named: Named, as_json: bool) -> None:
     say(as_json, program_json(found), program_text(found))
 
 
-@subcommand(reads=DrawOptions)
-def convert(
-    call: ApiCall,
-    out: Annotated[Path, typer.Argument(help="File to write; its ending chooses the format.")],
-    dtype: Annotated[
-        str | None, typer.Option(help="float64, float32, float16 or bfloat16 [default: as in the source].")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+@subcommand()
+def convert(call: ApiCall, as_json: JsonOption = False) -> None:
     """Write a network in another format; the function stays the same.
 
     Any module becomes an ONNX file; the other formats hold graphs of scalar weights.
     """
-    named = call.named
+    named, out = call.named, call.options["out"]
     from lawful.api.networks import choose_form, write_opened
     from lawful.network import Architecture
 
     opened = named.anything()
-    found = named.network() if isinstance(opened, Architecture) else choose_form(opened, out, named.input_text)
-    written = write_opened(found, out, dtype, named.input_text)
+    network = named.network() if isinstance(opened, Architecture) else choose_form(opened, out, named.input_text)
+    written = write_opened(network, out, call.options["dtype"], named.input_text)
     stored = {key: value for key, value in asdict(written).items() if key != "note" or value}
     say(
         as_json,
-        {"written": str(out), "parameters": found.parameters, "stored": stored},
-        f"{written}: {found}, {found.parameters:,} parameters",
+        {"written": str(out), "parameters": network.parameters, "stored": stored},
+        f"{written}: {network}, {network.parameters:,} parameters",
     )

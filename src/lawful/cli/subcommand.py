@@ -44,6 +44,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object on std
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed for random weights and random choices.", min=0)]
 CertificateOption = Annotated[Path | None, typer.Option("--certificate", help="Save the evidence for `lawful verify`.")]
 HtmlOption = Annotated[Path | None, typer.Option("--html", help="Write a page to this file.")]
+PlotOption = Annotated[Path | None, typer.Option("--plot", help="Draw to a file: .svg, .png or .pdf.")]
 BoxOption = Annotated[str | None, typer.Option("--box", help=f"Ask on a box: {BOX_HELP}")]
 
 
@@ -95,14 +96,20 @@ def input_shape(text: str | None) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True)
 class ApiCall:
-    """The function behind a subcommand, and what the user typed for its options."""
+    """The function behind a subcommand, its options, and the names of those that the user gave a value."""
 
     name: str
     options: Mapping[str, Any]
+    typed: frozenset[str] = frozenset()
 
     def __call__(self, *sources: Any, **more: Any) -> Any:
-        """The function's result; how its networks were read is said with it."""
-        result = load(self.name)(*sources, **{**self.options, **more})
+        """The function's result; how its networks were read is said with it.
+
+        `sources` stand for the parameters that come first, whatever was typed for them.
+        """
+        names = list(inspect.signature(load(self.name)).parameters)[: len(sources)]
+        options = {name: value for name, value in self.options.items() if name not in names}
+        result = load(self.name)(*sources, **{**options, **more})
         note_readings(result.readings)
         return result
 
@@ -129,8 +136,8 @@ class ApiCall:
         return Named(self.options.get("network", ""), **taken, input_text=self.options.get("input"))
 
     def format(self, *names: str) -> str:
-        """These options as they were typed: what a page prints must work as printed."""
-        return format_options({name: self.options[name] for name in names})
+        """Those of these options that were given, as they were typed: what a page prints must work as printed."""
+        return format_options({name: self.options[name] for name in names if name in self.typed})
 
 
 @dataclass(frozen=True)
@@ -239,11 +246,14 @@ def subcommand(
         ours = [each for each in every if each.name not in names]
         # Arguments first: those of the function, then those that the command spells.
         ordered = sorted([*ours[:1], *spelled, *ours[1:]], key=lambda each: not _is_argument(each))
-        signature = inspect.Signature([each.replace(kind=each.KEYWORD_ONLY) for each in [*ordered, as_json]])
+        parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in [*ordered, as_json]]
+        signature = inspect.Signature([_keyword("context", typer.Context), *parameters])
 
         @functools.wraps(command)
-        def run(**typed: Any) -> None:
-            call = ApiCall(command.__name__, {each.name: typed.pop(each.name) for each in ours})
+        def run(context: typer.Context, **typed: Any) -> None:
+            sources = {name: context.get_parameter_source(name) for name in typed}
+            given = frozenset(name for name, source in sources.items() if source and source.name != "DEFAULT")
+            call = ApiCall(command.__name__, {each.name: typed.pop(each.name) for each in ours}, given)
             input_shape(call.options.get("input"))  # a size that is none is refused before anything is read
             command(call, **typed)
 
@@ -273,6 +283,8 @@ def _parameters(name: str) -> Iterator[inspect.Parameter]:
             try:
                 hint = eval(parameter.annotation, function.__globals__)  # noqa: S307  # our own annotations, as text
             except NameError:  # of a type that is imported for the type checker alone: nothing that one could type
+                if "Help(" in parameter.annotation:  # meant as an option, which must not vanish
+                    raise
                 continue
             if any(isinstance(each, Help) for each in getattr(hint, "__metadata__", ())):
                 yield _option(parameter.name, hint, parameter.default)
@@ -288,6 +300,10 @@ def _option(name: str, hint: Any, default: Any) -> inspect.Parameter:
     kinds = (hint.__origin__, *typing.get_args(hint.__origin__))
     kind = next((each for each in TYPES if each in kinds), str)
     says: Help = next(each for each in hint.__metadata__ if isinstance(each, Help))
+    if says.argument:
+        return _keyword(name, Annotated[kind, typer.Argument(metavar=says.argument, help=says.text)], default)
+    if default is inspect.Parameter.empty and type(None) in kinds:  # Python wants it said, a command line may leave it
+        default = None
     flag = f"--{name.replace('_', '-')}"
     spellings = (f"{flag}/--no-{flag[2:]}",) if kind is bool and default is not False else (flag,)
     option = typer.Option(*spellings, help=says.text, min=says.least, callback=with_commas if name == "input" else None)

@@ -163,7 +163,7 @@ def _data(path: Path) -> Iterator[Any]:
 
 def _run(path: Path) -> Iterator[Any]:
     """The networks and the data of a run of Leaky ResNets, or one network of it."""
-    from lawful.api.leaky.files import is_run, load_network, load_task, read_run
+    from lawful.api.training.leaky_files import is_run, load_network, load_task, read_run
 
     if path.is_dir() and is_run(path):
         for network, _ in read_run(path)[1]:

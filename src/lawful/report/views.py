@@ -15,6 +15,7 @@ from lawful.extras import needed
 from lawful.figure import Figure
 from lawful.network.reading import Reading
 from lawful.papers.truncation.flow.motion import TruncationRun
+from lawful.papers.truncation.flow.predictions import predictions
 from lawful.report.audit import audit
 from lawful.report.checkpoints import diff, relatives
 from lawful.report.page import charts, explorer, notebook
@@ -63,7 +64,7 @@ def _from_json(
 
 
 def _motion_json(run: TruncationRun) -> dict[str, Any]:
-    return truncation.run_json(run, [])
+    return truncation.run_json(run, predictions(run))
 
 
 def _of_claims(name: str) -> Callable[[Any], Any]:
@@ -110,7 +111,7 @@ VIEWS: Mapping[str, View] = {
         lambda found: pruning.channels_json(found, None), lambda found: pruning.channels_text(found, None)
     ),
     "Exploration": View(explorer.facts, explorer.facts_text),
-    "LeakyRuns": View(leaky.runs_json, lambda found: leaky.summary_text(found.networks, found.folder), "networks"),
+    "LeakyRuns": View(leaky.runs_json, leaky.runs_text, "networks"),
     "Reproduction": View(_of_claims("reproduction_json"), _of_claims("reproduction_text"), "claims"),
     "ClaimRun": View(_of_claims("run_json"), _of_claims("run_text"), figure=_of_claims("run_figure")),
     "Comparison": View(flow.compare_json, flow.compare_text, "optimizers", flow.compare_figure),

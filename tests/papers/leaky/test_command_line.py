@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import lawful.api.leaky.runs as runs
-from lawful.api.leaky.files import load_network, load_task, read_run
-from lawful.api.leaky.runs import LeakyPlan, run_leaky
+import lawful.api.training.leaky_runs as runs
+from lawful.api.training.leaky_files import load_network, load_task, read_run
+from lawful.api.training.leaky_runs import LeakyPlan, run_leaky
 from lawful.errors import LawfulError
 from lawful.papers.leaky import energies, trace
 from lawful.report.training.leaky import run_text

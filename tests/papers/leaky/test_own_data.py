@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lawful.api.leaky.files import load_network, load_task
-from lawful.api.leaky.runs import LeakyPlan, run_leaky
+from lawful.api.training.leaky_files import load_network, load_task
+from lawful.api.training.leaky_runs import LeakyPlan, run_leaky
 from lawful.errors import LawfulError
 from lawful.papers.leaky import LeakyResNet, change_grid, energies, irregular, solve, teacher, trace
 

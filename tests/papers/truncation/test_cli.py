@@ -140,12 +140,12 @@ def test_ctrl_c_keeps_the_run(
     """A real signal, sent once the flow has come to s = 0.3."""
     from lawful.papers.truncation.flow import motion
 
-    def impatient(data: Clusters, start: motion.Start, **options: Any) -> motion.TruncationRun:
+    def impatient(data: Clusters, **options: Any) -> motion.TruncationRun:
         def interrupt(now: float) -> None:
             if now > 0.3:
                 signal.raise_signal(signal.SIGINT)
 
-        return run_flow(data, start, **(options | {"progress": interrupt}))
+        return run_flow(data, **(options | {"progress": interrupt}))
 
     run_flow = motion.run_flow
     monkeypatch.setattr(motion, "run_flow", impatient)

@@ -146,7 +146,7 @@ def leaky(
     teacher: str, effective_depth: float, layers: int = 24, width: int = 12, samples: int = 40, seed: int = 0
 ) -> Row:
     """Train a Leaky ResNet to a geodesic and estimate the bottleneck rank of its teacher."""
-    from lawful.api.leaky.runs import LeakyPlan, run_leaky
+    from lawful.api.training.leaky_runs import LeakyPlan, run_leaky
     from lawful.papers.leaky.model import parse_teacher
 
     ridge = 0.01 * parse_teacher(teacher)[-1]

@@ -13,7 +13,7 @@ from lawful.report.page.page import Action, Opening, Section, Table, render
 from lawful.sentences import training as sentences
 
 if TYPE_CHECKING:
-    from lawful.api.training import LeakyRuns
+    from lawful.api.training.leaky_resnets import LeakyRuns
     from lawful.papers.leaky import BlockHistory, BlockReading, BlockReadings, Energies
 
 CARRIES_OVER = (
@@ -181,7 +181,15 @@ def _name_width(names: Sequence[str]) -> int:
 
 def runs_json(found: LeakyRuns) -> dict[str, Any]:
     """The documented keys of `lawful leaky --json`."""
-    return {"out": found.folder, "networks": list(found.networks), "converged": found.converged}
+    words = {"out": found.folder, "networks": list(found.networks), "converged": found.converged}
+    return words if len(found.starts) == 1 else words | {"spread": spread_json(found.starts)}
+
+
+def runs_text(found: LeakyRuns) -> str:
+    """A row per network, or per effective depth if there are several starts."""
+    if len(found.starts) == 1:
+        return summary_text(found.networks, found.folder)
+    return spread_text(found.starts, found.folder)
 
 
 def history_json(found: BlockHistory) -> dict[str, Any]:

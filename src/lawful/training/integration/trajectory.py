@@ -41,6 +41,11 @@ class Stop:
         """Whether it ended as asked: at its time, or at a stop condition."""
         return self.reason in (Reason.TIME, Reason.GRADIENT, Reason.LOSS)
 
+    @property
+    def resumable(self) -> bool:
+        """Whether it ended short of what was asked, so that more time or a larger budget goes on from there."""
+        return self.reason in (Reason.INTERRUPTED, Reason.EVALUATIONS)
+
 
 @dataclass(frozen=True)
 class Kink:

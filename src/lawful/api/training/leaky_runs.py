@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from lawful.api.leaky.files import (
+from lawful.api.training.leaky_files import (
     leg_arrays,
     load_leg,
     load_network,
