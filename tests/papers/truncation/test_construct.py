@@ -12,7 +12,13 @@ import sklearn.datasets
 import torch
 
 from lawful.papers.truncation.clusters import Clusters, synthetic
-from lawful.papers.truncation.construction import NotSeparable, ZeroLoss, network_with_caps, zero_loss_network
+from lawful.papers.truncation.construction import (
+    NotSeparable,
+    ZeroLoss,
+    caps,
+    network_with_caps,
+    zero_loss_network,
+)
 
 
 def timestamps(spread: float) -> Clusters:
@@ -97,3 +103,9 @@ def test_what_no_order_parts_is_bent_by_a_wider_first_layer(name: str, lawful: A
 
 def test_one_point_in_two_clusters_cannot_be_bent_apart() -> None:
     assert network_with_caps(Clusters([[0.0, 1.0], [0.0, 1.0], [2.0, 1.0]], [0, 1, 1])) is None
+
+
+def test_neighbouring_floats_are_not_cut_apart() -> None:
+    """Nothing lies between them, so no cap has a finite slope there (it was one of infinite weights)."""
+    with np.errstate(divide="raise"):
+        assert caps(np.array([[0.0], [np.nextafter(0.0, 1.0)]]), np.array([0, 1])) is None

@@ -73,13 +73,16 @@ def _cut(points: Floats, labels: Indices, way: Floats) -> tuple[Floats, float, N
     steps = np.diff(heights[order[: other + 1]])
     wide = steps.max(initial=0.0)
     enough = np.flatnonzero(steps >= wide / 4)
+    inside = np.zeros(len(points), dtype=bool)
     if not wide > 0:
-        return way, 0.0, np.zeros(len(points), dtype=bool)
+        return way, 0.0, inside
     count = int(enough[-1]) + 1
     level = (heights[order[count - 1]] + heights[order[count]]) / 2
-    inside = np.zeros(len(points), dtype=bool)
-    inside[order[:count]] = True
     size = float(level - heights[order[0]])
+    # Between neighbouring floats lies nothing, not even their mean, and between subnormal ones no finite slope.
+    if not size > np.abs(way).max() * np.finfo(float).tiny:
+        return way, 0.0, inside
+    inside[order[:count]] = True
     return -way / size, float(level / size), inside
 
 
