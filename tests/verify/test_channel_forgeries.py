@@ -128,6 +128,18 @@ def test_a_chain_of_factors_counts_all_of_them_against_the_chance() -> None:
     assert chance(4) > chance(20) + 5
 
 
+@pytest.mark.parametrize("middle", [("mul", 2, "", []), ("bend", 1, "power", [9.0])], ids=["squares", "powers"])
+def test_constants_that_are_multiplied_again_and_again_are_given_up(middle: tuple[str, int, str, list[float]]) -> None:
+    """A number of 50 bits squared 30 times has 2^35: an hour and gigabytes in 3 kB."""
+    kind, operands, function, arguments = middle
+    program = [step("input", [], 1), step("layer", [0], 1, weight="a", bias="b")]
+    program += [step(kind, [1 + k] * operands, 1, function, arguments=arguments) for k in range(30)]
+    program += [step("layer", [0], 1, weight="c"), step("add", [31, 32], 1)]
+    tensors = {"a": [[0]], "b": [1.1], "c": [[1]]}
+    with pytest.raises(Unsupported, match="more than 300,000 bits"):
+        verify(proof(program, tensors, tensors))
+
+
 def test_tensors_that_the_program_leaves_out_are_named() -> None:
     before, after = HALVES
     body = json.loads(proof(through(step("same", [1], 2, "abs")), before, after, **MERGED))

@@ -72,6 +72,32 @@ def counterexample() -> Proof:
             "counterexample": {"input": [long_fraction() for _ in range(40)]}}  # fmt: skip
 
 
+def laws_of_four(level: str, known: list[object], **more: object) -> Proof:
+    """Two linear neurons between two inputs and an output."""
+    graph = {"roles": [0, 0, 1, 1, 2], "edges": [[0, 2], [1, 2], [0, 3], [1, 3], [2, 4], [3, 4]], "slopes": [1.0, 1.0],
+             "weights": None if level == "phi" else [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]}  # fmt: skip
+    return {"kind": "laws", "version": 1, "about": [], "network": graph, "level": level, "laws": 0, "parameters": 6,
+            "states": 6, "loss": "full", "flow": {"name": "gradient"}, "prime": 8_388_593, "seed": 1,
+            "point": [1, 2, 3, 4, 5, 6], "brackets": [4], "dimensions": [0], "known": known} | more  # fmt: skip
+
+
+def combined_laws() -> Proof:
+    """A law that adds up others with weights of 3,900 digits: hours of common denominators for 1,000 of them."""
+    parts = [[long_fraction(), "neuron", 2] for _ in range(30)]
+    return laws_of_four("phi", [["combination", parts]], flow={"name": "metric", "diagonal": [1.0] * 6})
+
+
+def still_sums() -> Proof:
+    """A sum of the weights of 40 inputs, each times a long fraction."""
+    count = 40
+    graph = {"roles": [0] * count + [1, 2], "edges": [*([k, count] for k in range(count)), [count, count + 1]],
+             "slopes": [1.0], "weights": [1.0] * (count + 1)}  # fmt: skip
+    known = [["still", count, [[edge, long_fraction()] for edge in range(count)]]]
+    sizes = {"parameters": count + 1, "states": count + 1, "point": [1] * (count + 1)}
+    data = {"inputs": [[1.0] * count], "fixed": [None] * (count + 2), "groups": [0]}
+    return laws_of_four("data", known, **sizes, **data) | {"network": graph}
+
+
 def deep_chain() -> Proof:
     """Exact ranges through 5,000 neurons with weights near 1e-290: 2.3 GB in 340 kB."""
     count = 5000
@@ -216,6 +242,8 @@ def samples_of_a_long_law() -> Proof:
         regions_of_a_chain,
         input_of_a_chain,
         errors_of_a_chain,
+        combined_laws,
+        still_sums,
     ],
     ids=lambda made: made.__name__,
 )
@@ -317,3 +345,22 @@ def test_edges_that_rest_are_looked_up_node_by_node() -> None:
             verify(json.dumps(signed(laws_of_a_chain(3_000, [["neuron", 1]]))))
 
     assert seconds(refuse) < 10
+
+
+def test_whether_a_metric_is_positive_is_told_in_balls() -> None:
+    """In fractions, numbers grew with every pivot: a block of 120 weights took a minute, one of 300 an hour."""
+    count = 120
+    graph = {"roles": [0] * count + [2], "edges": [[k, count] for k in range(count)], "slopes": [], "weights": None}
+    rows = [[RNG.gauss(0, 1) / count for _ in range(count)] for _ in range(count)]
+    block = [[rows[j][k] + rows[k][j] + 5.0 * (j == k) for k in range(count)] for j in range(count)]
+    flow = {"name": "metric", "blocks": [{"weights": list(range(count)), "matrix": block}]}
+    proof = laws_of_four("phi", [], flow=flow, parameters=count, states=count, point=[1] * count) | {"network": graph}
+
+    def refuse() -> None:
+        with pytest.raises(CertificateError, match="span"):
+            verify(json.dumps(signed(proof)))
+
+    assert seconds(refuse) < 10
+    block[0][0] = -5.0
+    with pytest.raises(CertificateError, match="not symmetric and positive"):
+        verify(json.dumps(signed(proof)))

@@ -282,6 +282,26 @@ def test_the_theorem_about_linear_networks_agrees_with_brackets(widths: tuple[in
         verify(json.dumps(proof | {"laws": left, "biases": [True, False]}))
 
 
+def test_a_metric_is_named_by_the_weights_that_it_speaks_of() -> None:
+    """It had one name whatever the order of edges: a network, a metric, and two counts."""
+    edges, diagonal = [[0, 2], [1, 2], [0, 3], [1, 3], [2, 4], [2, 5], [3, 4], [3, 5]], [1.0, 1.0, 1.0, 1.0, 2, 2, 2, 2]
+    graph = {"roles": [0, 0, 1, 1, 2, 2], "slopes": [1.0, 1.0], "weights": None}
+    known = [["neuron", 2], ["neuron", 3], ["pair", 2, 3]]
+    order = [4, 0, 5, 1, 2, 6, 3, 7]
+
+    def said(edges: Any, diagonal: Any, known: Any) -> str:
+        flow = {"name": "metric", "diagonal": diagonal}
+        proof = laws(graph | {"edges": edges}, known, "phi", flow=flow, brackets=[15] * 3, dimensions=[0] * 3)
+        return fill_in(proof).statement
+
+    turned = [edges[place] for place in order]
+    first = said(edges, diagonal, known)
+    assert "exactly 3" in first
+    assert said(turned, [diagonal[place] for place in order], known) == first
+    name = re.compile(r"metric [0-9a-f]{12}")
+    assert name.findall(said(turned, diagonal, known[:2])) != name.findall(first)
+
+
 # Modules
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from lawful.errors import CertificateError
 from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT, CheckedDag
-from lawful.verify.core.schema import integer, items, limit_cost, rational, require
+from lawful.verify.core.schema import integer, items, limit_cost, limit_sums, rational, require
 
 INFINITY = float("inf")
 End = Fraction | float  # a fraction, or an infinity
@@ -363,6 +363,7 @@ def still_sum(
         require(edge not in terms and ends[edge][1] == node, f"a sum does not name edges into node {node}")
         require(roles[ends[edge][0]] in (INPUT, CONSTANT), "a sum names an edge that comes from a neuron")
         terms[edge] = rational(factor, "known")
+    limit_sums(terms.values(), 20.0 * len(terms) * len(samples.signals))
     for signal in samples.heard_at(node):
         total = sum((factor * signal[ends[edge][0]] for edge, factor in terms.items()), Fraction(0))
         require(total == 0, f"a sample moves a sum of weights into node {node}")

@@ -91,7 +91,7 @@ def check(body: dict[str, Any]) -> Finding:
         "states": case.states,
         "level": level,
         "loss": case.loss,
-        "flow": _flow_words(case),
+        "flow": _flow_words(case, dag),
     }
     facts["claim"] = _claim(case, dag, level, parts["known"])
     if level == "data":
@@ -120,7 +120,7 @@ def _claim(case: Case, dag: CheckedDag, level: str, known: object) -> str:
     return "somewhere"
 
 
-def _flow_words(case: Case) -> str:
+def _flow_words(case: Case, dag: CheckedDag) -> str:
     flow = case.flow
     if flow["name"] == "momentum":
         kind = "that do not depend on time" if flow["autonomous"] else "that may depend on time"
@@ -128,15 +128,23 @@ def _flow_words(case: Case) -> str:
     if flow["name"] == "decay":
         return f"gradient flow with weight decay {flow['decay']!r}, laws that may depend on time,"
     if flow["name"] == "metric":
-        return f"gradient flow in a constant metric ({short(_metric_digest(case))})"
+        return f"gradient flow in a constant metric ({short(_metric_digest(case, dag))})"
     return "gradient flow"
 
 
-def _metric_digest(case: Case) -> str:
-    """The blocks of a metric in a fixed order, those that are 1 left out."""
-    blocks = [([float(edge) for edge in where], rows) for where, rows in case.metric if rows != [[Fraction(1)]]]
-    tables = [table for where, rows in sorted(blocks) for table in ([where], [[float(v) for v in row] for row in rows])]
-    return digest_of("metric", *tables)
+def _metric_digest(case: Case, dag: CheckedDag) -> str:
+    """The blocks of a metric that are not 1, each over weights in the order of the network's digest.
+
+    By the numbers of the certificate, another order of edges would be another metric under one name.
+    """
+    order = {edge: place for place, (_, _, edge) in enumerate(dag.numbered_edges)}
+    blocks = []
+    for where, rows in case.metric:
+        turned = sorted(range(len(where)), key=lambda k: order[where[k]])
+        if rows != [[Fraction(1)]]:
+            entries = [[float(rows[j][k]) for k in turned] for j in turned]
+            blocks.append(([float(order[where[k]]) for k in turned], entries))
+    return digest_of("metric", *(table for where, rows in sorted(blocks) for table in ([where], rows)))
 
 
 def _read(given: dict[str, Any], dag: CheckedDag, level: str) -> Case:

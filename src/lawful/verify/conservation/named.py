@@ -11,7 +11,7 @@ from lawful.errors import CertificateError
 from lawful.verify.conservation.gates import one_signal, still_sum
 from lawful.verify.conservation.problem import Case, Form, Residues, check_spared, momentum_rows, over_metric
 from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT
-from lawful.verify.core.schema import integer, integers, items, rational, require, spend
+from lawful.verify.core.schema import integer, integers, items, limit_sums, rational, require, spend
 
 ONE = Fraction(1)
 ROW_COST = 25.0  # steps for each entry of a gradient: memory for at most 40 million of them, 8 bytes each
@@ -39,11 +39,13 @@ def law_gradients(case: Case, value: object) -> Residues:
         match kind, nodes:
             case "combination", [parts]:
                 require(case.flow["name"] == "metric", "combinations are for metrics")
-                for part in items(parts, "known"):
-                    weight, name, *ends_named = items(part, "known", most=4)
+                parts = [items(part, "known", most=4) for part in items(parts, "known", most=case.states**2)]
+                weights = [rational(weight, "known") for weight, *_ in parts]
+                limit_sums(weights, float(len(parts) * case.states))
+                for weight, (_, name, *ends_named) in zip(weights, parts, strict=True):
                     ends = [integer(node, "known", 0, len(case.roles) - 1) for node in ends_named]
                     for place, entry in _quadratic(case, [name, *ends], into, out_of).items():
-                        matrix[place] = matrix.get(place, Fraction(0)) + rational(weight, "known") * entry
+                        matrix[place] = matrix.get(place, Fraction(0)) + weight * entry
             case (("neuron" | "pair" | "rotation"), _):
                 matrix = _quadratic(case, [kind, *nodes], into, out_of)
             case "detour", [node]:
@@ -58,7 +60,6 @@ def law_gradients(case: Case, value: object) -> Residues:
                 )
             case "still", [node, terms] if case.samples is not None:
                 node = integer(node, "known", 0, len(case.roles) - 1)
-                spend(20.0 * len(items(terms, "known")) * len(case.samples.signals))
                 linear = still_sum(case.samples, case.roles, pairs, node, terms)
             case "part", [source, sink, inner]:
                 rows += _part(case, source, integer(sink, "known", 0, len(case.roles) - 1), inner, resting)

@@ -9,11 +9,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from flint import ctx, nmod_mat
 from numpy.typing import NDArray
 
 from lawful.verify.conservation.gates import Samples
+from lawful.verify.core.balls import BITS, ball
 from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT, OUTPUT
-from lawful.verify.core.schema import exactly, integers, items, limit_cost, numbers, object_with_keys, require
+from lawful.verify.core.schema import exactly, integers, items, numbers, object_with_keys, require, spend
 from lawful.verify.core.schema import matrix as table
 
 Residues = NDArray[np.int64]
@@ -175,7 +177,7 @@ def blocks_of(flow: Mapping[str, Any], size: int) -> tuple[Block, ...]:
             block = object_with_keys(item, "flow.blocks", "weights matrix")
             where = integers(block["weights"], "flow.blocks.weights", 0, size - 1)
             rows = table(block["matrix"], "flow.blocks.matrix", rows=len(where), columns=len(where))
-            limit_cost(float(len(where)) ** 3)
+            spend(20.0 * len(where) ** 3)
             stated.append((where, [exactly(row) for row in rows]))
     named = [edge for where, _ in stated for edge in where]
     require(len(set(named)) == len(named), "the metric names a weight twice")
@@ -187,15 +189,18 @@ def blocks_of(flow: Mapping[str, Any], size: int) -> tuple[Block, ...]:
 
 
 def _positive(matrix: list[list[Fraction]]) -> bool:
-    """Whether all pivots of a symmetric matrix are positive."""
-    rows = [list(row) for row in matrix]
-    for place, pivot in enumerate(rows):
-        if pivot[place] <= 0:
-            return False
-        for below in rows[place + 1 :]:
-            factor = below[place] / pivot[place]
-            if factor:
-                below[place:] = [entry - factor * top for entry, top in zip(below[place:], pivot[place:], strict=True)]
+    """Whether all pivots of a symmetric matrix are surely positive: in balls, for rationals grow with every pivot."""
+    with ctx.workprec(BITS):
+        rows = [list(map(ball, row)) for row in matrix]
+        for place, pivot in enumerate(rows):
+            require(True, "")  # asks how late it is
+            if not pivot[place] > 0:
+                return False
+            for below in rows[place + 1 :]:
+                factor = below[place] / pivot[place]
+                if factor != 0:
+                    pairs = zip(below[place:], pivot[place:], strict=True)
+                    below[place:] = [entry - factor * top for entry, top in pairs]
     return True
 
 
@@ -223,8 +228,6 @@ def check_spared(case: Case, form: Form) -> None:
 
 def over_metric(case: Case, gradient: list[int]) -> list[int]:
     """`M⁻¹ v` modulo the prime, by FLINT."""
-    from flint import nmod_mat
-
     solved = list(gradient)
     for where, matrix in case.metric:
         if any(gradient[edge] % case.prime for edge in where):

@@ -138,23 +138,31 @@ class CheckedDag:
         """Everything but the weights."""
         return self.roles, self.tails, self.heads, self.slopes
 
+    @cached_property
+    def places(self) -> dict[int, int]:
+        """The number that each node has in digests: inputs, hidden nodes by level, outputs, a constant with edges."""
+        biased = [self.constant] if self.constant is not None and self.out_of[self.constant] else []
+        hidden = sorted(self.hidden, key=lambda node: self.levels[node])
+        return {node: place for place, node in enumerate([*self.inputs, *hidden, *self.outputs, *biased])}
+
+    @cached_property
+    def numbered_edges(self) -> list[tuple[int, int, int]]:
+        """`(head, tail, edge)` in the order of digests, by the places of both ends."""
+        ends = zip(self.heads, self.tails, range(len(self.tails)), strict=True)
+        return sorted((self.places[head], self.places[tail], edge) for head, tail, edge in ends)
+
     def digest(self, *, weights: bool = True) -> str:
         """A name that depends on nothing but the network: neither on names, nor the order of edges, nor a file format.
 
-        Inputs, hidden nodes by level and outputs are numbered in this order, the constant last; then counts, slopes
-        and edges by head and tail go into SHA-256 as little-endian 64-bit numbers, with weights or without.
+        Counts, slopes and edges by head and tail go into SHA-256 as little-endian 64-bit numbers, with weights or
+        without.
         """
-        biased = self.constant is not None and bool(self.out_of[self.constant])
-        hidden = sorted(self.hidden, key=lambda node: self.levels[node])
-        nodes = [*self.inputs, *hidden, *self.outputs, *([self.constant] if biased else [])]
-        place = {node: number for number, node in enumerate(nodes)}
-        ends = zip(self.heads, self.tails, range(len(self.tails)), strict=True)
-        edges = sorted((place[head], place[tail], edge) for head, tail, edge in ends)
-        counts = [len(self.inputs), len(hidden), len(self.outputs), int(biased), len(edges)]
-        slope = dict(zip(self.hidden, self.slopes, strict=True))
+        edges, places = self.numbered_edges, self.places
+        biased = len(places) - len(self.inputs) - len(self.hidden) - len(self.outputs)
+        slopes = sorted(zip((places[node] for node in self.hidden), self.slopes, strict=True))
         total = hashlib.sha256(b"lawful network 1\n")
-        total.update(little_endian("q", counts))
-        total.update(little_endian("d", (slope[node] + 0.0 for node in hidden)))
+        total.update(little_endian("q", [len(self.inputs), len(self.hidden), len(self.outputs), biased, len(edges)]))
+        total.update(little_endian("d", (slope + 0.0 for _, slope in slopes)))
         total.update(little_endian("q", (end for head, tail, _ in edges for end in (head, tail))))
         if weights and self.weights is not None:
             values = self.weights

@@ -39,7 +39,7 @@ from lawful.verify.core.residues import (
     Lanes,
     Residues,
 )
-from lawful.verify.core.schema import require
+from lawful.verify.core.schema import MOST_SUM_BITS, require
 from lawful.verify.pruning.constants import ZERO, Value, evaluate, exact, parity, plus, standardise, times
 from lawful.verify.pruning.program import ChannelStep, Move, Tensor
 
@@ -156,9 +156,17 @@ class ChannelRun(FunctionVariables):
         """Put the numbers of constant channels into the table."""
         for side, channel in np.argwhere(found.constant & found.still.any(0)).tolist():
             key = found.still[:, side, channel].tobytes()
-            if key not in self.numbers and (value := value_of(side, channel)) is not None:
-                self.numbers[key] = value
+            if key not in self.numbers:
+                self.remember(key, value_of(side, channel))
         return found
+
+    def remember(self, key: bytes, value: Value | None) -> None:
+        """The number that residues stand for. Squares of squares would have bits without end, so long ones are refused:
+        what is made of one below the limit (a ninth power at most) can still be made."""
+        if value is not None:
+            if exact(value) and _bits(value) > MOST_SUM_BITS:
+                raise Unsupported(f"a constant channel has a number of more than {MOST_SUM_BITS:,} bits")
+            self.numbers[key] = value
 
     def affine(self, x: Signals, factor: Residues, shift: Residues, bits: float) -> Signals:
         """Each channel times a number, plus a number."""
@@ -427,6 +435,7 @@ class ChannelRun(FunctionVariables):
             return None
         total: Value = Fraction(float(self.vector(step, "bias", 0.0)[row]))
         for column in np.flatnonzero(met).tolist():
+            require(True, "")  # the clock: numbers may be long
             value = self.number(x, side, start + column)
             if value is None:
                 return None
@@ -479,8 +488,7 @@ class ChannelRun(FunctionVariables):
             residue, size = self.field.rational(result), float(_bits(result))
         else:
             residue, size = self.variable(name, arguments, given.tobytes()), 1.0
-        if result is not None:
-            self.numbers[residue.tobytes()] = result
+        self.remember(residue.tobytes(), result)
         return residue, size
 
     def commuting(self, step: ChannelStep, line: Residues, slopes: Any) -> Residues:
