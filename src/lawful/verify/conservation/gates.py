@@ -284,19 +284,13 @@ class Samples:
         return [signal for signal, unheard in zip(self.signals, self.unheard, strict=True) if node not in unheard]
 
 
-def read_samples(
-    dag: CheckedDag, inputs: Sequence[Sequence[float]], patterns: Sequence[tuple[Fraction, ...]]
-) -> Samples:
-    """The samples, with the gates of the hidden nodes at each."""
-    return _samples(dag, inputs, patterns)
-
-
 def all_inputs(dag: CheckedDag, patterns: Sequence[tuple[Fraction, ...]]) -> Samples:
     """An open set of inputs for each of the patterns, which are all that occur."""
-    return replace(_samples(dag, [[1.0] * len(dag.inputs)] * len(patterns), patterns), every=True)
+    return replace(samples_of(dag, [[1.0] * len(dag.inputs)] * len(patterns), patterns), every=True)
 
 
-def _samples(dag: CheckedDag, inputs: Sequence[Sequence[float]], patterns: Sequence[tuple[Fraction, ...]]) -> Samples:
+def samples_of(dag: CheckedDag, inputs: Sequence[Sequence[float]], patterns: Sequence[tuple[Fraction, ...]]) -> Samples:
+    """The samples, with the gates of the hidden nodes at each."""
     signals, mutes, unheards, frees, gates = [], [], [], [], []
     for point, pattern in zip(inputs, patterns, strict=True):
         gate = dict(zip(dag.hidden, pattern, strict=True))

@@ -14,6 +14,7 @@ from math import comb
 from typing import Any
 
 import numpy as np
+from flint import nmod_mat
 
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify.conservation.gates import (
@@ -26,8 +27,8 @@ from lawful.verify.conservation.gates import (
     gates_alike,
     gates_on_data,
     grouped_patterns,
-    read_samples,
     realised_patterns,
+    samples_of,
 )
 from lawful.verify.conservation.named import law_gradients
 from lawful.verify.conservation.problem import MIXED, Case, Residues, blocks_of, spans_of, states_of, times_metric
@@ -75,10 +76,8 @@ def check(body: dict[str, Any]) -> Finding:
         samples = [case.multipliers(depth, slot, rows) for slot in range(depth + 1)]
         point = np.repeat(case.point[:, None], rows, axis=1)
         rows_here = _bracket(case, depth)(point, samples).T
-        require(
-            not (_products(laws, rows_here, case.prime)).any(),
-            f"a law is not conserved by the brackets of level {depth}",
-        )
+        kept = _annihilate(rows_here, laws, case.prime)
+        require(kept, f"a law is not conserved by the brackets of level {depth}")
         values = np.concatenate([values, rows_here])
         dimension = _rank(values, case.prime)
         require(dimension == stated, f"the brackets up to level {depth} span {dimension} dimensions, not {stated}")
@@ -183,14 +182,13 @@ def _read(given: dict[str, Any], dag: CheckedDag, level: str) -> Case:
             alike = gates_alike(dag, gates)
         else:
             groups = integers(given["groups"], "groups", 0, len(inputs) - 1, length=len(inputs))
-            samples = read_samples(dag, inputs, patterns)
+            samples = samples_of(dag, inputs, patterns)
             patterns = grouped_patterns(patterns, groups)
             gates = gates_on_data(dag, samples, fixed)
             alike = alike_on_data(dag, samples)
             spans = spans_of(_extend(dag, inputs, prime), groups, prime)
     return Case(
-        dag.roles, dag.tails, dag.heads, gates, tuple(dag.order), max(dag.levels), prime,
-        integer(given["seed"], "seed", 0, 2**64 - 1), loss, flow, patterns, spans, point,
+        dag, gates, prime, integer(given["seed"], "seed", 0, 2**64 - 1), loss, flow, patterns, spans, point,
         blocks_of(flow, len(dag.tails)), alike, samples,
     )  # fmt: skip
 
@@ -204,14 +202,14 @@ def _extend(dag: CheckedDag, inputs: list[list[float]], prime: int) -> list[list
 
 def _check_cost(case: Case, brackets: list[int]) -> None:
     """Levels of brackets cost exponentially more: count the fields that they evaluate."""
-    degree, evaluations, steps = max(case.longest - 1, 1), 1.0, 0.0
+    degree, evaluations, steps = _degree(case), 1.0, 0.0
     for level, rows in enumerate(brackets):
         if level:
             evaluations = (level * degree - level + 3) * evaluations + degree + 2
-        work = case.patterns_per_field * (len(case.tails) + len(case.roles)) + sum(
+        work = case.patterns_per_field * (len(case.dag.tails) + len(case.dag.roles)) + sum(
             len(where) ** 2 for where, _ in case.metric
         )
-        steps += evaluations * work * (50 + rows / 10) + 10.0 * rows * (level + 1) * MIXED * len(case.roles)
+        steps += evaluations * work * (50 + rows / 10) + 10.0 * rows * (level + 1) * MIXED * len(case.dag.roles)
         limit_cost(steps)
     if sum(brackets) * case.states > MOST_ENTRIES:
         raise Unsupported(f"{sum(brackets)} brackets of {case.states} states are more than a check can hold")
@@ -224,29 +222,28 @@ Field = Callable[[Residues, list[Residues]], Residues]
 
 def _gradient(case: Case, weights: Residues, multipliers: Residues) -> Residues:
     """The gradient of the output, one edge after the other; a column per sample."""
-    prime, count = case.prime, weights.shape[1]
-    into, out_of = case.into, case.out_of
-    value = [np.zeros(count, dtype=np.int64) for _ in case.roles]
-    for node in case.order:
-        total = np.zeros(count, dtype=np.int64) if into[node] else np.ones(count, dtype=np.int64)
-        for edge in into[node]:
-            total = (total + weights[edge] * value[case.tails[edge]]) % prime
+    dag, prime, count = case.dag, case.prime, weights.shape[1]
+    value = [np.zeros(count, dtype=np.int64) for _ in dag.roles]
+    for node in dag.order:
+        total = np.zeros(count, dtype=np.int64) if dag.into[node] else np.ones(count, dtype=np.int64)
+        for tail, edge in dag.into[node]:
+            total = (total + weights[edge] * value[tail]) % prime
         value[node] = total * multipliers[node] % prime
-    sensitivity = [np.zeros(count, dtype=np.int64) for _ in case.roles]
-    for node in reversed(case.order):
-        if case.roles[node] == OUTPUT:
+    sensitivity = [np.zeros(count, dtype=np.int64) for _ in dag.roles]
+    for node in reversed(dag.order):
+        if dag.roles[node] == OUTPUT:
             sensitivity[node] = multipliers[node]
             continue
         total = np.zeros(count, dtype=np.int64)
-        for edge in out_of[node]:
-            total = (total + weights[edge] * sensitivity[case.heads[edge]]) % prime
+        for head, edge in dag.out_of[node]:
+            total = (total + weights[edge] * sensitivity[head]) % prime
         sensitivity[node] = total * multipliers[node] % prime
-    pairs = zip(case.tails, case.heads, strict=True)
+    pairs = zip(dag.tails, dag.heads, strict=True)
     return np.array([value[tail] * sensitivity[head] % prime for tail, head in pairs])
 
 
 def _field(case: Case, state: Residues, multipliers: Residues) -> Residues:
-    size, flow = len(case.tails), case.flow
+    size, flow = len(case.dag.tails), case.flow
     force = np.zeros((size, state.shape[1]), dtype=np.int64)
     for part in np.split(multipliers[:-1], case.patterns_per_field):
         force = (force + _gradient(case, state[:size], part)) % case.prime
@@ -264,12 +261,17 @@ def _field(case: Case, state: Residues, multipliers: Residues) -> Residues:
     return force
 
 
+def _degree(case: Case) -> int:
+    """Of a field: the weights of a longest path but one; drift and friction are linear."""
+    return max(max(case.dag.levels) - 1, 1)
+
+
 def _bracket(case: Case, level: int) -> Field:
     """`[X_k, Z] = JX_k·Z − JZ·X_k`, with Z the bracket of one level less."""
     if level == 0:
         return lambda state, samples: _field(case, state, samples[0])
     inner = _bracket(case, level - 1)
-    degree = max(case.longest - 1, 1)  # of a field; a bracket of k + 1 fields has degree (k + 1) degree − k
+    degree = _degree(case)  # a bracket of k + 1 fields has degree (k + 1) degree − k
 
     def bracket(state: Residues, samples: list[Residues]) -> Residues:
         def outer(at: Residues) -> Residues:
@@ -302,17 +304,13 @@ def _derivative(
 
 
 def _rank(rows: Residues, prime: int) -> int:
-    from flint import nmod_mat
-
-    if not rows.size:
-        return 0
-    return int(nmod_mat(rows.shape[0], rows.shape[1], rows.ravel().tolist(), prime).rank())
+    return int(_matrix(rows, prime).rank()) if rows.size else 0
 
 
-def _products(laws: Residues, brackets: Residues, prime: int) -> Residues:
-    """Inner products of laws and brackets, one state at a time to stay below 2⁶³."""
-    total = np.zeros((len(laws), len(brackets)), dtype=np.int64)
-    for first in range(0, laws.shape[1], 4096):
-        part = slice(first, first + 4096)
-        total = (total + laws[:, part] @ brackets[:, part].T) % prime
-    return total
+def _matrix(rows: Residues, prime: int) -> Any:
+    return nmod_mat(*rows.shape, rows.ravel().tolist(), prime)
+
+
+def _annihilate(brackets: Residues, laws: Residues, prime: int) -> bool:
+    """Whether all inner products of laws and brackets are 0."""
+    return not laws.size or (_matrix(laws, prime) * _matrix(brackets, prime).transpose()).rank() == 0

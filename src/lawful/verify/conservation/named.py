@@ -10,7 +10,7 @@ import numpy as np
 from lawful.errors import CertificateError
 from lawful.verify.conservation.gates import one_signal, still_sum
 from lawful.verify.conservation.problem import Case, Form, Residues, check_spared, momentum_rows, over_metric
-from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT
+from lawful.verify.core.dag import HIDDEN
 from lawful.verify.core.schema import integer, integers, items, limit_sums, rational, require, spend
 
 ONE = Fraction(1)
@@ -19,10 +19,11 @@ ROW_COST = 25.0  # steps for each entry of a gradient: memory for at most 40 mil
 
 def law_gradients(case: Case, value: object) -> Residues:
     """Gradients at the point (a row each) of the named laws, each rebuilt from the graph by its theorem."""
-    into: list[dict[int, int]] = [{} for _ in case.roles]
-    out_of: list[dict[int, int]] = [{} for _ in case.roles]
+    dag = case.dag
+    into: list[dict[int, int]] = [{} for _ in dag.roles]
+    out_of: list[dict[int, int]] = [{} for _ in dag.roles]
     resting = _resting(case)
-    pairs = list(zip(case.tails, case.heads, strict=True))
+    pairs = list(zip(dag.tails, dag.heads, strict=True))
     for edge, (tail, head) in enumerate(pairs):
         if not resting[edge]:
             into[head][tail], out_of[tail][head] = edge, edge
@@ -33,7 +34,7 @@ def law_gradients(case: Case, value: object) -> Residues:
         spend(ROW_COST * case.states)
         kind, *nodes = items(item, "known", most=4) or [None]
         if kind not in ("combination", "still", "part"):
-            nodes = [integer(node, "known", 0, len(case.roles) - 1) for node in nodes]
+            nodes = [integer(node, "known", 0, len(dag.roles) - 1) for node in nodes]
         matrix: dict[tuple[int, int], Fraction] = {}
         linear: dict[int, Fraction] = {}
         match kind, nodes:
@@ -43,7 +44,7 @@ def law_gradients(case: Case, value: object) -> Residues:
                 weights = [rational(weight, "known") for weight, *_ in parts]
                 limit_sums(weights, float(len(parts) * case.states))
                 for weight, (_, name, *ends_named) in zip(weights, parts, strict=True):
-                    ends = [integer(node, "known", 0, len(case.roles) - 1) for node in ends_named]
+                    ends = [integer(node, "known", 0, len(dag.roles) - 1) for node in ends_named]
                     for place, entry in _quadratic(case, [name, *ends], into, out_of).items():
                         matrix[place] = matrix.get(place, Fraction(0)) + weight * entry
             case (("neuron" | "pair" | "rotation"), _):
@@ -52,17 +53,17 @@ def law_gradients(case: Case, value: object) -> Residues:
                 linear = dict.fromkeys(_detour(case, node, into, out_of), ONE)
             case "sum", [node]:
                 require(case.loss == "cross-entropy", "sums of outgoing weights are conserved by cross-entropy only")
-                linear = {out_of[node][output]: ONE for output in case.outputs}
+                linear = {out_of[node][output]: ONE for output in dag.outputs}
             case "weight", [tail, head]:
                 linear = {e: ONE for e, ends in enumerate(pairs) if ends == (tail, head)}
                 require(
                     len(linear) == 1 and resting[next(iter(linear))], f"nothing shows that edge {tail} -> {head} rests"
                 )
             case "still", [node, terms] if case.samples is not None:
-                node = integer(node, "known", 0, len(case.roles) - 1)
-                linear = still_sum(case.samples, case.roles, pairs, node, terms)
+                node = integer(node, "known", 0, len(dag.roles) - 1)
+                linear = still_sum(case.samples, dag.roles, pairs, node, terms)
             case "part", [source, sink, inner]:
-                rows += _part(case, source, integer(sink, "known", 0, len(case.roles) - 1), inner, resting)
+                rows += _part(case, source, integer(sink, "known", 0, len(dag.roles) - 1), inner, resting)
                 continue
             case _:
                 raise CertificateError("a law of an unknown kind")
@@ -76,7 +77,7 @@ def law_gradients(case: Case, value: object) -> Residues:
         if kind == "detour":  # of (p + q) e^{−s}, divided by e^{−s}
             require(case.flow["name"] == "gradient", "a detour is a law of plain gradient flow only")
             first, second = linear
-            direct = out_of[case.tails[first]][case.heads[second]]
+            direct = out_of[dag.tails[first]][dag.heads[second]]
             rows[-1][direct] -= int(case.point[first] + case.point[second])
             rows[-1] = [entry % case.prime for entry in rows[-1]]
     if case.flow["name"] == "momentum":
@@ -102,14 +103,14 @@ def _part(case: Case, source: object, sink: int, stated: object, resting: list[b
     require(case.flow["name"] != "momentum", "parts are for gradient flow")
     speed = {where[0]: matrix[0][0] for where, matrix in case.metric if len(where) == 1}
     require(len(speed) == len(case.metric), "parts are for diagonal metrics")
-    count = len(case.roles)
+    dag, count = case.dag, len(case.dag.roles)
     inner = set(integers(stated, "known", 0, count - 1, most=count))
     for node in inner:
-        require(case.roles[node] == HIDDEN and case.gates[node] is not None, f"node {node} of a part is not linear")
+        require(dag.roles[node] == HIDDEN and case.gates[node] is not None, f"node {node} of a part is not linear")
     require(sink not in inner, "a part contains its own end")
-    outside = {node for node, role in enumerate(case.roles) if role in (INPUT, CONSTANT)}
+    outside = {*dag.inputs, *(() if dag.constant is None else (dag.constant,))}
     sources = outside if source is None else {integer(source, "known", 0, count - 1)} - inner - {sink}
-    pairs = list(zip(case.tails, case.heads, strict=True))
+    pairs = list(zip(dag.tails, dag.heads, strict=True))
     edges = []
     for edge, (tail, head) in enumerate(pairs):
         if resting[edge]:
@@ -133,13 +134,13 @@ def _part(case: Case, source: object, sink: int, stated: object, resting: list[b
     for node, value in signal.items():
         up[node] = case.residue(value)
     down[sink] = 1
-    for node in case.order:
+    for node in dag.order:
         if node in inner:
-            up[node] = sum(int(case.point[e]) * up[pairs[e][0]] for e in case.into[node] if e in moving) * gate[node]
+            up[node] = sum(int(case.point[e]) * up[tail] for tail, e in dag.into[node] if e in moving) * gate[node]
             up[node] %= case.prime
-    for node in reversed(case.order):
+    for node in reversed(dag.order):
         if node in inner:
-            down[node] = sum(int(case.point[e]) * down[pairs[e][1]] for e in case.out_of[node] if e in moving)
+            down[node] = sum(int(case.point[e]) * down[head] for head, e in dag.out_of[node] if e in moving)
             down[node] = down[node] * gate[node] % case.prime
     slope = {e: up[pairs[e][0]] * down[pairs[e][1]] * case.residue(speed.get(e, ONE)) % case.prime for e in edges}
     pivot = next((e for e in edges if slope[e]), None)
@@ -157,13 +158,13 @@ def _check_even(case: Case, moving: set[int], inner: set[int], sink: int) -> Non
 
     Only nodes that lead to the sink count; one of them with paths of two lengths decides, so no set grows with depth.
     """
-    leading = {sink}
-    for node in reversed(case.order):
-        if node in inner and any(case.heads[edge] in leading for edge in case.out_of[node] if edge in moving):
+    dag, leading = case.dag, {sink}
+    for node in reversed(dag.order):
+        if node in inner and any(head in leading for head, edge in dag.out_of[node] if edge in moving):
             leading.add(node)
     lengths: dict[int, set[int]] = {}
-    for node in [*(node for node in case.order if node in inner & leading), sink]:
-        into = [case.tails[edge] for edge in case.into[node] if edge in moving]
+    for node in [*(node for node in dag.order if node in inner & leading), sink]:
+        into = [tail for tail, edge in dag.into[node] if edge in moving]
         lengths[node] = {length + 1 for tail in into for length in (lengths[tail] if tail in inner else {0})}
         require(len(lengths[node]) <= 1, "a part has paths of different lengths")
 
@@ -174,11 +175,11 @@ def _quadratic(
     """The terms θ_e θ_f of a law of one neuron or of two linear neurons with the same neighbours."""
     match named:
         case ["neuron", node]:
-            require(case.roles[node] == HIDDEN, f"node {node} is not a hidden neuron")
+            require(case.dag.roles[node] == HIDDEN, f"node {node} is not a hidden neuron")
             signed = [(into[node], 1), (out_of[node], -1)]
             return {(edge, edge): Fraction(sign) for edges, sign in signed for edge in edges.values()}
         case ["pair" | "rotation", first, second]:
-            require(first != second and case.roles[first] == case.roles[second] == HIDDEN, "not two neurons")
+            require(first != second and case.dag.roles[first] == case.dag.roles[second] == HIDDEN, "not two neurons")
             same_gate = case.gates[first] is not None and case.gates[first] == case.gates[second]
             if case.alike and case.alike[first] is not None:
                 same_gate |= case.alike[first] == case.alike[second]
@@ -192,7 +193,7 @@ def _quadratic(
 
 def _detour(case: Case, node: int, into: list[dict[int, int]], out_of: list[dict[int, int]]) -> list[int]:
     """The two weights of a linear neuron that bridges one edge."""
-    require(case.roles[node] == HIDDEN and case.gates[node] == 1, f"neuron {node} is not a linear neuron")
+    require(case.dag.roles[node] == HIDDEN and case.gates[node] == 1, f"neuron {node} is not a linear neuron")
     require(len(into[node]) == len(out_of[node]) == 1, f"neuron {node} has more than one edge in or out")
     ((source, first),), ((target, second),) = into[node].items(), out_of[node].items()
     require(target in out_of[source], f"no edge runs beside neuron {node}")
@@ -219,15 +220,16 @@ def _law_gradient(case: Case, matrix: Form, linear: dict[int, Fraction]) -> list
 
 def _resting(case: Case) -> list[bool]:
     """Edges whose gradient is always 0: no signal comes in, or nothing that it reaches is heard."""
-    if case.loss == "cross-entropy" and len(case.outputs) == 1:
-        return [True] * len(case.tails)
+    dag, ends = case.dag, list(zip(case.dag.tails, case.dag.heads, strict=True))
+    if case.loss == "cross-entropy" and len(dag.outputs) == 1:
+        return [True] * len(ends)
     if case.samples is not None:
-        return [case.samples.rests(tail, head) for tail, head in zip(case.tails, case.heads, strict=True)]
-    silent = [case.roles[node] == HIDDEN and case.gates[node] == 0 for node in range(len(case.roles))]
+        return [case.samples.rests(tail, head) for tail, head in ends]
+    silent = [case.gates[node] == 0 and dag.roles[node] == HIDDEN for node in range(len(dag.roles))]
     mute, unheard = list(silent), list(silent)
-    hidden = [node for node in case.order if case.roles[node] == HIDDEN]
+    hidden = [node for node in dag.order if dag.roles[node] == HIDDEN]
     for node in hidden:
-        mute[node] = mute[node] or all(mute[case.tails[edge]] for edge in case.into[node])
+        mute[node] = mute[node] or all(mute[tail] for tail, _ in dag.into[node])
     for node in reversed(hidden):
-        unheard[node] = unheard[node] or all(unheard[case.heads[edge]] for edge in case.out_of[node])
-    return [mute[tail] or unheard[head] for tail, head in zip(case.tails, case.heads, strict=True)]
+        unheard[node] = unheard[node] or all(unheard[head] for head, _ in dag.out_of[node])
+    return [mute[tail] or unheard[head] for tail, head in ends]

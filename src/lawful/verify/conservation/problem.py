@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 
 from lawful.verify.conservation.gates import Samples
 from lawful.verify.core.balls import BITS, ball
-from lawful.verify.core.dag import CONSTANT, HIDDEN, INPUT, OUTPUT
-from lawful.verify.core.schema import exactly, integers, items, numbers, object_with_keys, require, spend
+from lawful.verify.core.dag import CheckedDag
+from lawful.verify.core.schema import integers, items, numbers, object_with_keys, require, spend
 from lawful.verify.core.schema import matrix as table
 
 Residues = NDArray[np.int64]
@@ -29,12 +28,8 @@ MIXED, FIRST_PATTERN = 8, 16  # part of what the stored seed means
 class Case:
     """What a certificate speaks of."""
 
-    roles: tuple[int, ...]
-    tails: tuple[int, ...]
-    heads: tuple[int, ...]
+    dag: CheckedDag
     gates: tuple[Fraction | None, ...]
-    order: tuple[int, ...]
-    longest: int
     prime: int
     seed: int
     loss: str
@@ -49,28 +44,7 @@ class Case:
     @property
     def states(self) -> int:
         """Dimension of the state space."""
-        return states_of(len(self.tails), self.flow)
-
-    @cached_property
-    def into(self) -> list[list[int]]:
-        """The edges into each node."""
-        return self._collect(self.heads)
-
-    @cached_property
-    def out_of(self) -> list[list[int]]:
-        """The edges out of each node."""
-        return self._collect(self.tails)
-
-    def _collect(self, ends: tuple[int, ...]) -> list[list[int]]:
-        edges: list[list[int]] = [[] for _ in self.roles]
-        for edge, node in enumerate(ends):
-            edges[node].append(edge)
-        return edges
-
-    @property
-    def outputs(self) -> list[int]:
-        """The output nodes."""
-        return [node for node, role in enumerate(self.roles) if role == OUTPUT]
+        return len(self.point)
 
     def residue(self, value: Fraction) -> int:
         """A fraction modulo the prime."""
@@ -84,7 +58,7 @@ class Case:
     def multipliers(self, level: int, slot: int, rows: int) -> Residues:
         """One number per pattern, node and row, then one for the drift of momentum."""
         start = _stir(_stir(self.seed & MASK, level), slot)
-        table = np.empty((self.patterns_per_field * len(self.roles) + 1, rows), dtype=np.int64)
+        table = np.empty((self.patterns_per_field * len(self.dag.roles) + 1, rows), dtype=np.int64)
         for row in range(rows):
             column: list[int] = []
             for place in range(self.patterns_per_field):
@@ -95,12 +69,11 @@ class Case:
 
     def _line(self, start: int, place: int, row: int) -> list[int]:
         state = _stir(start, row)
-        line = [_stir(state, node) % self.prime for node in range(len(self.roles))]
+        line = [_stir(state, node) % self.prime for node in range(len(self.dag.roles))]
         which = place
         if len(self.patterns) > self.patterns_per_field:
             which = _stir(_stir(_stir(start, 1), row), 0) % self.prime % len(self.patterns)
-        hidden = [node for node, role in enumerate(self.roles) if role == HIDDEN]
-        for number, node in enumerate(hidden):
+        for number, node in enumerate(self.dag.hidden):
             if self.patterns:
                 line[node] = self.residue(self.patterns[which][number])
             elif self.gates[node] is not None:
@@ -108,14 +81,13 @@ class Case:
         if self.spans:
             self._set_inputs(line, which)
         if self.loss == "cross-entropy":
-            *others, last = self.outputs
+            *others, last = self.dag.outputs
             line[last] = -sum(line[node] for node in others) % self.prime
         return line
 
     def _set_inputs(self, line: list[int], which: int) -> None:
         """A random combination of the data that show the pattern; what the first input was is its random number."""
-        nodes = [node for node, role in enumerate(self.roles) if role == INPUT]
-        nodes += [node for node, role in enumerate(self.roles) if role == CONSTANT]
+        nodes = [*self.dag.inputs, *([] if self.dag.constant is None else [self.dag.constant])]
         state = _stir(_stir((self.seed + 1) & MASK, which), line[nodes[0]])
         factors = [_stir(state, number) % self.prime for number in range(len(self.spans[which]))]
         for place, node in enumerate(nodes):
@@ -169,8 +141,8 @@ def blocks_of(flow: Mapping[str, Any], size: int) -> tuple[Block, ...]:
     require(("diagonal" in flow) is not ("blocks" in flow), "a metric is a diagonal or made of blocks")
     stated: list[Block]
     if "diagonal" in flow:
-        values = exactly(numbers(flow["diagonal"], "flow.diagonal", length=size))
-        stated = [([edge], [[value]]) for edge, value in enumerate(values)]
+        values = numbers(flow["diagonal"], "flow.diagonal", length=size)
+        stated = [([edge], [[Fraction(value)]]) for edge, value in enumerate(values)]
     else:
         stated = []
         for item in items(flow["blocks"], "flow.blocks", most=size):
@@ -178,7 +150,7 @@ def blocks_of(flow: Mapping[str, Any], size: int) -> tuple[Block, ...]:
             where = integers(block["weights"], "flow.blocks.weights", 0, size - 1)
             rows = table(block["matrix"], "flow.blocks.matrix", rows=len(where), columns=len(where))
             spend(20.0 * len(where) ** 3)
-            stated.append((where, [exactly(row) for row in rows]))
+            stated.append((where, [list(map(Fraction, row)) for row in rows]))
     named = [edge for where, _ in stated for edge in where]
     require(len(set(named)) == len(named), "the metric names a weight twice")
     for where, lines in stated:
@@ -253,7 +225,7 @@ def momentum_rows(
     are, without friction they are themselves. Along a forceless a, `⟨a, γθ + v⟩` is conserved; without friction
     `⟨a, θ⟩ − t⟨a, v⟩` is or, without time, `⟨a, θ⟩⟨b, v⟩ − ⟨b, θ⟩⟨a, v⟩`.
     """
-    size, timed = len(case.tails), not case.flow["autonomous"]
+    size, timed = len(case.dag.tails), not case.flow["autonomous"]
     friction = Fraction(float(case.flow["friction"]))
     point = [int(value) for value in case.point]
     theta, speed = point[:size], point[size : 2 * size]
