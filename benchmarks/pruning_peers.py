@@ -226,7 +226,7 @@ def silenced(module: nn.Module, x: torch.Tensor) -> nn.Module:
     tensors = {**dict(small.named_parameters()), **dict(small.named_buffers())}
     with torch.no_grad():
         for operation in case.reading.program.operations:
-            rows = [int(cell) in cells for cell in case.reading.program.spots[operation.name].cells]
+            rows = [int(cell) in cells for cell in case.reading.program.activations[operation.name]]
             for role in ("weight", "bias") if operation.kind in ("layer", "norm") else ():
                 if (name := operation.tensors.get(role)) is not None:
                     tensors[name][torch.tensor(rows)] = 0.0

@@ -12,13 +12,10 @@ from lawful.program.table import ATEN, ATEN_CASTS, ATEN_FACTORIES, ATEN_MOVEMENT
 SOURCE = Path(operators.__file__).parents[2]
 MOST = 5  # names of operators that are words of other things too: "linear", "relu" and "tanh" are activations
 # Files that list calls, and why. Nothing may be added; a file that no longer does has to go from here.
-STEPS = "names of a certificate's steps"
 LISTED: dict[str, str] = {
     "training/problems/piecewise.py": "intercepts functions of PyTorch while they run",
     "sources/modules/convert.py": "writes layers",
     "sources/modules/randomness.py": "intercepts functions of PyTorch while they run",
-    "pruning/channels/reading/arithmetic.py": STEPS,
-    "pruning/channels/constants_and_multiples.py": STEPS,
 }
 
 

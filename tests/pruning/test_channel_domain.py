@@ -19,12 +19,13 @@ from program.spellings import NOTHING, WAYS, Spelled, Written
 from torch import nn
 
 from lawful.errors import CertificateError, NotACertificate
+from lawful.program.core.functions import apply_function, nearest
 from lawful.program.domains.evaluate import evaluate
 from lawful.program.frontends.torch_export import read_module
 from lawful.program.program import Program
 from lawful.pruning.channels import prune_channels
 from lawful.pruning.channels.certificate import certificate
-from lawful.pruning.channels.constants_and_multiples import BITS, Facts, apply_function, nearest
+from lawful.pruning.channels.constants_and_multiples import BITS, Facts
 from lawful.pruning.channels.onnx_file import prune_onnx
 from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
 from lawful.pruning.channels.reading.values import Channels, follow

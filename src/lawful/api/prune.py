@@ -571,7 +571,7 @@ def _samples(data: Any, size: tuple[int, ...] | None, what: str) -> tuple[JobSam
     from lawful.pruning.job.case import JobSamples
 
     if data is None:
-        raise LawfulError(f"{what} needs data: samples of what the network is for (.npz with x and perhaps y, .csv)")
+        raise LawfulError(f"{what} needs --data: samples of what the network is for (.npz with x and perhaps y, .csv)")
     if isinstance(data, (str, Path)):
         read = read_data(Path(data))
     else:

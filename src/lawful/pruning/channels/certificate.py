@@ -65,15 +65,15 @@ def written(
     size = sum(arrays[name].numel() for arrays in (before, after) for name in {*used, *added} if name in arrays)
     most = MOST_INLINE if size > MOST_NUMBERS else size
     _refuse_types(before, used)
-    numbers = {name: place for place, name in enumerate(program.spots)}
+    numbers = {name: place for place, name in enumerate(program.activations)}
     known = {operation.name: operation for operation in program.operations}
     steps = []
-    for name, spot in program.spots.items():
+    for name, cells in program.activations.items():
         operation = known.get(name)
         steps.append({
             "kind": "input" if operation is None else operation.kind,
             "sources": [] if operation is None else [numbers[source] for source in operation.sources],
-            "channels": len(spot.cells),
+            "channels": len(cells),
             "tensors": {} if operation is None else dict(operation.tensors),
             "padded": operation is not None and operation.padded,
             "width": 1 if operation is None else operation.width,
@@ -86,8 +86,8 @@ def written(
             steps[-1]["groups"] = operation.groups
         if operation is not None and operation.attention is not None:
             steps[-1]["heads"] = _heads(operation.attention)
-    homes = {int(cell): (numbers[name], place) for name, spot in reversed(list(program.spots.items()))
-             for place, cell in enumerate(spot.cells)}  # fmt: skip
+    homes = {int(cell): (numbers[name], place) for name, cells in reversed(list(program.activations.items()))
+             for place, cell in enumerate(cells)}  # fmt: skip
     layers = {str(operation.tensors["weight"]): numbers[operation.name] for operation in reversed(program.operations)
               if operation.kind in ("layer", "depthwise")}  # fmt: skip
     others = {name: _line(tensor) for name, tensor in before.items() if name not in used}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,30 +21,15 @@ from lawful.program.index_map import IndexMap, Shape
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily, Refused
 from lawful.pruning.channels.fold_and_drop import Tidying
-from lawful.pruning.channels.program import ChannelProgram, Operation
+from lawful.pruning.channels.groups import cut_rows, groups_left
+from lawful.pruning.channels.program import Operation
 from lawful.pruning.channels.reading.domain import ChannelReading
 from lawful.pruning.channels.reading.values import Centred, Channels, Held, unwrap
-from lawful.types import Floats, Indices
+from lawful.pruning.channels.state import ChannelState
+from lawful.types import Floats
 
 
-class KeptChannels(Protocol):
-    """Weights, and which channels are left."""
-
-    program: ChannelProgram
-
-    @property
-    def arrays(self) -> Mapping[str, Floats]:
-        """All tensors by name."""
-
-    @property
-    def added(self) -> Mapping[str, Floats]:
-        """Biases of layers that had none, by their weight's name."""
-
-    def alive_at(self, name: str) -> NDArray[np.bool_]:
-        """For every channel of an activation whether it is left."""
-
-
-def cut_tensors(state: KeptChannels) -> dict[str, Floats]:
+def cut_tensors(state: ChannelState) -> dict[str, Floats]:
     """Every tensor of the program at its new size; biases that layers gain are named beside their weights."""
     tensors: dict[str, Floats] = {}
     for operation in state.program.operations:
@@ -76,66 +60,6 @@ def bias_beside(weight: str) -> str:
     owner, _, last = weight.rpartition(".")
     name = "bias" if last == "weight" else f"{last}.bias"
     return f"{owner}.{name}" if owner else name
-
-
-Kept = NDArray[np.bool_]
-
-
-def with_whole_rows(program: ChannelProgram, arrays: dict[str, Floats]) -> dict[str, Floats]:
-    """All tensors, those of grouped layers with the zeros between their groups."""
-    wide = {str(operation.tensors["weight"]): whole_rows(arrays[str(operation.tensors["weight"])], operation.groups)
-            for operation in program.operations if operation.groups > 1}  # fmt: skip
-    return arrays | wide
-
-
-def whole_rows(weight: Floats, groups: int) -> Floats:
-    """Rows that read all channels.
-
-    >>> whole_rows(np.array([[1.0], [2.0]]), 2)
-    array([[1., 0.],
-           [0., 2.]])
-    """
-    rows, width = weight.shape[:2]
-    wide = np.zeros((rows, width * groups, *weight.shape[2:]))
-    height = rows // groups
-    for group in range(groups):
-        mine = slice(group * height, (group + 1) * height)
-        wide[mine, group * width : (group + 1) * width] = weight[mine]
-    return wide
-
-
-def cut_rows(weight: Floats, groups: int, rows: Kept, columns: Kept) -> Floats:
-    """What is left of whole rows, stored by groups again; `rows` and `columns` say what stays."""
-    high, wide = weight.shape[0] // groups, weight.shape[1] // groups
-    parts = []
-    for group in range(groups):
-        mine, read = (slice(group * size, (group + 1) * size) for size in (high, wide))
-        if rows[mine].any():
-            parts.append(weight[mine, read][rows[mine]][:, columns[read]])
-    return np.concatenate(parts)
-
-
-def groups_left(operation: Operation, rows: Kept) -> int:
-    """How many groups of a layer have rows that are left."""
-    return int(rows.reshape(operation.groups, -1).any(axis=1).sum())
-
-
-def tables(program: ChannelProgram, operation: Operation) -> tuple[Indices, Indices]:
-    """The cells that each group reads, and those that it writes."""
-    read, written = (program.spots[name].cells for name in (operation.sources[0], operation.name))
-    return read.reshape(operation.groups, -1), written.reshape(operation.groups, -1)
-
-
-def repeated_cells(program: ChannelProgram) -> set[int]:
-    """Cells of grouped layers that these read or write at several places: no group can spare them alone."""
-    repeated: set[int] = set()
-    for operation in program.operations:
-        if operation.groups > 1:
-            for table in tables(program, operation):
-                cells, count = np.unique(table, return_counts=True)
-                if (count > 1).any():
-                    repeated |= set(map(int, cells))
-    return repeated
 
 
 Marks = NDArray[np.bool_]  # which entries are left; size 1 along axes along which that does not vary
@@ -240,7 +164,7 @@ def count_entries(marks: Marks, shape: Shape) -> Shape:
     return tuple(n * whole if have == 1 else n for n, have, whole in zip(sizes, marks.shape, shape, strict=True))
 
 
-def mark_weights(state: KeptChannels) -> dict[str, Marks]:
+def mark_weights(state: ChannelState) -> dict[str, Marks]:
     """For every entry of a weight whether it is left."""
     by_name: dict[str, Marks] = {}
     for operation in state.program.operations:
@@ -258,7 +182,7 @@ def mark_weights(state: KeptChannels) -> dict[str, Marks]:
     return by_name
 
 
-def cut_program(reading: ChannelReading, state: KeptChannels, tidied: Tidying | None = None) -> Program:
+def cut_program(reading: ChannelReading, state: ChannelState, tidied: Tidying | None = None) -> Program:
     """The program of what is left, with weights at their new sizes and the biases that layers gained.
 
     With a `tidied` module in view, normalisations are in the layers before them, and unseen biases are gone; numbers
@@ -271,7 +195,7 @@ def cut_program(reading: ChannelReading, state: KeptChannels, tidied: Tidying | 
 
 
 class _Cutting:
-    def __init__(self, reading: ChannelReading, state: KeptChannels, tidied: Tidying) -> None:
+    def __init__(self, reading: ChannelReading, state: ChannelState, tidied: Tidying) -> None:
         self.reading, self.source = reading, reading.source
         self.tensors: dict[str, Floats] = cut_tensors(state)
         self.marks = interpret(self.source, RemainingEntries(mark_weights(state)), self.source.nodes)
@@ -365,7 +289,7 @@ class _Cutting:
         return made
 
 
-def _groups(state: KeptChannels, operation: Operation) -> int:
+def _groups(state: ChannelState, operation: Operation) -> int:
     rows = state.alive_at(operation.name)
     return int(rows.sum()) if operation.kind == "depthwise" else groups_left(operation, rows)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lawful.pruning.channels.constants_and_multiples import Facts
-from lawful.pruning.channels.cut import tables
+from lawful.pruning.channels.groups import tables
 from lawful.pruning.channels.program import ChannelProgram, Heads, Operation
 from lawful.types import Indices
 
@@ -59,7 +59,7 @@ class HeadGrids:
         self.heard: dict[int, set[str]] = {}  # who reads a cell
         for operation in program.operations:
             if operation.kind == "layer":
-                for cell in program.spots[operation.sources[0]].cells.tolist():
+                for cell in program.activations[operation.sources[0]].tolist():
                     self.heard.setdefault(cell, set()).add(operation.name)
         for cell, places in self.scoring.items():
             self.heard.setdefault(cell, set()).update(f"{reader.name} {group}" for reader, _, group in places[1:])
@@ -76,11 +76,11 @@ class HeadGrids:
 
     def score_cells(self, operation: Operation, heads: Heads) -> Indices:
         """Cells of keys, and of the queries that they meet."""
-        return np.asarray(self.program.spots[operation.sources[1]].cells[heads.keys])
+        return np.asarray(self.program.activations[operation.sources[1]][heads.keys])
 
     def value_cells(self, operation: Operation, heads: Heads) -> Indices:
         """Cells of values."""
-        return np.asarray(self.program.spots[operation.sources[2]].cells[heads.values])
+        return np.asarray(self.program.activations[operation.sources[2]][heads.values])
 
     def rows(
         self, side: str, cell: int, terms: Mapping[int, Fraction], layers: Sequence[Operation]
@@ -88,14 +88,14 @@ class HeadGrids:
         """Rows that take over: the layer, the row of a cell, and the rows of others with their factors."""
         if side == "writers":
             for layer in layers:
-                cells = self.program.spots[layer.name].cells.tolist()
+                cells = self.program.activations[layer.name].tolist()
                 if cell in cells:
                     yield layer, cells.index(cell), {cells.index(other): factor for other, factor in terms.items()}
             return
         ((operation, heads, group),) = self.scoring[cell]
         written = {layer.name: layer for layer in layers}
         keys = heads.keys[group]
-        place = {int(self.program.spots[operation.sources[1]].cells[key]): at for at, key in enumerate(keys)}
+        place = {int(self.program.activations[operation.sources[1]][key]): at for at, key in enumerate(keys)}
         for row in [keys] if side == "queries" else heads.queries[group]:
             layer = written[operation.sources[1 if side == "queries" else 0]]
             others = {int(row[place[other]]): factor for other, factor in terms.items()}
@@ -106,7 +106,7 @@ class HeadGrids:
         for operation, heads, group in self.scoring[cell]:
             if heads.fixed:
                 return False
-            keys = self.program.spots[operation.sources[1]].cells
+            keys = self.program.activations[operation.sources[1]]
             for place, key in enumerate(heads.keys[group].tolist()):
                 queries = heads.queries[group, :, place].tolist()
                 if keys[key] == cell and not all(facts.needs_no_score(operation, query, key) for query in queries):

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
 from flint import fmpq, fmpq_mat
-from numpy.typing import NDArray
 
 from lawful.pruning.channels.heads import HeadGrids
-from lawful.pruning.channels.program import ChannelProgram, Heads, Operation
+from lawful.pruning.channels.program import Heads, Operation
+from lawful.pruning.channels.state import ChannelState
 from lawful.types import Floats
 
 LARGEST = 3e7  # products of an elimination that is done exactly
@@ -27,30 +26,6 @@ MOST, LONGEST = 5000, 4096  # factors of one space, and bits of one: beyond, sum
 NEARLY = 1e-9  # of the largest singular value: far above the rounding of thousands of rows, so that none is missed
 Terms = Mapping[int, Fraction]
 Sweep = tuple[str, dict[int, tuple[tuple[int, Fraction], ...]]]  # which side takes over; cells with what they add up to
-
-
-class LinearWeights(Protocol):
-    """The weights of a program as they are now."""
-
-    program: ChannelProgram
-    grids: HeadGrids
-    pinned: set[int]
-    used_again: set[int]
-    alive: dict[int, bool]
-    readers: dict[int, list[tuple[Operation, list[int]]]]
-    layers: list[Operation]
-
-    def weight(self, operation: Operation) -> Floats:
-        """The weight of a layer."""
-
-    def bias(self, operation: Operation) -> Floats:
-        """Its bias."""
-
-    def rounded(self, operation: Operation) -> NDArray[np.bool_]:
-        """Rows on which no exact statement rests."""
-
-    def alive_at(self, name: str) -> NDArray[np.bool_]:
-        """For every channel of an activation whether it is left."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +51,10 @@ class _Space:
         return best
 
 
-def dependent_sweeps(state: LinearWeights) -> list[Sweep]:
+def dependent_sweeps(state: ChannelState, grids: HeadGrids) -> list[Sweep]:
     """What can leave now, one side at a time."""
     sweeps: list[Sweep] = []
-    for spaces, heads in _families(state):
+    for spaces, heads in _families(state, grids):
         chosen = [space.find_dependent() for space in spaces]
         if heads is not None:
             chosen = _even(chosen, heads)
@@ -90,26 +65,26 @@ def dependent_sweeps(state: LinearWeights) -> list[Sweep]:
     ]
 
 
-def _families(state: LinearWeights) -> Iterator[tuple[list[_Space], Heads | None]]:
+def _families(state: ChannelState, grids: HeadGrids) -> Iterator[tuple[list[_Space], Heads | None]]:
     """Spaces that must shrink alike: those of one attention (scores, then values); others alone."""
     written = {operation.name: operation for operation in state.program.operations}
     taken: set[int] = set()
-    for operation, heads in state.grids.attends:
-        scores, values = state.grids.score_cells(operation, heads), state.grids.value_cells(operation, heads)
+    for operation, heads in grids.attends:
+        scores, values = grids.score_cells(operation, heads), grids.value_cells(operation, heads)
         taken |= set(map(int, values.ravel())) | set(map(int, scores.ravel()))
         groups = [row for row in range(heads.groups) if any(state.alive[int(cell)] for cell in values[row])]
         layers = [written.get(source) for source in operation.sources]
         if heads.fixed or any(layer is None or layer.kind != "layer" for layer in layers):
             continue
-        mine = [_scores(state, operation, heads, group, layers) for group in groups]
+        mine = [_scores(state, grids, operation, heads, group, layers) for group in groups]
         yield [*mine, *(_values(state, [int(cell) for cell in values[row]]) for row in groups)], heads
     for layer in state.layers:
-        cells = [int(cell) for cell in state.program.spots[layer.name].cells]
+        cells = [int(cell) for cell in state.program.activations[layer.name]]
         if not taken & set(cells):
             yield [_values(state, cells)], None
 
 
-def _values(state: LinearWeights, cells: Sequence[int]) -> _Space:
+def _values(state: ChannelState, cells: Sequence[int]) -> _Space:
     """Channels between a layer that writes them and those that read them, with nothing but copies between."""
     left = [cell for cell in cells if state.alive[cell] and cell not in state.pinned]
     if state.used_again & set(left):
@@ -131,14 +106,19 @@ def _values(state: LinearWeights, cells: Sequence[int]) -> _Space:
 
 
 def _scores(
-    state: LinearWeights, operation: Operation, heads: Heads, group: int, layers: Sequence[Operation | None]
+    state: ChannelState,
+    grids: HeadGrids,
+    operation: Operation,
+    heads: Heads,
+    group: int,
+    layers: Sequence[Operation | None],
 ) -> _Space:
     """Inner channels of queries and keys."""
     query, key = layers[:2]
-    keys = state.program.spots[operation.sources[1]].cells[heads.keys[group]].tolist()
+    keys = state.program.activations[operation.sources[1]][heads.keys[group]].tolist()
     places = [place for place, cell in enumerate(keys) if state.alive[cell]]
     cells = [keys[place] for place in places]
-    odd = any(cell in state.pinned or len(state.grids.scoring[cell]) != 1 for cell in cells)
+    odd = any(cell in state.pinned or len(grids.scoring[cell]) != 1 for cell in cells)
     if odd or len(cells) < 2 or query is None or key is None:
         return _Space([], {})
     asked = [_rows(state, query, head[places].tolist(), bias=True) for head in heads.queries[group]]
@@ -148,7 +128,7 @@ def _scores(
     return _Space(cells, {"queries": together, "keys": answered})
 
 
-def _origin(state: LinearWeights, cell: int) -> tuple[Operation, int] | None:
+def _origin(state: ChannelState, cell: int) -> tuple[Operation, int] | None:
     """The layer and row that write a cell, if all its readers hear that and nothing bends it on the way."""
     written = {operation.name: operation for operation in state.program.operations}
     origins: set[tuple[str, int]] = set()
@@ -156,10 +136,9 @@ def _origin(state: LinearWeights, cell: int) -> tuple[Operation, int] | None:
         for place in places:
             name = reader.sources[0]
             operation = written.get(name)
-            while operation is not None and operation.kind in ("copy", "attend"):
-                if operation.attention is not None:
-                    heads = operation.attention
-                    place = int(np.repeat(heads.values, heads.heads, axis=0).ravel()[place])
+            while operation is not None and operation.attention is not None:
+                heads = operation.attention
+                place = int(np.repeat(heads.values, heads.heads, axis=0).ravel()[place])
                 name = operation.sources[-1]
                 operation = written.get(name)
             if operation is None or operation.kind != "layer":
@@ -171,7 +150,7 @@ def _origin(state: LinearWeights, cell: int) -> tuple[Operation, int] | None:
     return written[name], row
 
 
-def _rows(state: LinearWeights, layer: Operation, rows: list[int], *, bias: bool) -> Floats | None:
+def _rows(state: ChannelState, layer: Operation, rows: list[int], *, bias: bool) -> Floats | None:
     """Rows of a layer; None if one of them was rounded."""
     if state.rounded(layer)[rows].any():
         return None
@@ -179,7 +158,7 @@ def _rows(state: LinearWeights, layer: Operation, rows: list[int], *, bias: bool
     return np.concatenate([weight, state.bias(layer)[rows, None]], axis=1) if bias else weight
 
 
-def _columns(state: LinearWeights, cell: int) -> Floats:
+def _columns(state: ChannelState, cell: int) -> Floats:
     """What all readers make of a cell."""
     parts = [
         state.weight(reader)[state.alive_at(reader.name)][:, places].ravel() for reader, places in state.readers[cell]

@@ -21,11 +21,13 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.program.frontends.onnx import read_onnx
 from lawful.program.program import Program
 from lawful.pruning.channels.constants_and_multiples import BITS
-from lawful.pruning.channels.cut import bias_beside, cut_tensors, groups_left
+from lawful.pruning.channels.cut import bias_beside, cut_tensors
 from lawful.pruning.channels.fold_and_drop import Tidying, foldable, tidy_notes, with_norm
+from lawful.pruning.channels.groups import groups_left
 from lawful.pruning.channels.program import ChannelProgram, Operation, notes_of
 from lawful.pruning.channels.reading.domain import read_channels
-from lawful.pruning.channels.weights import ChannelWeights, Move, RemovedChannel, read_arrays, refuse_large
+from lawful.pruning.channels.state import read_arrays
+from lawful.pruning.channels.weights import ChannelWeights, Move, RemovedChannel, refuse_large
 from lawful.result import Shown
 from lawful.types import Floats
 

@@ -13,19 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lawful.program.core.functions import Arguments
 from lawful.types import Indices
 
-Arguments = tuple[float | str, ...]
 OWN_MEANS = "instance_norm"  # subtracts the mean of each channel from it: what is added to all of it goes
-
-
-@dataclass(frozen=True, eq=False)
-class Spot:
-    """An activation: the axis of its channels, the cell of each, and the sizes of all its axes."""
-
-    axis: int
-    cells: Indices
-    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +58,10 @@ class Operation:
     | depthwise | a sum over the taps of its own kernel, and a bias |
     | norm | (x − mean)/√(variance + epsilon) · weight + bias |
     | same, bend | `function` of each entry; `same` commutes with positive factors |
-    | slopes | max(x, 0) + weight · min(x, 0) |
     | instance | (x − its mean)/√(its variance + epsilon) · weight + bias, over places |
     | pool | a maximum or an average over places; a sum, if `padded` |
     | flat | its places become channels, `width` of each |
-    | cat, add, sub, mul, copy | as they say |
+    | cat, add, mul | as they say |
     | part | channels from `arguments[0]` on |
     | attend | heads of attention: see `Heads` |
     | other | anything: what it touches is pinned |
@@ -93,7 +83,7 @@ class ChannelProgram:
     """The operations of a network in order, its activations, and the cells that must stay."""
 
     def __init__(self) -> None:
-        self.spots: dict[str, Spot] = {}
+        self.activations: dict[str, Indices] = {}  # the cell of each channel
         self.operations: list[Operation] = []
         self.results: list[str] = []
         self.transposed: set[str] = set()  # weights that are stored with inputs first
@@ -104,22 +94,12 @@ class ChannelProgram:
     @property
     def cells(self) -> set[int]:
         """All cells, by their representatives."""
-        return {int(cell) for spot in self.spots.values() for cell in spot.cells}
+        return {int(cell) for cells in self.activations.values() for cell in cells}
 
     @property
     def pinned(self) -> set[int]:
         """Cells that stay."""
         return {self.root(cell) for cell in self._pinned}
-
-    @property
-    def not_followed(self) -> list[str]:
-        """Names of operations without a rule here that read an activation."""
-        unknown = (
-            operation
-            for operation in self.operations
-            if operation.kind == "other" and operation.sources and operation.function
-        )
-        return sorted({operation.function for operation in unknown})
 
     def root(self, cell: int) -> int:
         """The representative of a cell."""
@@ -128,90 +108,60 @@ class ChannelProgram:
             cell = self._parent[cell]
         return cell
 
-    def fresh(self, name: str, axis: int, shape: tuple[int, ...], *, pinned: bool = False) -> None:
+    def add_channels(self, name: str, count: int, *, pinned: bool = False) -> None:
         """An activation with new cells."""
-        count = shape[axis] if shape else 1
         start = len(self._parent)
         self._parent.extend(range(start, start + count))
-        self.spots[name] = Spot(axis, np.arange(start, start + count), shape)
+        self.activations[name] = np.arange(start, start + count)
         if pinned:
             self.pin(name)
 
-    def add(self, operation: Operation, spot: Spot | None = None) -> None:
+    def add(self, operation: Operation, cells: Indices | None = None) -> None:
         """An operation, and its activation if that passes cells on."""
-        if spot is not None:
-            self.spots[operation.name] = spot
+        if cells is not None:
+            self.activations[operation.name] = cells
         self.operations.append(operation)
-
-    def passes(
-        self,
-        kind: str,
-        name: str,
-        sources: Sequence[str],
-        spot: Spot,
-        tensors: dict[str, str | None] | None = None,
-        *,
-        padded: bool = False,
-        width: int = 1,
-        function: str = "",
-        arguments: Arguments = (),
-    ) -> bool:
-        """Add an operation that passes cells on, to where `spot` says; a rule ends with it: understood."""
-        self.add(Operation(kind, name, tuple(sources), tensors or {}, padded, width, function, arguments), spot)
-        return True
 
     def join(self, one: str, two: str) -> None:
         """Make the channels of two activations one, place by place."""
-        for first, second in zip(self.spots[one].cells.tolist(), self.spots[two].cells.tolist(), strict=True):
+        for first, second in zip(self.activations[one].tolist(), self.activations[two].tolist(), strict=True):
             self._parent[self.root(second)] = self.root(first)
 
-    def attend(self, name: str, sources: tuple[str, str, str], heads: Heads, shape: tuple[int, ...]) -> None:
+    def attend(self, name: str, sources: tuple[str, str, str], heads: Heads) -> None:
         """An attention: an inner channel is one cell with its queries and keys, or all those of a group if mixed."""
-        queries, keys, values = (self.spots[source].cells for source in sources)
+        queries, keys, values = (self.activations[source] for source in sources)
         for group in range(heads.groups):
             for place, key in enumerate(heads.keys[group].tolist()):
                 first = int(keys[heads.keys[group, 0] if heads.rotary else key])
                 for cell in (keys[key], *queries[heads.queries[group, :, place]]):
                     self._parent[self.root(int(cell))] = self.root(first)
         cells = values[np.repeat(heads.values, heads.heads, axis=0).ravel()]
-        self.add(Operation("attend", name, sources, attention=heads), Spot(len(shape) - 1, cells, shape))
+        self.add(Operation("attend", name, sources, attention=heads), cells)
 
     def pin(self, name: str) -> None:
         """All channels of an activation stay."""
-        self._pinned.update(self.spots[name].cells.tolist())
+        self._pinned.update(self.activations[name].tolist())
 
     def is_pinned(self, name: str) -> bool:
         """Whether all channels of an activation are known to stay."""
         pinned = self.pinned
-        return all(self.root(cell) in pinned for cell in self.spots[name].cells.tolist())
-
-    def along(self, source: str, axis: int) -> str | None:
-        """An activation whose channels lie along an axis; one whose channels all stay may be seen along any."""
-        spot = self.spots[source]
-        if spot.axis == axis:
-            return source
-        if not 0 <= axis < len(spot.shape):
-            return None
-        self.pin(source)
-        alias = f"{source} along {axis}"
-        if alias not in self.spots:
-            self.fresh(alias, axis, spot.shape, pinned=True)
-            self.operations.append(Operation("other", alias, (source,)))
-        return alias
+        return all(self.root(cell) in pinned for cell in self.activations[name].tolist())
 
     def end(self, results: Sequence[str]) -> None:
         """Pin what is returned, and name every cell by its representative."""
         self.results = list(results)
         for name in results:
             self.pin(name)
-        self.spots = {
-            name: Spot(spot.axis, np.array([self.root(cell) for cell in spot.cells], dtype=np.intp), spot.shape)
-            for name, spot in self.spots.items()
+        self.activations = {
+            name: np.array([self.root(cell) for cell in cells], dtype=np.intp)
+            for name, cells in self.activations.items()
         }
 
 
 def notes_of(program: ChannelProgram) -> tuple[str, ...]:
-    """What was not followed, in words."""
-    names = program.not_followed
-    notes = [f"not followed, so that channels they touch stay: {', '.join(names)}"] if names else []
-    return tuple(notes)
+    """Which operations that read an activation have no rule here, in words."""
+    names = {
+        operation.function for operation in program.operations
+        if operation.kind == "other" and operation.sources and operation.function
+    }  # fmt: skip
+    return (f"not followed, so that channels they touch stay: {', '.join(sorted(names))}",) if names else ()

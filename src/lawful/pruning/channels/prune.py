@@ -35,7 +35,8 @@ from lawful.pruning.channels.model_files import fit_config, with_caches, without
 from lawful.pruning.channels.program import ChannelProgram, notes_of
 from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
 from lawful.pruning.channels.shrink import FixedSizes, compare_outputs, differences, shrink, stated_sizes
-from lawful.pruning.channels.weights import ChannelWeights, Move, RemovedChannel, read_arrays, refuse_large
+from lawful.pruning.channels.state import read_arrays
+from lawful.pruning.channels.weights import ChannelWeights, Move, RemovedChannel, refuse_large
 from lawful.result import Shown
 from lawful.sources.onnx.module import OnnxModule
 

@@ -15,14 +15,14 @@ from lawful.program.domains.interpret import interpret
 from lawful.program.frontends.onnx import SizeStatement
 from lawful.program.frontends.torch_export import read_module as read_program
 from lawful.pruning.channels.cut import (
-    KeptChannels,
     RemainingEntries,
     count_entries,
     cut_tensors,
-    groups_left,
     mark_weights,
 )
+from lawful.pruning.channels.groups import groups_left
 from lawful.pruning.channels.program import Heads, Operation
+from lawful.pruning.channels.state import ChannelState
 from lawful.sources.onnx.module import OnnxModule
 from lawful.types import Floats
 
@@ -34,7 +34,7 @@ class FixedSizes(Unsupported):
 
 
 @torch.no_grad()
-def shrink(module: nn.Module, state: KeptChannels) -> None:
+def shrink(module: nn.Module, state: ChannelState) -> None:
     """Cut every tensor to the cells that are left, and let the layers know their sizes."""
     for name, array in cut_tensors(state).items():
         if not _same_memory(array, state.arrays.get(name)):  # neither cut nor changed: the module has it already
@@ -74,7 +74,7 @@ INNER = ("head_dim", "attention_head_size", "head_size", "key_value_proj_dim", "
 WHOLE = ("all_head_size", "split_size", "attn_dim", "inner_dim", "embed_dim", "kv_dim")
 
 
-def _resize_heads(module: nn.Module, state: KeptChannels, operation: Operation, heads: Heads) -> None:
+def _resize_heads(module: nn.Module, state: ChannelState, operation: Operation, heads: Heads) -> None:
     """Let the module of an attention know its new sizes, under the names that libraries have for them.
 
     A wrong guess shows: outputs and graph are compared.
@@ -180,7 +180,7 @@ def _outputs(value: Any) -> list[torch.Tensor]:
 Sizes = tuple[int, ...]
 
 
-def stated_sizes(module: OnnxModule, state: KeptChannels, examples: Sequence[torch.Tensor]) -> dict[str, Sizes]:
+def stated_sizes(module: OnnxModule, state: ChannelState, examples: Sequence[torch.Tensor]) -> dict[str, Sizes]:
     """What the nodes of a file must state for the channels that are left, by their first outputs."""
     masks = {module.names[path]: mask for path, mask in mark_weights(state).items() if path in module.names}
     if all(bool(mask.all()) for mask in masks.values()):

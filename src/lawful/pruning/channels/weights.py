@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.errors import InvalidNetwork, Unsupported
+from lawful.errors import Unsupported
 from lawful.exact.proportional_rows import ordinary, power_of_two
-from lawful.program.program import Program
-from lawful.pruning.channels.constants_and_multiples import Facts, Value, combine, is_double, is_rational, nearest
-from lawful.pruning.channels.cut import repeated_cells, with_whole_rows
+from lawful.program.core.functions import Value, combine, is_double, is_rational, nearest
+from lawful.pruning.channels.constants_and_multiples import Facts
 from lawful.pruning.channels.heads import HeadGrids
 from lawful.pruning.channels.linear_dependence import dependent_sweeps
 from lawful.pruning.channels.program import ChannelProgram, Operation
+from lawful.pruning.channels.state import ChannelState, layer_name
 from lawful.types import Floats
 
 # What rows or columns of a layer take over: ("column" or "row" or "constant", weight of the layer, place, terms)
@@ -41,26 +41,6 @@ class RemovedChannel:
     kind: str
 
 
-def read_arrays(source: Program, program: ChannelProgram) -> dict[str, Floats]:
-    """The weights of all operations, rows first: those of the program, not to be changed."""
-    arrays: dict[str, Floats] = {}
-    for name in dict.fromkeys(name for operation in program.operations for name in operation.tensors.values()):
-        if name is not None:
-            tensor = source.tensors[name]
-            if hasattr(tensor, "detach"):
-                tensor = tensor.detach().cpu()
-                tensor = (
-                    tensor if str(tensor.dtype) in ("torch.float32", "torch.float64") else tensor.double()
-                ).numpy()
-            array = np.asarray(tensor)
-            array = (array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)).view()
-            array.flags.writeable = False  # a weight that changes is copied first: `ChannelWeights.own_weight`
-            if not np.isfinite(array).all():
-                raise InvalidNetwork(f"a weight of {name[:60]} is not finite")
-            arrays[name] = np.swapaxes(array, 0, 1) if name in program.transposed else array
-    return arrays
-
-
 def refuse_large(program: ChannelProgram, arrays: Mapping[str, Any]) -> None:
     """Refuse what no certificate holds: known before the work, from the sizes of the weights that operations use."""
     used = {name for operation in program.operations for name in operation.tensors.values() if name is not None}
@@ -68,83 +48,24 @@ def refuse_large(program: ChannelProgram, arrays: Mapping[str, Any]) -> None:
         raise Unsupported(f"a certificate is about at most {LARGEST:,} weights: its check compares each of them")
 
 
-class ChannelWeights:
-    """The weights of a program as they change, and the cells that are left."""
+class ChannelWeights(ChannelState):
+    """The same, from which cells leave in sweeps."""
 
     def __init__(self, program: ChannelProgram, arrays: dict[str, Floats]) -> None:
-        self.program, self.arrays = program, with_whole_rows(program, arrays)
-        self.added: dict[str, Floats] = {}  # biases of layers that had none, by their weight's name
-        self.alive = dict.fromkeys(program.cells, True)
-        self.pinned = program.pinned
-        self.uses: dict[str, list[Operation]] = {}  # by the weight of a layer: most are used once
-        for operation in program.operations:
-            if operation.kind == "layer":
-                self.uses.setdefault(str(operation.tensors["weight"]), []).append(operation)
-        self.layers = [uses[0] for uses in self.uses.values()]
-        again = [operation for uses in self.uses.values() if len(uses) > 1 for operation in uses]
-        self.used_again = {
-            int(cell)
-            for operation in again
-            for name in (operation.name, operation.sources[0])
-            for cell in program.spots[name].cells
-        }
+        super().__init__(program, arrays)
         self.grids = HeadGrids(program)
+        self.pinned |= self.grids.scoring.keys() & self.readers.keys()  # read in two ways
         self.removed: list[RemovedChannel] = []
         self.moves: list[Move] = []  # what a certificate lists
-        self.readers = self._readers()
-        self.pinned |= self.grids.scoring.keys() & self.readers.keys()  # read in two ways
-        self.pinned |= repeated_cells(program)
-        self._exact: dict[tuple[str, int], Value] = {}  # entries of biases that are no doubles
-        self._rounded: dict[str, NDArray[np.bool_]] = {}
-        members = [set(spot.cells.tolist()) for spot in program.spots.values()]
+        members = [set(cells.tolist()) for cells in program.activations.values()]
         self.left = [len(cells) for cells in members]  # channels of every activation
         self.places: dict[int, list[int]] = {}
         for place, cells in enumerate(members):
             for cell in cells:
                 self.places.setdefault(cell, []).append(place)
         self.channels = sum(
-            int(cell) not in self.pinned for layer in self.layers for cell in program.spots[layer.name].cells
+            int(cell) not in self.pinned for layer in self.layers for cell in program.activations[layer.name]
         )
-
-    @property
-    def gone(self) -> tuple[int, ...]:
-        """The cells that left."""
-        return tuple(cell for cell, alive in self.alive.items() if not alive)
-
-    def weight(self, operation: Operation) -> Floats:
-        """The weight of a layer, in float64."""
-        return self.arrays[str(operation.tensors["weight"])].astype(np.float64, copy=False)
-
-    def own_weight(self, operation: Operation) -> Floats:
-        """The weight of a layer, to be changed: large models are held once, and only what changes is copied."""
-        name = str(operation.tensors["weight"])
-        if not self.arrays[name].flags.writeable or self.arrays[name].dtype != np.float64:
-            self.arrays[name] = np.array(self.arrays[name], dtype=np.float64)
-        return self.arrays[name]
-
-    def bias(self, operation: Operation) -> Floats:
-        """The bias of a layer, zeros if it has none."""
-        place = operation.tensors["bias"]
-        if place is not None:
-            return self.arrays[place].astype(np.float64, copy=False)
-        weight = str(operation.tensors["weight"])
-        return self.added.get(weight, np.zeros(len(self.arrays[weight])))
-
-    def exact_bias(self, operation: Operation, row: int) -> Value:
-        """One entry of the bias, before it was rounded."""
-        unrounded = self._exact.get((str(operation.tensors["weight"]), row))
-        return Fraction(float(self.bias(operation)[row])) if unrounded is None else unrounded
-
-    def rounded(self, operation: Operation) -> NDArray[np.bool_]:
-        """Rows with an entry that was rounded."""
-        weight = str(operation.tensors["weight"])
-        if weight not in self._rounded:
-            self._rounded[weight] = np.zeros(len(self.arrays[weight]), dtype=bool)
-        return self._rounded[weight]
-
-    def alive_at(self, name: str) -> NDArray[np.bool_]:
-        """For every channel of an activation whether it is left."""
-        return np.array([self.alive[int(cell)] for cell in self.program.spots[name].cells])
 
     def sweep_all(self) -> None:
         """Until nothing leaves any more."""
@@ -169,7 +90,7 @@ class ChannelWeights:
 
     def _sweep_dependent(self) -> bool:
         """Remove channels that others of their linear space add up to; whether there were any."""
-        sweeps = dependent_sweeps(self)
+        sweeps = dependent_sweeps(self, self.grids)
         for side, gone in sweeps:
             for cell, terms in gone.items():
                 self._take_over(side, cell, terms)
@@ -181,7 +102,7 @@ class ChannelWeights:
     def _take_over(self, side: str, cell: int, terms: Sequence[tuple[int, Fraction]]) -> None:
         if side == "readers":
             for operation, places in self.readers.get(cell, []):
-                cells = self.program.spots[operation.sources[0]].cells
+                cells = self.program.activations[operation.sources[0]]
                 leaders = [(np.flatnonzero(cells == leader).tolist(), factor) for leader, factor in terms]
                 for number, mine in enumerate(places):
                     self._add_column(operation, mine, [(theirs[number], factor) for theirs, factor in leaders])
@@ -216,7 +137,7 @@ class ChannelWeights:
         self.removed += [
             RemovedChannel(layer_name(operation), int(at), kind)
             for operation in self.layers
-            for at in np.flatnonzero(self.program.spots[operation.name].cells == cell)
+            for at in np.flatnonzero(self.program.activations[operation.name] == cell)
         ]
 
     def _redundant(self, facts: Facts) -> dict[int, Reason]:
@@ -271,18 +192,7 @@ class ChannelWeights:
 
     def _block(self, operation: Operation, column: int) -> int:
         """The group of a column: rows of another cannot take it over."""
-        return column * operation.groups // len(self.program.spots[operation.sources[0]].cells)
-
-    def _readers(self) -> dict[int, list[tuple[Operation, list[int]]]]:
-        """For every cell the layers that read it, and at which of their columns."""
-        by_cell: dict[int, list[tuple[Operation, list[int]]]] = {}
-        for operation in self.layers:
-            places: dict[int, list[int]] = {}
-            for place, cell in enumerate(self.program.spots[operation.sources[0]].cells.tolist()):
-                places.setdefault(cell, []).append(place)
-            for cell, where in places.items():
-                by_cell.setdefault(cell, []).append((operation, where))
-        return by_cell
+        return column * operation.groups // len(self.program.activations[operation.sources[0]])
 
     def _heard(self, operation: Operation) -> NDArray[np.bool_]:
         """For every column of a layer whether a row that is left hears it."""
@@ -297,7 +207,7 @@ class ChannelWeights:
             if reason[0] == "constant":
                 self._fold(operation, places, facts.values(source, places))
             elif reason[0] == "duplicate":
-                twins = np.flatnonzero(self.program.spots[source].cells == reason[1]).tolist()
+                twins = np.flatnonzero(self.program.activations[source] == reason[1]).tolist()
                 for mine, theirs in zip(places, twins, strict=True):
                     ratio = facts.factors[source][mine] / facts.factors[source][theirs]
                     self._add_column(operation, mine, [(theirs, ratio)])
@@ -326,13 +236,6 @@ class ChannelWeights:
             self.arrays[name] = bias
         elif bias.any():
             self.added[str(operation.tensors["weight"])] = bias
-
-
-def layer_name(operation: Operation) -> str:
-    """The module that holds a layer's weight; files may have numbers for it, and a name for its bias."""
-    weight, bias = str(operation.tensors["weight"]), str(operation.tensors.get("bias"))
-    named = next((name for name in (weight, bias) if name.rpartition(".")[2] in ("weight", "bias")), None)
-    return weight if named is None else named.rpartition(".")[0]
 
 
 def _add_multiple(weight: Floats, mine: int, theirs: int, ratio: Fraction) -> NDArray[np.bool_]:

@@ -23,7 +23,8 @@ from lawful.errors import LawfulError
 from lawful.program.frontends.export import copy_module
 from lawful.program.table import OperatorFamily
 from lawful.pruning.channels.reading.domain import read_channels
-from lawful.pruning.channels.weights import ChannelWeights, read_arrays
+from lawful.pruning.channels.state import read_arrays
+from lawful.pruning.channels.weights import ChannelWeights
 from lawful.pruning.job.case import JobSamples, PruningCase
 from lawful.pruning.job.least_squares import repair_shortened
 from lawful.pruning.job.network import ModuleSubject, RunnableProgram, module_outputs

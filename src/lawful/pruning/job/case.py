@@ -15,7 +15,8 @@ from lawful.program.backends.torch_calls import ProgramModule
 from lawful.pruning.channels.onnx_file import OnnxPruning
 from lawful.pruning.channels.prune import ChannelPruning
 from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
-from lawful.pruning.channels.weights import ChannelWeights, read_arrays
+from lawful.pruning.channels.state import read_arrays
+from lawful.pruning.channels.weights import ChannelWeights
 from lawful.pruning.job.least_squares import Labels, gather, repair, silence, taylor_scores, to_stored
 from lawful.pruning.job.network import ModuleSubject, RunnableProgram, Subject
 from lawful.pruning.job.score import Criterion, Removal, RemovalPlan, order_removals, read_plan, write_plan

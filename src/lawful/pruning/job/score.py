@@ -196,8 +196,8 @@ def _magnitudes(sites: Sites, costs: Costs, state: ChannelWeights) -> np.ndarray
         rows = (weight.reshape(len(weight), -1) ** 2).sum(1)
         columns = (np.moveaxis(weight, 1, 0).reshape(weight.shape[1], -1) ** 2).sum(1)
         by_cell: dict[int, float] = {}
-        spots = state.program.spots
-        for cells, sizes in ((spots[operation.name].cells, rows), (spots[operation.sources[0]].cells, columns)):
+        activations = state.program.activations
+        for cells, sizes in ((activations[operation.name], rows), (activations[operation.sources[0]], columns)):
             for cell, size in zip(cells.tolist(), sizes.tolist(), strict=True):
                 by_cell[int(cell)] = by_cell.get(int(cell), 0.0) + size
         for number, unit in enumerate(sites.units):

@@ -16,7 +16,8 @@ from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
 from lawful.pruning.channels.program import Operation
 from lawful.pruning.channels.reading.domain import ChannelReading
-from lawful.pruning.channels.weights import ChannelWeights, layer_name
+from lawful.pruning.channels.state import layer_name
+from lawful.pruning.channels.weights import ChannelWeights
 from lawful.types import Indices
 
 PlacesOf = Callable[[Sequence[int]], dict[str, tuple[int, ...]] | None]
@@ -83,11 +84,11 @@ def find_sites(reading: ChannelReading, state: ChannelWeights, *, heads_stay: bo
     refused = state.uses.keys() - readers.keys()
     grouped = {
         int(cell) for operation in program.operations if operation.groups > 1
-        for name in (operation.name, operation.sources[0]) for cell in program.spots[name].cells
+        for name in (operation.name, operation.sources[0]) for cell in program.activations[name]
     }  # fmt: skip
     writers: dict[int, list[str]] = {}
     for layer in state.layers:
-        for cell in dict.fromkeys(program.spots[layer.name].cells.tolist()):
+        for cell in dict.fromkeys(program.activations[layer.name].tolist()):
             writers.setdefault(int(cell), []).append(layer_name(layer))
 
     def places_of(cells: Sequence[int]) -> dict[str, tuple[int, ...]] | None:
@@ -214,9 +215,9 @@ class Costs:
         trained = reading.source.parameters
         counted: set[str] = set()  # a tensor with several uses is one
         for operation in program.operations:
-            rows = program.spots[operation.name].cells
+            rows = program.activations[operation.name]
             layer = operation.kind == "layer"
-            columns = program.spots[operation.sources[0]].cells if layer else rows[:0]
+            columns = program.activations[operation.sources[0]] if layer else rows[:0]
             if kind == "flops":
                 if operation.name in nodes and operation.tensors:
                     self._count(operation.name, float(layer_macs(nodes[operation.name])), rows, columns)

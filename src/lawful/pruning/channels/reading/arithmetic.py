@@ -10,11 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from lawful.program.operators.arithmetic import ROOTS
+from lawful.program.core.functions import Arguments, name_function
 from lawful.program.operators.choice import CLAMPS
 from lawful.program.program import Node
 from lawful.program.table import OperatorFamily
-from lawful.pruning.channels.program import Arguments
 from lawful.pruning.channels.reading import attention, reductions
 from lawful.pruning.channels.reading.record import ChannelRecord, renumber
 from lawful.pruning.channels.reading.values import (
@@ -32,21 +31,6 @@ from lawful.pruning.channels.reading.values import (
     number_of,
     vector_name,
 )
-
-UNBOUNDED = 1e300  # a softplus that is linear nowhere
-
-
-def name_function(node: Node) -> tuple[str, str, Arguments]:
-    """Kind, name and numbers that certificates have for a function of one number.
-
-    `same` commutes with positive factors.
-    """
-    traits, numbers = node.traits, tuple(float(v) for v in node.attributes.values() if isinstance(v, (int, float)))
-    if node.op == "power" and node["exponent"] in ROOTS:
-        return "bend", ROOTS[node["exponent"]], ()
-    if node.op == "softplus":
-        return "bend", node.op, (1.0, UNBOUNDED)
-    return ("same" if node.op in ("relu", "abs") and traits.degree == 1 else "bend"), node.op, numbers
 
 
 def apply_function(

@@ -222,7 +222,7 @@ def _values(
         return None
     queries, keys = (_source(record, side) for side in scores.sides)
     name = record.name(node)
-    record.attend(name, (queries, keys, value.name), tables, table.size)
+    record.attend(name, (queries, keys, value.name), tables)
     places = np.arange(table.size).reshape([sizes[c] for c in (*heads, inner[0])])
     order = sorted((*heads, inner[0]), key=out.index)
     turned = places.transpose([[*heads, inner[0]].index(c) for c in order])

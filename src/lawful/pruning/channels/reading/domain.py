@@ -358,7 +358,7 @@ def _move_channels(record: ChannelRecord, node: Node, sources: Sequence[Channels
             mixture = move_mixtures(node, [known[0].mixture])
     else:
         name, root = record.name(node), ""
-        cells = np.concatenate([record.spots[source].cells for source in starts])
+        cells = np.concatenate([record.activations[source] for source in starts])
         record.add(Operation("cat", name, tuple(starts)), cells)
         if len({channel.mixture.root if channel.mixture else channel.origin for channel in known}) == 1:
             mixture = move_mixtures(node, sources)

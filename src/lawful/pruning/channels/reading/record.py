@@ -9,9 +9,10 @@ from hashlib import sha256
 
 import numpy as np
 
+from lawful.program.core.functions import Arguments
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
-from lawful.pruning.channels.program import Arguments, ChannelProgram, Heads, Operation, Spot
+from lawful.pruning.channels.program import ChannelProgram, Heads, Operation
 from lawful.pruning.channels.reading.values import (
     BLENDING,
     Attended,
@@ -46,9 +47,9 @@ class ChannelRecord:
     # Operations
 
     @property
-    def spots(self) -> dict[str, Spot]:
-        """The activations by name."""
-        return self.program.spots
+    def activations(self) -> dict[str, Indices]:
+        """The cell of each channel of every activation."""
+        return self.program.activations
 
     def name(self, node: Node, role: str = "") -> str:
         """The name of what a node makes: the same for equal nodes of any program."""
@@ -56,7 +57,7 @@ class ChannelRecord:
 
     def count(self, name: str) -> int:
         """How many channels an activation has."""
-        return len(self.spots[name].cells)
+        return len(self.activations[name])
 
     def operation(self, name: str) -> Operation | None:
         """The operation that makes an activation."""
@@ -65,12 +66,12 @@ class ChannelRecord:
     def add(self, operation: Operation, cells: Indices | None = None) -> str:
         """An operation whose activation is there already, or passes these cells on; its name."""
         self._place[operation.name] = len(self.program.operations)
-        self.program.add(operation, None if cells is None else Spot(0, cells, (len(cells),)))
+        self.program.add(operation, cells)
         return operation.name
 
     def add_source(self, operation: Operation, count: int, *, pinned: bool = False) -> None:
         """An operation that makes new channels."""
-        self.program.fresh(operation.name, 0, (count,), pinned=pinned)
+        self.program.add_channels(operation.name, count, pinned=pinned)
         self.add(operation)
 
     def add_by_channel(
@@ -86,12 +87,12 @@ class ChannelRecord:
     ) -> str:
         """An operation channel by channel: it passes the cells of its first source on."""
         operation = Operation(kind, name, tuple(sources), tensors or {}, padded, 1, function, arguments)
-        return self.add(operation, self.spots[sources[0]].cells)
+        return self.add(operation, self.activations[sources[0]])
 
-    def attend(self, name: str, sources: tuple[str, str, str], heads: Heads, count: int) -> None:
+    def attend(self, name: str, sources: tuple[str, str, str], heads: Heads) -> None:
         """An attention of queries, keys and values."""
         self._place[name] = len(self.program.operations)
-        self.program.attend(name, sources, heads, (count,))
+        self.program.attend(name, sources, heads)
 
     def replace_operation(self, operation: Operation) -> None:
         """Another operation in place of the one that makes the same activation."""
@@ -100,7 +101,7 @@ class ChannelRecord:
     def keep_operations(self, names: Collection[str]) -> None:
         """Only operations and activations with these names are left."""
         self.program.operations = [operation for operation in self.program.operations if operation.name in names]
-        self.program.spots = {name: spot for name, spot in self.spots.items() if name in names}
+        self.program.activations = {name: cells for name, cells in self.activations.items() if name in names}
         self._place = {operation.name: place for place, operation in enumerate(self.program.operations)}
 
     def touch(self, node: Node) -> None:
@@ -133,7 +134,7 @@ class ChannelRecord:
             parts = [self._slice(name, start, size) for start, size in runs]
             sequence = parts[0]
             if len(parts) > 1:
-                cells = np.concatenate([self.spots[part].cells for part in parts])
+                cells = np.concatenate([self.activations[part] for part in parts])
                 label = f"{name} in order {len(self._sequences)}"
                 sequence = self.add(Operation("cat", label, tuple(parts)), cells)
             self._sequences[key] = sequence
@@ -143,16 +144,16 @@ class ChannelRecord:
         if start == 0 and size == self.count(name):
             return name
         part = f"{name} from {start} to {start + size}"
-        if part not in self.spots:
-            cells = self.spots[name].cells[start : start + size]
+        if part not in self.activations:
+            cells = self.activations[name][start : start + size]
             self.add(Operation("part", part, (name,), arguments=(float(start),)), cells)
         return part
 
     def _widen(self, name: str, width: int) -> str:
         """Every channel spelled out into so many places."""
         wide = f"{name} by {width}"
-        if wide not in self.spots:
-            self.add(Operation("flat", wide, (name,), width=width), np.repeat(self.spots[name].cells, width))
+        if wide not in self.activations:
+            self.add(Operation("flat", wide, (name,), width=width), np.repeat(self.activations[name], width))
         return wide
 
     def along(self, x: Channels, axis: int) -> str:
@@ -163,7 +164,7 @@ class ChannelRecord:
             if sequence is not None:
                 return sequence
         name = f"{x.name} seen along {axis} of {list(x.shape)}"
-        if name not in self.spots:
+        if name not in self.activations:
             self.program.pin(x.name)
             self.add_source(Operation("other", name, (x.name,)), size, pinned=True)
         return name
@@ -177,7 +178,7 @@ class ChannelRecord:
         if isinstance(value, Padded) and value.number == 0:
             border = sha256(value.outside.tobytes()).hexdigest()[:16]  # names stand in certificates: the same each time
             name = f"{value.value.name} padded {value.outside.shape}{border}"
-            if name not in self.spots:
+            if name not in self.activations:
                 self.add_by_channel("pool", name, [value.value.name], padded=True)
             return replace(value.value, name=name, root="")
         if isinstance(value, Total):
@@ -190,7 +191,7 @@ class ChannelRecord:
     def _settle_total(self, total: Total) -> Channels:
         """A sum is a mean times how many there are; beside padding only 0 stays what it is."""
         name = self.name(total.node)
-        if name not in self.spots:
+        if name not in self.activations:
             if total.padded or total.count.size > 1:
                 self.add_by_channel("pool", name, [total.value.name], padded=True)
             else:
@@ -229,10 +230,10 @@ class ChannelRecord:
         if axis is None:
             axis = min(1, max(node.rank - 1, 0))
         count = node.shape[axis] if node.shape else 1
-        if name not in self.spots:
+        if name not in self.activations:
             for source in sources:
                 self.program.pin(source)
-            self.program.fresh(name, 0, (count,), pinned=True)
+            self.program.add_channels(name, count, pinned=True)
             if node.inputs:
                 self.add(Operation("other", name, tuple(dict.fromkeys(sources)), function=said))
         return channels_along(name, node, axis, count)
