@@ -141,9 +141,13 @@ def test_neurons_on_a_box_and_to_a_number(scale: float) -> None:
 
 
 def test_data_of_one_row() -> None:
-    """One sample cannot both repair and measure a module; a network of layers is bounded around it all the same."""
+    """One sample cannot both repair and measure; a bound around it holds whatever repaired."""
+    one = rows((1, 5, 5), 1)
     with pytest.raises(LawfulError, match="too few"):
-        lawful.prune(made(Residual), input=(1, 5, 5), data=rows((1, 5, 5), 1), tolerance=0.5, around=0.01)
+        lawful.prune(made(Residual), input=(1, 5, 5), data=one, tolerance=0.5)
+    certified = lawful.prune(made(Residual), input=(1, 5, 5), data=one, tolerance=0.5, around=0.01)
+    low, high = boxes(np.repeat(one, 40, 0), 0.01)
+    assert largest_change(made(Residual).double(), certified.module.double(), low, high) <= max(certified.bounds)
     network = lawful.open(made(NETWORKS["layers"][0]))
     x = rows((6,), 1)
     found = lawful.prune(network, data=x, tolerance=0.2, around=0.05)

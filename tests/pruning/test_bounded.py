@@ -12,7 +12,8 @@ import torch
 
 import lawful
 from lawful.errors import CertificateError, LawfulError, Unsupported
-from lawful.pruning.job.bounded import BoundedPruning, boxes_of, certificate, prune_within
+from lawful.pruning.job.bounded import BoundedPruning, _repair_evenly, boxes_of, certificate, prune_within
+from lawful.pruning.job.case import read_case
 from lawful.pruning.job.network import ModuleSubject
 from tests.command_line import in_process
 from tests.pruning.test_job import Attention, Residual, made, samples
@@ -45,6 +46,20 @@ def test_around_samples(radius: float) -> None:
     low, high = boxes_of(samples(Residual, 12).x.reshape(12, -1), None, radius)
     assert attack(found, low, high) <= max(found.bounds) <= 0.5
     assert found.pruned.parameters_after < found.pruned.parameters_before
+
+
+def test_repair_is_for_the_worst_sample() -> None:
+    """Weights that are fitted to the largest change allow more units to leave than those for the mean one."""
+    x = samples(Residual, 12)
+    case = read_case(ModuleSubject.of(made(Residual)), x)
+    outputs = case.network.outputs(x.x)
+    for count in (2, 4):
+        gone = [removal.unit for removal in case.order_units("params")[:count]]
+        plain = case.network.with_tensors(case.new_weights(gone)).outputs(x.x)
+        evened = _repair_evenly(case, gone, x.x, outputs, np.ones(outputs.shape[1]))
+        worst = float((case.network.with_tensors(evened.tensors).outputs(x.x) - outputs).abs().max())
+        assert worst == pytest.approx(float(evened.ratios.max()))
+        assert worst < 0.95 * float((plain - outputs).abs().max())
 
 
 def test_on_a_box() -> None:

@@ -91,10 +91,11 @@ class PruningCase:
         """What all units cost, before any has left."""
         return Costs(self.reading, self.state, self.sites, kind)
 
-    def new_weights(self, gone: Collection[int]) -> dict[str, torch.Tensor]:
+    def new_weights(self, gone: Collection[int], emphasis: Floats | None = None) -> dict[str, torch.Tensor]:
         """The numbers that change when units leave: those of their readers, with or without repair."""
         if self.mend:
-            return repair(self.network, self.state, self.sites, gone, self.fitting.x, tick=self.tick)
+            x = self.fitting.x
+            return repair(self.network, self.state, self.sites, gone, x, emphasis=emphasis, tick=self.tick)
         silent = silence(self.state, self.sites, gone)
         return {weight: to_stored(self.state, weight, array) for weight, array in silent.items()}
 

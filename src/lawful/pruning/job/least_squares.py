@@ -179,17 +179,17 @@ def repair(
     gone: Collection[int],
     x: Floats,
     *,
-    ridge: float = RIDGE,
+    emphasis: Floats | None = None,
     tick: Callable[[str], None] = lambda said: None,
 ) -> dict[str, torch.Tensor]:
-    """The weights, biases and means that change, as the network stores them."""
+    """The weights, biases and means that change, as the network stores them; `emphasis` is a factor a sample."""
     arrays = silence(state, sites, gone)
     left = {weight: np.ones(array.shape[1], dtype=bool) for weight, array in arrays.items()}
     for number in gone:
         for weight, places in sites.units[number].places.items():
             left[weight][list(places)] = False
     pairs = {weight: [(node, node) for node in sites.readers[weight].nodes] for weight in arrays}
-    return _refit(network, network, state, arrays, left, pairs, x, ridge, tick)
+    return _refit(network, network, state, arrays, left, pairs, x, emphasis, tick)
 
 
 def repair_shortened(
@@ -204,7 +204,7 @@ def repair_shortened(
     """The same where a block left: layers behind it, beside themselves in the whole network, take over what it said."""
     arrays = {weight: np.array(state.arrays[weight], dtype=np.float64) for weight in pairs}
     left = {weight: np.ones(array.shape[1], dtype=bool) for weight, array in arrays.items()}
-    return _refit(network, shorter, state, arrays, left, pairs, x, RIDGE, tick)
+    return _refit(network, shorter, state, arrays, left, pairs, x, None, tick)
 
 
 def _refit(
@@ -215,7 +215,7 @@ def _refit(
     left: Mapping[str, NDArray[np.bool_]],
     pairs: Mapping[str, NodePairs],
     x: Floats,
-    ridge: float,
+    emphasis: Floats | None,
     tick: Callable[[str], None],
 ) -> dict[str, torch.Tensor]:
     """Layer by layer, least squares over the columns that are `left`; `pairs` are a layer's uses in both networks."""
@@ -226,7 +226,7 @@ def _refit(
         tick(f"layer {count} of {len(pairs)}")
         changed, shift, array = smaller.with_tensors(new), shifts.get(weight), arrays[weight]
         columns = torch.as_tensor(np.repeat(left[weight], math.prod(array.shape[2:])))
-        change = _solve(network, changed, pairs[weight], columns, x, ridge, has_bias=shift is not None)
+        change = _solve(network, changed, pairs[weight], columns, x, emphasis, has_bias=shift is not None)
         if not bool(change.any()):  # a layer before all that left
             continue
         whole = torch.zeros(len(array), len(columns), dtype=torch.float64)
@@ -273,7 +273,7 @@ def _solve(
     pairs: NodePairs,
     columns: torch.Tensor,
     x: Floats,
-    ridge: float,
+    emphasis: Floats | None,
     *,
     has_bias: bool,
 ) -> torch.Tensor:
@@ -291,6 +291,9 @@ def _solve(
             gap = written(second, target - now).double()
             if count < len(batch):  # what fills the last batch counts for nothing
                 f, gap = _first(f, count, len(batch)), _first(gap, count, len(batch))
+            if emphasis is not None:
+                factor = torch.as_tensor(np.sqrt(emphasis[rows])).repeat_interleave(len(f) // count)[:, None]
+                f, gap = f * factor, gap * factor
             moments += f.T @ f
             wanted = wanted + f.T @ gap
     if not has_bias:
@@ -299,7 +302,7 @@ def _solve(
     weights = torch.ones(len(moments), dtype=torch.float64)
     if has_bias:
         weights[-1] = BIAS_RIDGE
-    change = torch.linalg.solve(moments + torch.diag(weights) * (ridge * scale if scale > 0 else 1.0), wanted).T
+    change = torch.linalg.solve(moments + torch.diag(weights) * (RIDGE * scale if scale > 0 else 1.0), wanted).T
     return change if has_bias else torch.cat([change, change.new_zeros(len(change), 1)], 1)
 
 
