@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import importlib
 import os
 import signal
 import subprocess
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 
@@ -235,6 +238,14 @@ def bytes_of(found: PruningJob) -> list[bytes]:
     return [tensor.detach().numpy().tobytes() for tensor in found.module.state_dict().values()]
 
 
+def test_no_batch_of_distillation_is_a_single_sample(tmp_path: Path) -> None:
+    """Batch normalisation refuses one sample in training, and 65 samples in batches of 64 leave one over."""
+    module = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 2))
+    small = copy.deepcopy(module)
+    Distillation(1)(small.train(), module, torch.randn(65, 4), None, tmp_path / "progress")
+    assert not torch.equal(small[0].weight, module[0].weight)
+
+
 def test_distillation_that_was_killed_ends_with_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     module, data = Stream(how="sequence").eval(), samples(5)
@@ -363,3 +374,9 @@ def test_blocks_and_distillation_from_the_command_line(tmp_path: Path, monkeypat
         "prune", "shallow:net", "--input", "5", "--target", "params:0.75", "--data", "data.npz", "--no-blocks"
     )  # fmt: skip
     assert "blocks.1 left" not in kept.stdout
+    save_file(importlib.import_module("shallow").net().state_dict(), "full.safetensors")
+    in_process(  # a checkpoint in another format than it came in: the work that is done is written
+        "prune", "full.safetensors", "--model", "shallow:net", "--input", "5", "--target", "params:0.75",
+        "--data", "data.npz", "--no-blocks", "--out", "small.pt",
+    )  # fmt: skip
+    assert torch.load("small.pt", weights_only=True).keys() == load_file("full.safetensors").keys()

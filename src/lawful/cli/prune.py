@@ -34,7 +34,7 @@ def _write(found: Any, source: Path, out: Path) -> Any:
     from lawful.formats.io.writing import write_bytes
     from lawful.pruning.channels.model_files import graph_bytes, same_nodes
     from lawful.pruning.channels.onnx_file import OnnxPruning
-    from lawful.sources.checkpoints.save import write_weights
+    from lawful.sources.checkpoints.save import PICKLED, write_weights
     from lawful.sources.files import write
 
     kind, module = out.suffix.lower(), getattr(found, "module", None)
@@ -53,12 +53,12 @@ def _write(found: Any, source: Path, out: Path) -> Any:
         write_bytes(out, kept or graph_bytes(module, examples, kind, any_batch=pruned is not found))
     elif module is not None:
         before, after = getattr(found, "parameters", (pruned.parameters_before, pruned.parameters_after))
-        if before == after:
-            write_weights(module.state_dict(), out, like=source)
-        else:
-            changed, said = _changed_config(module, source, out, examples)
-            write_weights(module.state_dict(), out, like=source, changed=changed, whole=True)
-            return replace(found, notes=(*found.notes, *said))
+        pickled = [file.suffix.lower() in PICKLED for file in (source, out)]
+        # A checkpoint in another format than it came in has the module's own names and types.
+        like = None if source.is_file() and kind and pickled[0] != pickled[1] else source
+        changed, said = ({}, ()) if before == after else _changed_config(module, source, out, examples)
+        write_weights(module.state_dict(), out, like=like, changed=changed, whole=before != after)
+        return replace(found, notes=(*found.notes, *said))
     return found
 
 

@@ -237,18 +237,16 @@ def _repair_evenly(
     Lawson's algorithm: samples are fitted again with weights in proportion to what they changed by. For one linear
     layer it converges to the least maximum; here every round is tried, and the best is taken.
     """
-    if not gone:
-        return _Attempt({}, np.zeros(len(x)))
-    best: _Attempt | None = None
+    best = _Attempt({}, np.full(len(x), np.inf) if gone else np.zeros(len(x)))
     emphasis = np.ones(len(case.fitting))
-    for _ in range(EVENED):
+    for _ in range(EVENED if gone else 0):
         tensors = case.new_weights(gone, emphasis)
         gaps = (case.network.with_tensors(tensors).outputs(x) - outputs).abs().double().numpy()
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.where(gaps > 0, gaps / allowed, 0.0).max(axis=1)
-        if best is None or ratios.max() < best.ratios.max():
+        if not ratios.max() > best.ratios.max():
             best = _Attempt(tensors, ratios)
-        if not np.isfinite(ratios).all():
+        if not np.isfinite(ratios).all():  # what may not change at all does
             break
         emphasis *= ratios[: len(emphasis)]
         emphasis /= max(float(emphasis.mean()), 1e-300)

@@ -138,7 +138,8 @@ class Distillation:
         for epoch in range(start, self.epochs):
             # the order of an epoch depends on its number alone, so that none has to be kept
             order = torch.randperm(len(x), generator=torch.Generator().manual_seed(epoch))
-            for rows in order.split(BATCH):  # type: ignore[no-untyped-call]
+            # As many batches of nearly one size: batch normalisation refuses a last one of a single sample.
+            for rows in order.tensor_split(-(-len(x) // BATCH)):
                 optimiser.zero_grad()
                 (module_outputs(small, x[rows]) - wanted[rows]).square().mean().backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
