@@ -23,8 +23,7 @@ from lawful.checkpoints.read_architecture import in_evaluation, read_architectur
 from lawful.checkpoints.rewrite.folds import State, apply_folds
 
 READERS = (
-    "checkpoints.opening",
-    "checkpoints.representative",
+    "checkpoints.read_architecture",
     "api.checkpoints.sketches",
     "api.checkpoints.orbits",
 )

@@ -258,7 +258,7 @@ def test_what_is_wrong_with_a_file_is_said_before_its_architecture_is_read(
     def late(*_: object, **__: object) -> None:
         raise AssertionError("the graph was read first")
 
-    monkeypatch.setattr("lawful.checkpoints.opening.read_architecture", late)
+    monkeypatch.setattr("lawful.checkpoints.read_architecture.read_architecture", late)
     module = make("mlp")
     state = dict(module.state_dict())
     with pytest.raises(LawfulError, match=words):

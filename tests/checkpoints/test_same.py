@@ -15,6 +15,7 @@ from checkpoints.models import FAMILIES, make
 from effort import trials
 from torch import nn
 
+import lawful
 from lawful.checkpoints.compare.certificate import copy_certificate
 from lawful.checkpoints.compare.decide import CheckpointVerdict, same_checkpoints
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_checkpoints
@@ -292,3 +293,29 @@ def test_nan_is_said_with_the_file_that_holds_it(tmp_path: Path) -> None:
     torch.save(wrong, tmp_path / "wrong.pt")
     with pytest.raises(InvalidNetwork, match=r"wrong\.pt.*0\.bias"):
         open_checkpoints(tmp_path / "right.pt", tmp_path / "wrong.pt", model=module, input=(3,))
+
+
+class BareHead(nn.Module):
+    """A LayerNorm whose offset no bias can take over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.head = nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 3, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(torch.tanh(self.first(x))))
+
+
+def test_a_gain_of_zero_beside_an_offset_is_compared_as_it_stands() -> None:
+    torch.manual_seed(0)
+    module = BareHead()
+    with torch.no_grad():
+        module.norm.weight[2], module.norm.bias[2] = 0.0, 0.5
+    first = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    order = torch.tensor([1, 0, 3, 2, 5, 4])
+    moved = {name: tensor[order] for name, tensor in first.items() if name != "head.weight"}
+    moved["head.weight"] = first["head.weight"][:, order]
+    changed = {**moved, "norm.bias": moved["norm.bias"] + torch.tensor([0.0, 0.0, 0.0, 0.01, 0.0, 0.0])}
+    answers = [lawful.same(first, second, model=module, input=(4,)).verdict for second in (moved, changed)]
+    assert answers == ["equal", "different"]
+    assert lawful.canonical(module, input=(4,)).verdict.verdict == "equal"

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from lawful.checkpoints.architecture import MANY_NUMBERS, CheckpointArchitecture, check_numbers
-from lawful.checkpoints.read_architecture import in_evaluation, read_architecture
+from lawful.checkpoints.read_architecture import in_evaluation, read_for
 from lawful.checkpoints.rewrite.common_form import find_bridges, make_tensors
 from lawful.checkpoints.rewrite.folds import State
 from lawful.checkpoints.rewrite.parametrised_operators import TensorSource
@@ -129,7 +129,8 @@ def open_both(
         )  # what is wrong with the files is said before anything that takes time
     if two is not one:
         one, two = _in_one_type(one, two)
-    architecture = replace(read_architecture(one, input), unread=_unread(one, two))
+    states = [checkpoint.state for checkpoint in opened if checkpoint.state.keys() == opened[0].state.keys()]
+    architecture = replace(read_for(states, one, input), unread=_unread(one, two))
     if two is one:
         return CheckpointPair(architecture, *opened)
     architecture = replace(architecture, unsettled=differing_settings(one, two, *opened))
@@ -137,7 +138,9 @@ def open_both(
         apart = ApartPair((architecture, replace(architecture, module=in_evaluation(two))), *opened, "")
         settled = alike == "call by call" and not architecture.unsettled
         return CheckpointPair(architecture, *opened, as_written=None if settled else apart)
-    other = replace(read_architecture(two, input), unread=architecture.unread, unsettled=architecture.unsettled)
+    other = replace(
+        read_for([opened[1].state], two, input), unread=architecture.unread, unsettled=architecture.unsettled
+    )
     difference = first_difference(architecture.program, other.program, calls_alike=True)
     if difference is not None:  # the same calls with another constant: never one form, however small
         return ApartPair((architecture, other), *opened, difference)

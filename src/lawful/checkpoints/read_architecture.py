@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from lawful.checkpoints.rewrite.folds import (
     DropFold,
     Fold,
     Folding,
+    GainFold,
     LinearReader,
     State,
     StatisticsFold,
@@ -413,10 +414,31 @@ AGREE, AGREE_SINGLE = 1e-8, 1e-3
 NO_PROGRAM = "its calls cannot be carried out one by one: no symmetries are read"
 
 
+def read_for(
+    states: Sequence[Mapping[str, torch.Tensor]],
+    module: nn.Module,
+    input: Input | Sequence[Input] | None = None,
+    *,
+    folding: Folding = "all",
+) -> CheckpointArchitecture:
+    """Read a module so that its folds can be carried out on these checkpoints: a gain that is 0 may have to stay."""
+    architecture = read_architecture(module, input, folding=folding)
+    gains = [step for step in architecture.folds if isinstance(step, GainFold)]
+    stuck = {str(step.gain) for step in gains if not all(map(step.fits, states))}
+    return read_architecture(module, input, folding=folding, besides=stuck) if stuck else architecture
+
+
 def read_architecture(
-    module: nn.Module, input: Input | Sequence[Input] | None = None, *, folding: Folding = "all", seed: int = 0
+    module: nn.Module,
+    input: Input | Sequence[Input] | None = None,
+    *,
+    folding: Folding = "all",
+    besides: Collection[str] = (),
+    seed: int = 0,
 ) -> CheckpointArchitecture:
     """Read a module (in evaluation; itself it stays in training if it is) once for all its checkpoints.
+
+    Gains that are named in `besides` are not folded.
 
     >>> found = read_architecture(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), (3,))
     >>> [(type(space).__name__, space.size, space.permutes, space.signed) for space in found.group.spaces]
@@ -434,7 +456,7 @@ def read_architecture(
         return CheckpointArchitecture(
             module, exported, None, inputs, (), OrbitGroup((), (), shapes, 0), tolerance, (NO_PROGRAM,)
         )
-    folds: tuple[Fold, ...] = find_folds(program, kinds=folding)
+    folds: tuple[Fold, ...] = find_folds(program, kinds=folding, besides=besides)
     readers = _readers(program)
     biases = {name: reader.bias for name, reader in readers.items() if reader.bias is not None}
     left = substitute(program, numbers_after(folds))  # without what was folded, in normal form again

@@ -44,7 +44,7 @@ from lawful.checkpoints.group.spaces import (
     turning,
 )
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint
-from lawful.checkpoints.read_architecture import read_architecture
+from lawful.checkpoints.read_architecture import read_for
 from lawful.checkpoints.rewrite.folds import Folding, State
 from lawful.result import Shown
 from lawful.symmetry.inputs import Input
@@ -352,7 +352,7 @@ def represent(
     everything, and puts units and heads in the order of their size.
     """
     check_numbers(opened.state, opened.source)
-    whole = read_architecture(module, input)
+    whole = read_for([opened.state], module, input)
     probes = list(inputs) if inputs is not None else whole.draw_inputs(seed)
     tried = [_balance(opened, module, purpose, input, folding, seed) for folding in FOLDING[purpose]]
     ranked = [(_errors(whole, opened.state, candidate[0], probes), candidate) for candidate in tried]
@@ -387,7 +387,7 @@ def _balance(
     opened: OpenCheckpoint, module: nn.Module, purpose: Purpose, input: Any, folding: Folding, seed: int
 ) -> tuple[State, int, list[str], tuple[CheckpointArchitecture, dict[int, SpaceMove]]]:
     """A member of the orbit as it is stored, after how many sweeps, what was left alone, and the way back."""
-    architecture = read_architecture(module, input, folding=folding)
+    architecture = read_for([opened.state], module, input, folding=folding)
     whole = [space for space in architecture.group.spaces if isinstance(space, GroupedUnits)]
     architecture = replace(architecture, group=architecture.group.with_groups_in_place())
     balanced = balance(

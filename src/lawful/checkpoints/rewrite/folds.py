@@ -8,7 +8,7 @@ have one form after it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,11 +23,13 @@ from lawful.program.program import Node, Program
 Folding = Literal["all", "statistics", "none"]
 
 
-def find_folds(program: Program, *, shared: bool = False, kinds: Folding = "all") -> tuple[Fold, ...]:
+def find_folds(
+    program: Program, *, shared: bool = False, kinds: Folding = "all", besides: Collection[str] = ()
+) -> tuple[Fold, ...]:
     """What can be folded, in the order in which the program runs.
 
     `shared`: also into weights that are used elsewhere, for those who have a weight of its own for every use.
-    `kinds` may be "statistics" (BatchNorms alone) or "none".
+    `kinds` may be "statistics" (BatchNorms alone) or "none". Gains that are named in `besides` stay.
     """
     finder = _Finder(program, shared)
     folds: list[Fold] = []
@@ -36,7 +38,7 @@ def find_folds(program: Program, *, shared: bool = False, kinds: Folding = "all"
         one = finder.statistics(statistics) if statistics is not None else None
         if one is None and kinds == "all" and statistics is None and (scale := finder.reader.scale(node)) is not None:
             one = finder.scale(scale)
-        if one is not None:
+        if one is not None and not (isinstance(one, GainFold) and one.gain in besides):
             folds.append(one)
     return tuple(folds)
 
@@ -51,7 +53,7 @@ def numbers_after(folds: tuple[Fold, ...]) -> dict[str, float]:
         if isinstance(step, GainFold):
             if step.gain is not None:
                 numbers[step.gain] = 1.0 - step.plus
-            if step.offset is not None and all(reader.bias for reader in step.readers):
+            if step.offset is not None and step.carries_offset:
                 numbers[step.offset] = 0.0
         elif isinstance(step, StatisticsFold):
             numbers |= {step.mean: 0.0, step.variance: 1.0 - step.epsilon}
@@ -132,6 +134,17 @@ class GainFold:
     plus: float  # the graph multiplies by `plus + gain`
     readers: tuple[LinearReader, ...]
     centred: bool
+
+    @property
+    def carries_offset(self) -> bool:
+        """Whether every layer that reads the value has a bias, which takes the offset over."""
+        return all(reader.bias for reader in self.readers)
+
+    def fits(self, state: Mapping[str, torch.Tensor]) -> bool:
+        """Whether a gain of 1 can stand for that of a checkpoint: `γ x̂ + β = 1 (γ x̂ + β/γ)` needs γ ≠ 0 where β ≠ 0."""
+        if self.gain is None or self.offset is None or self.carries_offset:
+            return True
+        return not bool(((state[self.gain] + self.plus == 0) & (state[self.offset] != 0)).any())
 
 
 @dataclass(frozen=True)
@@ -234,7 +247,7 @@ def _fold_gain(state: State, step: GainFold, absolute: bool) -> None:
     gain = None if step.gain is None else state[step.gain] + step.plus
     for reader in step.readers:
         weight = state[reader.weight]
-        if step.offset is not None and all(other.bias for other in step.readers):
+        if step.offset is not None and step.carries_offset:
             state[str(reader.bias)] = state[str(reader.bias)] + _sum_rows(state[step.offset], weight, reader.axis)
         if gain is not None:
             state[reader.weight] = weight * along(gain.to(weight.dtype), reader.axis, weight.ndim)
@@ -242,9 +255,10 @@ def _fold_gain(state: State, step: GainFold, absolute: bool) -> None:
             mean = state[reader.weight].mean(reader.axis, keepdim=True)
             state[reader.weight] = state[reader.weight] + (mean if absolute else -mean)
     if step.offset is not None:
-        carried = all(reader.bias for reader in step.readers)
         state[step.offset] = (
-            torch.zeros_like(state[step.offset]) if carried or gain is None else _divide_offset(state, step, gain)
+            torch.zeros_like(state[step.offset])
+            if step.carries_offset or gain is None
+            else _divide_offset(state, step, gain)
         )
     if step.gain is not None:
         state[step.gain] = torch.full_like(state[step.gain], 1.0 - step.plus)
@@ -253,7 +267,7 @@ def _fold_gain(state: State, step: GainFold, absolute: bool) -> None:
 def _divide_offset(state: State, step: GainFold, gain: torch.Tensor) -> torch.Tensor:
     """The offset in units of the gain; where both are zero nothing is read of the value, and 0 will do."""
     offset = state[str(step.offset)]
-    if bool(((gain == 0) & (offset != 0)).any()):
+    if not step.fits(state):
         raise Unsupported(f"{step.gain} holds zeros where {step.offset} does not: no gain of 1 can stand for it")
     return torch.where(offset == 0, torch.zeros_like(offset), offset / gain)
 
@@ -334,7 +348,7 @@ def _unfold_gain(state: State, step: GainFold, like: Mapping[str, torch.Tensor])
         own_gain = like[step.gain].to(state[step.gain].dtype) + step.plus
         gain = torch.where(own_gain == 0, torch.ones_like(own_gain), own_gain)
         state[step.gain] = gain - step.plus
-    carried = all(reader.bias for reader in step.readers)
+    carried = step.carries_offset
     for reader in step.readers:
         weight = state[reader.weight]
         if step.centred:
