@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from lawful.checkpoints.pair import align, same
+from lawful import align, same
 
 
 def run() -> float:

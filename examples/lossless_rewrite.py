@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from lawful.checkpoints.pair import same
+from lawful import same
 
 WIDTH, TOKENS = 8, 30
 Weights = dict[str, torch.Tensor]

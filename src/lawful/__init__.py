@@ -14,9 +14,9 @@ from lawful.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from lawful.api.bounds import check, distance
+    from lawful.api.checkpoints.alignment import align, merge
     from lawful.api.checkpoints.diff import diff
     from lawful.api.checkpoints.index import find
-    from lawful.api.checkpoints.merge import merge
     from lawful.api.conservation import laws, symmetries
     from lawful.api.demo import demo
     from lawful.api.explore import explore
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from lawful.api.training.flows import compare, drift, flow
     from lawful.api.training.leaky_resnets import bottleneck, leaky
     from lawful.api.training.truncation import separate, truncate, truncation_flow
-    from lawful.checkpoints.pair import align
     from lawful.cli.bounds import run_instances as vnncomp
     from lawful.conservation import count_laws
     from lawful.errors import CertificateError, InvalidNetwork, LawfulError, NotACertificate, Unsupported
@@ -51,7 +50,6 @@ _HOMES = {  # module -> its public names beside the subcommands, as `theirs:ours
     "lawful.network.reading": "Reading",
     "lawful.training.monitor.monitor": "Monitor",
     "lawful.conservation": "count_laws",
-    "lawful.checkpoints.pair": "align",
     "reproduction.run": "reproduce",
     "lawful.cli.bounds": "run_instances:vnncomp",
     "lawful.verify": "verify",

@@ -29,7 +29,7 @@ APART = {
     "verify": {"balance", "box", "model", "input", "activation", "order", "drop_useless", "seed"},
     "drift": {"tolerance"},
     "truncation-flow": {"fixed", "standard"}, "bottleneck": {"ridge"}, "fiber": {"sample"},
-    "align": {"activation", "order"}, "merge": {"activation", "order"}, "fingerprint": {"scheduler"},
+    "fingerprint": {"scheduler"},
     "reproduce": {"scheduler"},
 }  # fmt: skip
 DEFAULTS_SAID_IN_HELP = {"loss", "until", "snapshots", "tolerance", "max_evaluations", "effort", "seed"}

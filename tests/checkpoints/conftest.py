@@ -17,8 +17,11 @@ from written_alike import written
 from lawful.checkpoints import architecture as reading
 from lawful.checkpoints.align import lazy_tensors
 from lawful.checkpoints.architecture import CheckpointArchitecture
+from lawful.checkpoints.compare.decide import CheckpointVerdict
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.random_members import draw
+from lawful.checkpoints.opening import ApartPair, open_both
+from lawful.checkpoints.pair import ApartVerdict, decide, decide_apart
 from lawful.checkpoints.read_architecture import in_evaluation, read_architecture
 from lawful.checkpoints.rewrite.folds import State, apply_folds
 
@@ -55,6 +58,12 @@ def _modules_written_alike_are_read_once() -> Iterator[None]:
 @cache
 def architecture(family: str) -> CheckpointArchitecture:
     return read_architecture(make(family), FAMILIES[family][1])
+
+
+def same_by_weights(first: Any, second: Any, *, seed: int = 0, **reading: Any) -> CheckpointVerdict | ApartVerdict:
+    """The verdict on two sources as checkpoints, whatever they could be compared as besides."""
+    pair = open_both(first, second, **reading)
+    return decide_apart(pair, seed=seed)[1] if isinstance(pair, ApartPair) else decide(pair, seed=seed)[1]
 
 
 def wide(state: State) -> State:

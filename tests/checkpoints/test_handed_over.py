@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from checkpoints.conftest import same_by_weights
 from program.spellings import Spelled, Written
 from safetensors.torch import save_file
 from torch import nn
 
 import lawful
-from lawful.checkpoints.pair import same as same_by_weights
 from lawful.errors import LawfulError
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from checkpoints.conftest import same_by_weights
 from command_line import in_process
 from safetensors.torch import save_file
 from torch import nn
 
 import lawful
 from lawful.api import same as asking
-from lawful.checkpoints.pair import same as same_by_weights
 
 
 def twins(seed: int) -> tuple[nn.Module, nn.Module]:
@@ -89,10 +89,10 @@ def test_paths_that_contradict_each_other_are_a_defect(monkeypatch: pytest.Monke
     def wrong(*_: Any) -> Any:
         return right, None
 
-    monkeypatch.setattr(asking, "_by_weights", wrong)
+    monkeypatch.setattr(asking, "_compare_weights", wrong)
     with pytest.raises(AssertionError, match="exact outputs differ"):
         lawful.same(one, two.state_dict(), model=one, input=(5,))
-    monkeypatch.setattr(asking, "_by_weights", lambda *_: (replace(right, verdict="undecided", within=None), None))
+    monkeypatch.setattr(asking, "_compare_weights", lambda *_: (replace(right, verdict="undecided", within=None), None))
     assert lawful.same(one, two.state_dict(), model=one, input=(5,)).verdict == "different"
 
 

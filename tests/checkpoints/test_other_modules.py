@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from checkpoints.conftest import same_by_weights as same
 from checkpoints.models import make
 from torch import nn
 
 from lawful.checkpoints.compare.certificate import copy_certificate
 from lawful.checkpoints.opening import open_checkpoints
-from lawful.checkpoints.pair import decide, same
+from lawful.checkpoints.pair import decide
 from lawful.verify import verify
 
 GPT, LLAMA, IMAGE = "3:int", "3:int", "3,8,8"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from checkpoints.conftest import same_by_weights as same
 from checkpoints.models import make
 from checkpoints.rewrites import (
     HEADS,
@@ -32,10 +33,11 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional
 
+from lawful import align
 from lawful.checkpoints.compare.certificate import copy_certificate
 from lawful.checkpoints.compare.decide import CheckpointVerdict
 from lawful.checkpoints.opening import CheckpointPair, open_both
-from lawful.checkpoints.pair import align, decide, same
+from lawful.checkpoints.pair import decide
 from lawful.errors import CertificateError, InvalidNetwork
 from lawful.verify import verify
 from lawful.verify.core.checkpoint import tensors_digest

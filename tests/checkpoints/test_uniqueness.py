@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from checkpoints.conftest import same_by_weights as same
 from hypothesis import given
 from hypothesis import strategies as some
 from safetensors.torch import save_file
 from torch import nn
 
+from lawful import align
 from lawful.checkpoints.compare.certificate import copy_certificate
 from lawful.checkpoints.compare.uniqueness import SmoothLayer, SmoothShape, as_tanh, decide_by_uniqueness
 from lawful.checkpoints.opening import open_both
-from lawful.checkpoints.pair import align, decide, same
+from lawful.checkpoints.pair import decide
 from lawful.errors import CertificateError
 from lawful.verify import verify
 

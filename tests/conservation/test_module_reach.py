@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from lawful import laws
 from lawful.conservation import count_laws
 from lawful.conservation.certificate import why_uncertified
 from lawful.errors import LawfulError
@@ -88,6 +89,9 @@ def test_command_line(lawful, tmp_path, monkeypatch):
     for option in ("--input", "--inputs"):
         found = lawful("laws", "several:Two", option, "3;1", "--json").json
         assert (found["laws"], found["status"]) == (2, "proved")
+    assert laws("several:Two", input="3;1").laws == 2
+    with pytest.raises(LawfulError, match="sizes of numbers like"):
+        laws("several:Two", input="3;1:int")
     assert "sizes of numbers like" in lawful("laws", "several:Two", "--input", "3;1:int", code=2).stderr
     assert "token ids" in lawful("laws", "several:Two", "--input", "3:float", code=2).stderr
 

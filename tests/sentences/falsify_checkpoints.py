@@ -10,14 +10,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+from checkpoints.conftest import same_by_weights as same
 from falsification import Trial
 from safetensors.torch import save_file
 from torch import nn
 
 import lawful
+from lawful import align
 from lawful.api.checkpoints.index import find, index_folder
 from lawful.checkpoints.compare.decide import CheckpointVerdict
-from lawful.checkpoints.pair import Aligned, align, same
+from lawful.checkpoints.pair import Aligned
 from lawful.report.checkpoints.checkpoints import aligned_text, verdict_text
 from lawful.report.checkpoints.relatives import found_json, found_text, representative_text
 from lawful.sentences import checkpoints as says

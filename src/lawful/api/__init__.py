@@ -11,7 +11,7 @@ from typing import Any
 HOMES = {  # module -> its public functions, as `theirs:ours` where ours is the subcommand's
     "lawful.api.prune": "prune",
     "lawful.api.checkpoints.index": "find",
-    "lawful.api.checkpoints.merge": "merge",
+    "lawful.api.checkpoints.alignment": "align merge",
     "lawful.api.demo": "demo",
     "lawful.api.checkpoints.diff": "diff",
     "lawful.api.explore": "explore",

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from numpy.typing import ArrayLike
-
-from lawful.api.inputs import ReadOptions, asks_for_ids, input_shape, open_options, takes
-from lawful.conservation.count import PROOF_SECONDS, count_laws
-from lawful.conservation.fields.flows import Flow
-from lawful.conservation.law_count import LawCount
-from lawful.sources.opening import Source, open, open_module
-from lawful.sources.provenance import with_provenance
+from lawful.api.inputs import LOSS_HELP, DrawOptions, Help, asks_for_ids, input_shape, open_options, takes
+from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from lawful.conservation.fields.flows import Flow
+    from lawful.conservation.law_count import LawCount
+    from lawful.sources.opening import Source
     from lawful.symmetry import Symmetries
     from lawful.symmetry.result import Mode
 
 
-@takes(ReadOptions)
+@takes(DrawOptions)
 def laws(
     network: Source,
     *,
     level: str = "phi",
     data: ArrayLike | None = None,
-    loss: str = "full",
+    loss: Annotated[str, Help(LOSS_HELP)] = "full",
     flow: Flow | None = None,
-    mode: str | None = None,
-    classes_axis: int | None = None,
-    seconds: float = PROOF_SECONDS,
-    seed: int = 0,
-    **reading: Unpack[ReadOptions],
+    mode: Annotated[
+        str | None, Help("A module in train mode (batch statistics, dropout draws its masks; assumed) or in eval mode.")
+    ] = None,
+    classes_axis: Annotated[
+        int | None, Help("The axis of a module's output that has the classes of --loss ce (1; the last for token ids).")
+    ] = None,
+    seconds: Annotated[float, Help("Processor seconds that the proof of a module's count may take.", least=0)] = 120.0,
+    progress: Callable[[str, int, int], None] | None = None,
+    **reading: Unpack[DrawOptions],
 ) -> LawCount:
     """Count, find and prove the conservation laws of training (P1 Corollary 3.5).
 
@@ -42,8 +45,19 @@ def laws(
     >>> laws("6-5-6-4-3-6 linear").laws
     52
     """
-    shape = input_shape(reading.get("input"))
-    if any(value is not None for option, value in reading.items() if option != "input"):
+    from lawful.conservation.count import count_laws
+    from lawful.sources.checkpoints.load import is_factory, make_module
+    from lawful.sources.opening import open
+
+    seed = reading.pop("seed", 0)
+    input = reading.get("input")
+    shape = input_shape(input)
+    if shape is not None and isinstance(shape[0], tuple):
+        if any(map(asks_for_ids, input.split(";") if isinstance(input, str) else input)):
+            raise LawfulError(f"laws of several inputs take sizes of numbers like '3;2,4', not {str(input)[:40]!r}")
+        if isinstance(network, str) and is_factory(network):  # no example of one input would do for the module
+            network = make_module(network)
+    elif any(value is not None for option, value in reading.items() if option != "input"):
         network = open(network, **open_options(reading))
     return count_laws(
         network,
@@ -56,7 +70,8 @@ def laws(
         mode=mode,
         classes_axis=classes_axis,
         seconds=seconds,
-        ids=asks_for_ids(reading.get("input")),
+        progress=progress,
+        ids=asks_for_ids(input),
     )
 
 
@@ -80,6 +95,8 @@ def symmetries(
     >>> len(symmetries("3-4-2 relu").laws)
     4
     """
+    from lawful.sources.opening import open_module
+    from lawful.sources.provenance import with_provenance
     from lawful.symmetry import symmetries as read
 
     opened = open_module(network, model=model, activation=activation, order=order, seed=seed)

@@ -56,6 +56,7 @@ Seconds = Annotated[float, Help("Seconds before a search gives up.")]
 Seed = Annotated[int, Help("Seed for random weights and random choices.", least=0)]
 Scheduler = Annotated[str | None, Help("Address of a Dask scheduler that bounds the boxes.")]
 BOX_HELP = "lo,hi for all inputs; lo:hi,lo:hi,... for each; an .npz or .vnnlib file."
+LOSS_HELP = "full (mse, bce, or any whose output gradients span), or ce (cross-entropy)."
 AskedBox = Annotated[Box | None, Help(f"Ask on a box: {BOX_HELP}")]
 
 

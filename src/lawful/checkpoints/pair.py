@@ -1,4 +1,4 @@
-"""The verbs: align B to A, and decide whether they are the same function."""
+"""Two open checkpoints: B in A's place, whether they are the same function, and the mean of the two."""
 
 from __future__ import annotations
 
@@ -31,14 +31,13 @@ from lawful.checkpoints.compare.decide import (
 from lawful.checkpoints.compare.entries import WeightComparison, compare
 from lawful.checkpoints.compare.uniqueness import decide_by_uniqueness, smooth_shape
 from lawful.checkpoints.group.random_members import random_member
-from lawful.checkpoints.opening import ApartPair, CheckpointPair, Model, Source, open_both, open_checkpoints
+from lawful.checkpoints.opening import ApartPair, CheckpointPair
 from lawful.checkpoints.rewrite.folds import PART, State, undo_folds
 from lawful.checkpoints.rewrite.same_program import differing_tokens, settings_of, telling_lengths
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.program.frontends.export import export_module
 from lawful.result import Shown, truth_of
 from lawful.symmetry.check import random_inputs
-from lawful.symmetry.inputs import Input
 from lawful.types import Floats
 
 # Two modules that no rewriting brings to one form: an input may tell them apart, nothing can call them equal.
@@ -222,27 +221,6 @@ class Aligned(Shown):
     after: float
 
 
-def align(
-    first: Source,
-    second: Source,
-    *,
-    model: Model | None = None,
-    model_b: Model | None = None,
-    input: Input | Sequence[Input] | None = None,
-) -> Aligned:
-    """The member of B's orbit that is nearest to A: the same function as B, with A's order of units, scales and axes.
-
-    >>> from torch import nn
-    >>> one = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    >>> turned = {"0.weight": 3 * one[0].weight.flip(0), "0.bias": 3 * one[0].bias.flip(0),
-    ...           "2.weight": one[2].weight.flip(1) / 3, "2.bias": one[2].bias}
-    >>> found = align(one, turned, input=(3,))
-    >>> found.before > 0.5, found.after < 1e-6, torch.allclose(found.weights["0.weight"], one[0].weight)
-    (True, True, True)
-    """
-    return align_pair(open_checkpoints(first, second, model=model, model_b=model_b, input=input))
-
-
 def align_pair(pair: CheckpointPair) -> Aligned:
     """Align two checkpoints that are open already; the weights of a large module are made when they are asked for."""
     one, two = pair.first.state, pair.second.state
@@ -302,29 +280,6 @@ def written_names(pair: CheckpointPair) -> Mapping[str, str]:
             "B cannot be written in the form of A; A can be written in that of B: give them in that order"
         )
     return pair.first.keys
-
-
-def same(
-    first: Source,
-    second: Source,
-    *,
-    model: Model | None = None,
-    model_b: Model | None = None,
-    input: Input | Sequence[Input] | None = None,
-    seed: int = 0,
-) -> CheckpointVerdict | ApartVerdict:
-    """Are two checkpoints of one architecture, perhaps written in two ways, the same function?
-
-    >>> from torch import nn
-    >>> one = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
-    >>> turned = {"0.weight": -one[0].weight.flip(0), "0.bias": -one[0].bias.flip(0),
-    ...           "2.weight": -one[2].weight.flip(1), "2.bias": one[2].bias}
-    >>> found = same(one, turned, input=(3,))
-    >>> found.verdict, found.within
-    ('equal', 'exactly')
-    """
-    pair = open_both(first, second, model=model, model_b=model_b, input=input)
-    return decide_apart(pair, seed=seed)[1] if isinstance(pair, ApartPair) else decide(pair, seed=seed)[1]
 
 
 def decide_apart(pair: ApartPair, *, seed: int = 0) -> tuple[ApartPair, ApartVerdict]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.api.inputs import DrawOptions, PairOptions
-from lawful.cli.conservation import LossOption
+from lawful.api.inputs import LOSS_HELP, DrawOptions, PairOptions
 from lawful.cli.output import console, print_json, say, show, will_write, write_text
 from lawful.cli.subcommand import ApiCall, JsonOption, Named, format_options, open_network, subcommand
 from lawful.errors import LawfulError
@@ -26,7 +25,7 @@ DataOption = Annotated[Path | None, typer.Option(help="Samples: .npz with x and 
 def audit(
     call: ApiCall,
     data: DataOption = None,
-    loss: LossOption = "full",
+    loss: Annotated[str, typer.Option(help=LOSS_HELP)] = "full",
     html: Annotated[Path | None, typer.Option(help="Write the page to this file.")] = None,
     effort: Annotated[
         str | None, typer.Option(help="quick, normal or full: what is too large to ask. [default: normal]")

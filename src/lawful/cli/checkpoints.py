@@ -8,38 +8,34 @@ from typing import Annotated, Any
 
 import typer
 
-from lawful.api.inputs import ModuleOptions, PairOptions
+from lawful.api.inputs import ModuleOptions
 from lawful.cli.evidence import save_evidence
-from lawful.cli.output import note_readings, print_json, will_write, write_text
+from lawful.cli.output import print_json, say, will_write, write_text
 from lawful.cli.subcommand import ApiCall, HtmlOption, InputsOption, JsonOption, Named, format_options, subcommand
 
+FirstArgument = Annotated[str, typer.Argument(metavar="A", help="A checkpoint, to which B is brought.")]
+SecondArgument = Annotated[str, typer.Argument(metavar="B", help="Another checkpoint of the same architecture.")]
 
-@subcommand(reads=PairOptions, without=("network",))
+
+@subcommand()
 def align(
     call: ApiCall,
-    first: Annotated[str, typer.Argument(metavar="A", help="The checkpoint to which B is brought.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another checkpoint of the same architecture.")],
+    first: FirstArgument,
+    second: SecondArgument,
     out: Annotated[Path | None, typer.Option(help="Write B, aligned, to this file.")] = None,
     input: InputsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Bring B as near to A as its function allows: order of units and heads, scales, rotations."""
-    from lawful.api.two_networks import TwoNetworks
-    from lawful.checkpoints.pair import align_pair
     from lawful.report.checkpoints.checkpoints import aligned_json, aligned_text
     from lawful.sources.checkpoints.save import write_weights
 
     will_write(out)
-    pair, readings = TwoNetworks(first, second, **call.options, input=input).one_form()
-    note_readings(readings)
-    found = align_pair(pair)
+    aligned = call(first, second, input=input)
     if out is not None:
-        write_weights(found.weights, out, like=Path(second))
+        write_weights(aligned.weights, out, like=Path(second))
     written = None if out is None else str(out)
-    if as_json:
-        print_json(aligned_json(found, written))
-    else:
-        typer.echo(aligned_text(found, written))
+    say(as_json, aligned_json(aligned, written), aligned_text(aligned, written))
 
 
 class FloatTensors(Mapping[str, Any]):
@@ -133,36 +129,25 @@ def make_index(
         raise typer.Exit(2)
 
 
-@subcommand(reads=ModuleOptions, without=("network",))
+@subcommand()
 def merge(
     call: ApiCall,
-    first: Annotated[str, typer.Argument(metavar="A", help="A checkpoint.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another checkpoint of the same architecture.")],
-    weight: Annotated[float, typer.Option(help="Share of B in the mean.")] = 0.5,
+    first: FirstArgument,
+    second: SecondArgument,
     out: Annotated[Path | None, typer.Option(help="Write the mean to this file.")] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Inputs and targets (.npz or .csv): the loss on the way from A to B.")
-    ] = None,
     input: InputsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Take the mean of two checkpoints after bringing B's units into A's order, scale and axes."""
-    from lawful.api.checkpoints.merge import merge_on_data
-    from lawful.api.two_networks import TwoNetworks
     from lawful.report.checkpoints.relatives import merged_json, merged_text
     from lawful.sources.checkpoints.save import write_weights
 
     will_write(out)
-    pair, readings = TwoNetworks(first, second, **call.options, input=input).one_form()
-    note_readings(readings)
-    found = merge_on_data(pair, weight, data)
+    mean = call(first, second, input=input)
     if out is not None:
-        write_weights(found.weights, out, like=Path(second))
-    result = merged_json(found, None if out is None else str(out))
-    if as_json:
-        print_json(result)
-    else:
-        typer.echo(merged_text(result))
+        write_weights(mean.weights, out, like=Path(second))
+    result = merged_json(mean, None if out is None else str(out))
+    say(as_json, result, merged_text(result))
 
 
 def represent(

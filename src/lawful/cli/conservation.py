@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lawful.api.inputs import DrawOptions, ModuleOptions
+from lawful.api.inputs import ModuleOptions
 from lawful.cli.output import (
     bar,
     note_assumed,
@@ -45,19 +44,14 @@ if TYPE_CHECKING:
     from lawful.sources.modules.module_network import ModuleNetwork
     from lawful.symmetry import Symmetries
 
-LossOption = Annotated[
-    str, typer.Option("--loss", help="full (mse, bce, or any whose output gradients span), or ce (cross-entropy).")
-]
 
-
-@subcommand(reads=DrawOptions)
+@subcommand()
 def laws(
     call: ApiCall,
     near: Annotated[bool, typer.Option("--near", help="Near the given weights, for any data.")] = False,
     data: Annotated[
         Path | None, typer.Option(help="Near the given weights, for the inputs in this .npz or .csv file.")
     ] = None,
-    loss: LossOption = "full",
     momentum: Annotated[bool, typer.Option("--momentum", help="Heavy-ball flow instead of gradient flow.")] = False,
     friction: Annotated[float, typer.Option(help="Friction of the heavy ball.")] = 1.0,
     autonomous: Annotated[
@@ -81,19 +75,6 @@ def laws(
     reduction: Annotated[
         bool, typer.Option("--reduction", help="Also: does φ(θ) follow a flow of its own, and with which metric?")
     ] = False,
-    mode: Annotated[
-        str | None,
-        typer.Option(
-            help="A module in train mode (batch statistics, dropout draws its masks; assumed) or in eval mode."
-        ),
-    ] = None,
-    classes_axis: Annotated[
-        int | None,
-        typer.Option(
-            "--classes-axis",
-            help="The axis of a module's output that has the classes of --loss ce (1; the last for token ids).",
-        ),
-    ] = None,
     inputs: Annotated[str | None, typer.Option(hidden=True, help="The same as --input '3;2,4'.")] = None,
     weights: Annotated[
         int | None,
@@ -101,9 +82,6 @@ def laws(
             help="Random weights near which laws are counted too, to compare with any weights (default: a few)."
         ),
     ] = None,
-    seconds: Annotated[
-        float, typer.Option(help="Processor seconds that the proof of a module's count may take.", min=0)
-    ] = 120.0,
     every: Annotated[bool, typer.Option("--all", help="With --json: list every explicit law.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Write every explicit law to this JSON file.")] = None,
     html: Annotated[
@@ -114,13 +92,14 @@ def laws(
     as_json: JsonOption = False,
 ) -> None:
     """Count, find and prove the conservation laws of a network's training (exit 3: undecided, or no proof to save)."""
-    named = call.named
-    from lawful.conservation import GradientFlow, HeavyBall, count_laws
-    from lawful.network.dynamics import output_gradients
+    from lawful.api.conservation import laws as count_laws
+    from lawful.api.inputs import input_shape
+    from lawful.network.dynamics import GradientFlow, HeavyBall, output_gradients
     from lawful.report.structure.laws import listed_laws
 
     will_write(certificate, out, html)
-    loss = output_gradients(loss)
+    asked = {name: call.options[name] for name in ("loss", "mode", "classes_axis", "seconds", "seed")}
+    loss, mode, seed = output_gradients(asked["loss"]), asked["mode"], asked["seed"]
     elsewhere = near or data is not None or momentum or metric is not None or decay > 0
     if near and data is not None:
         raise LawfulError("--near is for any data: leave out --data, or leave out --near")
@@ -132,30 +111,29 @@ def laws(
         raise LawfulError("choose one of --momentum, --metric and --decay")
     if reduction and (elsewhere or loss != "full"):
         raise LawfulError("--reduction is of gradient flow for any weights and data: leave out the other options")
-    several = _several_sizes(inputs, named)
-    shape, seed = _token_sizes(named) or named.shape, named.seed
-    source: Any = open_module(named.text) if several is not None else None
-    if source is None:
-        source = named.trained(mode or "") if not near and data is None else named.weighed(mode or "")
+    named, input = call.named, inputs if inputs is not None else call.options["input"]
+    shape: Any = input_shape(input)
+    source: Any
+    if shape is not None and isinstance(shape[0], tuple):
+        source, shape = open_module(named.text), None
+    elif near or data is not None:
+        source = named.weighed(mode or "")
+    else:
+        source = named.trained(mode or "")
     flow = HeavyBall(friction, autonomous) if momentum else GradientFlow(decay)
     with bar("laws") as tell:
         count = count_laws(
             source,
             level="near" if near else "phi" if data is None else "data",
             data=None if data is None else _inputs(data, shape),
-            loss=loss,
             flow=flow if metric is None else _metric(metric, source),
-            seed=seed,
-            input_shape=several or shape,
-            mode=mode,
-            classes_axis=classes_axis,
-            seconds=seconds,
             progress=lambda what, done, total: tell(what, done / total),
-            ids=_token_sizes(named) is not None,
+            input=input,
+            **asked,
         )
         note_assumed(count.reading, count.assumed)
         training = _training(count, weights, seed, tell)
-        searched = _Searched(source, shape, mode or "train", classes_axis, loss, seed)
+        searched = _Searched(source, shape, mode or "train", asked["classes_axis"], loss, seed)
         found = None if degree is None else searched.polynomials(degree, tell)
         beyond = searched.logarithmic(degree or 1) if logarithms else None
     reduced = searched.reduction(count) if reduction else None
@@ -254,22 +232,6 @@ def _save_proof(count: LawCount, path: Path) -> bool:
     else:
         write_certificate(path, certificate(count))
     return not missing
-
-
-def _token_sizes(named: Named) -> tuple[int, ...] | None:
-    """How many token ids `--input 8:int` asks for; which ids there are, the module says."""
-    tokens = named.input_text is not None and re.fullmatch(r"\d{1,6}(,\d{1,6})*:int", named.input_text) is not None
-    return tuple(int(size) for size in str(named.input_text).removesuffix(":int").split(",")) if tokens else None
-
-
-def _several_sizes(inputs: str | None, named: Named) -> tuple[tuple[int, ...], ...] | None:
-    """The sizes of several inputs, `--input "3;2,4"`."""
-    text = inputs if inputs is not None else named.input_text
-    if text is None or (inputs is None and ";" not in text):
-        return None
-    if not re.fullmatch(r"\d{1,6}(,\d{1,6})*(;\d{1,6}(,\d{1,6})*)+", text):
-        raise LawfulError(f"--input takes several sizes of numbers like '3;2,4', not {text[:40]!r}")
-    return tuple(tuple(int(size) for size in part.split(",")) for part in text.split(";"))
 
 
 def _training(
