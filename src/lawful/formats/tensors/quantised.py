@@ -83,7 +83,8 @@ def read_weight(state: State, name: str, scheme: str, settings: Mapping[str, Any
     """One weight, as its runtime computes it."""
     try:
         if scheme in ("GPTQ", "AWQ"):
-            return _gptq(state, name, settings) if scheme == "GPTQ" else _awq(state, name)
+            stated = dict((settings or {}).get("quantization_config") or {})
+            return _gptq(state, name, stated) if scheme == "GPTQ" else _awq(state, name, stated)
         if scheme == "LLM.int8":
             return _int8(state, name)
         return _float8(state, name, settings) if scheme == "FP8" else _four_bits(state, name, scheme)
@@ -98,21 +99,40 @@ def _unpack(packed: torch.Tensor, bits: int) -> torch.Tensor:
     return torch.bitwise_and(packed.to(torch.int32)[..., None] >> shifts, 2**bits - 1)
 
 
-def _gptq(state: State, name: str, settings: Mapping[str, Any] | None) -> QuantisedWeight:
+def _check_sizes(whole: torch.Tensor, zeros: torch.Tensor, scales: torch.Tensor) -> None:
+    """A zero and a scale for each group and output: others could be broadcast in silence."""
+    if zeros.shape != scales.shape or scales.shape[1:] != whole.shape[1:]:
+        raise ValueError(f"zeros {tuple(zeros.shape)} and scales {tuple(scales.shape)} for {tuple(whole.shape)}")
+
+
+def _group_of_inputs(name: str, inputs: int, count: int, stated: Mapping[str, Any]) -> torch.Tensor:
+    """The group of each input, where the inputs of a group are neighbours and the last group may be cut."""
+    size = stated.get("group_size")
+    size = inputs if size == -1 else size if type(size) is int else inputs // count
+    if size < 1 or -(-inputs // size) != count:
+        raise Unsupported(
+            f"{name[:80]} has {count} groups of {inputs} inputs, and nothing says how they share them: "
+            "group_size in the quantization_config of config.json does"
+        )
+    return torch.arange(inputs) // size
+
+
+def _gptq(state: State, name: str, stated: Mapping[str, Any]) -> QuantisedWeight:
     """Packed along the inputs; zeros along the outputs, and one less than they are in the first version of it."""
     stem = name.removesuffix(".weight")
     packed, scales, groups = state[f"{stem}.qweight"], state[f"{stem}.scales"], state.get(f"{stem}.g_idx")
-    settings_of_scheme = dict((settings or {}).get("quantization_config") or {})
-    inputs = packed.shape[0] * 32 // int(settings_of_scheme.get("bits", 4)) if groups is None else len(groups)
+    inputs = packed.shape[0] * 32 // int(stated.get("bits", 4)) if groups is None else len(groups)
     bits = packed.shape[0] * 32 // inputs
     if bits not in BOUNDS or bits == 3 or packed.shape[0] * 32 != bits * inputs:
         raise Unsupported(f"{name[:80]} is stored by GPTQ in {bits} bits, which are not read")
-    # Without an order of its own, input k belongs to group k // size.
     if groups is None:
-        groups = torch.arange(inputs) // (inputs // len(scales))
+        groups = _group_of_inputs(name, inputs, len(scales), stated)
+    elif bool(((groups < 0) | (groups >= len(scales))).any()):
+        raise ValueError(f"a group outside the {len(scales)} that it has")
     whole = _unpack(packed, bits).movedim(-1, 1).reshape(inputs, -1)
     zeros = _unpack(state[f"{stem}.qzeros"], bits).reshape(len(scales), -1)
-    if settings_of_scheme.get("checkpoint_format", "gptq") == "gptq":
+    _check_sizes(whole, zeros, scales)
+    if stated.get("checkpoint_format", "gptq") == "gptq":
         zeros = zeros + 1
         if bool((zeros == 2**bits).any()):  # some runtimes wrap it around to 0, others do not
             raise Unsupported(f"{name[:80]} has a zero point of GPTQ on which runtimes disagree: save it as gptq_v2")
@@ -122,16 +142,20 @@ def _gptq(state: State, name: str, settings: Mapping[str, Any] | None) -> Quanti
     return QuantisedWeight(f"GPTQ, {bits} bits", weight.t().contiguous(), scales[chosen].abs().t().contiguous())
 
 
-def _awq(state: State, name: str) -> QuantisedWeight:
+def _awq(state: State, name: str, stated: Mapping[str, Any]) -> QuantisedWeight:
+    """Packed along the outputs, weights and zeros alike."""
     stem = name.removesuffix(".weight")
     packed, scales = state[f"{stem}.qweight"], state[f"{stem}.scales"]
+    if str(stated.get("version", "gemm")).lower() != "gemm":
+        raise Unsupported(f"{name[:80]} is packed for {str(stated['version'])[:20]}: save it again with version gemm")
     whole, zeros = (
         _unpack(numbers, 4)[..., AWQ_ORDER].reshape(numbers.shape[0], -1)
         for numbers in (packed, state[f"{stem}.qzeros"])
     )
-    group = packed.shape[0] // len(scales)
-    step = scales.repeat_interleave(group, 0)
-    weight = (whole - zeros.repeat_interleave(group, 0)) * step
+    _check_sizes(whole, zeros, scales)
+    groups = _group_of_inputs(name, len(packed), len(scales), stated)
+    step = scales[groups]
+    weight = (whole - zeros[groups]) * step
     return QuantisedWeight("AWQ, 4 bits", weight.t().contiguous(), step.abs().t().contiguous())
 
 
