@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,31 @@ def test_groups_in_another_order() -> None:
     order = torch.randperm(INPUTS, generator=GENERATOR)
     state = gptq() | {"l.g_idx": GROUPS[order].int()}
     assert torch.equal(dequantise(state)["l.weight"], (SCALES[GROUPS[order]] * (WHOLE - ZEROS[GROUPS[order]])).t())
+
+
+@pytest.mark.parametrize("scheme", [gptq, awq])
+def test_a_last_group_may_be_cut(scheme: Callable[[], dict[str, torch.Tensor]]) -> None:
+    """Four groups of 10 inputs, the last of 2: a quarter of the inputs each is another function."""
+    state, stated = scheme(), {"quantization_config": {"group_size": 10, "bits": 4}}
+    state.pop("l.g_idx", None)
+    groups = torch.arange(INPUTS) // 10
+    assert torch.equal(dequantise(state, stated)["l.weight"], (SCALES[groups] * (WHOLE - ZEROS[groups])).t())
+    with pytest.raises(LawfulError, match="nothing says how they share them"):
+        dequantise(state, {"quantization_config": {"group_size": 7}})
+
+
+def test_inputs_whose_groups_nothing_says_are_refused() -> None:
+    state = {name: tensor for name, tensor in gptq().items() if name != "l.g_idx"}
+    uneven = state | {"l.scales": SCALES[:3], "l.qzeros": state["l.qzeros"][:3]}
+    with pytest.raises(LawfulError, match="group_size in the quantization_config"):
+        dequantise(uneven)
+    with pytest.raises(LawfulError, match="a group outside"):
+        dequantise(gptq() | {"l.g_idx": GROUPS.int() - 1})
+
+
+def test_weights_packed_for_another_kernel_are_refused() -> None:
+    with pytest.raises(LawfulError, match="packed for gemv"):
+        dequantise(awq(), {"quantization_config": {"version": "gemv"}})
 
 
 def test_a_zero_point_on_which_runtimes_disagree_is_refused() -> None:
@@ -240,7 +266,6 @@ def test_an_adapter_is_its_base_and_the_change(tmp_path: Path, settings: dict, s
     [
         ({"use_dora": True}, "use_dora"),
         ({"peft_type": "IA3"}, "IA3"),
-        ({"bias": "all"}, "biases"),
         ({"r": 3}, "does not fit"),
         ({"lora_alpha": None}, "does not fit"),
         ({"init_lora_weights": "pissa_niter_4"}, "began as pissa_niter_4"),
@@ -252,6 +277,35 @@ def test_what_is_more_than_a_change_of_low_rank_is_refused(tmp_path: Path, setti
     factors = adapter(tmp_path / "lora", "base", **settings)
     with pytest.raises(LawfulError, match=words):
         merged_state(tmp_path / "lora", {"l.weight": torch.zeros(3, 5)}, lambda _: factors)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_dora_gives_each_row_its_length(tmp_path: Path, turned: bool) -> None:
+    """By the paper's equation (5): the rows of `W + s B A`, each of the stored length."""
+    factors = adapter(tmp_path / "lora", "base", use_dora=True, fan_in_fan_out=turned)
+    down, up = (each.double().numpy() for each in factors.values())
+    lengths = np.array([0.5, 2.0, 3.0])
+    factors["base_model.model.l.lora_magnitude_vector"] = torch.from_numpy(lengths)
+    weight = np.random.default_rng(0).normal(size=(3, 5))
+    rows = weight + 4.0 * up @ down
+    wanted = np.stack([length * row / np.sqrt((row**2).sum()) for length, row in zip(lengths, rows, strict=True)])
+    base = torch.from_numpy(weight.T.copy() if turned else weight)
+    merged = merged_state(tmp_path / "lora", {"l.weight": base}, lambda _: factors)["l.weight"].numpy()
+    assert np.allclose(merged.T if turned else merged, wanted, rtol=1e-14)
+
+
+def test_what_was_trained_beside_an_adapter_replaces_the_models(tmp_path: Path) -> None:
+    factors = adapter(tmp_path / "lora", "base", bias="lora_only", modules_to_save=["head"])
+    beside = {"base_model.model.l.bias": torch.ones(3), "base_model.model.head.weight": torch.ones(2, 3)}
+    base = {"l.weight": torch.zeros(3, 5), "l.bias": torch.zeros(3), "head.weight": torch.zeros(2, 3)}
+    merged = merged_state(tmp_path / "lora", base, lambda _: factors | beside)
+    assert bool(merged["l.bias"].all())
+    assert bool(merged["head.weight"].all())
+    adapter(tmp_path / "plain", "base")
+    with pytest.raises(LawfulError, match="is no factor"):  # the settings do not say that it was trained
+        merged_state(tmp_path / "plain", base, lambda _: factors | beside)
+    with pytest.raises(LawfulError, match=r"its change of head\.weight is"):
+        merged_state(tmp_path / "lora", base | {"head.weight": torch.zeros(4, 3)}, lambda _: factors | beside)
 
 
 def test_an_adapter_without_its_base_says_where_to_put_it(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Folders of PEFT: an adapter (LoRA) and the model that it changes become one state dict, `W + s B A`, computed in
 float64 and rounded once to the type of the model's weights.
 
-The base is the folder that `adapter_config.json` names, or the adapter's own folder; nothing is downloaded.
+DoRA gives each row of that the length that is stored for it. Biases and whole modules that were trained beside stand
+in the adapter under their own names, and replace those of the model. The base is the folder that `adapter_config.json`
+names, or the adapter's own folder; nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +30,9 @@ MERGE = "merge it with merge_and_unload of peft"
 HARMLESS = {
     "alpha_pattern", "auto_mapping", "base_model_name_or_path", "bias", "ensure_weight_tying", "eva_config",
     "exclude_modules", "fan_in_fan_out", "inference_mode", "init_lora_weights", "layers_pattern",
-    "layers_to_transform", "lora_alpha", "lora_dropout", "megatron_config", "megatron_core", "peft_type",
-    "peft_version", "qalora_group_size", "r", "rank_pattern", "revision", "runtime_config", "target_modules",
-    "task_type", "use_rslora",
+    "layers_to_transform", "lora_alpha", "lora_dropout", "megatron_config", "megatron_core", "modules_to_save",
+    "peft_type", "peft_version", "qalora_group_size", "r", "rank_pattern", "revision", "runtime_config",
+    "target_modules", "task_type", "use_dora", "use_rslora",
 }  # fmt: skip
 PLAIN_STARTS = ("gaussian", "eva", "orthogonal")  # the others subtract their start from the model, which is not stored
 
@@ -73,27 +76,32 @@ def merged_state(
         file = next((folder / name for name in STORED if (folder / name).is_file()), None)
         if file is None:
             raise InvalidNetwork(f"is an adapter without {' or '.join(STORED)}")
-        parts = read(file)
+        changes, replaced = _split(read(file), settings)
         merged = dict(base)
-        for stem, (down, up) in _pairs(parts).items():
-            name = _weight_name(stem, base)
+        for stem, tensor in replaced.items():
+            name = _stored_name(stem, base)
+            _check_size(name, tensor, base)
+            merged[name] = tensor.to(base[name].dtype)
+        turned = bool(settings.get("fan_in_fan_out"))  # stored with the inputs first
+        for stem, change in changes.items():
+            name = _stored_name(f"{stem}.weight", base)
             # In float64, so that the one rounding is that to the type of the weights.
-            change = _scale(settings, stem, len(down)) * (up.double() @ down.double())
-            change = change.t() if settings.get("fan_in_fan_out") else change
-            if change.shape != base[name].shape:
-                raise InvalidNetwork(
-                    f"its change of {name[:80]} is {tuple(change.shape)}, not {tuple(base[name].shape)}"
-                )
-            merged[name] = (base[name].double() + change).to(base[name].dtype)
+            moved = _scale(settings, stem, len(change.down)) * (change.up.double() @ change.down.double())
+            moved = moved.t() if turned else moved
+            _check_size(name, moved, base)
+            weight = base[name].double() + moved
+            if change.lengths is not None:
+                inputs = 0 if turned else 1
+                lengths = change.lengths.double().unsqueeze(inputs)
+                weight = weight * (lengths / weight.norm(dim=inputs, keepdim=True))
+            merged[name] = weight.to(base[name].dtype)
         return merged
 
 
 def _check(settings: Mapping[str, Any]) -> None:
-    """Refuse whatever is more than `W + s B A`."""
+    """Refuse what changes the function otherwise."""
     if settings.get("peft_type") != "LORA":
         raise Unsupported(f"is an adapter of type {str(settings.get('peft_type'))[:40]}: LORA is read")
-    if settings.get("bias", "none") != "none":
-        raise Unsupported(f"is an adapter that trains biases too: {MERGE}")
     start = settings.get("init_lora_weights")
     if isinstance(start, str) and start not in PLAIN_STARTS:
         raise Unsupported(f"is an adapter that began as {start[:40]}, which changes the model's own weights: {MERGE}")
@@ -109,29 +117,61 @@ def _check(settings: Mapping[str, Any]) -> None:
                 raise Unsupported(f"is an adapter whose pattern {pattern[:60]!r} is an expression, not a name: {MERGE}")
 
 
-def _pairs(parts: Mapping[str, torch.Tensor]) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """The two factors of each change, by the name of the layer."""
+@dataclass(frozen=True, eq=False)
+class _Change:
+    """Of a linear layer: the factors `A` and `B`, and with DoRA the lengths of the rows that come out."""
+
+    down: torch.Tensor
+    up: torch.Tensor
+    lengths: torch.Tensor | None
+
+
+def _split(
+    parts: Mapping[str, torch.Tensor], settings: Mapping[str, Any]
+) -> tuple[dict[str, _Change], dict[str, torch.Tensor]]:
+    """The change of each layer by its name, and the tensors that take the place of the model's."""
     factors: dict[str, dict[str, torch.Tensor]] = {}
+    replaced: dict[str, torch.Tensor] = {}
+    saved = settings.get("modules_to_save") or []
     for name, tensor in parts.items():
-        matched = re.fullmatch(r"(.+)\.lora_([AB])(?:\.default)?\.weight", name)
-        if matched is None or tensor.ndim != 2:
+        matched = re.fullmatch(r"(.+)\.lora_(A|B|magnitude_vector)(?:\.default)?(?:\.weight)?", name)
+        if matched is not None and tensor.ndim == (1 if matched[2] == "magnitude_vector" else 2):
+            factors.setdefault(matched[1], {})[matched[2]] = tensor
+        elif (
+            ".lora_" not in name
+            and name.startswith(PREFIX)
+            and (
+                (settings.get("bias", "none") != "none" and name.endswith(".bias"))
+                or any(module in name.split(".") for module in saved)
+            )
+        ):
+            replaced[name.replace(".modules_to_save.default", "")] = tensor
+        else:
             raise Unsupported(f"holds {name[:80]!r}, which is no factor of a linear layer: {MERGE}")
-        factors.setdefault(matched[1], {})[matched[2]] = tensor
-    alone = next((stem for stem, pair in factors.items() if len(pair) < 2), None)
-    if alone is not None:
-        raise InvalidNetwork(f"holds one factor of {alone[:80]!r}, not both")
-    return {stem: (pair["A"], pair["B"]) for stem, pair in factors.items()}
+    for stem, stored in factors.items():
+        if not {"A", "B"} <= stored.keys() or bool(settings.get("use_dora")) != ("magnitude_vector" in stored):
+            raise InvalidNetwork(
+                f"holds {', '.join(sorted(stored))} of {stem[:80]!r}: it needs A and B, and a magnitude_vector if and "
+                "only if use_dora is set"
+            )
+    changes = {stem: _Change(own["A"], own["B"], own.get("magnitude_vector")) for stem, own in factors.items()}
+    return changes, replaced
 
 
-def _weight_name(stem: str, base: Mapping[str, torch.Tensor]) -> str:
-    short = stem.removeprefix(PREFIX)
-    wanted = f"{short}.weight"
+def _check_size(name: str, tensor: torch.Tensor, base: Mapping[str, torch.Tensor]) -> None:
+    if tensor.shape != base[name].shape:
+        raise InvalidNetwork(f"its change of {name[:80]} is {tuple(tensor.shape)}, not {tuple(base[name].shape)}")
+
+
+def _stored_name(name: str, base: Mapping[str, torch.Tensor]) -> str:
+    """The name that the model gives a tensor of the adapter."""
+    wanted = name.removeprefix(PREFIX)
     if wanted in base:
         return wanted
     # A checkpoint may be of the model alone, and the adapter of the model with its head, or the other way round.
     near = [name for name in base if name.endswith(f".{wanted}") or wanted.endswith(f".{name}")]
     if len(near) != 1:
-        raise InvalidNetwork(f"changes {short[:80]!r}, which the model has not")
+        raise InvalidNetwork(f"changes {wanted[:80]!r}, which the model has not")
     return near[0]
 
 
