@@ -8,7 +8,7 @@ import os
 import pickle
 import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -526,6 +526,68 @@ for _name, _maker in {
     "short tensor": onnx_maker("tensor 'w' cannot be read", dims=[300, 200]),
 }.items():
     HOSTILE[f"{_name}.onnx"] = _maker
+
+
+def onnx_of(nodes: list[Any], functions: Sequence[Any] = (), **constants: Any) -> bytes:
+    from onnx import TensorProto, helper, numpy_helper
+
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"]
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors)
+    versions = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    model = helper.make_model(graph, opset_imports=versions, functions=functions, ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def onnx_function(name: str, *calls: str) -> Any:
+    """A function that calls others, one after the other."""
+    from onnx import helper
+
+    names = ["a", *(f"h{k}" for k in range(1, len(calls))), "b"]
+    nodes = [
+        helper.make_node(call, [names[k]], [names[k + 1]], domain="" if call == "Relu" else "local")
+        for k, call in enumerate(calls)
+    ]
+    return helper.make_function(
+        "local", name, ["a"], ["b"], nodes, [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    )
+
+
+@hostile("recursion.onnx")
+def recursive_function(path: Path) -> str:
+    from onnx import helper
+
+    functions = [onnx_function("F", "G"), onnx_function("G", "F")]
+    path.write_bytes(onnx_of([helper.make_node("F", ["x"], ["y"], domain="local")], functions))
+    return "its function 'F' calls itself"
+
+
+@hostile("doubling.onnx")
+def doubling_functions(path: Path) -> str:
+    from onnx import helper
+
+    functions = [onnx_function(f"F{k}", f"F{k + 1}", f"F{k + 1}") for k in range(40)] + [onnx_function("F40", "Relu")]
+    path.write_bytes(onnx_of([helper.make_node("F0", ["x"], ["y"], domain="local")], functions))
+    return "entries, more than the 20,000 that are read"
+
+
+@hostile("doubling values.onnx")
+def doubling_values(path: Path) -> str:
+    from onnx import helper
+
+    nodes = [helper.make_node("Concat", [f"t{k}"] * 5000, [f"t{k + 1}"], axis=1) for k in range(2)]
+    nodes = [helper.make_node("Relu", ["x"], ["t0"]), *nodes, helper.make_node("ReduceSum", ["t2"], ["y"])]
+    path.write_bytes(onnx_of(nodes))
+    return r"\(Concat\) claims shape"
+
+
+@hostile("two makers.onnx")
+def two_makers(path: Path) -> str:
+    from onnx import helper
+
+    path.write_bytes(onnx_of([helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Sigmoid", ["x"], ["y"])],
+                             w=np.eye(4, dtype=np.float32)))  # fmt: skip
+    return "computes 'y', which exists already"
 
 
 @hostile("symbolic link.onnx")

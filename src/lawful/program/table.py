@@ -36,8 +36,8 @@ class TooLarge(Refused):
     """A call that states sizes which no memory should be asked for."""
 
     def __init__(self, shape: Sequence[int]) -> None:
-        super().__init__(f"a result of size {list(shape)}")
-        self.shape = tuple(shape)
+        limit = f"more than the {MAX_NUMBERS:,} numbers that are supported"
+        super().__init__(f"claims shape {tuple(shape)}, {limit}")
 
 
 class TooShort(Refused):

@@ -106,7 +106,9 @@ def load_tensors(path: Path, limit: int = MAX_BYTES) -> tuple[dict[str, torch.Te
     state, others = _find_state(loaded)
     check_entries(len(state))
     for name, tensor in state.items():
-        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+        if not isinstance(name, str):
+            raise Unsupported(f"entry {str(name)[:80]} has no name, but a key of type {type(name).__name__}: {WAY_OUT}")
+        if not isinstance(tensor, torch.Tensor):
             raise Unsupported(f"entry {str(name)[:80]!r} is a {type(tensor).__name__}, not a tensor: {WAY_OUT}")
     check_names([*state, *map(str, others)])
     twins = [name for name, value in others.items() if isinstance(value, dict) and value.keys() == state.keys()]

@@ -74,6 +74,7 @@ class MovementBuilder(NodeBuilder):
 
     def take(self, sources: Iterable[Node], index: IndexMap) -> Node:
         """The entries of the sources, laid end to end, at an index map."""
+        self.bound_shape(index.shape)
         sources = tuple(sources)
         if len(sources) == 1:
             source = sources[0]
@@ -173,6 +174,7 @@ class MovementBuilder(NodeBuilder):
         Labels start at 1; where the function leaves 0, the result is `fill`. A function that returns views says where
         entries come from by their strides, and is run on memory that is never touched.
         """
+        self.bound_shape((sum(source.size for source in sources),))  # some eight labels are made of each entry
         if len(sources) == 1 and sources[0].size:
             blank = np.empty(sources[0].shape, dtype=np.int64)
             view = _carry_out(function, blank)
@@ -219,6 +221,7 @@ class MovementBuilder(NodeBuilder):
         """Entries at positions along an axis, which the axes of `positions` replace; -1 is `fill`."""
         axis %= x.rank
         self.check_size(positions.size * (x.size // max(x.shape[axis], 1)))
+        self.bound_shape((*x.shape[:axis], *positions.shape, *x.shape[axis + 1 :]))
         outside = positions < 0
         mask = outside.reshape((*outside.shape, *(1,) * (x.rank - axis - 1)))
 

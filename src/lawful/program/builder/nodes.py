@@ -22,7 +22,7 @@ from lawful.errors import Unsupported
 from lawful.program.arrays import NUMPY
 from lawful.program.index_map import Shape
 from lawful.program.program import Node, attribute_key, widest
-from lawful.program.table import OPERATORS, OperatorFamily, Refused, ValueKind
+from lawful.program.table import OPERATORS, OperatorFamily, Refused, TooLarge, ValueKind
 
 Operand = Node | bool | int | float
 _KIND_OF_TYPE: dict[str, ValueKind] = {"b": "b", "i": "i", "u": "i", "f": "f", "c": "c"}
@@ -51,7 +51,9 @@ class NodeBuilder:
         self.tensors: dict[str, Any] = dict(tensors or {})
         self.inputs: list[Node] = []
         self.notes: Counter[str] = Counter()
-        self.most: float = math.inf  # entries that a call may make: a few bytes of a file must not become gigabytes
+        # A few bytes of a file must not become gigabytes: entries that a call of constants makes, and that a value has.
+        self.most: float = math.inf
+        self.largest: float = math.inf
         self.place = ""  # the call of the source that is being read
         self.places: dict[Node, str] = {}
         self._known: dict[bytes, Node] = {}
@@ -64,6 +66,7 @@ class NodeBuilder:
 
     def input(self, name: str, shape: Sequence[int], kind: ValueKind = "f") -> Node:
         """A value that is given when the program runs."""
+        self.bound_shape(shape)
         node = self._emit("input", (), {"name": name}, shape, kind)
         self.inputs.append(node)
         return node
@@ -95,6 +98,11 @@ class NodeBuilder:
         if count > self.most:
             raise Unsupported(f"computes {count:,} constants, more than {self.most:,}")
 
+    def bound_shape(self, shape: Sequence[int]) -> None:
+        """Refuse a value of this shape, before anything of its size is made."""
+        if math.prod(max(size, 0) for size in shape) > self.largest:
+            raise TooLarge(shape)
+
     def operand(self, x: Operand, like: Operand | None = None) -> Node:
         """A node for an argument that may be a plain number; beside reals it is real."""
         if isinstance(x, Node):
@@ -108,6 +116,7 @@ class NodeBuilder:
         self, name: str, operands: Sequence[Node], call: Callable[..., Any], shape: Shape, kind: ValueKind, detail: str
     ) -> Node:
         """A call that the table does not know. It can be run, and no two are ever taken for one: it may be random."""
+        self.bound_shape(shape)
         self._opaque_calls += 1
         attributes = {"name": name, "detail": detail, "number": self._opaque_calls, "call": call, "shape": shape}
         return self._emit("opaque", tuple(operands), attributes, shape, kind)
@@ -131,17 +140,18 @@ class NodeBuilder:
             raise Refused(f"{name} of complex numbers")
         kind = kind or operator.kind or widest(*(operand.kind for operand in operands))
         # Without operands there is nothing to fold: what is random is made anew each time.
+        shapes = [operand.shape for operand in operands]
+        shape = operator.shape(attributes, *shapes) if operator.shape else np.broadcast_shapes(*shapes)
+        self.bound_shape(shape)
         folds = bool(operands) and all(operand.op == "constant" for operand in operands)
         if folds and not (self.exact and _rounds_quotient(name, attributes, operands)):
             if operator.shape is None:
-                self.check_size(math.prod(np.broadcast_shapes(*(operand.shape for operand in operands))))
+                self.check_size(math.prod(shape))
             if kind == "f":
                 self.notes[FOLDED] += 1
             with np.errstate(all="ignore"):
                 value = operator.meaning(NUMPY, attributes, *(operand["value"] for operand in operands))
             return self.constant(np.asarray(value), kind)
-        shapes = [operand.shape for operand in operands]
-        shape = operator.shape(attributes, *shapes) if operator.shape else np.broadcast_shapes(*shapes)
         # No gradient passes a product with zeros: what is behind it is not read.
         if self.trains and operator.traits_of(attributes).linear == "in each" and any(map(self._is_zero, operands)):
             return self.constant(np.zeros(shape), kind)

@@ -35,7 +35,8 @@ RANDOM = (
     "RandomUniform",
     "RandomUniformLike",
 )
-MOST_STEPS = 256  # of a loop that is written out, as of a recurrence
+MOST_STEPS = 256  # of a loop that is written out, as of a recurrence,
+MOST_CALLS = 100_000  # and of nodes that are read with all loops written out: a body in a body has 256 times 256 steps
 
 
 def read_onnx(
@@ -113,7 +114,7 @@ def _walk(
         source = model.graph.name
     opset = next((version.version for version in model.opset_import if version.domain in DOMAINS[:2]), 1)
     walk = _Walk(Builder(source, exact=settings.exact), opset, onnx, settings, model)
-    walk.b.most = settings.most
+    walk.b.most, walk.b.largest = settings.most, MAX_NUMBERS
     scope: dict[str, Any] = {"": None}
     initializers = {tensor.name for tensor in model.graph.initializer}
     for entry in model.graph.input:
@@ -193,7 +194,10 @@ class _Walk:
             shape = tuple(axis.dim_value if axis.dim_value > 0 else -1 for axis in entry.type.tensor_type.shape.dim)
             if any(n < 0 for n in shape):
                 raise LawfulError(f"the size of the input {name} is open in the file: give it")
-        return self.b.input(name, shape, kind)
+        try:
+            return self.b.input(name, shape, kind)
+        except TooLarge as error:
+            raise InvalidNetwork(f"its input {name[:80]!r} {error}") from None
 
     def graph(self, graph: Any, scope: dict[str, Any], wanted: set[str]) -> None:
         """The nodes of a graph on which something wanted depends, into a scope of values by name."""
@@ -205,7 +209,10 @@ class _Walk:
                 nodes.append(node)
         for tensor in graph.initializer:
             if tensor.name in used:
-                scope[tensor.name] = self.tensor(tensor.name, tensor)
+                try:
+                    scope[tensor.name] = self.tensor(tensor.name, tensor)
+                except TooLarge as error:
+                    raise InvalidNetwork(f"its tensor {tensor.name[:80]!r} {error}") from None
         for node in reversed(nodes):
             results = self._call_entry(node, scope)
             for name, value in zip(node.output, results, strict=False):
@@ -250,8 +257,8 @@ class _Walk:
         return self.b.constant(self._array_of(name, tensor))
 
     def _array_of(self, name: str, tensor: Any) -> Any:
-        if int(np.prod(tensor.dims)) > MAX_NUMBERS and name not in (*self.weights.trained, *self.weights.kept):
-            raise TooLarge(tuple(tensor.dims))
+        if name not in (*self.weights.trained, *self.weights.kept):
+            self.b.bound_shape(tensor.dims)
         array = self.load(tensor)
         # bfloat16, which NumPy does not have: float32 holds it exactly.
         if tensor.data_type == 16:
@@ -272,8 +279,7 @@ class _Walk:
             return self.node(node, scope)
         # Before LawfulError, of which it is a kind: the size that a file claims is to be named.
         except TooLarge as error:
-            limit = f"more than the {MAX_NUMBERS:,} numbers that are supported"
-            raise InvalidNetwork(f"the result of {place} claims shape {tuple(error.shape)}, {limit}") from None
+            raise InvalidNetwork(f"the result of {place} {error}") from None
         except LawfulError as error:
             message = str(error)
             raise type(error)(message if message.startswith("node ") else f"{place}: {message}") from None
@@ -285,6 +291,8 @@ class _Walk:
     def node(self, node: Any, scope: dict[str, Any]) -> Sequence[Any]:
         """The results of a node."""
         self.b.step += 1
+        if self.b.step > MOST_CALLS:
+            raise InvalidNetwork(f"more than {MOST_CALLS:,} calls once its loops and branches are written out")
         attributes = {
             attribute.name: _plain(self.onnx.helper.get_attribute_value(attribute)) for attribute in node.attribute
         }

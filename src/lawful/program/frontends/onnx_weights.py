@@ -10,6 +10,7 @@ shifts the bare input belongs to its preparation: it is *kept* beside the weight
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -136,7 +137,7 @@ class _Uses:
 
     def note(self, origin: str, place: int, entry: Entry, sources: set[str]) -> None:
         tensor = self.tensors[origin]
-        size = int(np.prod(tensor.dims))
+        size = math.prod(tensor.dims)
         if place in entry.weights and not (entry.regrouped and sources & self.moved):
             self.trained[origin] += 1
         elif place in entry.statistics:

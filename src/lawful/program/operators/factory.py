@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lawful.program.builder import Builder, Operand
-from lawful.program.operators.movement import bound_sizes, integers
+from lawful.program.operators.movement import integers
 from lawful.program.program import Node
 from lawful.program.table import ATEN_FACTORIES, OperatorFamily, Refused, ValueKind, aten, define, onnx
 
@@ -48,7 +48,8 @@ def _size(b: Builder, x: Node) -> Node:
 @onnx("ConstantOfShape")
 def _constant_of_shape(b: Builder, shape: Node, value: Any = None) -> Node:
     number = np.zeros(1) if value is None else np.asarray(value).reshape(-1)
-    sizes = bound_sizes(integers(b, shape, "the sizes of ConstantOfShape"))
+    sizes = integers(b, shape, "the sizes of ConstantOfShape")
+    b.bound_shape(sizes)
     b.check_size(math.prod(sizes))
     return b.constant(np.full(sizes, number[0]))
 
@@ -56,7 +57,8 @@ def _constant_of_shape(b: Builder, shape: Node, value: Any = None) -> Node:
 @onnx("Range")
 def _range(b: Builder, start: Node, limit: Node, delta: Node) -> Node:
     low, high, step = (b.numbers(operand, "the ends of Range")[0] for operand in (start, limit, delta))
-    (count,) = bound_sizes([max(int(np.ceil((high - low) / step)), 0)])
+    count = max(int(np.ceil((high - low) / step)), 0)
+    b.bound_shape((count,))
     b.check_size(count)
     return b.constant(low + np.arange(count) * step, start.kind)
 

@@ -6,7 +6,6 @@ What a call of ATen moves is found by running PyTorch's own function on labels, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,10 +16,8 @@ from lawful.program.program import Node
 from lawful.program.table import (
     ATEN_CASTS,
     ATEN_MOVEMENTS,
-    MAX_NUMBERS,
     OperatorFamily,
     Refused,
-    TooLarge,
     Traits,
     aten,
     define,
@@ -209,7 +206,7 @@ def _pad(
 ) -> Node:
     widths = integers(b, pads if paddings is None else paddings, "the sizes of Pad")
     over = list(range(x.rank)) if axes is None else [int(k) % x.rank for k in b.numbers(axes, "the axes of Pad")]
-    bound_sizes([n + sum(widths[k] + widths[k + len(over)] for k, a in enumerate(over) if a == axis)
+    b.bound_shape([n + sum(widths[k] + widths[k + len(over)] for k, a in enumerate(over) if a == axis)
              for axis, n in enumerate(x.shape)])  # fmt: skip
     for k, axis in enumerate(over):
         outside = (value if x.kind == "f" else int(value)) if fill is None else b.reshape(fill, ())
@@ -220,13 +217,6 @@ def _pad(
 def integers(b: Builder, given: Any, what: str) -> list[int]:
     """Sizes or axes: an input in newer versions of ONNX, an attribute in older ones."""
     return [int(n) for n in (b.numbers(given, what) if isinstance(given, Node) else given)]
-
-
-def bound_sizes(shape: Sequence[int]) -> tuple[int, ...]:
-    """Sizes that a call states, refused where a few bytes would become gigabytes."""
-    if math.prod(max(n, 0) for n in shape) > MAX_NUMBERS:
-        raise TooLarge(shape)
-    return tuple(shape)
 
 
 @onnx("Reshape", carries=1, states="shape", states_result=True)
@@ -252,7 +242,7 @@ def _transpose(b: Builder, x: Node, perm: Any = None) -> Node:
 
 @onnx("Expand", carries=1)
 def _expand(b: Builder, x: Node, shape: Node) -> Node:
-    return b.expand(x, bound_sizes(np.broadcast_shapes(x.shape, tuple(integers(b, shape, "the sizes of Expand")))))
+    return b.expand(x, np.broadcast_shapes(x.shape, tuple(integers(b, shape, "the sizes of Expand"))))
 
 
 @onnx("Unsqueeze", carries=1)
@@ -323,7 +313,7 @@ def _concat(b: Builder, *parts: Node, axis: int = 0) -> Node:
 @onnx("Tile", carries=1)
 def _tile(b: Builder, x: Node, repeats: Node) -> Node:
     times = integers(b, repeats, "the repeats of Tile")
-    bound_sizes([n * count for n, count in zip(x.shape, times, strict=True)])
+    b.bound_shape([n * count for n, count in zip(x.shape, times, strict=True)])
     b.check_size(x.size * math.prod(times))
     return b.move(lambda t: np.tile(t, times), x)
 

@@ -13,7 +13,6 @@ from torch import nn
 
 from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.graphs import onnx_file
-from lawful.formats.io.limits import check_numbers
 from lawful.network.reading import Reading, list_names
 from lawful.program import Program
 from lawful.program.backends.torch_calls import TorchProgram
@@ -121,6 +120,7 @@ class OnnxModule(nn.Module):
         except LawfulError:
             if not self.fixed:
                 raise
+            self._run_each(inputs)  # what is wrong with one sample as well is said when the file is opened
             return False
         return is_close(together, self._run_each(inputs))
 
@@ -181,7 +181,6 @@ class OnnxModule(nn.Module):
     def _check(self, program: Program) -> None:
         reached = set()
         for node in program.nodes:
-            check_numbers("a value inside", node.shape)
             if node.op == "input" or any(operand in reached for operand in node.inputs):
                 reached.add(node)
         if len(program.outputs) != len(self.graph.outputs):

@@ -270,7 +270,7 @@ def _fill_open_sizes(stated: Sequence[int | None], given: Size) -> Sizes:
 
 def _example(module: OnnxModule, entry: Any, sample: Size) -> torch.Tensor:
     """Random samples; token ids are the first few."""
-    check_numbers("its input", sample)
+    check_numbers("its input", (max(module.fixed, SAMPLES), *sample))
     generator = torch.Generator().manual_seed(0)
     if _is_whole(module, entry):
         return torch.randint(0, 2, (SAMPLES, *sample), generator=generator)

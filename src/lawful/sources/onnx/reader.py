@@ -20,7 +20,7 @@ from lawful.network.validity import check_names
 from lawful.program.domains.graph_reading import GraphReading, is_piecewise_linear, read_graph
 from lawful.program.frontends.onnx import place_of, read_onnx
 from lawful.program.frontends.onnx_quantised import lower_quantised
-from lawful.program.frontends.onnx_weights import entry_of
+from lawful.program.frontends.onnx_weights import entry_of, inner_graphs
 from lawful.program.passes.tail import depends_on_input, follows_tail
 from lawful.program.program import Node, Program
 from lawful.program.table import OPERATORS, OperatorFamily, Traits
@@ -45,7 +45,6 @@ def network_of(
 ) -> Mlp | Dag:
     """The network of a model; tensors in other files lie in the folder."""
     graph = model.graph
-    _check(graph)
     stored = {proto.name for proto in graph.initializer}
     inputs = [entry for entry in graph.input if entry.name not in stored]
     if len(inputs) != 1 or not graph.output:
@@ -72,7 +71,7 @@ def network_of(
 
 
 def _check(graph: Any) -> None:
-    """Refuse graphs that are none, before anything is computed."""
+    """Refuse graphs that are none, before anything is computed: for graphs of scalar weights and for modules."""
     check_entries(len(graph.node))
     check_names(entry.name for entry in (*graph.initializer, *graph.node, *graph.input, *graph.output))
     check_names(name for node in graph.node for name in node.output)
@@ -91,6 +90,32 @@ def _check(graph: Any) -> None:
     for entry in graph.output:
         if entry.name not in known:
             raise InvalidNetwork(f"its output {entry.name[:80]!r} does not come from its input")
+
+
+def _check_functions(model: Any) -> None:
+    """Refuse functions that call themselves, or that a few lines of calls make into millions of nodes."""
+    functions = {(function.domain, function.name): function for function in model.functions}
+    sizes: dict[tuple[str, str], int | None] = {}  # nodes of each, written out; None while they are counted
+
+    def count(nodes: Any) -> int:
+        total = 0
+        for node in nodes:
+            called = (node.domain, node.op_type)
+            total += 1 + sum(count(inner.node) for inner in inner_graphs(node))
+            if called in functions:
+                if called not in sizes:
+                    sizes[called] = None
+                    sizes[called] = count(functions[called].node)
+                size = sizes[called]
+                if size is None:
+                    raise InvalidNetwork(f"its function {node.op_type[:80]!r} calls itself")
+                total += size
+        return total
+
+    try:
+        check_entries(count(model.graph.node))
+    except RecursionError:
+        raise InvalidNetwork("its functions call each other too deeply") from None
 
 
 def _refuse_curves(graph: Any) -> None:
@@ -274,8 +299,10 @@ def _fill_open_sizes(stated: list[int | None], given: tuple[int, ...] | None) ->
 def load_model(path: Path) -> Any:
     """The model of a file as everybody reads it: local functions and quantised operators written out."""
     model = onnx_file.parse(path)
+    _check(model.graph)
     if model.functions:
         from onnx.inliner import inline_local_functions
 
+        _check_functions(model)
         model = inline_local_functions(model)
     return lower_quantised(model, partial(onnx_file.array, folder=path.parent))
