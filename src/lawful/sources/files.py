@@ -19,10 +19,10 @@ from lawful.formats.io.reading import naming, open_file, read_bytes
 from lawful.formats.io.writing import check_target, write_bytes
 from lawful.formats.tensors import arrays
 from lawful.formats.tensors.arrays import layers_of
-from lawful.formats.tensors.shards import refuse_lone_shard, weight_map, weights_in, write_folder
+from lawful.formats.tensors.shards import read_shards, refuse_lone_shard, weights_in, write_folder
 from lawful.network.dag import Dag
 from lawful.network.mlp import Mlp
-from lawful.network.reading import Reading, TensorReading, carrying, list_names
+from lawful.network.reading import Reading, TensorReading, carrying
 from lawful.outward import at_most
 
 EXACT = "float64"
@@ -112,18 +112,11 @@ def load_arrays(path: Path, kind: str) -> arrays.StoredArrays:
 
 
 def _join_shards(index: Path) -> arrays.StoredArrays:
-    homes = weight_map(index)
-    parts = [(index.with_name(name), name) for name in sorted(set(homes.values()))]
-    for file, name in parts:
-        if not file.is_file():
-            raise InvalidNetwork(f"the shard {name[:80]} is missing")
+    def read_shard(file: Path) -> arrays.StoredArrays:
         check_file(file)
-    shards = [_load_file(file, kind_of(file)) for file, _ in parts]
-    names = [name for part in shards for name in part.arrays]
-    if len(set(names)) < len(names):
-        raise InvalidNetwork(f"{next(name for name in names if names.count(name) > 1)[:80]!r} is in two shards")
-    if missing := set(homes) - set(names):
-        raise InvalidNetwork(f"no shard holds {list_names(sorted(missing), 3)}")
+        return _load_file(file, kind_of(file))
+
+    shards = read_shards(index, read_shard, lambda shard: shard.arrays)
     return arrays.StoredArrays(
         {name: array for part in shards for name, array in part.arrays.items()},
         {name: kind for part in shards for name, kind in part.dtypes.items()},
@@ -361,9 +354,10 @@ def _layers(path: Path, kind: str) -> tuple[TensorReading, ...] | None:
 
         return gguf.layers(path)
     if kind == "index":
-        shards = [path.with_name(name) for name in sorted(set(weight_map(path).values()))]
-        shards_read = [_layers(shard, kind_of(shard)) for shard in shards]
-        return None if None in shards_read else tuple(layer for shard in shards_read for layer in shard or ())
+        shards = read_shards(
+            path, lambda shard: _layers(shard, kind_of(shard)) or (), lambda tensors: (t.name for t in tensors)
+        )
+        return tuple(tensor for tensors in shards for tensor in tensors)
     if kind == "pt" and path.stat().st_size <= MAX_BYTES:
         from lawful.formats.tensors import pt
 

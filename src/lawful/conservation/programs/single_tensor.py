@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from lawful.errors import LawfulError
+from lawful.errors import LawfulError, Unsupported
 
 Size = tuple[int, ...]
 
@@ -19,6 +19,11 @@ def with_one_input(network: Any, sizes: Sequence[Any]) -> tuple[torch.nn.Module,
     shapes = [tuple(size) if isinstance(size, (tuple, list)) else size for size in sizes]
     if not isinstance(network, torch.nn.Module):
         raise LawfulError(f"several inputs are for modules, not for a {type(network).__name__}")
+    if any(isinstance(size, str) for size in shapes):  # ids, as "8:int"
+        raise Unsupported(
+            "laws of several inputs are counted where all of them are real numbers, and one of these holds whole ones: "
+            "ask for its symmetries, whose laws hold for any input"
+        )
     if not all(isinstance(size, tuple) and all(isinstance(n, int) and n > 0 for n in size) for size in shapes):
         raise LawfulError(f"sizes of several inputs are like ((3,), (2, 4)), not {sizes!r}")
     return pack_inputs(copy.deepcopy(network), shapes), (sum(prod(size) for size in shapes),)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from lawful.errors import InvalidNetwork, Unsupported
 from lawful.formats.io.reading import naming, read_object
 from lawful.formats.io.writing import new_folder
+from lawful.network.reading import list_names
 
 # In the order of `transformers`: many folders hold the same weights in both formats, and some of them others.
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -20,6 +21,7 @@ MOST_BESIDE = 64 * 2**20  # bytes of a file that is copied because it lies besid
 SHARD = re.compile(r"-(\d+)-of-(\d+)\.\w+$")
 
 Encode = Callable[[Sequence[str], Path], None]
+Shard = TypeVar("Shard")
 
 
 def weights_in(folder: Path) -> Path:
@@ -48,6 +50,25 @@ def weight_map(index: Path) -> dict[str, str]:
         if Path(name).name != name or name in ("", ".", ".."):
             raise InvalidNetwork(f"the shard {name[:80]!r} lies in another folder: it is not followed")
     return homes
+
+
+def read_shards(index: Path, read: Callable[[Path], Shard], names_of: Callable[[Shard], Iterable[str]]) -> list[Shard]:
+    """What each shard of an index holds: every tensor that the index names, each in one shard."""
+    homes = weight_map(index)
+    shards: list[Shard] = []
+    known: set[str] = set()
+    for name in sorted(set(homes.values())):
+        file = index.with_name(name)
+        if not file.is_file():
+            raise InvalidNetwork(f"the shard {name[:80]} is missing")
+        shards.append(read(file))
+        names = set(names_of(shards[-1]))
+        if twice := known & names:
+            raise InvalidNetwork(f"{min(twice)[:80]!r} is in two shards")
+        known |= names
+    if missing := set(homes) - known:
+        raise InvalidNetwork(f"no shard holds {list_names(sorted(missing), 3)}")
+    return shards
 
 
 def refuse_lone_shard(path: Path) -> None:

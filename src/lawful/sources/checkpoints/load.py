@@ -13,7 +13,7 @@ from lawful.errors import InvalidNetwork, LawfulError, Unsupported
 from lawful.formats.io.detect_format import kind_of
 from lawful.formats.io.limits import MAX_MAPPED
 from lawful.formats.io.reading import naming, read_json
-from lawful.formats.tensors.shards import weight_map, weights_in
+from lawful.formats.tensors.shards import read_shards, weights_in
 from lawful.network.reading import list_names
 from lawful.sources.files import check_file
 
@@ -122,7 +122,9 @@ def stored_state(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, .
         check_file(path, MAX_MAPPED)
         kind = kind_of(path)
         if kind == "index":
-            return _join_shards(path)
+            shards = read_shards(path, lambda shard: stored_state(shard)[0], lambda state: state)
+            whole = {name: tensor for state in shards for name, tensor in state.items()}
+            return whole, "safetensors" if "safetensors" in path.name else "pt", ()
         if kind == "pt":
             from lawful.formats.tensors import pt
 
@@ -162,19 +164,6 @@ def onnx_state(path: Path) -> dict[str, torch.Tensor]:
 
     with naming(path):
         return dict(OnnxModule(load_model(path), path.parent).state_dict())
-
-
-def _join_shards(path: Path) -> tuple[dict[str, torch.Tensor], str, tuple[str, ...]]:
-    weights = weight_map(path)
-    state: dict[str, torch.Tensor] = {}
-    for name in sorted(set(weights.values())):
-        shard, _, _ = stored_state(path.with_name(name))
-        if twice := state.keys() & shard.keys():
-            raise InvalidNetwork(f"{min(twice)[:80]!r} is in two shards")
-        state |= shard
-    if missing := set(weights) - set(state):
-        raise InvalidNetwork(f"no shard holds {list_names(sorted(missing), 3)}")
-    return state, "safetensors" if "safetensors" in path.name else "pt", ()
 
 
 def fill_module(module: torch.nn.Module, state: State) -> tuple[torch.nn.Module, str]:
