@@ -88,6 +88,19 @@ def test_hooks_of_parameters_are_refused_where_training_is_asked_about() -> None
     assert same(module, module, input=(3,)).verdict == "equal"
 
 
+def test_parameters_that_share_memory_are_refused() -> None:
+    """A step moves both by both gradients, and no balance between them is kept; parts of one buffer are apart."""
+    module = nn.Sequential(nn.Linear(4, 4, bias=False), nn.ReLU(), nn.Linear(4, 4, bias=False))
+    module[2].weight = nn.Parameter(module[0].weight.data.T)
+    with pytest.raises(Unsupported, match=r"0\.weight and 2\.weight share memory"):
+        symmetries(module, (4,))
+    with pytest.raises(Unsupported, match="share memory"):
+        components(module, input=(4,))
+    flat = torch.randn(32)
+    module[0].weight, module[2].weight = (nn.Parameter(part.view(4, 4)) for part in flat.split(16))
+    assert len(symmetries(module, (4,)).laws) == 4
+
+
 def test_random_modules_are_no_two_functions() -> None:
     """Dropout that is always on: two runs differ, which is no witness that two networks do."""
     one, two = (Net(lambda x: nn.functional.dropout(x, 0.5, training=True)) for _ in range(2))

@@ -102,7 +102,7 @@ def test_a_trainer_that_calls_parts_of_the_model(body: Callable[[], nn.Module], 
     assert callback.monitor.records[-1]["unchecked"] == []
 
 
-def test_flows_state_the_balances_that_remain_and_refuse_hooks_of_parameters() -> None:
+def test_flows_state_the_balances_that_remain_and_refuse_special_parameters() -> None:
     x, y = np.random.default_rng(0).normal(size=(12, 3)), np.ones((12, 1))
     assert module_laws(still(), x).names == tuple(f"2.{unit}" for unit in range(6))
     run = flow(still(), (x, y), until=0.2)

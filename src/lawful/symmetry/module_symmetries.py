@@ -17,7 +17,7 @@ from lawful.program.frontends.torch_export import read_exported
 from lawful.program.program import Program
 from lawful.sources.modules.convert import to_module
 from lawful.sources.modules.module_network import ModuleNetwork
-from lawful.sources.modules.trained_field import refuse_hooks_of_parameters
+from lawful.sources.modules.trained_field import refuse_special_parameters
 from lawful.symmetry.check import CHECKED_SIZE, check_symmetries
 from lawful.symmetry.demands.labels import flat
 from lawful.symmetry.demands.reading import Demands, read_graph
@@ -60,7 +60,7 @@ def symmetries(
     module, input = module_of(module, input)
     if mode not in ("train", "eval"):
         raise LawfulError(f"mode is 'train' or 'eval', not {mode!r}")
-    refuse_hooks_of_parameters(module)
+    refuse_special_parameters(module)
     inputs = [] if keywords and not input else examples(module, input)
     result, _, exported = read_symmetries(module, inputs, keywords, mode)
     named = dict(module.named_parameters())

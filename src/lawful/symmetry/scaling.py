@@ -22,7 +22,7 @@ from torch import nn
 from lawful.errors import Unsupported
 from lawful.program.frontends.export import ExportedModule
 from lawful.program.frontends.torch_export import read_exported
-from lawful.sources.modules.trained_field import refuse_hooks_of_parameters
+from lawful.sources.modules.trained_field import refuse_special_parameters
 from lawful.symmetry.check import (
     CHECKED_SIZE,
     FLOOR,
@@ -293,7 +293,7 @@ def scaling_laws(
 ) -> tuple[ScalingGraph, Symmetries]:
     """The scaling graph, and all symmetries of the same reading."""
     module, input = module_of(module, input)
-    refuse_hooks_of_parameters(module)
+    refuse_special_parameters(module)
     inputs = examples(module, input)
     exported, mode, note = export_for(module, inputs, None, mode)
     named = dict(module.named_parameters())

@@ -29,7 +29,7 @@ from lawful.sources.modules.classes import classes_axis as axis_of_classes
 from lawful.sources.modules.convert import input_shapes
 from lawful.sources.modules.functional_call import call_with
 from lawful.sources.modules.randomness import Draw, draw_from, open_gates, read_draws, sample_draws
-from lawful.sources.modules.trained_field import drop_hooks, follows_gradient, refuse_hooks_of_parameters
+from lawful.sources.modules.trained_field import drop_hooks, follows_gradient, refuse_special_parameters
 
 MIXED = 8  # inputs in one field: piecewise linear modules need to be seen in many of their pieces
 SIZES = 0.7  # and inputs of sizes from 10^-0.7 to 10^0.7
@@ -193,7 +193,7 @@ def probe(
     """
     if mode not in MODES:
         raise LawfulError(f"unknown mode {mode!r}: choose from {', '.join(MODES)}")
-    refuse_hooks_of_parameters(module)
+    refuse_special_parameters(module)
     options = input_shape, data, loss, mode, classes_axis
     try:
         return _look(module, _twin(module), *options)

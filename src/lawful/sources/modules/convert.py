@@ -22,7 +22,7 @@ from lawful.program.passes.tail import Tail, depends_on_input
 from lawful.program.program import Program
 from lawful.sources.modules.functional_call import first_tensor
 from lawful.sources.modules.randomness import without_dropout
-from lawful.sources.modules.trained_field import follows_gradient, has_hooks
+from lawful.sources.modules.trained_field import find_special_parameters, follows_gradient
 
 SMOOTH = ("tanh", "sigmoid", "gelu", "silu", "elu", "selu", "celu", "softplus", "mish", "hardswish", "softsign")
 BATCH = 2  # samples in the traced batch
@@ -183,7 +183,7 @@ def smooth_chain(
 
 def _trains_as_it_computes(module: nn.Module, shape: tuple[int, ...]) -> bool:
     trained = [tensor for tensor in module.parameters() if tensor.requires_grad]
-    if not trained or any(has_hooks(tensor) for tensor in trained):
+    if not trained or find_special_parameters(module):
         return not trained
     batch = torch.randn((CHECKED, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     try:

@@ -6,7 +6,9 @@ field, of which the function's symmetries, its graph and its program say nothing
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
+from itertools import pairwise
 
 import torch
 
@@ -49,11 +51,36 @@ def follows_gradient(module: torch.nn.Module, *inputs: torch.Tensor, without: Co
     return True
 
 
-def refuse_hooks_of_parameters(module: torch.nn.Module) -> None:
-    """What a hook of a tensor makes of its gradient is known to training alone."""
+def refuse_special_parameters(module: torch.nn.Module) -> None:
+    """Refuse parameters that a step of training moves otherwise than by their own gradients."""
+    reason = find_special_parameters(module)
+    if reason:
+        raise Unsupported(reason)
+
+
+def find_special_parameters(module: torch.nn.Module) -> str:
+    """Why a step of training moves a parameter otherwise than by its gradient as it is taken here; empty if none does.
+
+    >>> pair = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    >>> pair[1].weight = torch.nn.Parameter(pair[0].weight.data)
+    >>> find_special_parameters(pair)
+    '0.weight and 1.weight share memory, so that each moves by both gradients: make them one'
+    """
+    regions: dict[int, list[tuple[int, int, str]]] = defaultdict(list)  # by storage
     for name, tensor in module.named_parameters():
-        if tensor.requires_grad and has_hooks(tensor):
-            raise Unsupported(f"a hook may change the gradient of {name}, which is taken here without hooks: remove it")
+        if not tensor.requires_grad:
+            continue
+        if has_hooks(tensor):
+            return f"a hook may change the gradient of {name}, which is taken here without hooks: remove it"
+        if tensor.numel() and not tensor.is_meta and tensor.layout == torch.strided:
+            span = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+            start = tensor.storage_offset()
+            regions[tensor.untyped_storage().data_ptr()].append((start, start + span, name))
+    for parts in regions.values():
+        for (_, end, one), (start, _, other) in pairwise(sorted(parts)):
+            if start <= end:
+                return f"{one} and {other} share memory, so that each moves by both gradients: make them one"
+    return ""
 
 
 def has_hooks(tensor: torch.Tensor) -> bool:

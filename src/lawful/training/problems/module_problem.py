@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from lawful.errors import LawfulError, Unsupported
 from lawful.sources.modules.classes import check_labels, class_rows, classes_axis, vocabulary_of
 from lawful.sources.modules.functional_call import as_taken, call_with
-from lawful.sources.modules.trained_field import refuse_hooks_of_parameters
+from lawful.sources.modules.trained_field import refuse_special_parameters
 from lawful.training.problems.losses import LossValue, check_data, find_loss
 from lawful.training.problems.piecewise import rewritten, unlocated_call
 from lawful.types import Floats, Indices
@@ -154,7 +154,7 @@ class ModuleProblem:
     """
 
     def __init__(self, module: torch.nn.Module, x: Any, y: Any, loss: str | Callable[..., Any] = "mse") -> None:
-        refuse_hooks_of_parameters(module)
+        refuse_special_parameters(module)
         self.module = copy.deepcopy(module).double()
         trained = {name: value for name, value in self.module.named_parameters() if value.requires_grad}
         if not trained:
