@@ -74,8 +74,8 @@ def find_special_parameters(module: torch.nn.Module) -> str:
             return f"a hook may change the gradient of {name}, which is taken here without hooks: remove it"
         if tensor.numel() and not tensor.is_meta and tensor.layout == torch.strided:
             span = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-            start = tensor.storage_offset()
-            regions[tensor.untyped_storage().data_ptr()].append((start, start + span, name))
+            start = int(tensor.storage_offset())
+            regions[tensor.untyped_storage().data_ptr()].append((start, start + int(span), name))
     for parts in regions.values():
         for (_, end, one), (start, _, other) in pairwise(sorted(parts)):
             if start <= end:
