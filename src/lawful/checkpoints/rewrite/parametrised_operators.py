@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from lawful.program.passes.fold import ContractionLayer, LayerReader, ScaleAndShift, Statistics, peel
+from lawful.program.passes.fold import ContractionLayer, LayerReader, ScaleAndShift, Statistics
+from lawful.program.passes.matching import peel
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
 

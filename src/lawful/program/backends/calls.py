@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lawful.program.backends.movement_steps import read_windows, spell_movement
+from lawful.program.passes.matching import both_orders, divide_by, number_of, peel, read_inverse_root, undo_reshape
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily, Refused
 
@@ -48,28 +49,11 @@ def select_calls(program: Program) -> list[Call]:
     return _Selection(program).calls()
 
 
-def _pairs(node: Node) -> Iterator[tuple[Node, Node]]:
-    yield node.inputs[0], node.inputs[1]
-    yield node.inputs[1], node.inputs[0]
-
-
-def _number(node: Node) -> Any:
-    """The one number that a constant of one entry holds."""
-    return node["value"].item() if node.op == "constant" and node.size == 1 else None
-
-
-def _undo_reshape(node: Node) -> Node | None:
-    """The value of which a node is a reshape."""
-    if node.op != "take" or len(node.inputs) != 1 or node.inputs[0].size != node.size:
-        return None
-    return node.inputs[0] if node["map"].keeps_order else None
-
-
 def _as_shape(node: Node, shape: Sequence[int]) -> Node | None:
     """The node with axes of size 1 in front, or one of which it is that."""
     if node.shape == tuple(shape):
         return node
-    source = _undo_reshape(node)
+    source = undo_reshape(node)
     fits = node.shape == (1,) * (node.rank - len(shape)) + tuple(shape)
     return source if fits and source is not None and source.shape == tuple(shape) else None
 
@@ -78,8 +62,8 @@ def _along(node: Node, axis: int) -> Node | None:
     """The vector that runs along one axis of a node."""
     if any(n != 1 for k, n in enumerate(node.shape) if k != axis):
         return None
-    source = node if node.rank == 1 else _undo_reshape(node)
-    return source if source is not None and source.rank == 1 else None
+    source = peel(node)
+    return source if source.rank == 1 else None
 
 
 class _Selection:
@@ -154,7 +138,7 @@ def _thin(node: Node, operands: Sequence[Node]) -> tuple[Node, ...]:
         return tuple(operands)
     result = []
     for operand in operands:
-        source = _undo_reshape(operand)
+        source = undo_reshape(operand)
         bare = source is not None and operand.shape == (1,) * (operand.rank - source.rank) + source.shape
         result.append(source if source is not None and bare and operand.shape != node.shape else operand)
     return tuple(result)
@@ -228,7 +212,7 @@ def _matrix_product(s: _Selection, node: Node) -> Call | None:
 
 
 def _layer_with_bias(s: _Selection, node: Node) -> Call | None:
-    for layer, bias in _pairs(node):
+    for layer, bias in both_orders(node):
         if s.inner(layer, "contract"):
             vector = _along(bias, node.rank - 1)
             if vector is not None and vector.shape == node.shape[-1:] and vector not in s.data:
@@ -250,19 +234,21 @@ def _convolution(s: _Selection, node: Node, bias: Node | None = None, whole: Nod
 
 def _batch_norm(s: _Selection, node: Node) -> Call | None:
     """(x - mean) γ / √(variance + ε) + β by fixed statistics."""
-    for product, shift in _pairs(node):
+    for product, shift in both_orders(node):
         beta = _along(shift, 1)
         if beta is None or not s.inner(product, "mul"):
             continue
-        for centred, scale in _pairs(product):
+        for centred, scale in both_orders(product):
             read = _along(scale, 1)
             if read is None or read.op != "mul" or not s.inner(centred, "add"):
                 continue
-            roots = [(gamma, *root) for gamma, power in _pairs(read) if (root := _root_of_variance(power)) is not None]
-            if not roots:
+            roots = [
+                (gamma, *root) for gamma, power in both_orders(read) if (root := read_inverse_root(power)) is not None
+            ]
+            if not roots or roots[0][1].rank != 1:
                 continue
             gamma, variance, epsilon = roots[0]
-            for x, minus in _pairs(centred):
+            for x, minus in both_orders(centred):
                 mean = _negated_along(minus, 1)
                 if mean is not None and mean not in s.data and x.shape == node.shape:
                     return _call(node, (x, mean, variance, gamma, beta), "batch norm", epsilon=epsilon)
@@ -271,22 +257,9 @@ def _batch_norm(s: _Selection, node: Node) -> Call | None:
 
 def _negated_along(node: Node, axis: int) -> Node | None:
     """The vector that runs, negated, along one axis of a node."""
-    product = node if node.op == "mul" else _undo_reshape(node)
-    if product is None or product.op != "mul" or _number(product.inputs[0]) != -1 or product.size != node.shape[axis]:
-        return None
-    source = product.inputs[1] if product.inputs[1].rank == 1 else _undo_reshape(product.inputs[1])
-    fits = all(n == 1 for k, n in enumerate(node.shape) if k != axis)
-    return source if source is not None and source.rank == 1 and fits else None
-
-
-def _root_of_variance(node: Node) -> tuple[Node, float] | None:
-    """(v, ε) of (v + ε)^-½."""
-    if node.op != "power" or node["exponent"] != -0.5 or node.inputs[0].op != "add":
-        return None
-    for number, variance in _pairs(node.inputs[0]):
-        if _number(number) is not None and variance.rank == 1:
-            return variance, float(_number(number))
-    return None
+    source = divide_by(peel(node), -1.0)
+    vector = None if source is None else peel(source)
+    return vector if vector is not None and vector.rank == 1 and node.size == node.shape[axis] else None
 
 
 def _norm(
@@ -312,10 +285,10 @@ def _group_norm(
     s: _Selection, node: Node, scale: Node | None = None, shift: Node | None = None, whole: Node | None = None
 ) -> Call | None:
     """A normalisation of groups of channels: of a reshape, and a reshape back."""
-    inside = _undo_reshape(node)
+    inside = undo_reshape(node)
     if inside is None or not s.inner(inside, "normalise") or inside["axes"] != (2,) or not inside["centre"]:
         return None
-    x = _undo_reshape(inside.inputs[0])
+    x = undo_reshape(inside.inputs[0])
     if x is None or inside.rank != 3 or node.rank < 3 or inside.shape[0] != node.shape[0]:
         return None
     gamma, beta = (None if vector is None else _along(vector, 1) for vector in (scale, shift))
@@ -332,10 +305,10 @@ def _group_norm(
 
 def _scaled_norm(s: _Selection, node: Node) -> Call | None:
     """γ × a normalisation (+ β)."""
-    for product, shift in _pairs(node) if node.op == "add" else [(node, None)]:
+    for product, shift in both_orders(node) if node.op == "add" else [(node, None)]:
         if shift in s.data or (product is not node and not s.inner(product, "mul")):
             continue
-        for norm, scale in _pairs(product):
+        for norm, scale in both_orders(product):
             if scale in s.data:
                 continue
             if s.inner(norm, "normalise"):
@@ -352,18 +325,18 @@ def _scaled_norm(s: _Selection, node: Node) -> Call | None:
 
 def _leaky_relu(s: _Selection, node: Node) -> Call | None:
     """relu(x) - slope relu(-x)."""
-    for above, product in _pairs(node):
+    for above, product in both_orders(node):
         if not (s.inner(above, "relu") and s.inner(product, "mul")):
             continue
         x = above.inputs[0]
-        number = _number(product.inputs[0])
+        number = number_of(product.inputs[0])
         if number is None:
             continue
         below = product.inputs[1]
         if _is_negative_part(below, x):
             return _call(node, (x,), "leaky relu", slope=-float(number))
         if number == -1 and s.inner(below, "mul"):
-            for part, slope in _pairs(below):
+            for part, slope in both_orders(below):
                 vector = _along(slope, 1) if _is_negative_part(part, x) and x.rank > 1 else None
                 if vector is not None and vector not in s.data and x.shape == node.shape:
                     return _call(node, (x, vector), "prelu")
@@ -373,14 +346,14 @@ def _leaky_relu(s: _Selection, node: Node) -> Call | None:
 def _is_negative_part(node: Node, x: Node) -> bool:
     """Whether a node is relu(-x)."""
     inside = node.inputs[0] if node.op == "relu" else None
-    return inside is not None and inside.op == "mul" and _number(inside.inputs[0]) == -1 and inside.inputs[1] is x
+    return inside is not None and inside.op == "mul" and number_of(inside.inputs[0]) == -1 and inside.inputs[1] is x
 
 
 def _difference(s: _Selection, node: Node) -> Call | None:
     """x - y; a plain number is `number`."""
-    for x, minus in _pairs(node):
-        if s.inner(minus, "mul") and _number(minus.inputs[0]) == -1 and minus.inputs[1].shape == minus.shape:
-            number = _number(x)
+    for x, minus in both_orders(node):
+        if s.inner(minus, "mul") and number_of(minus.inputs[0]) == -1 and minus.inputs[1].shape == minus.shape:
+            number = number_of(x)
             if number is not None:
                 return _call(node, (minus.inputs[1],), "difference", number=number)
             return _call(node, _thin(node, (x, minus.inputs[1])), "difference", number=None)
@@ -388,9 +361,9 @@ def _difference(s: _Selection, node: Node) -> Call | None:
 
 
 def _write_quotient(s: _Selection, node: Node) -> Call | None:
-    for x, inverse in _pairs(node):
+    for x, inverse in both_orders(node):
         if s.inner(inverse, "power") and inverse["exponent"] == -1 and inverse.inputs[0].shape == inverse.shape:
-            number = _number(x)
+            number = number_of(x)
             if number is not None:
                 return _call(node, inverse.inputs, "quotient", number=number)
             return _call(node, _thin(node, (x, *inverse.inputs)), "quotient", number=None)
@@ -399,7 +372,7 @@ def _write_quotient(s: _Selection, node: Node) -> Call | None:
 
 def _mean(s: _Selection, node: Node) -> Call | None:
     """A sum over how many entries it has."""
-    number, total = _number(node.inputs[0]), node.inputs[1]
+    number, total = number_of(node.inputs[0]), node.inputs[1]
     if number is None or not s.inner(total, "sum") or total.kind != "f" or total.shape != node.shape:
         return None
     axes = total["axes"]
@@ -409,8 +382,8 @@ def _mean(s: _Selection, node: Node) -> Call | None:
 
 def _average_pool(s: _Selection, node: Node) -> Call | None:
     """Sums of windows, each over how many entries it has inside: an average with zeros around, times `factor`."""
-    for total, share in _pairs(node):
-        flat = _undo_reshape(total) if s.inner(total, "take") else None
+    for total, share in both_orders(node):
+        flat = undo_reshape(total) if s.inner(total, "take") else None
         if flat is None or share.op != "constant" or not s.inner(flat, "sum"):
             continue
         pool = read_windows(flat, 0.0)
@@ -424,7 +397,7 @@ def _average_pool(s: _Selection, node: Node) -> Call | None:
 
 def _max_pool(s: _Selection, node: Node) -> Call | None:
     """The maxima of windows, without the axes that a reduction keeps."""
-    flat = node if node.op == "amax" else _undo_reshape(node)
+    flat = node if node.op == "amax" else undo_reshape(node)
     if flat is None or not (flat is node or s.inner(flat, "amax")):
         return None
     pool = read_windows(flat, -math.inf)
@@ -433,9 +406,9 @@ def _max_pool(s: _Selection, node: Node) -> Call | None:
 
 def _with_number(s: _Selection, node: Node) -> Call | None:
     """A constant of one entry as a plain number: tools that trace a module know that it is one."""
-    for x, constant in _pairs(node):
-        number = _number(constant)
-        if number is not None and _number(x) is None and x.shape == node.shape:
+    for x, constant in both_orders(node):
+        number = number_of(constant)
+        if number is not None and number_of(x) is None and x.shape == node.shape:
             return _call(node, (x,), "with number", number=number)
     return None
 
@@ -443,7 +416,7 @@ def _with_number(s: _Selection, node: Node) -> Call | None:
 def _where(s: _Selection, node: Node) -> Call | None:
     """With a plain number as one of the branches."""
     condition, x, y = node.inputs
-    one, other = _number(x), _number(y)
+    one, other = number_of(x), number_of(y)
     if one is not None and y.shape == node.shape:
         return _call(node, (condition, y), "where number", number=one, first=True)
     if other is not None and x.shape == node.shape:
@@ -452,7 +425,7 @@ def _where(s: _Selection, node: Node) -> Call | None:
 
 
 def _write_movement(s: _Selection, node: Node) -> Call:
-    numbers = [None if (n := _number(operand)) is None else float(n) for operand in node.inputs]
+    numbers = [None if (n := number_of(operand)) is None else float(n) for operand in node.inputs]
     steps = spell_movement(node["map"], [source.shape for source in node.inputs], numbers)
     if node.kind != "f" and not isinstance(steps, int) and steps.kind == "pad":
         steps = spell_movement(node["map"], [source.shape for source in node.inputs])

@@ -16,6 +16,7 @@ from fractions import Fraction
 
 from lawful.program.builder import Builder
 from lawful.program.operators.reduction import logsumexp
+from lawful.program.passes.matching import both_orders
 from lawful.program.program import Node
 
 FINITE = "values are taken to be finite where activations are written out"
@@ -174,7 +175,7 @@ def _number(b: Builder, node: Node) -> Fraction | None:
 
 
 def _number_and_rest(b: Builder, node: Node) -> tuple[Fraction | None, Node | None]:
-    for one, other in (node.inputs, node.inputs[::-1]):
+    for one, other in both_orders(node):
         number = _number(b, one)
         if number is not None and other.shape == node.shape:
             return number, other
@@ -253,7 +254,7 @@ def _tanh(b: Builder, operands: tuple[Node, ...]) -> Node | None:
 
 def _softmax_of_logarithm(b: Builder, logarithm: Node) -> Node | None:
     """exp(z - log Σ exp(z)), as the table writes the logarithm."""
-    for z, shift in (logarithm.inputs, logarithm.inputs[::-1]) if logarithm.op == "add" else ():
+    for z, shift in both_orders(logarithm) if logarithm.op == "add" else ():
         number, total = _number_and_rest(b, shift) if shift.op == "mul" else (None, None)
         for axis in range(z.rank) if number == -1 and total is not None else ():
             expected = b.as_kind(z, "f")
@@ -283,7 +284,7 @@ def _softmax(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None:
 
 def _without_maximum(b: Builder, z: Node, axis: int) -> Node:
     """The x of x - max x along an axis; z itself where it is nothing like that."""
-    for x, shift in (z.inputs, z.inputs[::-1]) if z.op == "add" else ():
+    for x, shift in both_orders(z) if z.op == "add" else ():
         number, largest = _number_and_rest(b, shift) if shift.op == "mul" else (None, None)
         is_maximum = number == -1 and largest is not None and largest.op == "amax"
         if largest is not None and is_maximum and largest.inputs[0] is x and largest["axes"] == (axis,):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lawful.program.builder import Builder
+from lawful.program.passes.matching import both_orders, divide_by, number_of, peel, read_inverse_root, undo_reshape
 from lawful.program.passes.rebuild import rebuild
 from lawful.program.program import Node, Program
 from lawful.program.table import OperatorFamily
@@ -94,7 +95,7 @@ class LayerReader:
             return None
         after, axis = node, result.result_axis
         # Exporters flatten a batch for the product and undo it before the bias: channels must stay the last axis.
-        while (user := self.only_user(after)) is not None and _is_reshape(user) and axis == after.rank - 1:
+        while (user := self.only_user(after)) is not None and undo_reshape(user) and axis == after.rank - 1:
             if user.shape[-1:] != after.shape[-1:]:
                 break
             after, axis = user, user.rank - 1
@@ -123,7 +124,7 @@ class LayerReader:
             return ScaleAndShift(node, axis, None, 0.0, shift and shift[0], shift[1] if shift else node)
         if node.family is not OperatorFamily.PRODUCT:
             return None
-        for value, factor in (node.inputs, node.inputs[::-1]):
+        for value, factor in both_orders(node):
             for axis in range(node.rank - 1, -1, -1):
                 plus, vector = _plus_vector(factor, node, axis)
                 if vector is None or value.shape != node.shape or value not in self.values:
@@ -136,23 +137,24 @@ class LayerReader:
         """BatchNorm in evaluation, at its product."""
         if node.family is not OperatorFamily.PRODUCT or node.rank < 2:
             return None
-        for centred, factor in (node.inputs, node.inputs[::-1]):
+        for centred, factor in both_orders(node):
             if centred.family is not OperatorFamily.ADDITION or factor.size != node.shape[1]:
                 continue
             root, gain = peel(factor), None
             if root.family is OperatorFamily.PRODUCT:
                 gain, root = next(
-                    ((peel(one), peel(two)) for one, two in (root.inputs, root.inputs[::-1])
+                    ((peel(one), peel(two)) for one, two in both_orders(root)
                      if peel(one).op == "parameter"), (None, root))  # fmt: skip
-            spread = _variance(root)
-            if spread is None:
+            spread = read_inverse_root(root)
+            if spread is None or peel(spread[0]).op != "buffer":
                 continue
-            for value, minus in (centred.inputs, centred.inputs[::-1]):
-                mean = _read_negation(peel(minus))
-                if mean is not None and mean.op == "buffer" and minus.size == node.shape[1]:
+            variance, epsilon = peel(spread[0]), spread[1]
+            for value, minus in both_orders(centred):
+                mean = divide_by(peel(minus), -1.0)
+                if mean is not None and peel(mean).op == "buffer" and minus.size == node.shape[1]:
                     shift = self._read_shift(node, 1)
                     result = shift[1] if shift else node
-                    return Statistics(value, gain, shift and shift[0], mean, *spread, result)
+                    return Statistics(value, gain, shift and shift[0], peel(mean), variance, epsilon, result)
         return None
 
     def readers(self, node: Node, axis: int) -> list[ContractionLayer] | None:
@@ -202,19 +204,6 @@ def factors(program: Program) -> Iterator[str]:
             yield from (factor["name"] for factor in map(peel, node.inputs) if factor.op == "parameter")
 
 
-def peel(node: Node) -> Node:
-    """What a value is a reshape of."""
-    while _is_reshape(node):
-        node = node.inputs[0]
-    return node
-
-
-def _is_reshape(node: Node) -> bool:
-    if node.family is not OperatorFamily.MOVEMENT or "map" not in node.attributes or len(node.inputs) != 1:
-        return False
-    return bool(node["map"].keeps_order) and node.size == node.inputs[0].size
-
-
 def _matrix_product(node: Node) -> ContractionLayer | None:
     letters, out = node["spec"].split("->")
     for k, weight_letters in enumerate(letters.split(",")):
@@ -249,32 +238,12 @@ def _plus_vector(node: Node, like: Node, axis: int) -> tuple[float, Node | None]
         return 0.0, None
     inner, plus = peel(node), 0.0
     if inner.family is OperatorFamily.ADDITION:
-        for one, other in (inner.inputs, inner.inputs[::-1]):
-            if one.op == "constant" and one.size == 1:
-                plus, inner = float(one["value"].ravel()[0]), peel(other)
+        for one, other in both_orders(inner):
+            if (number := number_of(one)) is not None:
+                plus, inner = float(number), peel(other)
                 break
     whole = inner.op == "parameter" and inner.rank == 1 and inner.size == like.shape[axis]
     return plus, inner if whole else None
-
-
-def _variance(node: Node) -> tuple[Node, float] | None:
-    """(v, ε) of (v + ε)^-½ with statistics v."""
-    if node.attributes.get("exponent") != -0.5 or node.inputs[0].family is not OperatorFamily.ADDITION:
-        return None
-    for one, other in (node.inputs[0].inputs, node.inputs[0].inputs[::-1]):
-        if one.op == "constant" and one.size == 1 and peel(other).op == "buffer":
-            return peel(other), float(one["value"].ravel()[0])
-    return None
-
-
-def _read_negation(node: Node) -> Node | None:
-    """The x of -x."""
-    if node.family is not OperatorFamily.PRODUCT:
-        return None
-    for one, other in (node.inputs, node.inputs[::-1]):
-        if one.op == "constant" and one.size == 1 and one["value"].ravel()[0] == -1:
-            return peel(other)
-    return None
 
 
 def _axis_after(node: Node, source: Node, axis: int) -> int | None:

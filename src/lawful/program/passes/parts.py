@@ -16,6 +16,7 @@ import numpy as np
 
 from lawful.program.builder import Builder
 from lawful.program.index_map import IndexMap
+from lawful.program.passes.matching import both_orders
 from lawful.program.program import Node
 from lawful.program.table import OperatorFamily
 
@@ -160,8 +161,8 @@ def join_sums(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | None
 def _join_terms(b: Builder, one: Node, two: Node) -> Node | None:
     if one is two or one.shape != two.shape:
         return None
-    for x, weight in (one.inputs, one.inputs[::-1]):
-        for y, other in (two.inputs, two.inputs[::-1]):
+    for x, weight in both_orders(one):
+        for y, other in both_orders(two):
             letters, further = _spec_with(one, x), _spec_with(two, y)
             summed = set(letters[0]) & set(letters[1]) - set(letters[2])
             if letters != further or len(summed) != 1 or x.rank != y.rank or weight.rank != other.rank:

@@ -11,6 +11,7 @@ import math
 
 from lawful.program.builder import Builder
 from lawful.program.passes.activations import WrittenActivations
+from lawful.program.passes.matching import both_orders, divide_by, number_of, peel
 from lawful.program.passes.parts import cut_product, join_parts, join_sums, split_sums
 from lawful.program.passes.rebuild import rebuild
 from lawful.program.program import Node, Program
@@ -55,12 +56,12 @@ def _factor_gain(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | N
     if node.op != "add" or node.kind != "f" or b.exact:
         return None
     for product, rest in (operands, operands[::-1]):
-        bare = _without_reshape(rest)
+        bare = peel(rest)
         if product.op != "mul" or bare.op != "add":
             continue
-        for shift, moved in (bare.inputs, bare.inputs[::-1]):
+        for shift, moved in both_orders(bare):
             negative, gained = _number_and_rest(b, moved) if moved.op == "mul" else (None, None)
-            for x, gain in (product.inputs, product.inputs[::-1]):
+            for x, gain in both_orders(product):
                 mean = None if gained is None else _held_factor(gained, gain)
                 # A trained m would be read twice in one spelling and once in the other: only held numbers are factored
                 # out.
@@ -74,8 +75,8 @@ def _held_factor(product: Node, gain: Node) -> Node | None:
     """The held m of m s, where s is `gain`, perhaps with axes of size 1 more or less."""
     if product.op != "mul":
         return None
-    for mean, other in (product.inputs, product.inputs[::-1]):
-        if _without_reshape(other) is _without_reshape(gain) and _without_reshape(mean).op in ("buffer", "constant"):
+    for mean, other in both_orders(product):
+        if peel(other) is peel(gain) and peel(mean).op in ("buffer", "constant"):
             return mean
     return None
 
@@ -83,11 +84,6 @@ def _held_factor(product: Node, gain: Node) -> Node | None:
 def _laid_out(b: Builder, x: Node, before: Node, after: Node) -> Node:
     """A summand of `before` as one of `after`, which is the same value in another shape."""
     return b.reshape(b.expand(x, before.shape), after.shape)
-
-
-def _without_reshape(node: Node) -> Node:
-    alone = node.op == "take" and len(node.inputs) == 1 and node.size == node.inputs[0].size
-    return node.inputs[0] if alone and node["map"].keeps_order else node
 
 
 _PARTS = (_function_of_parts, join_parts, cut_product, join_sums, split_sums, _factor_gain)
@@ -126,7 +122,7 @@ def _inverse_root_mean_square(b: Builder, node: Node) -> tuple[Node, tuple[int, 
 
 
 def _number_and_rest(b: Builder, node: Node) -> tuple[float | None, Node | None]:
-    for one, other in (node.inputs, node.inputs[::-1]):
+    for one, other in both_orders(node):
         number = b.number(one)
         if number is not None:
             return float(number), other
@@ -155,7 +151,7 @@ def _read_centring(b: Builder, x: Node, axes: tuple[int, ...]) -> Node | None:
 def find_centring(node: Node) -> tuple[Node, tuple[int, ...]] | None:
     """(x, axes) of x - mean x."""
     b = Builder()
-    for x, mean in (node.inputs, node.inputs[::-1]) if node.op == "add" else ():
+    for x, mean in both_orders(node) if node.op == "add" else ():
         read = _mean(b, mean, -1.0) or _negated_mean(b, mean)
         if read is not None and read[0] is x:
             return read
@@ -172,20 +168,9 @@ def gelu_operand(node: Node) -> Node | None:
     """The z of z Φ(z), as the table writes it: ½ z times 1 + erf(z √½)."""
     if node.op != "mul":
         return None
-    for half, rest in (node.inputs, node.inputs[::-1]):
-        z = _times(half, 0.5)
-        for one, erf in (rest.inputs, rest.inputs[::-1]) if rest.op == "add" else ():
-            if z is not None and _is_number(one, 1.0) and erf.op == "erf" and _times(erf.inputs[0], ROOT_HALF) is z:
+    for half, rest in both_orders(node):
+        z = divide_by(half, 0.5)
+        for one, erf in both_orders(rest) if rest.op == "add" else ():
+            if z is not None and number_of(one) == 1.0 and erf.op == "erf" and divide_by(erf.inputs[0], ROOT_HALF) is z:
                 return z
     return None
-
-
-def _times(node: Node, number: float) -> Node | None:
-    """The x of number × x."""
-    if node.op != "mul":
-        return None
-    return next((x for one, x in (node.inputs, node.inputs[::-1]) if _is_number(one, number)), None)
-
-
-def _is_number(node: Node, number: float) -> bool:
-    return node.op == "constant" and node.size == 1 and node["value"].item() == number
