@@ -76,14 +76,10 @@ def pair(b: Builder, name: str, x: Operand, y: Operand) -> Node:
 
 
 @aten("add", "_foreach_add")
+@onnx("Add", perhaps=(0, 1), adds=True)
 def add(b: Builder, x: Operand, other: Operand, alpha: Operand = 1) -> Node:
     """x + α y."""
     return b.add(x, other if alpha == 1 else b.mul(other, alpha))
-
-
-@onnx("Add", perhaps=(0, 1), adds=True)
-def _add(b: Builder, x: Node, y: Node) -> Node:
-    return b.add(x, y)
 
 
 @onnx("Sum")
@@ -99,14 +95,10 @@ def _mean(b: Builder, x: Node, *others: Node) -> Node:
 
 
 @aten("sub", "subtract")
+@onnx("Sub", perhaps=(0, 1), adds=True)
 def sub(b: Builder, x: Operand, other: Operand, alpha: Operand = 1) -> Node:
     """x - α y."""
     return b.sub(x, other if alpha == 1 else b.mul(other, alpha))
-
-
-@onnx("Sub", perhaps=(0, 1), adds=True)
-def _sub(b: Builder, x: Node, y: Node) -> Node:
-    return b.sub(x, y)
 
 
 @aten("rsub")

@@ -251,15 +251,11 @@ def mish(b: Builder, x: Node) -> Node:
 
 
 @aten("elu")
+@onnx("Elu")
 def elu(b: Builder, x: Node, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Node:
     """scale (x for x > 0, else α (exp(input_scale x) - 1)): relu(x) + α expm1(min(x, 0)) has no branch to follow."""
     below = b.function("expm1", b.mul(b.minimum(b.as_kind(x, "f"), 0.0), input_scale))
     return b.mul(b.add(b.function("relu", x), b.mul(below, alpha)), scale)
-
-
-@onnx("Elu")
-def _elu(b: Builder, x: Node, alpha: float = 1.0) -> Node:
-    return elu(b, x, alpha)
 
 
 @aten("selu")
