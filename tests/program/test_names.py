@@ -13,9 +13,11 @@ SOURCE = Path(operators.__file__).parents[2]
 MOST = 5  # names of operators that are words of other things too: "linear", "relu" and "tanh" are activations
 # Files that list calls, and why. Nothing may be added; a file that no longer does has to go from here.
 LISTED: dict[str, str] = {
+    # The table says what calls of a traced graph mean. These meet functions of Python while a user's code runs, loss
+    # and module alike, before anything is traced: which of them to answer themselves has to be said by name.
     "training/problems/piecewise.py": "intercepts functions of PyTorch while they run",
-    "sources/modules/convert.py": "writes layers",
     "sources/modules/randomness.py": "intercepts functions of PyTorch while they run",
+    "sources/modules/convert.py": "the words of the command line for layers that it writes",
 }
 
 
