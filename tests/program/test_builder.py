@@ -132,3 +132,12 @@ def test_a_mask_with_a_number_is_the_movement_that_it_was() -> None:
             moved = b.move(lambda s, t, whole=whole: np.where(whole, s, t), x, zeros)
             assert b.where(b.constant(known), x, -1.0) is moved
             assert b.where(b.constant(~known), -1.0, x) is moved
+
+
+def test_a_term_that_is_added_twice_is_its_double() -> None:
+    b = Builder()
+    x, h = b.input("x", (2, 3)), b.input("h", (3,))
+    half = b.mul(h, 0.5)
+    assert b.add(b.add(x, half), half) is b.add(x, h)
+    assert b.add(half, b.add(half, x)) is b.add(x, h)
+    assert b.add(b.add(x, h), x).op == "add"

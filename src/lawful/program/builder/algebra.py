@@ -22,7 +22,7 @@ class AlgebraBuilder(MovementBuilder):
     """A little algebra."""
 
     def add(self, x: Operand, y: Operand) -> Node:
-        """x + y. `x + 0` is x (as reals: 0 and -0 are one). Sums of sums stay as they are written.
+        """x + y. `x + 0` is x (as reals: 0 and -0 are one), `(x + y) + y` is x + 2 y. Other sums of sums stay.
 
         Flattening them would make a residual stream of depth n a sum of n terms in n places.
         """
@@ -31,6 +31,11 @@ class AlgebraBuilder(MovementBuilder):
         for one, other in ((a, b), (b, a)):
             if self.number(one) == 0:
                 return self.expand(other, shape)
+            if one.op == "add" and one.shape == shape:
+                term = self.align(other, one.rank)
+                if term in one.inputs:
+                    rest = one.inputs[1 - one.inputs.index(term)]
+                    return self.add(rest, self.mul(other, 2))
         return self.elementwise("add", a, b, commutes=True)
 
     def mul(self, x: Operand, y: Operand) -> Node:

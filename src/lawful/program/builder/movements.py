@@ -40,8 +40,7 @@ class MovementBuilder(NodeBuilder):
         first = next((operand for operand in operands if isinstance(operand, Node)), None)
         nodes = [self.operand(operand, first) for operand in operands]
         whole = np.broadcast_shapes(*(node.shape for node in nodes))
-        aligned = [self.reshape(node, (1,) * (len(whole) - node.rank) + node.shape) for node in nodes]
-        small = [self._without_repetition(operand) for operand in aligned]
+        small = [self.align(node, len(whole)) for node in nodes]
         if commutes:  # by what they are now: a reshape that broadcasting adds changes what a node computes
             small.sort(key=lambda operand: (self.number(operand) is None, operand.order))
         return self.expand(self.apply(name, small, kind, **attributes), whole)
@@ -58,7 +57,9 @@ class MovementBuilder(NodeBuilder):
             raise Refused("a cast of complex numbers")
         return self.elementwise("cast", x, kind=kind, to=kind)
 
-    def _without_repetition(self, x: Node) -> Node:
+    def align(self, x: Node, rank: int) -> Node:
+        """A value as elementwise operators take it: of a rank, and of size 1 along axes where it only repeats."""
+        x = self.reshape(x, (1,) * (rank - x.rank) + x.shape)
         if x.op == "take":
             index = x["map"]
             return self.take(x.inputs, index.first_along(index.repeated_axes()))
