@@ -12,17 +12,25 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
-from forging import REFUSED
+import torch
+from forging import REFUSED, Proof
+from safetensors.numpy import save_file
+from torch import nn
 
+from lawful.api.binding import need_model
+from lawful.checkpoints.compare.certificate import list_program
+from lawful.checkpoints.read_architecture import read_architecture
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify import verify
 from lawful.verify.core.checkpoint import tensors_digest
 from lawful.verify.core.finding import Verified
+from lawful.verify.relational.program import program_digest
 
 Tensors = dict[str, Any]
 
@@ -59,6 +67,56 @@ def test_numbers_far_below_the_largest_are_not_called_equal(large: float) -> Non
     with pytest.raises(CertificateError, match="too far apart"):
         copied(first, second)
     assert copied(first, first, moved=["w"]).facts["moved_only"] == 3
+
+
+def two_layers(rename: str = "") -> tuple[Tensors, Tensors, Proof]:
+    """W2 relu(W1 x) with W1 and W2 taken for each other in both files: rows of the one, columns of the other moved."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 4, bias=False), nn.ReLU(), nn.Linear(4, 4, bias=False))
+    read = read_architecture(module.eval(), "4")
+    assert read.program is not None
+    order = [1, 2, 3, 0]
+    one, two = (weight.double().numpy() for weight in module.state_dict().values())
+    first, second = ({f"{rename}{place}.weight": weight for place, weight in zip((0, 2), pair, strict=True)}
+                     for pair in ((one, two), (one[:, order], two[order])))  # fmt: skip
+    inverse = [order.index(k) for k in range(4)]
+    frames = [frame(f"{place}.weight", [dim], [1.0] * 4, inverse) for dim, place in enumerate((0, 2))]
+    sources = [[f"{place}.weight", *[f"{rename}{2 - place}.weight"] * 2] for place in (0, 2)]
+    program = list_program(read.program, list(read.state()), (), read.state())
+    return first, second, {"tensors": sources, "frames": frames, "moved": [name for name, *_ in sources],
+                           "program": program}  # fmt: skip
+
+
+def test_tensors_that_are_exchanged_in_both_files_are_another_function() -> None:
+    """Both files are x -> W2 relu(W1 x), 0.6 apart; what was proved is that W1 relu(W2 x) is one function."""
+    first, second, parts = two_layers()
+    with pytest.raises(CertificateError, match="plays the part of another one"):
+        copied(first, second, **parts)
+    rows = [[name, *[{"parts": [name], "axis": 0, "transposed": False, "rows": [1, 0, 2, 3]}] * 2] for name in first]
+    with pytest.raises(CertificateError, match="plays the part of another one"):
+        copied(first, first, **parts | {"tensors": rows, "frames": [], "moved": []})
+
+
+def test_names_that_the_program_does_not_have_are_the_certificates(tmp_path: Path) -> None:
+    """Where both files name their tensors otherwise, the sentence says which is which, and a model says it better."""
+    first, second, parts = two_layers("net.")
+    assert (
+        "by other names here, as the certificate says: 0.weight = net.2.weight"
+        in copied(first, second, **parts).statement
+    )
+    files = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    for file, tensors in zip(files, (first, second), strict=True):
+        save_file({name: np.ascontiguousarray(values, dtype="f4") for name, values in tensors.items()}, file)
+    (tmp_path / "nets.py").write_text(
+        "from torch import nn\n\n\ndef two():\n"
+        "    return nn.Sequential(nn.Linear(4, 4, bias=False), nn.ReLU(), nn.Linear(4, 4, bias=False))\n"
+    )
+    proof = json.dumps({"kind": "checkpoint-copy"} | NOTHING | parts)
+    facts = {"program": program_digest(parts["program"])}
+    with pytest.raises(CertificateError, match="takes tensors of the files for others"):
+        need_model(proof.encode(), facts, files, f"{tmp_path / 'nets.py'}:two", "4")
+    right = [[name, *[f"net.{name}"] * 2] for name, *_ in parts["tensors"]]
+    need_model(json.dumps(parts | {"tensors": right}).encode(), facts, files, f"{tmp_path / 'nets.py'}:two", "4")
 
 
 def test_a_factor_that_makes_a_number_vanish_is_refused() -> None:

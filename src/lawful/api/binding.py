@@ -168,18 +168,22 @@ def need_model(
     """Refuse a certificate whose program is not that of the model with these files; PyTorch is asked for its export.
 
     The program that was checked is the certificate's. Here the model is exported and listed in the same way, with the
-    same tensors as parameters; then both have one digest, or the statement is about another function.
+    same tensors as parameters; then both have one digest, or the statement is about another function. Which tensor of
+    a file is which parameter has to be what the model says, too: two of one shape could be exchanged in both files.
     """
     # Here, because they load PyTorch: only a certificate of a module with its model needs it.
-    from lawful.checkpoints.compare.certificate import list_program_of_model
+    from lawful.checkpoints.compare.certificate import list_program_of_model, sources_json
     from lawful.checkpoints.opening import open_checkpoints
 
     if facts.get("program") is None:
         raise CertificateError(f"the certificate has no program: nothing says that it is about {model}")
     pair = open_checkpoints(*files, model=model, input=input_size)
-    program = list_program_of_model(json.loads(certificate), pair)
+    stated = json.loads(certificate)
+    program = list_program_of_model(stated, pair)
     if program is None:
         raise Unsupported(f"{model} cannot be exported as a program that certificates list")
     text = json.dumps(program, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     if hashlib.sha256(text.encode()).hexdigest() != facts["program"]:
         raise CertificateError(f"the program in the certificate is not that of {model}, or not for these sizes")
+    if sources_json(pair, [name for name, *_ in stated["tensors"]]) != stated["tensors"]:
+        raise CertificateError(f"the certificate takes tensors of the files for others than {model} does")

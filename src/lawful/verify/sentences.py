@@ -352,6 +352,9 @@ def say_copy(facts: Facts, digests: Digests) -> str:
         words += at_most(facts["inverse"], 1)
     if facts["joined"]:
         words += f". {facts['joined']} tensors are joined or cut from those of a file"
+    if renamed := facts["renamed"]:
+        words += f". {len(renamed)} tensors of the files go by other names here, as the certificate says: "
+        words += _first(renamed)
     if facts["made"]:
         words += f". {facts['made']} tensors that a file lacks are constants"
     if facts["far"]:

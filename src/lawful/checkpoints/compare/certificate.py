@@ -151,9 +151,7 @@ def copy_certificate(pair: CheckpointPair, verdict: CheckpointVerdict) -> dict[s
         "version": VERSION,
         "about": [digest(pair.first), digest(pair.second)],
         "settings": [settings_digest(checkpoint) for checkpoint in (pair.first, pair.second)],
-        "tensors": [
-            [name, *(_source_json(checkpoint, name) for checkpoint in (pair.first, pair.second))] for name in named
-        ],
+        "tensors": sources_json(pair, named),
         "folds": [_fold_json(step) for step in comparison.architecture.folds],
         "matrices": matrices.json(),
         "frames": axes,
@@ -249,6 +247,11 @@ def settings_digest(checkpoint: OpenCheckpoint) -> str | None:
         return None
     text = json.dumps(read_json(config), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return f"settings:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def sources_json(pair: CheckpointPair, named: list[str]) -> list[list[object]]:
+    """Each tensor of the common form, with the tensor of each file that it is, or how it is made of some."""
+    return [[name, *(_source_json(checkpoint, name) for checkpoint in (pair.first, pair.second))] for name in named]
 
 
 def _source_json(checkpoint: OpenCheckpoint, name: str) -> object:

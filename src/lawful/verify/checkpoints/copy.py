@@ -109,6 +109,7 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
 
         proof = prove(parts["program"], shapes, folds, frames, shifts, forms, held)
     sources_of = [source for _, *pair in parts["tensors"] for source in pair if isinstance(source, dict)]
+    renamed = [(name, [one for one in pair if isinstance(one, str) and one != name]) for name, pair in sources.items()]
     facts = {
         "tensors": len(shapes), "numbers": comparison.total, "told": told, "moved_only": comparison.exact,
         "entry": comparison.worst, "tensor": comparison.where, "relative": comparison.furthest,
@@ -118,6 +119,7 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
         "own": sum(alone.values()), "own_in": [name for name, count in alone.items() if count],
         "joined": sum("parts" in source for source in sources_of),
         "made": sum("constant" in source for source in sources_of),
+        "renamed": [f"{name} = {' and '.join(dict.fromkeys(others))}" for name, others in renamed if others],
         "far": comparison.apart, "epsilon": comparison.epsilon, "means": comparison.means,
         "dropped": sum(comparison.dropped.values()),
         "dropped_in": [name for name, count in comparison.dropped.items() if count],

@@ -39,15 +39,18 @@ def need_one_reading(
 ) -> None:
     """A tensor that both files have plays one part: otherwise files in which two tensors are exchanged would be equal.
 
-    Sources may differ where the files name their tensors differently, and where one file lacks a tensor that is tied to
-    another: then that other one also stands for itself.
+    And it plays no other tensor's part: the program reads tensors of the form by their names, so two that are exchanged
+    in both files alike are another function of the model. Sources may differ where the files name their tensors
+    differently, and where one file lacks a tensor that is tied to another: then that other one also stands for itself.
     """
     plain = {name for one, two in sources.values() if one == two for name in _names(one)}
-    for one, two in sources.values():
+    for form, (one, two) in sources.items():
         shared = [name for name in _names(one) if name in second], [name for name in _names(two) if name in first]
         apart = one != two and any(shared)
         tied = isinstance(one, str) and isinstance(two, str) and not all(shared) and plain >= {*shared[0], *shared[1]}
         require(not apart or tied, "a tensor that both files have plays different parts in them")
+        for source, file in ((one, first), (two, second)):
+            require(form not in file or source == form, "a tensor of a file plays the part of another one")
 
 
 def _names(source: Source) -> list[str]:
