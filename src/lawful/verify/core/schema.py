@@ -6,7 +6,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
@@ -174,6 +174,11 @@ def matrix(value: object, where: str, *, rows: int | None = None, columns: int |
     if len({len(row) for row in rows_read}) > 1:
         raise NotACertificate(f"{where}: rows of different lengths")
     return rows_read
+
+
+def exactly(values: Sequence[float]) -> list[Fraction]:
+    """Doubles as the rationals that they are."""
+    return [Fraction(value) for value in values]
 
 
 def rational(value: object, where: str) -> Fraction:
