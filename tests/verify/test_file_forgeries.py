@@ -26,8 +26,10 @@ from torch import nn
 from lawful.api.binding import need_model
 from lawful.checkpoints.compare.certificate import list_program
 from lawful.checkpoints.read_architecture import read_architecture
+from lawful.cli.checkpoints import FloatTensors
 from lawful.errors import CertificateError, Unsupported
 from lawful.verify import verify
+from lawful.verify.checkpoints.safetensors import read_checkpoint
 from lawful.verify.core.checkpoint import tensors_digest
 from lawful.verify.core.finding import Verified
 from lawful.verify.relational.program import program_digest
@@ -117,6 +119,19 @@ def test_names_that_the_program_does_not_have_are_the_certificates(tmp_path: Pat
         need_model(proof.encode(), facts, files, f"{tmp_path / 'nets.py'}:two", "4")
     right = [[name, *[f"net.{name}"] * 2] for name, *_ in parts["tensors"]]
     need_model(json.dumps(parts | {"tensors": right}).encode(), facts, files, f"{tmp_path / 'nets.py'}:two", "4")
+
+
+@pytest.mark.parametrize("read", [read_checkpoint, FloatTensors])
+def test_whole_numbers_that_differ_are_named(read: Callable[[Path], Any], tmp_path: Path) -> None:
+    """Files with one digest, whose modules read their inputs in different orders."""
+    files = [tmp_path / name for name in ("a.safetensors", "b.safetensors", "c.safetensors")]
+    weight = np.arange(6.0, dtype="f4").reshape(2, 3)
+    for file, order in zip(files, ([0, 1, 2], [0, 1, 2], [1, 0, 2]), strict=True):
+        save_file({"w": weight, "order": np.array(order)}, file)
+    one, two, three = map(read, files)
+    assert "whole numbers" not in copied(one, two, moved=["w"], tensors=[["w", "w", "w"]]).statement
+    said = copied(one, three, moved=["w"], tensors=[["w", "w", "w"]]).statement
+    assert "Not checked: that the difference in order, of whole numbers, has no effect" in said
 
 
 def test_a_factor_that_makes_a_number_vanish_is_refused() -> None:

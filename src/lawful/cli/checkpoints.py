@@ -39,17 +39,23 @@ def align(
 
 
 class FloatTensors(Mapping[str, Any]):
-    """The floating tensors of a file, each in float64 when it is asked for; its pages are let go then."""
+    """The floating tensors of a file, each in float64 when it is asked for; its pages are let go then.
+
+    `others` names all other tensors by their numbers: a certificate says nothing of them.
+    """
 
     def __init__(self, path: Path) -> None:
         from lawful.formats.io.reading import naming, read_json
         from lawful.sources.checkpoints.save import translated_state
+        from lawful.verify.core.tensors import GivenTensors
 
         with naming(path):
             state = translated_state(path)
             config = path / "config.json"
             self.settings = read_json(config) if config.is_file() else None
         self._held = {name: tensor for name, tensor in state.items() if tensor.is_floating_point()}
+        given = GivenTensors(state)
+        self.others = {name: given.line(name) for name in state if name not in self._held}
 
     def __getitem__(self, name: str) -> Any:
         import torch

@@ -365,6 +365,8 @@ def say_copy(facts: Facts, digests: Digests) -> str:
         words += f". The means of {facts['means']:,} lines are left out as unseen"
     if facts["epsilon"]:
         words += f". Variances are taken with ε up to {at_most(facts['epsilon'], 2)}"
+    if facts["whole"]:
+        words += f". Not checked: that the difference in {_first(facts['whole'])}, of whole numbers, has no effect"
     return words + _settings(facts["settings"]) + _function(facts["proof"], bool(facts["folds"]))
 
 

@@ -123,11 +123,17 @@ def check(body: Mapping[str, Any], files: Sequence[Mapping[str, Array]]) -> Find
         "far": comparison.apart, "epsilon": comparison.epsilon, "means": comparison.means,
         "dropped": sum(comparison.dropped.values()),
         "dropped_in": [name for name, count in comparison.dropped.items() if count],
-        "settings": settings,
+        "settings": settings, "whole": _whole_numbers_apart(files),
         "function": proof is not None and not proof.open,
         "program": None if proof is None else proof.digest, "proof": proof and proof._asdict(),
     }  # fmt: skip
     return Finding(facts, digests)
+
+
+def _whole_numbers_apart(files: Sequence[Any]) -> list[str]:
+    """Tensors that are no floating-point numbers, and are not the same in both files."""
+    one, two = (getattr(file, "others", {}) for file in files)
+    return [name for name in sorted({*one, *two}) if one.get(name) != two.get(name)]
 
 
 class _Comparison:

@@ -17,12 +17,13 @@ STORED = {"float64": "<f8", "float32": "<f4", "float16": "<f2"}
 
 
 class CheckpointTensors(SafeTensors, Mapping[str, Any]):
-    """The tensors of floating point of a file by name, and the settings beside it."""
+    """The tensors of floating point of a file by name, lines of the others, and the settings beside it."""
 
     def __init__(self, path: Path, settings: dict[str, Any] | None = None) -> None:
         super().__init__(path)
         self.settings = settings
-        self.tensors = {name: part for name, part in self.tensors.items() if self.raw(name)[0] in TYPES}
+        self.others = {name: self.line(name) for name in self.tensors if self.raw(name)[0] not in TYPES}
+        self.tensors = {name: part for name, part in self.tensors.items() if name not in self.others}
 
     def __len__(self) -> int:
         return len(self.tensors)
