@@ -20,7 +20,7 @@ ROOT = Path(lawful.__file__).parent / "verify"
 EVERY = {"kind", "version", "about"}
 TABLES = {
     "fibers.agreement": ("STEPS", "ENDINGS"), "papers.separation": ("EVIDENCE",),
-    "conservation.laws": ("MORE", "FLOWS"), "pruning.program": ("ROLES",),
+    "conservation.laws": ("MORE", "FLOWS"), "pruning.program": ("ROLES",), "relational.program": ("OPERATORS",),
 }  # keys by the kind of a step or an answer  # fmt: skip
 ALL = {**KINDS, **OF_FILES}
 

@@ -39,8 +39,19 @@ SAME = {"erf", "tanh", "sigmoid", "exp", "expm1", "log", "log1p", "erfc", "softp
 TWO = {"add", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor", "pow", "atan2",
        "fmod", "remainder", "floor_divide", "trunc_divide"}  # fmt: skip
 ALONG = {"sum", "amax", "amin", "prod", "any", "all"}
-LEAVES = {"input", "parameter", "constant"}
 TRUTHS = {"eq", "ne", "lt", "le", "gt", "ge", "not", "and", "or", "xor", "any", "all", "isnan", "isinf"}
+
+
+AS_GIVEN = {"gather", "scatter", "isnan", "isinf"}  # run only where all runs have the same operands
+# How many operands, and which attributes; `take` has any number of operands, and one of two ways to say what it takes.
+OPERATORS: dict[str, tuple[int, str]] = {
+    **dict.fromkeys(("input", "parameter", "held"), (0, "name")), "constant": (0, "kind values"),
+    **dict.fromkeys(SAME, (1, "")), "power": (1, "exponent"), "cast": (1, "to"), **dict.fromkeys(ALONG, (1, "axes")),
+    **dict.fromkeys(("argmax", "argmin", "softmax"), (1, "axis")),
+    **dict.fromkeys(("sorted", "argsort"), (1, "axis descending")), "normalise": (1, "axes centre epsilon"),
+    **dict.fromkeys(TWO, (2, "")), "contract": (2, "spec"), "lookup": (2, "axis"), "where": (3, ""),
+    "conv": (2, "stride padding dilation groups transposed output_padding"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,86 +133,72 @@ def _node(
     where = f"program node {place}"
     sizes = [operand.shape for operand in inside]
     attributes: dict[str, Any] = {}
-
-    def expect(count: int) -> object:
-        if len(inside) != count:
-            raise NotACertificate(f"{where}: expected {count} operands")
-        return given
-
-    if op in ("input", "parameter", "held"):
-        name = object_with_keys(expect(0), where, "name")["name"]
-        if not isinstance(name, str):
-            raise NotACertificate(f"{where}: expected a name")
-        require(
-            op == "input" or shapes.get(name) == shape, "a parameter of the program is no tensor of the certificate"
-        )
-        attributes, result = {"name": name}, shape
-    elif op == "constant":
-        parts = object_with_keys(expect(0), where, "kind values")
-        attributes = {"kind": parts["kind"], "value": _constant(parts, shape, where)}
-        result = shape
-    elif op == "take":
+    result = shape
+    if op == "take":
         if not inside:
             raise NotACertificate(f"{where}: expected operands")
         attributes["map"] = _positions(object_with_keys(given, where, "", "offset strides positions"), shape, where)
         total = sum(math.prod(size) for size in sizes)
         low, high = int(attributes["map"].min()), int(attributes["map"].max())
         require(low >= 0 and high < total, "a movement reads outside of its operands")
-        result = shape
-    elif op in SAME:
-        object_with_keys(expect(1), where, "")
-        result = sizes[0]
-    elif op == "power":
-        attributes = {"exponent": number(object_with_keys(expect(1), where, "exponent")["exponent"], where)}
-        result = sizes[0]
-    elif op == "cast":
-        attributes = {"to": word(object_with_keys(expect(1), where, "to")["to"], where, "b", "i", "f")}
-        result = sizes[0]
-    elif op in TWO:
-        object_with_keys(expect(2), where, "")
-        result = _broadcast(sizes, where)
-    elif op == "where":
-        object_with_keys(expect(3), where, "")
-        result = _broadcast(sizes, where)
-    elif op in ALONG:
-        attributes = {"axes": _axes(object_with_keys(expect(1), where, "axes")["axes"], sizes[0], where)}
-        result = tuple(1 if k in attributes["axes"] else n for k, n in enumerate(sizes[0]))
-    elif op in ("argmax", "argmin", "softmax"):
-        attributes = {"axis": integer(object_with_keys(expect(1), where, "axis")["axis"], where, 0, len(sizes[0]) - 1)}
-        short = op != "softmax"
-        result = tuple(1 if short and k == attributes["axis"] else n for k, n in enumerate(sizes[0]))
-    elif op in ("sorted", "argsort"):
-        parts = object_with_keys(expect(1), where, "axis descending")
-        attributes = {"axis": integer(parts["axis"], where, 0, len(sizes[0]) - 1),
-                      "descending": truth(parts["descending"], where)}  # fmt: skip
-        result = sizes[0]
-    elif op == "normalise":
-        parts = object_with_keys(expect(1), where, "axes centre epsilon")
-        attributes = {"axes": _axes(parts["axes"], sizes[0], where), "centre": truth(parts["centre"], where),
-                      "epsilon": number(parts["epsilon"], where)}  # fmt: skip
-        require(attributes["epsilon"] >= 0, "an ε is negative")
-        result = sizes[0]
-    elif op == "contract":
-        attributes = {"spec": _spec(object_with_keys(expect(2), where, "spec")["spec"], sizes, where)}
-        (left, right), out = attributes["spec"]
-        size = {**dict(zip(left, sizes[0], strict=True)), **dict(zip(right, sizes[1], strict=True))}
-        result = tuple(size[letter] for letter in out)
-    elif op == "conv":
-        attributes, result = _convolution(
-            object_with_keys(expect(2), where, "stride padding dilation groups transposed output_padding"), sizes
-        )
-    elif op == "lookup":
-        attributes = {"axis": integer(object_with_keys(expect(2), where, "axis")["axis"], where, 0, len(sizes[0]) - 1)}
-        axis = attributes["axis"]
-        result = (*sizes[0][:axis], *sizes[1], *sizes[0][axis + 1 :])
-    elif op in ("gather", "scatter", "isnan", "isinf"):
-        attributes, result = {"given": json.dumps(given, sort_keys=True)}, shape
-    else:
+    elif op in OPERATORS:
+        count, keys = OPERATORS[op]
+        if len(inside) != count:
+            raise NotACertificate(f"{where}: expected {count} operands")
+        parts = object_with_keys(given, where, keys)
+        if op == "conv":
+            attributes, result = _convolution(parts, sizes)
+        elif op == "constant":
+            attributes = {"kind": parts["kind"], "value": _constant(parts, shape, where)}
+        elif op == "contract":
+            attributes["spec"] = _spec(parts["spec"], sizes, where)
+        else:
+            attributes = {key: _attribute(key, value, sizes, where) for key, value in parts.items()}
+        known = op in ("input", "constant") or shapes.get(attributes.get("name", "")) == shape
+        require(count > 0 or known, "a parameter of the program is no tensor of the certificate")
+        result = _result(op, attributes, sizes, where) if count and op != "conv" else result
+    elif op not in AS_GIVEN:
         raise NotCovered(printable(op)[:40])
     require(result == shape, "a node of the program has another shape than its operands give it")
     truths = op in TRUTHS or attributes.get("to") == "b" or attributes.get("kind") == "b"
     truths = truths or (op in ("take", "detach", "cast") and all(operand.truths for operand in inside))
     return ListedNode(place, op, tuple(operand.number for operand in inside), shape, attributes, truths)
+
+
+def _attribute(key: str, value: object, sizes: list[tuple[int, ...]], where: str) -> Any:
+    match key:
+        case "name" if not isinstance(value, str):
+            raise NotACertificate(f"{where}: expected a name")
+        case "axis":
+            return integer(value, where, 0, len(sizes[0]) - 1)
+        case "axes":
+            return _axes(value, sizes[0], where)
+        case "to":
+            return word(value, where, "b", "i", "f")
+        case "exponent" | "epsilon":
+            exact = number(value, where)
+            require(key == "exponent" or exact >= 0, "an ε is negative")
+            return exact
+        case "centre" | "descending":
+            return truth(value, where)
+    return value
+
+
+def _result(op: str, attributes: dict[str, Any], sizes: list[tuple[int, ...]], where: str) -> tuple[int, ...]:
+    """The shape that operands give."""
+    if op in TWO or op == "where":
+        return _broadcast(sizes, where)
+    if op in ALONG or op in ("argmax", "argmin"):
+        axes = attributes.get("axes", (attributes.get("axis"),))
+        return tuple(1 if k in axes else n for k, n in enumerate(sizes[0]))
+    if op == "contract":
+        (left, right), out = attributes["spec"]
+        size = dict(zip(left + right, sizes[0] + sizes[1], strict=True))
+        return tuple(size[letter] for letter in out)
+    if op == "lookup":
+        axis = attributes["axis"]
+        return (*sizes[0][:axis], *sizes[1], *sizes[0][axis + 1 :])
+    return sizes[0]
 
 
 def _broadcast(sizes: list[tuple[int, ...]], where: str) -> tuple[int, ...]:
