@@ -140,12 +140,6 @@ class ChannelRun(FunctionVariables):
             self.drawn[key] = self.field.draw(())
         return self.drawn[key]
 
-    def entries(self, name: str | None, count: int, default: int = 0) -> Residues:
-        """A vector of weights."""
-        if name is None:
-            return np.full((LANES, count), default, dtype=np.int64)
-        return self.field.floats(np.asarray(self.tensors[name].values).reshape(-1))
-
     def number(self, x: Signals, side: int, channel: int) -> Value | None:
         """The number that a constant channel is, if it is known."""
         if x.moving[:, side, channel].any():
@@ -239,13 +233,13 @@ class ChannelRun(FunctionVariables):
         """A channel without its mean, which takes the signal 1 with it, over its deviation."""
         variables = self.each_signal(x.moving)
         variables[:, x.constant] = 0
-        gain, shift = (self.entries(step.tensors.get(r), step.channels, d) for r, d in (("weight", 1), ("bias", 0)))
+        values = self.vector(step, "bias", 0.0)
+        gain, shift = (self.field.floats(vector) for vector in (self.vector(step, "weight", 1.0), values))
         signals = self.affine(
             Signals(variables, np.zeros_like(variables), 1.0, 1.0), gain, shift, self.tensor_bits(step)
         )
         if step.tensors.get("weight") is not None:
             self.know_ratios(signals, self.vector(step, "weight", 1.0)[:, None])
-        values = self.vector(step, "bias", 0.0)
         return self.note(signals, lambda _, c: Fraction(float(values[c])))
 
     def vector(self, step: ChannelStep, role: str, default: float) -> np.ndarray[Any, Any]:
@@ -358,7 +352,7 @@ class ChannelRun(FunctionVariables):
         wide = np.broadcast_to(still[..., None], met.shape)
         sums, rest = self.through(step, name, np.stack([met, wide]))
         if step.tensors["bias"] is not None:
-            bias = np.repeat(self.entries(step.tensors["bias"], step.channels)[:, None], 2, axis=1)
+            bias = np.repeat(field.floats(self.vector(step, "bias", 0.0))[:, None], 2, axis=1)
             if owner in self.dropped:
                 bias[:, 1] = 0
             rest = field.reduce(rest + bias)
