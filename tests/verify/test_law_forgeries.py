@@ -130,11 +130,15 @@ def _residue(value: Fraction) -> int:
     return value.numerator * pow(value.denominator, -1, PRIME) % PRIME
 
 
-def reached(network: Proof, loss: str, data: Sequence[Any] | None, rng: random.Random) -> int:
-    """The dimension of the Lie algebra at a random point."""
-    size = len(network["edges"])
-    numbers, *theta = ring([f"t{k}" for k in range(size)], GF(PRIME))
-    point = [(each, rng.randrange(1, PRIME)) for each in theta]
+def reached(
+    network: Proof, loss: str, data: Sequence[Any] | None, rng: random.Random, flow: Proof | None = None
+) -> int:
+    """The dimension of the Lie algebra at a random point of the state space."""
+    size, flow = len(network["edges"]), flow or {"name": "gradient"}
+    states = states_of(size, flow)
+    numbers, *state = ring([f"t{k}" for k in range(states)], GF(PRIME))
+    theta = state[:size]
+    point = [(each, rng.randrange(1, PRIME)) for each in state]
     fields: list[Field] = []
     for gates, x in shown(network, data, rng):
         by_node = dict(zip(hidden(network), map(_residue, gates), strict=True))
@@ -142,19 +146,46 @@ def reached(network: Proof, loss: str, data: Sequence[Any] | None, rng: random.R
         outputs = [value[node] for node, role in enumerate(network["roles"]) if role == 2]
         if loss == "cross-entropy":
             outputs = [one - outputs[-1] for one in outputs[:-1]]
-        fields += [[output.diff(each) for each in theta] for output in outputs]
+        fields += [moved([output.diff(each) for each in theta], flow, states, numbers) for output in outputs]
+    if flow["name"] == "momentum":
+        velocity, friction = state[size : 2 * size], numbers(_residue(Fraction(flow["friction"])))
+        drift = [*velocity, *(-friction * each for each in velocity)]
+        fields.append([*drift, *[numbers(1)] * (states - 2 * size)])
+    if flow["name"] == "decay":
+        rate = numbers(_residue(Fraction(flow["decay"])))
+        fields.append([*(-rate * each for each in theta), numbers(1)])
     rows = [[int(entry.evaluate(point)) % PRIME for entry in field] for field in fields]
 
     def mixed() -> Field:
         factors = [numbers(rng.randrange(PRIME)) for _ in fields]
-        parts = [[factor * field[k] for factor, field in zip(factors, fields, strict=True)] for k in range(size)]
+        parts = [[factor * field[k] for factor, field in zip(factors, fields, strict=True)] for k in range(states)]
         return [sum(each, numbers(0)) for each in parts]
 
     inner = [mixed() for _ in range(4)] if fields else []
     for _ in range(3):
-        inner = [_bracket(mixed(), rng.choice(inner), theta) for _ in inner[:3]]
+        inner = [_bracket(mixed(), rng.choice(inner), state) for _ in inner]
         rows += [[int(entry.evaluate(point)) % PRIME for entry in field] for field in inner]
-    return int(nmod_mat(len(rows), size, [entry for row in rows for entry in row], PRIME).rank()) if rows else 0
+    return int(nmod_mat(len(rows), states, [entry for row in rows for entry in row], PRIME).rank()) if rows else 0
+
+
+def states_of(size: int, flow: Proof) -> int:
+    return 2 * size + (not flow["autonomous"]) if flow["name"] == "momentum" else size + (flow["name"] == "decay")
+
+
+def moved(force: Field, flow: Proof, states: int, numbers: Any) -> Field:
+    """What a force does to the state."""
+    size, zero = len(force), numbers(0)
+    if flow["name"] == "momentum":
+        return [*[zero] * size, *force, *[zero] * (states - 2 * size)]
+    metric = [[Fraction(j == k) for k in range(size)] for j in range(size)]
+    for block in flow.get("blocks", ()):
+        for (j, line), (k, at) in itertools.product(
+            zip(block["weights"], block["matrix"], strict=True), enumerate(block["weights"])
+        ):
+            metric[j][at] = Fraction(line[k])
+    rows = [[numbers(_residue(entry)) * part for entry, part in zip(row, force, strict=True) if entry]
+            for row in metric]  # fmt: skip
+    return [*(sum(row, zero) for row in rows), *[zero] * (states - size)]
 
 
 def _bracket(x: Field, z: Field, theta: Field) -> Field:
@@ -211,11 +242,29 @@ def every_name(network: Proof) -> Iterator[list[Any]]:
     """Every law that a certificate of a graph can name."""
     nodes, inner = range(len(network["roles"])), hidden(network)
     yield from ([kind, node] for kind in ("neuron", "detour") for node in inner)
-    yield from (["pair", one, two] for one, two in itertools.combinations(inner, 2))
+    yield from ([kind, *two] for kind in ("pair", "rotation") for two in itertools.combinations(inner, 2))
+    yield from (["combination", [["1", "neuron", one], ["1", "neuron", two]]] for one, two in
+                itertools.combinations(inner, 2))  # fmt: skip
     yield from (["weight", *edge] for edge in network["edges"])
     yield from (["sum", node] for node in nodes)
     parts = [list(part) for count in range(len(inner) + 1) for part in itertools.combinations(inner, count)]
     yield from (["part", source, sink, part] for source in (None, *nodes) for sink in nodes for part in parts)
+
+
+def random_flow(rng: random.Random, size: int) -> Proof:
+    match rng.choice(["momentum", "decay", "metric", "metric"]):
+        case "momentum":
+            return {"name": "momentum", "friction": rng.choice([0.0, 0.5]), "autonomous": rng.random() < 0.5}
+        case "decay":
+            return {"name": "decay", "decay": rng.choice([0.25, 3.0])}
+    order = rng.sample(range(size), size)
+    blocks = []
+    while order and rng.random() < 0.8:
+        where, order = order[:2], order[2:]
+        off = rng.choice([0.0, 1.0, -1.0])
+        matrix = [[rng.choice([2.0, 3.0]) if j == k else off for k in where] for j in where]
+        blocks.append({"weights": where, "matrix": matrix})
+    return {"name": "metric", "blocks": blocks}
 
 
 def accepted(proof: Proof, **change: Any) -> bool:
@@ -234,11 +283,31 @@ def accepted(proof: Proof, **change: Any) -> bool:
 def test_whoever_names_all_laws_gets_no_other_count(seed: int, level: str) -> None:
     """Inputs, gates and laws that pass one by one are put together: if that verifies, the count is true."""
     rng = random.Random(100 * seed + (level == "data"))  # noqa: S311
+    count_all_names(rng, random_network(rng), level)
+
+
+@pytest.mark.parametrize("level", ["near", "data"])
+@pytest.mark.parametrize("seed", range(12))
+def test_nor_under_other_flows(seed: int, level: str) -> None:
+    rng = random.Random(200 * seed + (level == "data"))  # noqa: S311
     network = random_network(rng)
+    if len(network["edges"]) <= 6:  # with momentum there are twice as many states
+        count_all_names(rng, network, level, random_flow(rng, len(network["edges"])))
+
+
+def count_all_names(rng: random.Random, network: Proof, level: str, flow: Proof | None = None) -> None:
     loss = rng.choice(["full", "full", "cross-entropy"])
     sizes = [0.0, 0.0, 1.0, -1.0, 2.0, -0.25, 100.0, -1e6, rng.gauss(0, 1)]
     rows = [[rng.choice(sizes) for _ in range(network["roles"].count(0))] for _ in range(rng.choice([1, 2, 6]))]
-    more: dict[str, Any] = {"loss": loss, "fixed": [None] * len(network["roles"]), "brackets": [1], "dimensions": [0]}
+    states = states_of(len(network["edges"]), flow or {"name": "gradient"})
+    of_flow = {} if flow is None else {"flow": flow, "states": states,
+                                       "point": [rng.randrange(PRIME) for _ in range(states)]}  # fmt: skip
+    more: dict[str, Any] = of_flow | {
+        "loss": loss,
+        "fixed": [None] * len(network["roles"]),
+        "brackets": [1],
+        "dimensions": [0],
+    }
     grouped: dict[str, Any] = {"groups": [0]} if level == "data" else {}
     rows = [row for row in rows if accepted(laws(network, [], level, inputs=[row], **more, **grouped))]
     if not rows:
@@ -254,13 +323,13 @@ def test_whoever_names_all_laws_gets_no_other_count(seed: int, level: str) -> No
             if accepted(proof, fixed=fixed):
                 proof = signed(proof | {"fixed": fixed})
     known = [name for name in every_name(network) if accepted(proof, known=[name])]
-    known = known[: 4 * len(network["edges"]) + 100]  # as many as may be listed
+    known = known[: 4 * states + 100]  # as many as may be listed
     try:
         found = fill_in(signed(proof | {"known": known, "brackets": [15] * 4, "dimensions": [0] * 4}))
     except REFUSED:
         return
     data = rows if level == "data" else None
-    assert len(network["edges"]) - found.facts["laws"] == reached(network, loss, data, rng)
+    assert states - found.facts["laws"] == reached(network, loss, data, rng, flow)
 
 
 @pytest.mark.parametrize("widths", [(1, 1, 1), (2, 2, 1), (1, 3, 1), (2, 2, 2), (1, 2, 2)])
