@@ -353,8 +353,8 @@ def say_copy(facts: Facts, digests: Digests) -> str:
     if facts["joined"]:
         words += f". {facts['joined']} tensors are joined or cut from those of a file"
     if renamed := facts["renamed"]:
-        words += f". {len(renamed)} tensors of the files go by other names here, as the certificate says: "
-        words += _first(renamed)
+        many = "1 tensor of the files goes" if len(renamed) == 1 else f"{len(renamed)} tensors of the files go"
+        words += f". {many} by other names here, as the certificate says: {_first(renamed)}"
     if facts["made"]:
         words += f". {facts['made']} tensors that a file lacks are constants"
     if facts["far"]:
