@@ -12,6 +12,7 @@ import pytest
 from forging import Proof, signed
 
 from lawful import CertificateError, NotACertificate, Unsupported, verify
+from lawful.verify.core.checkpoint import tensors_digest
 
 RNG = random.Random(0)  # noqa: S311
 
@@ -335,6 +336,16 @@ def test_zeros_are_counted_before_they_are_joined() -> None:
              "folds": [], "matrices": [], "frames": [], "shifts": [], "moved": []}  # fmt: skip
     with pytest.raises(CertificateError, match="used too often"):
         verify(json.dumps({"about": []} | proof), file, file)
+
+
+def test_folds_of_one_tensor_are_gathered_once() -> None:
+    """All folds before were put in order again for each: 100,000 in 3 MB took five minutes."""
+    file = {"w": np.ones(2), "v": np.ones(2)}
+    digest = tensors_digest(file)
+    proof = {"kind": "checkpoint-copy", "version": 2, "about": [digest, digest], "matrices": [], "frames": [],
+             "tensors": [["w", "w", "w"], ["v", "v", "v"]], "folds": [{"fold": "drop", "tensor": "w"}] * 20_000,
+             "shifts": [], "moved": []}  # fmt: skip
+    assert seconds(lambda: verify(json.dumps(proof), file, file)) < 5
 
 
 def test_edges_that_rest_are_looked_up_node_by_node() -> None:

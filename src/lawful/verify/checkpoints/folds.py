@@ -186,20 +186,18 @@ def tensors_of(fold: Fold) -> list[str]:
 def clusters(names: Iterable[str], folds: Sequence[Fold]) -> Iterator[tuple[list[str], list[Fold]]]:
     """Tensors that folds join, and these folds in order; a tensor that no fold names is alone."""
     of = {name: [name] for name in names}
-    folding: dict[int, list[tuple[int, Fold]]] = {}
-    for order, fold in enumerate(folds):
+    for fold in folds:
         joined = list({id(of[name]): of[name] for name in tensors_of(fold)}.values())
         target = max(joined, key=len)
-        entries = sorted(
-            (entry for group in joined for entry in folding.pop(id(group), [])), key=lambda entry: entry[0]
-        )
         for group in joined:
             if group is not target:
                 target += group
                 of.update(dict.fromkeys(group, target))
-        folding[id(target)] = [*entries, (order, fold)]
+    folding: dict[int, list[Fold]] = {}
+    for fold in folds:
+        folding.setdefault(id(of[tensors_of(fold)[0]]), []).append(fold)
     for group in {id(group): group for group in of.values()}.values():
-        yield group, [fold for _, fold in folding.get(id(group), [])]
+        yield group, folding.get(id(group), [])
 
 
 class FoldedTensors:
@@ -215,6 +213,7 @@ class FoldedTensors:
         self.dropped: dict[str, int] = {}
         self.means, self.epsilon = 0, 0.0
         for fold in folds:
+            require(True, "")  # the clock: one tensor may be named by 100,000 folds
             match fold:
                 case ListedGain():
                     self._gain(fold)
@@ -263,6 +262,7 @@ class FoldedTensors:
         gain, offset = fold.gain, fold.offset
         factor = None if gain is None else self.state[gain] + fold.plus
         for weight, axis, bias in fold.readers:
+            require(True, "")
             if offset is not None and fold.has_biased_readers and bias is not None:
                 self._add(bias, offset, weight, axis)
             if factor is not None:
@@ -307,6 +307,7 @@ class FoldedTensors:
     def _value(self, fold: ListedValue) -> None:
         bias, target = fold.bias, fold.target
         for columns in fold.columns:
+            require(True, "")
             for tensors in (self.state, self.sizes):
                 part = np.moveaxis(tensors[fold.weight], fold.axis, 0)[columns]
                 tensors[target] = tensors[target] + np.tensordot(tensors[bias][fold.rows], part, axes=([0], [0]))

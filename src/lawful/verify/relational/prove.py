@@ -81,6 +81,7 @@ class Assignment:
     def fold(self, folds: Sequence[Fold]) -> None:
         """Carry out all folds."""
         for fold in folds:
+            require(True, "")  # the clock
             match fold:
                 case ListedGain():
                     self._gain(fold)
@@ -106,6 +107,7 @@ class Assignment:
             vector = self.vector(gain)
             factor = field.reduce(vector + self._constant(fold.plus, vector))
         for weight, axis, bias in fold.readers:
+            require(True, "")
             if offset is not None and fold.has_biased_readers and bias is not None:
                 self._add(bias, self.vector(offset), weight, axis)
                 self.add_degree(bias, offset, weight)
@@ -330,6 +332,7 @@ def run(
                 last.tensors[name] = last.tensors[name].act(field, frame)
         for name, pieces in shifts.items():
             for piece in pieces:
+                require(True, "")
                 last.tensors[name] = last.tensors[name].add(field, piece)
         sides.append(last)
 
