@@ -141,7 +141,7 @@ def test_the_collector_sees_tables_and_texts() -> None:
 
 
 TIER_ONE = ("components", "path", "rebalance", "singular", "truncation-separation", "pruning", "same")
-MOST_LINES = 1_860  # of the first tier, with the command that runs it; sentences are not trusted with a verdict
+MOST_LINES = 1_850  # of the first tier, with the command that runs it; sentences are not trusted with a verdict
 
 
 @pytest.mark.parametrize("kind", TIER_ONE)
