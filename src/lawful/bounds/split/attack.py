@@ -6,13 +6,14 @@ import time
 
 import numpy as np
 
-from lawful.bounds.layers import pull_back, trace
+from lawful.bounds.layers import evaluate, pull_back, trace
 from lawful.bounds.split.question import BoxQuestion, Replay
 from lawful.network.intervals import between
 from lawful.types import Floats
 
 NEAR = 1e-9  # a margin of floats within this may be at most 0 exactly: worth a replay in rationals
 MOST_REPLAYS = 20
+GRIDS = 2.0**24, 1000.0, 2.0**4
 SAMPLES, SAMPLING_WORK = 20_000, 5e8  # points, and multiplications for them: 0.1 s
 REACH, LEAST_REACH = 0.25, 0.002  # the first and the last step, as shares of the box
 POLISHED, POLISHING_STEPS, POLISHING_REACH = 8, 12, 0.02  # points of open nodes: a few, near where they are
@@ -58,6 +59,15 @@ def polish(question: BoxQuestion, replay: Replay, points: Floats, deadline: floa
     return None
 
 
+def _snap(points: Floats, low: Floats, high: Floats) -> Floats:
+    """The points on coarser and coarser grids: what is forbidden may be a single one, where conditions are equalities.
+
+    Descents and halves of cut boxes come within 1e-16 of it, and never get there.
+    """
+    coarse = [np.round(points * grid) / grid for grid in GRIDS]
+    return np.clip(np.concatenate(coarse), low, high)
+
+
 def _descend(
     question: BoxQuestion, replay: Replay, case: int, points: Floats, steps: int, reach: float, deadline: float
 ) -> Floats | None:
@@ -72,11 +82,14 @@ def _descend(
             return None
         values, rises = trace(layers, points)
         rows = values @ outputs.T + points @ inputs.T - bounds
-        for at in np.flatnonzero(rows.max(axis=1) <= near)[:3]:
-            replays += 1
-            exact = replay(points[at]) if replays <= MOST_REPLAYS else None
-            if exact is not None:
-                return exact
+        promising = points[np.flatnonzero(rows.max(axis=1) <= near)[:3]]
+        for tried in (promising, _snap(promising, low, high)):
+            margins = (evaluate(layers, tried) @ outputs.T + tried @ inputs.T - bounds).max(axis=1, initial=-np.inf)
+            for candidate in tried[margins <= near][: MOST_REPLAYS - replays]:
+                replays += 1
+                exact = replay(candidate)
+                if exact is not None:
+                    return exact
         # The worst condition leads; the others that fail help a little, else the search swings between two.
         weight = 0.1 * (rows > 0)
         weight[np.arange(len(points)), rows.argmax(axis=1)] += 1.0
