@@ -10,7 +10,8 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from lawful.bounds.layers import Layer, evaluate, exact_outputs
-from lawful.bounds.split.question import BoxQuestion, ForbiddenHalfSpace, cases_of
+from lawful.bounds.split.question import BoxQuestion, cases_of
+from lawful.formats.queries.specification import ForbiddenHalfSpace
 from lawful.types import Floats
 
 

@@ -14,7 +14,7 @@ from lawful import write
 from lawful.bounds.layers import Layer, exact_outputs, fold_mirrors, keep_sparse
 from lawful.bounds.property import check_regions
 from lawful.bounds.split.certificate import certificate_of_specification
-from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
+from lawful.formats.queries.specification import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.network import Mlp
 from lawful.sources.onnx import reader
 from lawful.verify import verify

@@ -19,9 +19,8 @@ from lawful import Architecture, CertificateError, Dag, LawfulError, Mlp, write
 from lawful.api.specifications import certificate_of_check
 from lawful.bounds.layers import exact_outputs, layers_of
 from lawful.bounds.property import check_regions
-from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.formats.queries.joint_specification import equivalence
-from lawful.formats.queries.specification import read_specification
+from lawful.formats.queries.specification import ForbiddenHalfSpace, ForbiddenRegion, read_specification
 from lawful.formats.queries.vnnlib import Condition
 from lawful.sources.opening import open_graph
 from lawful.types import Floats

@@ -19,10 +19,10 @@ from lawful import write
 from lawful.bounds.layers import Layer, exact_outputs
 from lawful.bounds.split.certificate import certificate_of_specification, packed_network
 from lawful.bounds.split.multipliers import gradient_of
-from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.bounds.split.relaxation import bound_case, lines_of
 from lawful.bounds.split.search import HalvingSearch, PhaseSearch, SearchOutcome
 from lawful.errors import LawfulError
+from lawful.formats.queries.specification import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.network import Dag, Mlp
 from lawful.network.digest import digest
 from lawful.network.validity import Role

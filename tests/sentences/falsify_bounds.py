@@ -14,8 +14,8 @@ from falsification import Trial
 from lawful.bounds.distance import distance
 from lawful.bounds.property import check_regions
 from lawful.bounds.slopes import Growth
-from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.fibers.monotone import check_monotone
+from lawful.formats.queries.specification import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.network import Mlp
 from lawful.outward import at_most
 from lawful.report.structure.distance import distance_text, monotone_text, property_text

@@ -16,7 +16,7 @@ from lawful.bounds.layers import layers_of
 from lawful.bounds.result import certificate as of_distance
 from lawful.bounds.slopes import Growth
 from lawful.bounds.split.certificate import certificate_of_specification
-from lawful.bounds.split.question import BoxQuestion, ForbiddenHalfSpace, ForbiddenRegion, cases_of
+from lawful.bounds.split.question import BoxQuestion, cases_of
 from lawful.bounds.split.search import HalvingSearch, PhaseSearch
 from lawful.conservation import HeavyBall, Metric, count_laws
 from lawful.conservation.certificate import certificate as of_laws
@@ -31,6 +31,7 @@ from lawful.fibers.regions.comparison_proof import certificate as of_regions
 from lawful.fibers.regions.count import count_regions
 from lawful.fibers.same import same
 from lawful.fibers.verdict import certificate as of_same
+from lawful.formats.queries.specification import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.invariant_set import (
     Unsettled,
     balanced_graph,

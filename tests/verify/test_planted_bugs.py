@@ -21,7 +21,7 @@ from lawful.bounds.layers import layers_of
 from lawful.bounds.result import certificate as of_distance
 from lawful.bounds.slopes import Growth
 from lawful.bounds.split.certificate import certificate_of_specification
-from lawful.bounds.split.question import BoxQuestion, ForbiddenHalfSpace, ForbiddenRegion, cases_of
+from lawful.bounds.split.question import BoxQuestion, cases_of
 from lawful.bounds.split.search import HalvingSearch, PhaseSearch
 from lawful.conservation import count_laws
 from lawful.conservation.certificate import certificate as of_laws
@@ -29,6 +29,7 @@ from lawful.fibers.monotone import certificate_of_monotone as of_monotone
 from lawful.fibers.monotone import check_monotone
 from lawful.fibers.same import same
 from lawful.fibers.verdict import certificate as of_same
+from lawful.formats.queries.specification import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.invariant_set import components, find_path, path_certificate, rebalance_certificate
 from lawful.invariant_set.certificate import certificate as of_components
 from lawful.invariant_set.certificate import singular_certificate as of_singular

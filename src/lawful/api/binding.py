@@ -75,8 +75,6 @@ def _need_regions(facts: Facts, file: Path, specification: Specification) -> Non
     if "input" in facts:
         _need_described(specification, facts, file)
         return
-    X, Y = (specification.text.of(side)[0].name for side in ("input", "output"))
-    order = [*(Variable(Y, place) for place in range(outputs)), *(Variable(X, place) for place in range(inputs))]
     known = [
         (
             region.box,
@@ -90,9 +88,10 @@ def _need_regions(facts: Facts, file: Path, specification: Specification) -> Non
     for region in asked:
         theirs = {
             frozenset(
-                _primitive([row.terms.get(edge, Fraction(0)) for edge in order], row.bound, row.strict) for row in case
+                _primitive([*row.outputs, *(row.inputs or [Fraction(0)] * inputs)], row.bound, row.strict)
+                for row in case
             )
-            for case in region.cases
+            for case in region.forbidden
         }
         sides = list(zip(region.low, region.high, strict=True))
         if not any(theirs == cases and _contains(box, sides) for box, cases in known):

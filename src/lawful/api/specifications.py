@@ -25,14 +25,13 @@ from lawful.bounds.result import Distance
 from lawful.bounds.result import certificate as certificate_of_distance
 from lawful.bounds.slopes import Growth
 from lawful.bounds.split.certificate import certificate_of_specification
-from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.errors import LawfulError, Unsupported
 from lawful.fibers.monotone import MonotoneCheck, certificate_of_monotone, check_monotone, read_directions
 from lawful.formats.io.reading import read_text
 from lawful.formats.queries.box import read_box
 from lawful.formats.queries.joint_specification import JointSpecification, join
-from lawful.formats.queries.specification import ForbiddenBox, Specification, read_specification, regions
-from lawful.formats.queries.vnnlib import Condition, Text, Variable, read_vnnlib
+from lawful.formats.queries.specification import Specification, read_specification, regions
+from lawful.formats.queries.vnnlib import Text, Variable, read_vnnlib
 from lawful.network import Dag, Mlp, Role
 from lawful.network.digest import digest
 from lawful.sentences.bounds import difference_stays_within, is_monotone
@@ -244,13 +243,7 @@ class _Asked:
 
     def __init__(self, question: JointSpecification, joint: Dag) -> None:
         self.question, self.layers = question, layers_of(joint)
-        boxes = regions(question.specification, question.inputs, question.outputs)
-        self.regions = tuple(
-            ForbiddenRegion(
-                box.low, box.high, half_spaces(box, question.specification, question.inputs, question.outputs)
-            )
-            for box in boxes
-        )
+        self.regions = tuple(regions(question.specification, question.inputs, question.outputs))
 
     @property
     def hull(self) -> tuple[Floats, Floats]:
@@ -327,31 +320,10 @@ def check_specification(
         values = {Variable(X, place): value for place, value in enumerate(x)}
         return specification.holds(values | {Variable(Y, place): value for place, value in enumerate(y)})
 
-    asked = [
-        ForbiddenRegion(region.low, region.high, half_spaces(region, specification, inputs, outputs))
-        for region in regions(specification, inputs, outputs)
-    ]
+    asked = regions(specification, inputs, outputs)
     return check_regions(
         network, asked, described=occurs, seconds=seconds, scheduler=scheduler, threads=threads, seed=seed
     )
-
-
-def half_spaces(
-    region: ForbiddenBox, specification: Specification, inputs: int, outputs: int
-) -> tuple[tuple[ForbiddenHalfSpace, ...], ...]:
-    """The conditions of a region on outputs, and on inputs where there are any."""
-    Y, X = specification.text.of("output")[0].name, specification.text.of("input")[0].name
-    zero = Fraction(0)
-
-    def written(condition: Condition) -> ForbiddenHalfSpace:
-        terms, bound, strict = condition
-        row = tuple(terms.get(Variable(Y, place), zero) for place in range(outputs))
-        mixed = any(variable.tensor == X for variable in terms)
-        return ForbiddenHalfSpace(
-            row, tuple(terms.get(Variable(X, place), zero) for place in range(inputs)) if mixed else (), bound, strict
-        )
-
-    return tuple(tuple(written(condition) for condition in case) for case in region.cases)
 
 
 def certificate_of_check(found: PropertyCheck | MonotoneCheck, network: Mlp | Dag) -> dict[str, Any]:

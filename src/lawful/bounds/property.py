@@ -19,10 +19,11 @@ from lawful.bounds.layers import Layer, exact_outputs, layers_of
 from lawful.bounds.split.attack import attack
 from lawful.bounds.split.certificate import SplitTree
 from lawful.bounds.split.halving import halve
-from lawful.bounds.split.question import BoxQuestion, ForbiddenRegion, Replay, cases_of
+from lawful.bounds.split.question import BoxQuestion, Replay, cases_of
 from lawful.bounds.split.search import MORE_NODES, HalvingSearch, PhaseSearch, SearchOutcome, TreeSearch
 from lawful.bounds.workers import cores, workers
 from lawful.errors import LawfulError
+from lawful.formats.queries.specification import ForbiddenRegion
 from lawful.network import Dag, Mlp
 from lawful.result import Shown
 from lawful.types import Floats
@@ -175,7 +176,7 @@ def check_regions(
     Boxes are searched rounded outward, so that *holds* covers the exact ones; an input that shows the contrary has to
     be in a region in exact rationals, and `described`, where more is known of what is forbidden than regions say.
 
-    >>> from lawful.bounds.split.question import ForbiddenHalfSpace
+    >>> from lawful.formats.queries.specification import ForbiddenHalfSpace
     >>> negative = ForbiddenHalfSpace((Fraction(1),), (), Fraction(-1, 10), False)
     >>> region = ForbiddenRegion((Fraction(-1),), (Fraction(1),), ((negative,),))
     >>> check_regions(Mlp([[[1.0]], [[1.0]]]), [region]).status

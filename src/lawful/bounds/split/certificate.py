@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lawful.bounds.split.layers import MergedLayers
-from lawful.bounds.split.question import ForbiddenHalfSpace, ForbiddenRegion
+from lawful.formats.queries.specification import ForbiddenHalfSpace, ForbiddenRegion
 from lawful.network import Dag, Mlp, Role
 from lawful.network.digest import digest
 from lawful.types import Floats

@@ -1,11 +1,7 @@
-"""What is asked on one box: no input of it leads into one of some cases, each an intersection of half-spaces.
-
-A half-space is `a · y + c · x ≤ bound`: conditions on inputs and outputs together need no other network.
-"""
+"""What is asked on one box, in doubles: no input of it leads into one of some cases."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,56 +13,10 @@ import numpy as np
 from lawful.bounds.layers import Layer, evaluate, fold_mirrors
 from lawful.bounds.split.layers import MergedLayers
 from lawful.errors import LawfulError
+from lawful.formats.queries.specification import ForbiddenHalfSpace, above
 from lawful.types import Floats, Mask
 
 Replay = Callable[[Floats], Floats | None]  # an input near the given one that is forbidden in exact arithmetic, if any
-
-
-class ForbiddenHalfSpace(NamedTuple):
-    """`Σ outputs · y + Σ inputs · x ≤ bound`, without its boundary if strict; `inputs` is empty where none counts."""
-
-    outputs: tuple[Fraction, ...]
-    inputs: tuple[Fraction, ...]
-    bound: Fraction
-    strict: bool
-
-    def holds(self, x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
-        """Whether an input and its outputs lie in it, exactly."""
-        total = sum((a * v for a, v in zip(self.outputs, y, strict=True) if a), Fraction(0))
-        total += sum((a * v for a, v in zip(self.inputs, x, strict=False) if a), Fraction(0))
-        return total < self.bound if self.strict else total <= self.bound
-
-    def whole(self) -> ForbiddenHalfSpace:
-        """The same half-space with whole coefficients."""
-        scale = math.lcm(*(a.denominator for a in (*self.outputs, *self.inputs)))
-        return ForbiddenHalfSpace(
-            tuple(a * scale for a in self.outputs),
-            tuple(a * scale for a in self.inputs),
-            self.bound * scale,
-            self.strict,
-        )
-
-
-class ForbiddenRegion(NamedTuple):
-    """A box, exactly, and the cases that are forbidden on it."""
-
-    low: tuple[Fraction, ...]
-    high: tuple[Fraction, ...]
-    forbidden: tuple[tuple[ForbiddenHalfSpace, ...], ...]
-
-    def outward(self) -> tuple[Floats, Floats]:
-        """The least box of doubles that contains it."""
-        return -np.array([above(-end) for end in self.low]), np.array([above(end) for end in self.high])
-
-    def move_inside(self, point: Floats) -> tuple[Fraction, ...]:
-        """The input, moved to the exact end where rounding outward let it leave the box; that may be no double."""
-        ends = zip(point, self.low, self.high, strict=True)
-        return tuple(min(max(Fraction(float(value)), low), high) for value, low, high in ends)
-
-    def holds(self, x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
-        """Whether an input is in it and leads into one of its cases, exactly."""
-        inside = all(low <= value <= high for low, value, high in zip(self.low, x, self.high, strict=True))
-        return inside and any(all(space.holds(x, y) for space in case) for case in self.forbidden)
 
 
 class ForbiddenCases(NamedTuple):
@@ -125,12 +75,3 @@ def _exactly(number: Fraction) -> float:
     if abs(number) >= 2**1000 or Fraction(float(number)) != number:
         raise LawfulError("a coefficient of the specification has too many digits for float64")
     return float(number)
-
-
-def above(value: Fraction) -> float:
-    """The least float that is at least a fraction."""
-    try:
-        near = float(value)
-    except OverflowError:
-        raise LawfulError("a bound of the specification is larger than doubles can be") from None
-    return near if Fraction(near) >= value else math.nextafter(near, math.inf)

@@ -7,7 +7,7 @@ Numbers are exact; `outward` rounds a box to float64 so that it contains the one
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -95,16 +95,51 @@ class Specification:
         return any(disjunct.holds(values) for disjunct in self.disjuncts)
 
 
-class ForbiddenBox(NamedTuple):
-    """A box of all inputs of one network, and the cases that are forbidden on it."""
+class ForbiddenHalfSpace(NamedTuple):
+    """`Σ outputs · y + Σ inputs · x ≤ bound`, without its boundary if strict; `inputs` is empty where none counts."""
+
+    outputs: tuple[Fraction, ...]
+    inputs: tuple[Fraction, ...]
+    bound: Fraction
+    strict: bool
+
+    def holds(self, x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
+        """Whether an input and its outputs lie in it, exactly."""
+        total = sum((a * v for a, v in zip(self.outputs, y, strict=True) if a), Fraction(0))
+        total += sum((a * v for a, v in zip(self.inputs, x, strict=False) if a), Fraction(0))
+        return total < self.bound if self.strict else total <= self.bound
+
+    def whole(self) -> ForbiddenHalfSpace:
+        """The same half-space with whole coefficients."""
+        scale = math.lcm(*(a.denominator for a in (*self.outputs, *self.inputs)))
+        return ForbiddenHalfSpace(
+            tuple(a * scale for a in self.outputs),
+            tuple(a * scale for a in self.inputs),
+            self.bound * scale,
+            self.strict,
+        )
+
+
+class ForbiddenRegion(NamedTuple):
+    """A box, exactly, and the cases that are forbidden on it."""
 
     low: tuple[Fraction, ...]
     high: tuple[Fraction, ...]
-    cases: tuple[tuple[Condition, ...], ...]
+    forbidden: tuple[tuple[ForbiddenHalfSpace, ...], ...]
 
     def outward(self) -> tuple[Floats, Floats]:
         """The least box of doubles that contains it."""
         return np.array([below(end) for end in self.low]), np.array([above(end) for end in self.high])
+
+    def move_inside(self, point: Floats) -> tuple[Fraction, ...]:
+        """The input, moved to the exact end where rounding outward let it leave the box; that may be no double."""
+        ends = zip(point, self.low, self.high, strict=True)
+        return tuple(min(max(Fraction(float(value)), low), high) for value, low, high in ends)
+
+    def holds(self, x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
+        """Whether an input is in it and leads into one of its cases, exactly."""
+        inside = all(low <= value <= high for low, value, high in zip(self.low, x, self.high, strict=True))
+        return inside and any(all(space.holds(x, y) for space in case) for case in self.forbidden)
 
 
 def read_specification(path: Path) -> Specification:
@@ -171,7 +206,7 @@ def _contradict(conditions: Iterable[Condition]) -> bool:
     return False
 
 
-def regions(specification: Specification, inputs: int, outputs: int) -> list[ForbiddenBox]:
+def regions(specification: Specification, inputs: int, outputs: int) -> list[ForbiddenRegion]:
     """The disjuncts about one network by their boxes; every input needs finite bounds in each of them."""
     text = specification.text
     if len(text.networks) > 1:
@@ -179,8 +214,8 @@ def regions(specification: Specification, inputs: int, outputs: int) -> list[For
         raise LawfulError(f"the specification is about the networks {names[:80]}: give a file for each")
     for tensor, count in ((text.of("input")[0], inputs), (text.of("output")[0], outputs)):
         _check_size(tensor, count, specification)
-    X = text.of("input")[0].name
-    boxes: dict[tuple[tuple[Fraction, ...], tuple[Fraction, ...]], list[tuple[Condition, ...]]] = {}
+    X, Y = (text.of(side)[0].name for side in ("input", "output"))
+    boxes: dict[tuple[tuple[Fraction, ...], tuple[Fraction, ...]], list[tuple[ForbiddenHalfSpace, ...]]] = {}
     ends: dict[int, tuple[tuple[Fraction, ...], tuple[Fraction, ...]]] = {}
     for box, conditions in specification.disjuncts:
         # Disjuncts that share their bounds share the object: a thousand cases about one picture are one box.
@@ -194,8 +229,18 @@ def regions(specification: Specification, inputs: int, outputs: int) -> list[For
                 low.append(side.low)
                 high.append(side.high)
             ends[id(box)] = tuple(low), tuple(high)
-        boxes.setdefault(ends[id(box)], []).append(conditions)
-    return [ForbiddenBox(*sides, tuple(cases)) for sides, cases in boxes.items()]
+        case = tuple(_half_space(condition, X, inputs, Y, outputs) for condition in conditions)
+        boxes.setdefault(ends[id(box)], []).append(case)
+    return [ForbiddenRegion(*sides, tuple(cases)) for sides, cases in boxes.items()]
+
+
+def _half_space(condition: Condition, X: str, inputs: int, Y: str, outputs: int) -> ForbiddenHalfSpace:
+    terms, bound, strict = condition
+    on_outputs, on_inputs = (
+        tuple(terms.get(Variable(name, place), Fraction(0)) for place in range(count))
+        for name, count in ((Y, outputs), (X, inputs))
+    )
+    return ForbiddenHalfSpace(on_outputs, on_inputs if any(on_inputs) else (), bound, strict)
 
 
 def _check_size(tensor: DeclaredTensor, count: int, specification: Specification) -> None:
@@ -286,4 +331,4 @@ def _nearest(value: Fraction) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise LawfulError("a bound is larger than doubles can be") from None
+        raise LawfulError("a bound of the specification is larger than doubles can be") from None

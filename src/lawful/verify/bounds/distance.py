@@ -28,7 +28,6 @@ from lawful.verify.bounds.pair import TINY, Places, Shared, deepen, share_layers
 from lawful.verify.bounds.relaxation import UNIT, Ends, hidden_ends
 from lawful.verify.core.finding import Finding, digest_of
 from lawful.verify.core.schema import (
-    exactly,
     integers,
     items,
     limit_cost,
@@ -84,7 +83,7 @@ def around_samples(value: object, box: Sides) -> tuple[list[Sides], Fraction, tu
     require(bool(samples), "there are no samples")
     boxes = []
     for sample in samples:
-        point = exactly(sample)
+        point = list(map(Fraction, sample))
         require(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "a sample is outside the box")
         boxes.append([(max(low, x - radius), min(high, x + radius)) for x, (low, high) in zip(point, box, strict=True)])
     return boxes, radius, (digest_of("data", samples),)
@@ -95,7 +94,7 @@ def around_samples(value: object, box: Sides) -> tuple[list[Sides], Fraction, tu
 
 def _lower(value: object, box: Sides, pair: tuple[PackedNetwork, ...], outputs: list[int], norm: str) -> Fraction:
     parts = object_with_keys(value, "lower", "input above")
-    point = exactly(numbers(parts["input"], "lower.input", length=len(box)))
+    point = list(map(Fraction, numbers(parts["input"], "lower.input", length=len(box))))
     above = rational(parts["above"], "lower.above")
     require(above >= 0, "a bound from below is negative")
     require(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "the input is outside the box")

@@ -36,7 +36,7 @@ from lawful.verify.bounds.relaxation import UNIT, Ends, hidden_ends
 from lawful.verify.core.dag import CheckedDag
 from lawful.verify.core.finding import Finding
 from lawful.verify.core.layers import CheckedStack, dag_as_layers, walk_regions
-from lawful.verify.core.schema import exactly, integer, integers, items, limit_cost, numbers, object_with_keys, require
+from lawful.verify.core.schema import integer, integers, items, limit_cost, numbers, object_with_keys, require
 
 
 def check(body: dict[str, Any]) -> Finding:
@@ -72,7 +72,8 @@ def _against(
     value: object, box: Sides, network: PackedNetwork, rising: list[int], falling: list[int], outputs: list[int]
 ) -> tuple[int, int]:
     """The input that grows, and the output that goes the wrong way."""
-    first, second = (exactly(numbers(item, "inputs", length=len(box))) for item in items(value, "inputs", length=2))
+    points = items(value, "inputs", length=2)
+    first, second = (list(map(Fraction, numbers(point, "inputs", length=len(box)))) for point in points)
     for point in (first, second):
         require(all(low <= x <= high for x, (low, high) in zip(point, box, strict=True)), "an input is outside the box")
     moved = [at for at, (x, y) in enumerate(zip(first, second, strict=True)) if x != y]
