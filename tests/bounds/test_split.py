@@ -212,6 +212,36 @@ def test_trees_are_refused_when_they_are_changed() -> None:
             verify(certificate(wrong, found) | {"proofs": [body]})
 
 
+def test_layers_that_are_linear_are_merged_and_their_phases_prove_nothing() -> None:
+    """The tree on both sides of a linear neuron's phase: what is true is still shown, what is false never."""
+    instance, _ = hard()
+    rng = np.random.default_rng(3)
+    first, second, last = instance.layers
+    turn = rng.normal(size=(10, 10))
+    linear = Layer(np.linalg.inv(turn) @ second.weight, np.linalg.inv(turn) @ second.bias, np.ones(10))
+    layers = (first, linear, Layer(turn, np.zeros(10), second.slopes), last)
+    case = tuple(space._replace(bound=space.bound - Fraction(1, 10**6)) for space in instance.forbidden[0])
+    instance = replace(instance, layers=layers, forbidden=(case,))
+    found = PhaseSearch(instance.question, instance.replay, 30.0, 0).run(2000)
+    assert found.tree is not None
+    verify(certificate(instance, found))
+    wrong = moved(instance, np.zeros(3))
+    for neuron in (10, 15):  # the second layer's
+        twice = found.tree._replace(
+            splits=(2 + neuron, *found.tree.splits * 2),
+            middles=found.tree.middles * 2,
+            slopes=np.tile(found.tree.slopes, (2, 1)),
+            pushes=np.tile(found.tree.pushes, (2, 1)),
+            weights=np.tile(found.tree.weights, (2, 1)),
+        )
+        pushed = twice.pushes.copy()
+        pushed[:, 10:20] = 1e6
+        verify(certificate(instance, found._replace(tree=twice._replace(pushes=pushed))))
+        for tree in (twice, twice._replace(pushes=pushed), twice._replace(splits=(2 + neuron, 1, 1))):
+            with pytest.raises(LawfulError):
+                verify(certificate(wrong, found._replace(tree=tree)))
+
+
 def test_gradients_are_those_of_the_bound() -> None:
     """Against differences, at multipliers in general position."""
     instance, _ = hard()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 import time
+import zlib
 from collections.abc import Callable
 
 import numpy as np
@@ -251,6 +253,25 @@ def samples_of_a_long_law() -> Proof:
 def test_a_bomb_is_refused_as_too_large(bomb: Callable[[], Proof]) -> None:
     with pytest.raises(Unsupported, match=r"steps|common denominator"):
         verify(json.dumps(signed(bomb())))
+
+
+def test_products_of_linear_layers_do_not_fill_the_memory() -> None:
+    """One linear neuron between two layers of 7,000: 28,000 numbers whose products are 49 million."""
+
+    def packed(numbers: np.ndarray) -> str:
+        return base64.b64encode(zlib.compress(numbers.tobytes())).decode()
+
+    shapes = [(7000, 1), (1, 7000), (7000, 1), (1, 7000)]
+    layers = [{"shape": list(shape), "weights": packed(np.ones(shape)), "bias": None} for shape in shapes]
+    condition = {"outputs": [[0, "1"]], "inputs": [], "bound": "-1", "strict": False}
+    empty = packed(np.zeros(0))
+    tables = dict.fromkeys(("slopes", "pushes", "weights"), empty)
+    proof = tables | {"splits": [1], "middles": [], "rounds": 1, "tuned": []}
+    body = {"kind": "specification", "version": 2, "network": {"layers": layers, "slopes": [0.0, 1.0, 0.0]},
+            "regions": [{"box": [["0", "1"]], "forbidden": [[condition]]}], "input": None,
+            "proofs": [proof]}  # fmt: skip
+    with pytest.raises(Unsupported, match="products"):
+        verify(json.dumps(signed(body)))
 
 
 def seconds(work: Callable[[], object]) -> float:

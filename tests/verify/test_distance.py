@@ -19,7 +19,7 @@ from lawful.bounds.result import certificate
 from lawful.bounds.slopes import Growth
 from lawful.fibers.monotone import certificate_of_monotone, check_monotone
 from lawful.verify import verify
-from lawful.verify.bounds.boxes import difference_bounds
+from lawful.verify.bounds.distance import difference_bounds
 from lawful.verify.bounds.network import pack
 from lawful.verify.bounds.pair import Places, deepen, share_layers
 from lawful.verify.core.dag import dag_of

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
 
 from lawful.verify.bounds.network import Floats
-from lawful.verify.bounds.pair import Shared
-from lawful.verify.bounds.relaxation import bounds
 from lawful.verify.core.schema import items, rational, require
 
 MOST_HALVINGS = 3  # of a leaf that does not quite close here
@@ -51,15 +48,6 @@ def halves(box: Sides, along: int) -> list[Sides]:
 def widest(box: Sides) -> int:
     """The longest side."""
     return max(range(len(box)), key=lambda side: box[side][1] - box[side][0])
-
-
-def difference_bounds(layers: list[Shared], boxes: list[Sides]) -> Iterator[tuple[Floats, Floats]]:
-    """For each box lower and upper bounds of the outputs of `g - f`, computed many boxes at a time."""
-    width = max(max(layer.W.shape) for layer in layers)
-    many = max(1, min(16, MOST_NUMBERS // (width * (1 + layers[0].W.shape[1]))))
-    for start in range(0, len(boxes), many):
-        require(True, "")  # in time
-        yield from zip(*bounds(layers, *centres_and_radii(boxes[start : start + many])), strict=True)
 
 
 def centres_and_radii(boxes: list[Sides]) -> tuple[Floats, Floats]:

@@ -18,6 +18,7 @@ MOST_NUMBERS = 40_000_000  # of a network, or of a table: 32 bytes each here, an
 SPARSE, LEAST_ENTRIES = 0.08, 10_000  # a share of entries below which sparse products are the quicker ones
 # In elementary steps of 3e-7 s: 7e-11 s were measured on ACAS Xu, and sparse products take some 10 ns.
 MULTIPLICATION, SPARSE_MULTIPLICATION = 5e-4, 0.05
+TOO_LARGE = f"linear layers whose products have more than {MOST_NUMBERS:,} numbers are not checked"
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Indices = NDArray[np.intp]
@@ -158,8 +159,10 @@ def multiply(one: Matrix, other: Matrix) -> Matrix:
     is_dense = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
     spend(meetings * (MULTIPLICATION if is_dense else SPARSE_MULTIPLICATION))
     if min(meetings, one.shape[0] * other.shape[1]) > MOST_NUMBERS:
-        raise Unsupported(f"linear layers whose product has more than {MOST_NUMBERS:,} numbers are not checked")
+        raise Unsupported(TOO_LARGE)
     product = one @ other
+    if isinstance(product, np.ndarray) and np.count_nonzero(product) > SPARSE * product.size:
+        return product
     rows, columns = product.nonzero()
     return _matrix(np.asarray(product[rows, columns]).ravel(), (rows, columns), product.shape)
 

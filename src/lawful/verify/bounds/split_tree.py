@@ -13,7 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lawful.verify.bounds.network import MOST_NUMBERS, Floats, Indices, Matrix, PackedLayer, multiply, rows_of
+from lawful.errors import Unsupported
+from lawful.verify.bounds.network import (
+    MOST_NUMBERS,
+    TOO_LARGE,
+    Floats,
+    Indices,
+    Matrix,
+    PackedLayer,
+    multiply,
+    rows_of,
+)
 from lawful.verify.bounds.packed import unpack_table
 from lawful.verify.core.schema import integer, integers, items, limit_cost, numbers, object_with_keys, require
 
@@ -116,11 +126,16 @@ class SizedTower:
         most = max(longest, *(max(layer.weight.shape) for layer in self.layers))
         self.g: float = 2 * (most + 2 * last + 16) * ULP
         # Every matrix on the way: a row of it stands for a sum, and multiplying it by the next changes that a little.
+        # Few numbers may have large products: a layer of one neuron between two of thousands.
         self.products: list[list[Matrix]] = []
+        total = 0
         for number, below in zip([*self.numbers, last], [-1, *self.numbers], strict=True):
             products = [self.layers[number].weight]
             for under in range(number - 1, below, -1):
                 products.append(multiply(products[-1], self.layers[under].weight))
+                total += products[-1].size
+                if total > MOST_NUMBERS:
+                    raise Unsupported(TOO_LARGE)
             self.products.append(products)
         self.measure(np.full(self.count, np.inf))
 
@@ -370,14 +385,11 @@ class _Check:
         return nodes
 
     def _count_together(self, root: TreeNodes) -> int:
-        """How many nodes to bound at a time: a row for each of a layer's loose neurons, who were loose at the root."""
-        tower, widest = self.tower, max(max(bent.matrix.shape) for bent in self.tower.bent)
-        least, most = (
-            [tower.part(ends, layer) for layer in range(1, tower.depth if self.evidence.rounds else 0)]
-            for ends in (root.least, root.most)
-        )
-        loose = [((low < 0) & (high > 0)).sum() for low, high in zip(least, most, strict=True)]
-        return int(np.clip(TOGETHER / (widest * (8 + 2 * max(loose, default=0))), 1, 256))
+        """How many nodes to bound at a time: a row for each of a layer's loose neurons, loose at the root."""
+        widest, loose = max(max(bent.matrix.shape) for bent in self.tower.bent), (root.least < 0) & (root.most > 0)
+        inner = range(1, self.tower.depth if self.evidence.rounds else 0)
+        rows = max((int(self.tower.part(loose, layer).sum()) for layer in inner), default=0)
+        return int(np.clip(TOGETHER / (widest * (8 + 2 * rows)), 1, 256))
 
     def _tree(self) -> tuple[Indices, list[int]]:
         """The children of every node, and the roots: one for each case."""
@@ -459,10 +471,9 @@ class _Check:
     def _bound_neurons(self, nodes: TreeNodes, *, tuned: bool = False) -> None:
         """Intervals, and a pass backwards for neurons that are loose or split, or tuned."""
         tower, lines = self.tower, list[PhaseLines]()
-        for layer in range(tower.depth):
+        for layer, bent in enumerate(tower.bent[:-1]):
             require(True, "")  # the clock
             self._interval(nodes, layer)
-            bent = tower.bent[layer]
             least, most, phase = (tower.part(ends, layer) for ends in (nodes.least, nodes.most, nodes.phase))
             slopes: Floats | None = None
             at, neuron = np.nonzero((((least < 0) & (most > 0)) | (phase != 0)) & (bent.slopes < 1))
@@ -486,13 +497,6 @@ class _Check:
             np.maximum(least, most, out=most)
             lines.append(lines_of(bent.slopes, least, most))
 
-    def _all_lines(self, nodes: TreeNodes) -> list[PhaseLines]:
-        part = self.tower.part
-        return [
-            lines_of(self.tower.bent[layer].slopes, part(nodes.least, layer), part(nodes.most, layer))
-            for layer in range(self.tower.depth)
-        ]
-
     def _combine(
         self,
         nodes: TreeNodes,
@@ -515,7 +519,9 @@ class _Check:
             top @ last.shift - weights @ case.bounds,
             tower.g * (weights @ size) + np.abs(top) @ last.lost,
         )
-        rows = substitute(tower, start, self._all_lines(nodes), at, slopes, pushes)
+        ends = [(tower.part(nodes.least, layer), tower.part(nodes.most, layer)) for layer in range(tower.depth)]
+        lines = [lines_of(bent.slopes, *known) for bent, known in zip(tower.bent, ends, strict=False)]
+        rows = substitute(tower, start, lines, at, slopes, pushes)
         return rows._replace(rows=rows.rows + on_inputs)
 
     def _contract(self, nodes: TreeNodes, case: CaseRows) -> None:
