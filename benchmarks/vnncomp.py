@@ -77,7 +77,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path)
     parser.add_argument("--time", type=float, default=60.0)
     parser.add_argument("--threads", type=int, default=2)
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()  # categories may follow options
     given.out.mkdir(parents=True, exist_ok=True)
     print(HEAD)
     print(re.sub(r"[^|]+", " --- ", HEAD))
