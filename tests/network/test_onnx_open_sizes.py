@@ -117,3 +117,28 @@ def test_a_size_that_a_window_does_not_fit_into_is_passed_over() -> None:
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     sizes = open_module(model).module.input_sizes
     assert sizes[0][-1] >= 512
+
+
+@pytest.mark.parametrize("mixes", [False, True])
+def test_a_first_axis_of_several_counts_samples_only_if_it_can(tmp_path: Path, mixes: bool) -> None:
+    """Rows that are mixed, or each multiplied by numbers of its own, are no samples of one network."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    numbers = np.random.default_rng(0).normal(size=(3, 3) if mixes else (3, 2)).astype(np.float32)
+    first = helper.make_node(*(("MatMul", ["w", "x"], ["h"]) if mixes else ("Mul", ["x", "w"], ["h"])))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 2]) for name in "xy"]
+    graph = helper.make_graph(
+        [first, helper.make_node("Tanh", ["h"], ["y"])],
+        "g",
+        ends[:1],
+        ends[1:],
+        [numpy_helper.from_array(numbers, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "rows.onnx")
+    network = open_module(tmp_path / "rows.onnx")
+    assert network.module.bare
+    x = np.random.default_rng(1).normal(size=(4, 3, 2))
+    wanted = np.tanh(numbers.astype(np.float64) @ x if mixes else numbers.astype(np.float64) * x)
+    assert np.allclose(network.evaluate(x), wanted)

@@ -391,7 +391,7 @@ def convolutional_file(source: Source) -> Any:
     path = Path(source)
     if path.suffix.lower() != ".onnx" or not path.is_file():
         return None
-    from lawful.formats.graphs.onnx_file import parse
+    from lawful.formats.graphs.onnx_file import complete, parse
     from lawful.formats.io.reading import naming
 
     with naming(path):
@@ -399,21 +399,18 @@ def convolutional_file(source: Source) -> Any:
         kinds = {node.op_type for node in model.graph.node}
         if not any(kind.startswith(("Conv", "QLinear")) for kind in kinds) or kinds & TRANSFORMERS:
             return None
-        if any(tensor.data_location for tensor in model.graph.initializer):
-            raise Unsupported("its weights lie in another file: store them in one, which ONNX allows up to 2 GB")
-    return model
+        return complete(model, path.parent)
 
 
 def channel_file(source: Any) -> Any:
     """The model of an ONNX file with layers whose channels are read; None for anything else."""
     if not isinstance(source, (str, Path)) or Path(source).suffix.lower() != ".onnx" or not Path(source).is_file():
         return None
-    from lawful.formats.graphs.onnx_file import parse
+    from lawful.formats.graphs.onnx_file import complete, parse
     from lawful.pruning.channels.onnx_file import has_channels
 
     model = parse(Path(source))
-    stored = not any(tensor.data_location for tensor in model.graph.initializer)
-    return model if stored and has_channels(model) else None
+    return complete(model, Path(source).parent) if has_channels(model) else None
 
 
 def entangled_module(found: Opened) -> nn.Module | None:

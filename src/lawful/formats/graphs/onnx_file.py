@@ -45,7 +45,8 @@ def complete(model: Any, folder: Path) -> Any:
     twin = type(model)()
     twin.CopyFrom(model)
     for tensor in twin.graph.initializer:
-        tensor.CopyFrom(numpy_helper.from_array(array(tensor, folder), tensor.name))
+        if tensor.data_location == TensorProto.EXTERNAL:  # the others keep their types, bfloat16 too
+            tensor.CopyFrom(numpy_helper.from_array(array(tensor, folder), tensor.name))
     return twin
 
 

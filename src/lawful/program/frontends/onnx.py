@@ -596,6 +596,8 @@ def place_of(node: Any) -> str:
 
 def _explain_unknown(node: Any) -> str:
     """Why a call is not read, and what to do about it."""
+    if node.domain == "ai.onnx.ml":
+        return "is no layer of a network, but a model of its own (trees, a support vector machine), and is not read"
     if node.domain not in DOMAINS:
         return (
             f"is not supported (domain {node.domain[:40]!r}); give the model as it was exported, before a runtime's "

@@ -292,11 +292,11 @@ def _choose(module: OnnxModule, examples: list[torch.Tensor], glance: bool) -> N
     if glance and is_costly(module.program([example[0] if module.bare else example for example in batch])):
         return
     with torch.no_grad():
-        if module.bare or module.fixed > 1 or (glance and module.fixed):
+        if module.bare or (glance and module.fixed == 1):
             module(*batch)
         else:
             module.alone = not module.keeps_apart(batch)
-            if module.alone and not module.fixed:
+            if module.alone and module.fixed != 1:
                 raise Mixed("its samples are not kept apart")
 
 
