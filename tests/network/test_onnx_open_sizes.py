@@ -122,9 +122,6 @@ def test_a_size_that_a_window_does_not_fit_into_is_passed_over() -> None:
 @pytest.mark.parametrize("mixes", [False, True])
 def test_a_first_axis_of_several_counts_samples_only_if_it_can(tmp_path: Path, mixes: bool) -> None:
     """Rows that are mixed, or each multiplied by numbers of its own, are no samples of one network."""
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
     numbers = np.random.default_rng(0).normal(size=(3, 3) if mixes else (3, 2)).astype(np.float32)
     first = helper.make_node(*(("MatMul", ["w", "x"], ["h"]) if mixes else ("Mul", ["x", "w"], ["h"])))
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 2]) for name in "xy"]
