@@ -86,3 +86,12 @@ def test_a_pickle_cannot_change_the_functions_that_it_calls(tmp_path: Path) -> N
     with pytest.raises(LawfulError):
         lawful.open(tmp_path / "a.pt")
     assert torch._utils._rebuild_tensor_v2.__defaults__ == before
+
+
+def test_arrays_of_numpy_beside_the_weights_are_left_out(tmp_path: Path) -> None:
+    """An array is filled by a tuple when it is read, not entry by entry."""
+    settings = {"shift": np.arange(3.0), "scale": np.float64(2.0), "names": np.array(["a"])}
+    torch.save({"model_state_dict": {"fc.weight": torch.ones(2, 3)}, "config": settings}, tmp_path / "a.pt")
+    network = lawful.open(tmp_path / "a.pt")
+    assert network.parameters == 6
+    assert network.reading.ignored == ("config (beside the weights)",)

@@ -139,10 +139,10 @@ class NodeBuilder:
         if any(operand.kind == "c" for operand in operands):
             raise Refused(f"{name} of complex numbers")
         kind = kind or operator.kind or widest(*(operand.kind for operand in operands))
-        # Without operands there is nothing to fold: what is random is made anew each time.
         shapes = [operand.shape for operand in operands]
         shape = operator.shape(attributes, *shapes) if operator.shape else np.broadcast_shapes(*shapes)
         self.bound_shape(shape)
+        # Without operands there is nothing to fold: what is random is made anew each time.
         folds = bool(operands) and all(operand.op == "constant" for operand in operands)
         if folds and not (self.exact and _rounds_quotient(name, attributes, operands)):
             if operator.shape is None:
