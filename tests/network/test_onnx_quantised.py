@@ -80,3 +80,50 @@ def test_rounded_activations_are_computed_and_said(lawful: Any, tmp_path: Path) 
     assert np.allclose(network.module(torch.from_numpy(x)).detach(), y, rtol=1e-4, atol=1e-5)
     said = lawful("show", tmp_path / "net.onnx", "--json").json
     assert "rounded between layers" in str(said["reading"])
+
+
+def test_a_factor_of_a_quantised_product_is_one_of_its_bias() -> None:
+    """ONNX Runtime counts the bias of QGemm in alpha times the two scales."""
+    rng = np.random.default_rng(0)
+    x, matrix = rng.integers(0, 255, (3, 4)).astype(np.uint8), rng.integers(-127, 127, (4, 5)).astype(np.int8)
+    bias = rng.integers(-3000, 3000, 5).astype(np.int32)
+    stored = {"s": np.float32(0.02), "z": np.uint8(100), "B": matrix, "t": np.float32(0.03), "o": np.int8(0), "C": bias}
+    ends = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 4]),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 5]),
+    ]
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["a"]),
+        helper.make_node("QGemm", list("aszBtoC"), ["y"], domain="com.microsoft", alpha=2.0),
+    ]
+    tensors = [numpy_helper.from_array(array, name) for name, array in stored.items()]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors), opset_imports=opsets, ir_version=8
+    )
+    real = (x.astype(np.float32) - 100) * np.float32(0.02)
+    session = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    ours = package.open(model).evaluate(real)
+    assert np.allclose(ours, session.run(None, {"x": real})[0], atol=1e-4)
+
+
+def test_zero_points_of_the_first_factor_belong_to_its_rows() -> None:
+    """By the text of MatMulInteger: M of them for a matrix of M rows."""
+    rng = np.random.default_rng(0)
+    first, second = rng.integers(0, 9, (4, 4)).astype(np.uint8), rng.integers(0, 9, (4, 2)).astype(np.uint8)
+    zeros = np.arange(4, dtype=np.uint8)
+    nodes = [
+        helper.make_node("MatMulInteger", ["A", "B", "z"], ["i"]),
+        helper.make_node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["x", "f"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, size]) for name, size in (("x", 4), ("y", 2))]
+    tensors = [numpy_helper.from_array(array, name) for name, array in (("A", first), ("B", second), ("z", zeros))]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", ends[:1], ends[1:], tensors),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    x = rng.normal(size=(1, 4))
+    wanted = x @ ((first.astype(float) - zeros[:, None]) @ second.astype(float))
+    assert np.allclose(package.open(model).evaluate(x), wanted)

@@ -142,8 +142,10 @@ def _between(
     name = node.output[0]
     settings = {key: value for key, value in self.attributes(node).items() if key != "channels_last"}
     # Scales of weights belong to what they make: rows of a kernel or of a turned matrix, columns of any other.
+    # In a product of matrices those of the first operand belong to its rows.
     axis = 0 if "Conv" in node.op_type or settings.get("transB") else -1
-    inputs = [self.real(nodes, triple, f"{name}.{k}", axis) for k, triple in enumerate(operands)]
+    axes = [-2 if axis == -1 and "MatMul" in node.op_type and k == 0 else axis for k in range(len(operands))]
+    inputs = [self.real(nodes, triple, f"{name}.{k}", axes[k]) for k, triple in enumerate(operands)]
     kind = kind or node.op_type.removeprefix("QLinear")
     nodes += [self.node(kind, inputs, f"{name}.real", **settings)]
     nodes += [self.node("QuantizeLinear", [f"{name}.real", *out], name)]
@@ -153,15 +155,18 @@ def _between(
 def _q_conv(self: _Lowering, node: Any) -> list[Any] | None:
     (x, xs, xz, w, ws, wz, ys, yz), bias = node.input[:8], node.input[8:]
     nodes = _between(self, node, [(x, xs, xz), (w, ws, wz)], (ys, yz))
-    if bias:  # counted in products of the two scales
-        numbers, one, other = (self.array(operand) for operand in (bias[0], xs, ws))
-        if numbers is None or one is None or other is None:
-            raise Refused("QLinearConv with a bias that is computed")
-        name = self.tensor(
-            f"{node.output[0]}.bias", numbers.astype(np.float32) * (one * other).astype(np.float32).ravel()
-        )
-        nodes[-2].input.append(name)
+    if bias:
+        nodes[-2].input.append(_bias(self, node, (bias[0], xs, ws)))
     return nodes
+
+
+def _bias(self: _Lowering, node: Any, operands: Sequence[str], factor: float = 1.0) -> str:
+    """A bias that is counted in products of the two scales (and of the factor of the product)."""
+    numbers, one, other = (self.array(operand) for operand in operands)
+    if numbers is None or one is None or other is None:
+        raise Refused(f"{node.op_type} with a bias that is computed")
+    scale = (np.float32(factor) * one * other).astype(np.float32).ravel()
+    return self.tensor(f"{node.output[0]}.bias", numbers.astype(np.float32) * scale)
 
 
 def _q_matmul(self: _Lowering, node: Any) -> list[Any] | None:
@@ -180,12 +185,7 @@ def _q_gemm(self: _Lowering, node: Any) -> list[Any] | None:
     (a, sa, za, b, sb, zb), rest = node.input[:6], [*node.input[6:], "", "", ""]
     nodes = _between(self, node, [(a, sa, za), (b, sb, zb)], rest[1:3], "Gemm")
     if rest[0]:
-        numbers, one, other = (self.array(operand) for operand in (rest[0], sa, sb))
-        if numbers is None or one is None or other is None:
-            raise Refused("QGemm with a bias that is computed")
-        nodes[-2].input.append(
-            self.tensor(f"{node.output[0]}.bias", numbers.astype(np.float32) * (one * other).astype(np.float32).ravel())
-        )
+        nodes[-2].input.append(_bias(self, node, (rest[0], sa, sb), self.attributes(node).get("alpha", 1.0)))
     if not rest[1]:  # the result stays real
         nodes.pop()
         nodes[-1].output[0] = node.output[0]
@@ -206,7 +206,7 @@ def _integer(self: _Lowering, node: Any) -> list[Any] | None:
     convolves = node.op_type == "ConvInteger"
     inputs = [
         self.real(
-            nodes, (factor, one, zero) if zero else (factor, one), f"{node.output[0]}.{k}", 0 if convolves else -1
+            nodes, (factor, one, zero) if zero else (factor, one), f"{node.output[0]}.{k}", 0 if convolves else k - 2
         )
         for k, (factor, zero) in enumerate(((a, za), (b, zb)))
     ]

@@ -25,7 +25,7 @@ from lawful.program.operators.factory import ONNX_KINDS
 from lawful.program.program import Program
 from lawful.sources.modules.module_network import ModuleNetwork
 from lawful.sources.onnx.module import OnnxModule, is_close, list_tensors
-from lawful.sources.onnx.reader import load_model
+from lawful.sources.onnx.reader import fill_open_sizes, load_model
 
 SAMPLES = 2  # for which a graph is tried
 MAX_CHECKED = 5_000_000  # weights up to which a graph is compared with ONNX's own reference,
@@ -82,7 +82,7 @@ def _open(
     asked = {}
     for name, stated_size in stated.items():
         size = stated_size if module.bare else stated_size[1:]
-        size = _fill_open_sizes(size, given) if given is not None and len(stated) == 1 else list(size)
+        size = list(fill_open_sizes(size, given) if given is not None and len(stated) == 1 else size)
         if module.bare and len(stated) > 1 and None in size:  # the first open axis counts samples, wherever it stands
             size[size.index(None)] = 1
         axes = _axis_names(entries[name])
@@ -234,12 +234,7 @@ def _state(model: Any, node: Any, sizes: tuple[int, ...]) -> None:
 
 
 def _said(module: OnnxModule, entry: Any, sample: Size | None) -> Size | str:
-    return f"{','.join(map(str, sample or ()))}:int" if _is_whole(module, entry) else tuple(sample or ())
-
-
-def _is_whole(module: OnnxModule, entry: Any) -> bool:
-    """Whether an input is of whole numbers, such as token ids."""
-    return entry.name in module.graph.whole
+    return f"{','.join(map(str, sample or ()))}:int" if entry.name in module.graph.whole else tuple(sample or ())
 
 
 def _sizes(entry: Any, given: Size | None) -> Sizes:
@@ -262,17 +257,11 @@ def _kind(entry: Any) -> str:
     return kind
 
 
-def _fill_open_sizes(stated: Sequence[int | None], given: Size) -> Sizes:
-    if len(given) != len(stated) or any(known not in (None, size) for known, size in zip(stated, given, strict=True)):
-        raise LawfulError(f"its input is {'×'.join(str(known or '?') for known in stated)}, not {given}")
-    return list(given)
-
-
 def _example(module: OnnxModule, entry: Any, sample: Size) -> torch.Tensor:
     """Random samples; token ids are the first few."""
     check_numbers("its input", (max(module.fixed, SAMPLES), *sample))
     generator = torch.Generator().manual_seed(0)
-    if _is_whole(module, entry):
+    if entry.name in module.graph.whole:
         return torch.randint(0, 2, (SAMPLES, *sample), generator=generator)
     return torch.randn((SAMPLES, *sample), generator=generator)
 

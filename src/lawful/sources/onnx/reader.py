@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -276,16 +277,17 @@ def _ways(entry: Any, given: tuple[int, ...] | None) -> list[tuple[int, tuple[in
         return [(OPEN, given)]
     stated = [dim.dim_value if dim.HasField("dim_value") and dim.dim_value > 0 else None for dim in kind.shape.dim]
     if len(stated) == 1:
-        return [(0, _fill_open_sizes(stated, given))]
+        return [(0, fill_open_sizes(stated, given))]
     if not stated:
         raise Unsupported("its input is a single number: the batch and at least one size are needed")
-    batch, inner = stated[0], _fill_open_sizes(stated[1:], given)
+    batch, inner = stated[0], fill_open_sizes(stated[1:], given)
     if batch is None:
         return [(OPEN, inner)]
     return [(batch, inner), (0, (batch, *inner))] if batch > 1 else [(0, (1, *inner))]
 
 
-def _fill_open_sizes(stated: list[int | None], given: tuple[int, ...] | None) -> tuple[int, ...]:
+def fill_open_sizes(stated: Sequence[int | None], given: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The sizes that a file states, and where it leaves them open those that the user gives."""
     if given is not None:
         if len(given) != len(stated) or any(size not in (None, want) for size, want in zip(stated, given, strict=True)):
             words = "×".join("?" if size is None else str(size) for size in stated)
