@@ -16,13 +16,14 @@ from torch.nn import functional
 
 import lawful
 from lawful.errors import LawfulError, Unsupported
+from lawful.pruning.job import least_squares
 from lawful.pruning.job.case import JobSamples, PruningCase, read_case
 from lawful.pruning.job.evidence import agree, clopper_pearson, largest_rank
 from lawful.pruning.job.job import PruningJob, prune_to_target
 from lawful.pruning.job.least_squares import LayerStatistics, gather, repair, unfold
 from lawful.pruning.job.network import ModuleSubject, RunnableProgram
 from lawful.pruning.job.score import _Replaced
-from lawful.pruning.job.sizes import read_target
+from lawful.pruning.job.sizes import Target, read_target
 from lawful.pruning.job.tuning import read_tune
 from lawful.pruning.job.units import Costs, count_macs
 from lawful.report.structure.pruning import job_text
@@ -175,7 +176,7 @@ def test_predicted_costs_are_those_of_the_smaller_network(kind: Any, cost: str) 
     assert costs.now == pytest.approx(costs.total)
 
 
-def test_repair_recovers_what_others_can_say() -> None:
+def test_repair_recovers_what_others_can_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hidden unit that is a sum of two others wherever data lie is no loss, though its weights say nothing of it."""
     module = made(dense)
     with torch.no_grad():
@@ -184,7 +185,8 @@ def test_repair_recovers_what_others_can_say() -> None:
         module[0].weight[2], module[0].bias[2] = module[0].weight[:2].sum(0), module[0].bias[:2].sum()
     data = JobSamples(np.random.default_rng(0).uniform(-1, 1, (200, 5)))
     case = read_case(ModuleSubject.of(module), data)
-    new = repair(case.network, case.state, case.sites, [2], data.x, ridge=1e-9)
+    monkeypatch.setattr(least_squares, "RIDGE", 1e-9)
+    new = repair(case.network, case.state, case.sites, [2], data.x)
     gap = case.network.with_tensors(new).outputs(data.x) - case.network.outputs(data.x)
     assert float(gap.abs().max()) < 1e-4
     silent = {name: value for name, value in new.items() if name.endswith("weight")}
@@ -273,7 +275,7 @@ def test_sizes_in_multiples() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(5, 37), nn.ReLU(), nn.Linear(37, 24), nn.ReLU(), nn.Linear(24, 3))
     found = prune_to_target(
-        ModuleSubject.of(module), samples(dense), read_target("flops:0.5"), multiple=8, timed=False
+        ModuleSubject.of(module), samples(dense), Target("flops", 0.5, multiple=8), timed=False
     )  # fmt: skip
     assert all(size.after % 8 == 0 for size in found.sizes)
     assert 0.2 * found.macs[0] < found.macs[1] <= 0.5 * found.macs[0]

@@ -104,6 +104,27 @@ def test_a_target_that_takes_a_block_writes_a_folder_that_loads(tmp_path: Path) 
     assert not torch.equal(outputs(same.module), outputs(model))
 
 
+def test_even_sizes_have_a_config(tmp_path: Path) -> None:
+    """A target alone takes other numbers of neurons from each layer; `--even` what one config.json can say."""
+    folder, out, data = tmp_path / "net", tmp_path / "out", tmp_path / "data.npz"
+    model = saved("llama", folder)
+    with torch.no_grad():
+        model.model.layers[1].mlp.down_proj.weight.mul_(1e-3)  # neurons that a target takes first
+    model.save_pretrained(folder)
+    np.savez(data, x=np.random.default_rng(0).integers(0, 16, (60, 6)))
+    options = ("--input", "6:int", "--target", "params:0.65", "--data", data, "--no-blocks", "--out", out, "--json")
+    uneven = in_process("prune", folder, *options)
+    assert any("--even" in note for note in uneven.json["notes"]), uneven.json["sizes"]
+    run = in_process("prune", folder, *options[:-2], tmp_path / "even", "--json", "--even")
+    assert run.returncode == 0, run.stderr
+    sizes = [site["after"] for site in run.json["sizes"] if "mlp" in site["name"]]
+    assert len(sizes) == 2
+    assert len(set(sizes)) == 1
+    assert settings(tmp_path / "even")["intermediate_size"] == sizes[0]
+    same = lawful.prune(folder, input="6:int", target="params:0.65", data=data, blocks=False, even=True)
+    assert torch.allclose(loaded(model, tmp_path / "even"), outputs(same.module), atol=1e-6)
+
+
 def test_layers_of_other_sizes_have_no_config(tmp_path: Path) -> None:
     folder, out = tmp_path / "net", tmp_path / "out"
     model = saved("llama", folder)

@@ -50,9 +50,9 @@ else:  # what a command line can give: it reads these annotations, and loads no 
     Criterion = Tune = Tolerance = str
 
 SECONDS = 5.0  # to decide which neurons are needed: `pruning.removable.decide` gives itself as many
-TO_TARGET = ("blocks", "criterion", "data", "held_out", "mend", "multiple", "plan", "tick", "timed", "tune")
+TO_TARGET = ("blocks", "criterion", "data", "even", "held_out", "mend", "multiple", "plan", "tick", "timed", "tune")
 CHANNELS_ONLY = "folding is for modules and ONNX files that are pruned channel by channel"
-WITH_TARGET = "--criterion, --multiple, --no-blocks, --held-out, --tune and --plan go with --target"
+WITH_TARGET = "--criterion, --multiple, --even, --no-blocks, --held-out, --tune and --plan go with --target"
 WITHOUT_TOLERANCE = "--curve, --keep, --fold and --html: not with a tolerance on channels"
 NOTHING_EXACT = "--tune changes every weight: there is nothing exact left to certify"
 
@@ -90,6 +90,7 @@ def prune(
         Criterion, Help("With --target: score units as replaced, dropped, magnitude or taylor.")
     ] = "replaced",
     multiple: Annotated[int, Help("With --target: numbers of channels are multiples of this.", least=1)] = 1,
+    even: Annotated[bool, Help("With --target: layers that are alike have one size, as a config.json says.")] = False,
     blocks: Annotated[bool, Help("With --target: whole residual blocks may leave.")] = True,
     held_out: Annotated[
         Samples | None, Help("With --target: samples that only measure [default: a fifth of --data].")
@@ -145,8 +146,8 @@ def prune(
         "keep": keep, "skips": skips, "decide": decide, "seconds": seconds, "replayable": replayable,
     }  # fmt: skip
     to_target: dict[str, Any] = {
-        "criterion": criterion, "multiple": multiple, "blocks": blocks, "held_out": held_out, "tune": tune,
-        "plan": plan, "mend": mend, "timed": timed,
+        "criterion": criterion, "multiple": multiple, "even": even, "blocks": blocks, "held_out": held_out,
+        "tune": tune, "plan": plan, "mend": mend, "timed": timed,
     }  # fmt: skip
     if isinstance(keep, str) and ":" in keep and target is None:
         target, of_neurons["keep"] = keep, None
@@ -452,6 +453,8 @@ def prune_to(
     held_out: Any = None,
     tune: str | Tune | None = None,
     plan: str | Path | None = None,
+    multiple: int = 1,
+    even: bool = False,
     **options: Any,
 ) -> PruningJob:
     """Run a pruning job; `data` is a file or `(x, labels)`, `tune` a function or what `--tune` takes."""
@@ -460,7 +463,7 @@ def prune_to(
     from lawful.pruning.job.sizes import read_target
     from lawful.pruning.job.tuning import read_tune
 
-    wanted = read_target(target)
+    wanted = replace(read_target(target), multiple=multiple, even=even)
     subject, size, layered = _subject(network, opened, given)
     samples, unused = _samples(data, size, "a target")
     outside = None

@@ -56,14 +56,14 @@ def _write(found: Any, source: Path, out: Path) -> Any:
         pickled = [file.suffix.lower() in PICKLED for file in (source, out)]
         # A checkpoint in another format than it came in has the module's own names and types.
         like = None if source.is_file() and kind and pickled[0] != pickled[1] else source
-        changed, said = ({}, ()) if before == after else _changed_config(module, source, out, examples)
+        changed, said = ({}, ()) if before == after else _changed_config(found, module, source, out, examples)
         write_weights(module.state_dict(), out, like=like, changed=changed, whole=before != after)
         return replace(found, notes=(*found.notes, *said))
     return found
 
 
 def _changed_config(
-    module: Any, source: Path, out: Path, examples: Sequence[Any]
+    found: Any, module: Any, source: Path, out: Path, examples: Sequence[Any]
 ) -> tuple[dict[str, bytes | None], tuple[str, ...]]:
     """The `config.json` of a new folder, and in words: with the smaller module's sizes, or none where none fits."""
     from lawful.formats.io.reading import read_json
@@ -77,7 +77,8 @@ def _changed_config(
     new = updated_settings(module, settings, examples)
     if new is None:
         why = f"none was found with which {type(module).__name__} computes the same"
-        return {"config.json": None}, (f"{out} has no config.json, so from_pretrained does not load it: {why}",)
+        hint = "; --target with --even gives all layers one size" if hasattr(found, "target") else ""
+        return {"config.json": None}, (f"{out} has no config.json, so from_pretrained does not load it: {why}{hint}",)
     entries = {entry: value for entry, value in new.items() if entry not in settings or settings[entry] != value}
     if not entries:
         return {}, ()

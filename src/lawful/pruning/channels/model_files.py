@@ -37,7 +37,7 @@ def config_that_loads(original: nn.Module, small: nn.Module, attentions: Sequenc
     config = getattr(small, "config", None)
     if not hasattr(config, "to_dict") or type(original) is not type(small):
         return None
-    shapes = [{name: tuple(part.shape) for name, part in module.state_dict().items()} for module in (original, small)]
+    shapes = [_shapes(module) for module in (original, small)]
     changed: dict[str, int] = {}
     for entry, which in HEADS.items():
         values = {sizes[which] for sizes in attentions}
@@ -55,6 +55,15 @@ def config_that_loads(original: nn.Module, small: nn.Module, attentions: Sequenc
     return changed if changed and _fits(small, changed, *shapes) else None
 
 
+def config_fits(original: nn.Module, small: nn.Module) -> bool:
+    """Whether the class made of the smaller module's own config has its sizes."""
+    return type(original) is type(small) and _fits(small, {}, _shapes(original), _shapes(small))
+
+
+def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(part.shape) for name, part in module.state_dict().items()}
+
+
 def _fits(
     small: Any, changed: dict[str, int], before: dict[str, tuple[int, ...]], wanted: dict[str, tuple[int, ...]]
 ) -> bool:
@@ -63,7 +72,7 @@ def _fits(
             rebuilt = type(small)(_with_entries(small.config, changed))
     except Exception:  # whatever a library makes of sizes that it does not expect
         return False
-    shapes = {name: tuple(part.shape) for name, part in rebuilt.state_dict().items()}
+    shapes = _shapes(rebuilt)
     # Tidying takes biases that no output sees. Whatever else the class has and the module has not, a block that left
     # before or a folded normalisation, would be new numbers there.
     dropped = {name for name in before.keys() - wanted.keys() if name.endswith("bias")}
@@ -84,7 +93,7 @@ def fit_config(original: nn.Module, small: nn.Module, attentions: Sequence[Sizes
     """
     if not hasattr(getattr(small, "config", None), "to_dict") or type(original) is not type(small):
         return None
-    before, after = ({name: part.shape for name, part in module.state_dict().items()} for module in (original, small))
+    before, after = _shapes(original), _shapes(small)
     if before == after:
         return None
     entries, name = config_that_loads(original, small, attentions), type(small).__name__

@@ -12,6 +12,7 @@ import torch
 
 from lawful.errors import LawfulError
 from lawful.program.backends.torch_calls import ProgramModule
+from lawful.pruning.channels.model_files import config_fits
 from lawful.pruning.channels.onnx_file import OnnxPruning
 from lawful.pruning.channels.prune import ChannelPruning
 from lawful.pruning.channels.reading.domain import ChannelReading, read_channels
@@ -145,9 +146,9 @@ class PruningCase:
 
 
 def read_case(
-    subject: Subject, samples: JobSamples, *, mend: bool = True, tick: Tick = lambda said: None
+    subject: Subject, samples: JobSamples, *, mend: bool = True, even: bool = False, tick: Tick = lambda said: None
 ) -> PruningCase:
-    """Read a network, and find what can leave it."""
+    """Read a network, and find what can leave it: heads only if its class (if `even`, its config) can be without."""
     size = tuple(samples.x.shape[1:])
     program = subject.read(size, min(BATCH, len(samples)))
     reading = read_channels(program)
@@ -160,8 +161,11 @@ def read_case(
         return case
     # A class that has one size for all its heads could only be written as a traced graph, for one batch: better to
     # keep the class, and its heads. Whether it is one shows when a head leaves.
-    tried = replace(case, mend=False).cut([heads[0].units[0]])[0]
-    if not isinstance(tried, ChannelPruning) or not isinstance(tried.module, ProgramModule):
+    tried = replace(case, mend=False).cut([site.units[0] for site in (heads if even else heads[:1])])[0]
+    if not isinstance(tried, ChannelPruning):
+        return case
+    loads = not even or not hasattr(subject.module, "config") or config_fits(tried.original, tried.module)
+    if loads and not isinstance(tried.module, ProgramModule):
         return case
     sites = find_sites(reading, state, heads_stay=True)
     note = f"heads stay: {type(subject.module).__name__} has one size for all of them in its own code"

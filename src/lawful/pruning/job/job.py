@@ -85,7 +85,6 @@ def prune_to_target(
     *,
     held_out: JobSamples | None = None,
     criterion: Criterion = "replaced",
-    multiple: int = 1,
     blocks: bool = True,
     mend: bool = True,
     timed: bool = True,
@@ -102,20 +101,18 @@ def prune_to_target(
     latency. `plan` keeps the order of removal in a file, and what tuning ended with beside it: a job that finds them
     there does neither again.
     """
-    if multiple < 1:
-        raise LawfulError(f"sizes are multiples of a number from 1 on, not of {multiple}")
     everything = samples
     samples, choosing, outside = split_samples(
         everything, held_out, seed, chooses=target.kind == "accuracy" or tune is not None
     )
-    case = read_case(subject, samples, mend=mend, tick=tick)
+    case = read_case(subject, samples, mend=mend, even=target.even, tick=tick)
     candidates = find_blocks(case, target.cost) if blocks else []
     if not case.sites.units and not candidates:
         raise Unsupported("no layer of this network has channels or heads that could leave")
     if candidates and not len(choosing):
         samples, choosing, outside = split_samples(everything, held_out, seed, chooses=True)
-        case = read_case(subject, samples, mend=mend, tick=tick)
-    best = _search(case, target, criterion, multiple, choosing, len(candidates), plan, seed)
+        case = read_case(subject, samples, mend=mend, even=target.even, tick=tick)
+    best = _search(case, target, criterion, choosing, len(candidates), plan, seed)
     small, tuned, notes = best.small, False, list(best.notes)
     if tune is not None:
         if not (isinstance(small, ModuleSubject) and isinstance(subject, ModuleSubject)):
@@ -152,7 +149,6 @@ def _search(
     case: PruningCase,
     target: Target,
     criterion: Criterion,
-    multiple: int,
     choosing: JobSamples,
     most: int,
     plan: Path | None,
@@ -167,7 +163,7 @@ def _search(
     while True:
         try:
             order_file = plan if plan is None or not gone else plan.with_name(f"{plan.stem}.{len(gone)}{plan.suffix}")
-            attempt = _cut(case, closed, gone, notes, target, criterion, multiple, choosing, order_file, seed)
+            attempt = _cut(case, closed, gone, notes, target, criterion, choosing, order_file, seed)
             if best is not None and not _is_better(attempt, best, target):
                 return best
             best = attempt
@@ -181,9 +177,9 @@ def _search(
                 raise refusal
             return best
         gone = (*gone, shorter[0])
-        current = read_case(shorter[1], case.fitting, mend=case.mend, tick=case.tick)
+        current = read_case(shorter[1], case.fitting, mend=case.mend, even=target.even, tick=case.tick)
         subject, gap_notes = close_gaps(shorter[1], gone, shorter[1].batch(case.fitting.x[:2]))
-        closed = read_case(subject, case.fitting, mend=case.mend, tick=case.tick)
+        closed = read_case(subject, case.fitting, mend=case.mend, even=target.even, tick=case.tick)
         notes = [*gap_notes, *closed.sites.notes]
 
 
@@ -194,20 +190,21 @@ def _cut(
     notes: list[str],
     target: Target,
     criterion: Criterion,
-    multiple: int,
     choosing: JobSamples,
     plan: Path | None,
     seed: int,
 ) -> _Cut:
     """Cut a network, which may have lost blocks, to the target; nothing more where that is met."""
     share = share_left(target, case, shorter)
-    by_cost = target.kind in ("params", "flops") and multiple == 1  # blocks of units may lie anywhere in the order
+    by_cost = (
+        target.kind in ("params", "flops") and target.multiple == 1 and not target.even
+    )  # blocks of units may lie anywhere in the order
     order = []
     if shorter.sites.units:
         until = MARGIN * share if by_cost else 0.0
         order = shorter.order_units(target.cost, criterion, until, plan=plan, seed=seed)
     case.tick("choosing sizes")
-    units = choose_units(shorter, order, target, share, multiple, choosing, case)
+    units = choose_units(shorter, order, target, share, choosing, case)
     pruned, small = shorter.cut(units)
     network = RunnableProgram(small.read(case.size, case.network.batch))
     change = output_change(case.network, network, choosing) if len(choosing) else 0.0

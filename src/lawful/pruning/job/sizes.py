@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -14,6 +15,7 @@ from lawful.pruning.channels.program import notes_of
 from lawful.pruning.job.case import JobSamples, PruningCase
 from lawful.pruning.job.network import RunnableProgram, time_together
 from lawful.pruning.job.score import Removal
+from lawful.pruning.job.units import Site
 
 STEPS = 7  # of a bisection: sizes within 1% of the order
 TIMED = 64  # samples that repair sizes whose time is tried: the time does not depend on the numbers
@@ -26,10 +28,19 @@ NAMES: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class Target:
-    """How much is to be left: at most a share of the cost, or at least a share of the original's accuracy."""
+    """How much is to be left: at most a share of the cost, or at least a share of the original's accuracy.
+
+    Sizes are in multiples of a number; if `even`, layers that are alike (`layers.0.up`, `layers.1.up`) have one size.
+    """
 
     kind: Kind
     share: float
+    multiple: int = 1
+    even: bool = False
+
+    def __post_init__(self) -> None:
+        if self.multiple < 1:
+            raise LawfulError(f"sizes are multiples of a number from 1 on, not of {self.multiple}")
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.share:g}"
@@ -75,39 +86,38 @@ def choose_units(
     order: list[Removal],
     target: Target,
     share: float,
-    multiple: int,
     choosing: JobSamples,
     whole: PruningCase,
 ) -> list[int]:
     """The units that leave, where `share` of the cost may stay; accuracy and time are those of the whole network."""
     if target.kind in ("params", "flops"):
-        return _to_share(case, order, target.cost, share, multiple)
+        return _to_share(case, order, target, share)
     if target.kind == "accuracy":
         if choosing.labels is None:
             raise LawfulError("a target of accuracy needs labels: `y` in the data, one whole number for each sample")
         goal = target.share * accuracy(whole.network, choosing)
         return _bisect(
-            case, order, multiple,
+            case, order, target,
             lambda gone: accuracy(case.network.with_tensors(case.new_weights(gone)), choosing) >= goal,
         )  # fmt: skip
     batch = torch.as_tensor(case.fitting.x[: case.network.batch]).to(torch.float32)
     first, quick = whole.subject.runs(batch), replace(case, fitting=case.fitting.take(slice(0, TIMED)))
     # a smaller network is quicker: the bisection looks for the first share that fits
     return _bisect(
-        case, order, multiple,
+        case, order, target,
         lambda gone: time_left(time_together(first, quick.cut(gone)[1].runs(batch))) <= target.share, falling=True,
     )  # fmt: skip
 
 
 def _bisect(
-    case: PruningCase, order: list[Removal], multiple: int, fits: Callable[[list[int]], bool], *, falling: bool = False
+    case: PruningCase, order: list[Removal], target: Target, fits: Callable[[list[int]], bool], *, falling: bool = False
 ) -> list[int]:
     """The smallest network that `fits`, or (`falling`) the largest one, if fitting were monotone in the share left."""
     low, high = order[-1].left if order else 1.0, 1.0
     best: list[int] | None = None
     for _ in range(STEPS):
         middle = (low + high) / 2
-        gone = _to_share(case, order, "flops", middle, multiple)
+        gone = _to_share(case, order, target, middle)
         good = fits(gone)
         if good:
             best = gone
@@ -122,13 +132,9 @@ def _bisect(
     return best
 
 
-def _to_share(case: PruningCase, order: list[Removal], cost: str, share: float, multiple: int) -> list[int]:
-    """Leave by the order until a share of the cost is left, or less; then sizes in multiples.
-
-    With multiples, sites start at the next multiple above what the order leaves, and lose blocks until the target is
-    met, those first that the order would have taken first.
-    """
-    costs = case.costs(cost)
+def _to_share(case: PruningCase, order: list[Removal], target: Target, share: float) -> list[int]:
+    """Leave by the order until a share of the cost is left, or less; in blocks where sizes are not free."""
+    costs = case.costs(target.cost)
     gone: list[int] = []
     for removal in order:
         if costs.now <= share * costs.total:
@@ -139,31 +145,31 @@ def _to_share(case: PruningCase, order: list[Removal], cost: str, share: float, 
         reasons = "".join(f"; {note}" for note in (*case.sites.notes, *notes_of(case.reading.program)))
         share_now = 100 * costs.now / costs.total
         raise OutOfReach(f"{share_now:.0f}% are left when every site has one unit: ask for more{reasons}")
-    if multiple == 1:
-        return gone
+    return gone if target.multiple == 1 and not target.even else _to_share_in_blocks(case, order, target, share)
+
+
+def _to_share_in_blocks(case: PruningCase, order: list[Removal], target: Target, share: float) -> list[int]:
+    """Sites lose blocks until the target is met, those first that the order would have taken first.
+
+    A block is as many units as a multiple has, of one site or of each of those that are alike.
+    """
     rank = {removal.unit: place for place, removal in enumerate(order)}
-    taken: set[int] = set()
-    blocks: list[tuple[float, int, list[int]]] = []
-    costs = case.costs(cost)
-    for number, site in enumerate(case.sites.sites):
-        leaving = sorted((unit for unit in site.units if unit in rank), key=lambda unit: rank[unit])
-        if site.heads or len(site.units) <= multiple:
-            taken.update(unit for unit in leaving if unit in set(gone) and site.heads)
-            continue
+    blocks: list[tuple[int, list[int]]] = []
+    for number, sites in enumerate(_alike(case, target.even)):
+        step, count = 1 if sites[0].heads else target.multiple, len(sites[0].units)
+        leaving = [sorted((unit for unit in site.units if unit in rank), key=lambda unit: rank[unit]) for site in sites]
         # the first block makes a multiple of what there was, and may be smaller
-        at, size = 0, len(site.units) % multiple or multiple
-        while at + size <= len(leaving) and len(site.units) - at - size >= multiple:
-            units = leaving[at : at + size]
-            blocks.append((float(np.mean([rank[unit] for unit in units])), number, units))
-            at, size = at + size, multiple
-    for unit in taken:
-        costs.remove(unit)
+        at, size = 0, count % step or step
+        while at + size <= min(map(len, leaving)) and count - at - size >= step:
+            blocks.append((number, [unit for units in leaving for unit in units[at : at + size]]))
+            at, size = at + size, step
+    costs = case.costs(target.cost)
     cut: list[tuple[int, list[int]]] = []
-    for _, number, units in sorted(blocks, key=lambda block: block[0]):
+    for block in sorted(blocks, key=lambda block: float(np.mean([rank[unit] for unit in block[1]]))):
         if costs.now <= share * costs.total:
             break
-        cut.append((number, units))
-        for unit in units:
+        cut.append(block)
+        for unit in block[1]:
             costs.remove(unit)
     # The last block may have saved far more than was missing: sites get blocks back, the most needed first.
     for number, units in reversed(cut[:-1]):
@@ -171,12 +177,21 @@ def _to_share(case: PruningCase, order: list[Removal], cost: str, share: float, 
         if last[1] is units and costs.now + costs.return_cost(units) <= share * costs.total:
             cut.remove(last)
             costs.restore(units)
-    taken.update(unit for _, units in cut for unit in units)
     if costs.now > share * costs.total:
+        sizes = f"multiples of {target.multiple}" + " that are the same in all layers" * target.even
         raise OutOfReach(
-            f"sizes in multiples of {multiple} leave {100 * costs.now / costs.total:.0f}%: ask for a smaller multiple"
+            f"sizes in {sizes} leave {100 * costs.now / costs.total:.0f}%: ask for a smaller multiple, or for more"
         )
-    return sorted(taken, key=lambda unit: rank[unit])
+    return sorted((unit for _, units in cut for unit in units), key=lambda unit: rank[unit])
+
+
+def _alike(case: PruningCase, even: bool) -> list[list[Site]]:
+    """Sites that have one size: those of the same size whose names differ in numbers alone, or each by itself."""
+    groups: dict[object, list[Site]] = {}
+    for number, site in enumerate(case.sites.sites):
+        key = (re.sub(r"\d+", "", site.name), len(site.units), site.heads) if even else number
+        groups.setdefault(key, []).append(site)
+    return list(groups.values())
 
 
 def accuracy(network: RunnableProgram, samples: JobSamples) -> float:
