@@ -21,7 +21,7 @@ from lawful.errors import LawfulError
 from lawful.invariant_set.module_graph import Balanced, Edges, edges_of
 from lawful.network import Dag, Mlp, Role
 from lawful.network.topology import peel
-from lawful.types import Floats, Indices, Mask, Residues
+from lawful.types import Floats, Indices, Residues
 
 Number = int | float | Fraction | str
 Tolerance = float | Fraction
@@ -329,21 +329,17 @@ def generic_point(dag: Dag, balance: Prescribed, *, scale: float = 1.0, seed: in
     return dag.with_theta(_signs(dag, seed) * np.sqrt(squares))
 
 
-def complete(dag: Dag, lacking: list[Any], out: Mask | None = None, into: Mask | None = None) -> dict[int, Any]:
+def complete(dag: Dag, lacking: list[Any]) -> dict[int, Any]:
     """Non-negative amounts on edges whose divergence is `lacking`, one number per hidden node (any number type).
 
-    Surplus leaves each node by one of the edges marked `out`, and what is then still lacking comes by one of the edges
-    marked `into`. Nodes without a marked edge keep what they have. `lacking` is left holding what remains.
+    Surplus leaves each node by one edge, and what is then still lacking comes by one; `lacking` holds what remains.
     """
     numbers = np.full(len(dag.names), -1, dtype=np.intp)
     numbers[dag.hidden] = np.arange(len(dag.hidden))
     order = np.argsort(dag.levels[dag.hidden], kind="stable").tolist()
     amounts: dict[int, Any] = {}
-    for near, far, allowed, nodes, sign in (
-        (dag.tails, dag.heads, out, order, -1),
-        (dag.heads, dag.tails, into, order[::-1], 1),
-    ):
-        chosen = _nearest(dag, near, far, allowed)[dag.hidden].tolist()
+    for near, far, nodes, sign in ((dag.tails, dag.heads, order, -1), (dag.heads, dag.tails, order[::-1], 1)):
+        chosen = _nearest(dag, near, far)[dag.hidden].tolist()
         leads = numbers[far].tolist()
         for node in nodes:
             missing, edge = lacking[node], chosen[node]
@@ -355,11 +351,9 @@ def complete(dag: Dag, lacking: list[Any], out: Mask | None = None, into: Mask |
     return amounts
 
 
-def _nearest(dag: Dag, near: Indices, far: Indices, allowed: Mask | None) -> Indices:
-    """For each node an allowed edge that leads to a non-hidden node by as few steps as any other; −1 if none."""
+def _nearest(dag: Dag, near: Indices, far: Indices) -> Indices:
+    """For each node an edge that leads to a non-hidden node by as few steps as any other; −1 if none."""
     edges = np.flatnonzero(dag.roles[near] == Role.HIDDEN)
-    if allowed is not None:
-        edges = edges[allowed[edges]]
     height, _ = peel(len(dag.names), far[edges], near[edges])  # longest way to the end: short enough, and acyclic
     ordered = edges[np.lexsort((height[far[edges]], near[edges]))]
     nodes, first = np.unique(near[ordered], return_index=True)

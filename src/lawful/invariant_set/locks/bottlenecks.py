@@ -143,15 +143,6 @@ class Side(SeenGraph[Dag]):
             by_parent.setdefault(above, []).append(node)
         return by_parent
 
-    def pure(self, node: int) -> list[int]:
-        """Pure ancestors of a bottleneck (pure descendants on the `in` side), itself first."""
-        if self.alone[node]:
-            return [node]
-        members = [node]
-        for member in members:
-            members.extend(self.children.get(member, ()))
-        return members
-
 
 @dataclass(frozen=True, eq=False)
 class StableSets:
