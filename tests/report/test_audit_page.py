@@ -61,8 +61,8 @@ def test_the_locked_weight_is_in_the_table(page_file: Path, visit: Callable[...,
     page = visit(page_file)
     page.locator("#locked-weights > summary").click()
     cells = page.locator("#locked-weights tbody tr").first.locator("td").all_inner_texts()
-    assert cells[:3] == [HOSTILE, "5", "+"]
-    assert float(cells[4]) == pytest.approx(1.0)  # √(2 − 1), P0 Figure 2d
+    assert cells[:2] == [f"{HOSTILE} → 5", "+"]
+    assert float(cells[3]) == pytest.approx(1.0)  # √(2 − 1), P0 Figure 2d
 
 
 def test_it_prints(page_file: Path, visit: Callable[..., Any]) -> None:

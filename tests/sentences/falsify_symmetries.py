@@ -11,8 +11,9 @@ import torch
 from falsification import Trial
 from torch import nn
 
-from lawful.api.module_audit import ModuleAudit, audit_module
-from lawful.report.audit.module_audit import module_sentences
+from lawful.api.audit import Audit
+from lawful.api.module_audit import audit_module
+from lawful.report.audit.audit import sentences
 from lawful.report.structure.symmetries import symmetries_text
 from lawful.sentences import symmetries as says
 
@@ -54,14 +55,14 @@ MODULES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 
 
 @cache
-def audited() -> list[tuple[str, nn.Module, tuple[int, ...], ModuleAudit, dict[str, str]]]:
+def audited() -> list[tuple[str, nn.Module, tuple[int, ...], Audit, dict[str, str]]]:
     found = []
     for name, (module, size) in MODULES.items():
         torch.manual_seed(len(name))
         for tensor in module.parameters():
             nn.init.normal_(tensor)
         audit = audit_module(module, size)
-        found.append((name, module, size, audit, dict(module_sentences(audit))))
+        found.append((name, module, size, audit, dict(sentences(audit))))
     return found
 
 
@@ -95,7 +96,7 @@ def conserved() -> Iterator[Trial]:
 def group() -> Iterator[Trial]:
     for name, module, size, audit, said in audited():
         found = audit.symmetries
-        stated = "and not the function" in said["same function"]
+        stated = "and not the function" in said["the same function"]
         yield Trial(name, stated, found.dimension <= free_directions(module, size))
         yield Trial(f"{name}, as large as the weights", False, free_directions(module, size) == found.parameters)
     for units in range(2, 12):  # a layer of tanh: signs as well, so there are more
@@ -132,7 +133,7 @@ def alone() -> list[tuple[str, int, bool, dict[str, str]]]:
         balance = sum(w * w for w in inner[0]) - sum(w * w for (w,) in outer)
         locks = int(balance > 0 and len(inner[0]) == 1) + int(balance < 0 and len(outer) == 1)
         free = any(inner[0]) and any(w for (w,) in outer)
-        found.append((f"{inner} {outer}", locks, free, dict(module_sentences(audit_module(module, (len(inner[0]),))))))
+        found.append((f"{inner} {outer}", locks, free, dict(sentences(audit_module(module, (len(inner[0]),))))))
     return found
 
 
@@ -148,7 +149,7 @@ def unlocked() -> Iterator[Trial]:
         yield Trial(about, says.unlocked(0) in said["where it can go"], locks == 1 and free)
 
 
-def advice(audit: ModuleAudit, word: str) -> str | None:
+def advice(audit: Audit, word: str) -> str | None:
     """What following the recommendation with this command brings, if there is one."""
     found = [f"{each.title}; {each.benefit}" for each in audit.recommendations if word in each.command]
     return found[0] if found else None
@@ -163,7 +164,7 @@ def advise_dead() -> Iterator[Trial]:
 
 
 @cache
-def single_neurons() -> list[tuple[float, float, int, ModuleAudit]]:
+def single_neurons() -> list[tuple[float, float, int, Audit]]:
     """One neuron between one input and one output: both squared norms, the number of locks, and the audit."""
     found = []
     for inner, outer in ONE:

@@ -39,7 +39,7 @@ ALLOWED: dict[tuple[str, str], str] = {  # (start of a path, part of a text) -> 
     ("report/audit/", "What is locked"): LABEL,
     ("report/audit/audit", "the same function"): LABEL,
     ("report/audit/audit_page.py", "for every input"): LABEL,
-    ("report/audit/audit_page.py", "can go"): LABEL,
+    ("report/audit/", "can go"): LABEL,
     ("report/audit/audit_page.py", "never bends"): LABEL,
     ("report/audit/audit_page.py", "Balances are conserved"): DEFINITION,
     ("report/audit/audit", "never fire"): DATA,
@@ -87,6 +87,7 @@ ALLOWED: dict[tuple[str, str], str] = {  # (start of a path, part of a text) -> 
     ("api/module_audit.py", "where training can go"): QUESTION,
     ("cli/evidence.py", ""): "how to get evidence",
     ("cli/help.py", ""): "help",
+    ("cli/prune.py", "looking for what can be removed"): OPEN,
     ("cli/output.py", "not certified"): OPEN,
 }
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,6 +32,11 @@ from lawful.sources.opening import Source, open_free
 from lawful.sources.provenance import with_provenance
 from lawful.sources.summary import Summary, summarise
 from lawful.types import Floats
+
+if TYPE_CHECKING:
+    from lawful.pruning.channels import ChannelPruning
+    from lawful.pruning.channels.onnx_file import OnnxPruning
+    from lawful.symmetry import Symmetries
 
 EFFORTS = ("quick", "normal", "full")
 # For an exact count of laws, whose time grows like the cube: 1 second for 2,400 parameters, 10 seconds for 6,500.
@@ -67,32 +72,42 @@ class Recommendation:
 
 @dataclass(frozen=True, eq=False)
 class Audit(Shown):
-    """All answers about one network. None means: does not apply, or skipped (then `skipped` says why)."""
+    """All answers about one network. None means: does not apply, or skipped (then `skipped` says why).
+
+    A network whose weights are edges of one graph has a `summary` and what is decided neuron by neuron; of any other
+    module the same questions are answered from its `symmetries`, in terms of channels and entries.
+    """
 
     source: str
-    network: Mlp | Dag
-    summary: Summary
-    depth: int | None  # hidden layers, None for a graph with skips
-    balance: np.ndarray
-    laws: LawCount | None
-    near_laws: LawCount | None
-    data_laws: LawCount | None
-    components: Components
-    outputs: tuple[OutputMeaning, ...]
-    unlocked: Rebalanced | None
+    kind: str  # an architecture, or the class of a module
+    parameters: int
+    components: Components | None
     locked_after_rescaling: int | None  # of the weights that are locked now, if rescaling can free some
     balanced_norm: float | None  # squared norm after rescaling to balance 0 over the norm now, if that can be reached
-    pruning: Pruning
-    smallest: Smallest | None  # how many neurons any network of the same depth needs for this function
-    box_pruning: Pruning | None
-    singularity: Singularity
-    identifiability: Identifiability | None
-    normal_form: fibers.NormalForm | None
-    fiber_dimension: int | None  # freedom beyond permutation and scaling, where paper 4's theorems give it
-    activity: tuple[LayerActivity, ...]
+    pruning: Pruning | ChannelPruning | OnnxPruning | None
+    singularity: Singularity | None
     skipped: tuple[Skipped, ...]
     recommendations: tuple[Recommendation, ...]
     asked: str = ""  # the source and the options that reading it took, as a command takes them
+
+    symmetries: Symmetries | None = None
+    frozen: int = 0
+
+    network: Mlp | Dag | None = None
+    summary: Summary | None = None
+    depth: int | None = None  # hidden layers, None for a graph with skips
+    balance: Floats = field(default_factory=lambda: np.zeros(0))
+    laws: LawCount | None = None
+    near_laws: LawCount | None = None
+    data_laws: LawCount | None = None
+    outputs: tuple[OutputMeaning, ...] = ()
+    unlocked: Rebalanced | None = None
+    smallest: Smallest | None = None  # how many neurons any network of the same depth needs for this function
+    box_pruning: Pruning | None = None
+    identifiability: Identifiability | None = None
+    normal_form: fibers.NormalForm | None = None
+    fiber_dimension: int | None = None  # freedom beyond permutation and scaling, where paper 4's theorems give it
+    activity: tuple[LayerActivity, ...] = ()
     examples: Floats | None = None  # a few inputs from the data, to show
 
 
@@ -126,33 +141,43 @@ def audit(
     unlocked = None if where.connected else _rescale(unlock, network, "rescaling that frees signs", skipped)
     balanced = _rescale(rebalance, network, "rescaling to equal norms", skipped) if len(dag.hidden) else None
     norm = float((dag.theta**2).sum())
+    reached = balanced is not None and balanced.reached and norm
     pruning = prune(network, decide=DECIDE[effort])
     box = None if data is None else (data.x.min(axis=0), data.x.max(axis=0))
-    facts: dict[str, Any] = {
-        "source": source,
-        "asked": asked,
-        "examples": None if data is None else _examples(data),
-        "network": network,
-        "summary": settle(summarise(network), network, seconds=DECIDE[effort]),
-        "depth": depth_of(network),
-        "balance": dag.hidden_incidence @ dag.theta**2,
-        **_laws(network, data, loss, effort, asked, skipped),
-        "components": where,
-        "outputs": locked_outputs(where),
-        "unlocked": unlocked,
-        "locked_after_rescaling": None if unlocked is None else unlocked.locked,
-        "balanced_norm": float((balanced.dag.theta**2).sum()) / norm
-        if balanced is not None and balanced.reached and norm
-        else None,
-        "pruning": pruning,
-        "smallest": smallest_of(network, pruning),
-        "box_pruning": None if box is None else prune(network, box=box),
-        "singularity": singularity(dag),
-        **_identifiable(network, effort, asked, skipped),
-        "activity": () if data is None else activity(dag, data),
-    }
-    advice = _recommendations(facts, box)
-    return with_provenance(Audit(**facts, skipped=tuple(skipped), recommendations=advice), network)
+    box_pruning = None if box is None else prune(network, box=box)
+    left = None if unlocked is None else unlocked.locked
+    ratio = float((balanced.dag.theta**2).sum()) / norm if balanced is not None and reached else None
+    summary = settle(summarise(network), network, seconds=DECIDE[effort])
+    laws = _laws(network, data, loss, effort, asked, skipped)
+    fiber = _identifiable(network, effort, asked, skipped)
+    found = Audit(
+        source=source,
+        kind=summary.name,
+        parameters=summary.parameters,
+        components=where,
+        locked_after_rescaling=left,
+        balanced_norm=ratio,
+        pruning=pruning,
+        singularity=singularity(dag),
+        skipped=tuple(skipped),
+        recommendations=best_first(
+            [*_removals(asked, network, pruning, box_pruning, box), *rescalings(asked, where, left, ratio)]
+        ),
+        asked=asked,
+        network=network,
+        summary=summary,
+        depth=depth_of(network),
+        balance=dag.hidden_incidence @ dag.theta**2,
+        outputs=locked_outputs(where),
+        unlocked=unlocked,
+        smallest=smallest_of(network, pruning),
+        box_pruning=box_pruning,
+        activity=() if data is None else activity(dag, data),
+        examples=None if data is None else _examples(data),
+        **laws,
+        **fiber,
+    )
+    return with_provenance(found, network)
 
 
 def _rescale(
@@ -224,36 +249,59 @@ def _fiber_dimension(network: Mlp) -> int | None:
     return None if summary.removed else summary.dimension
 
 
-def _recommendations(facts: dict[str, Any], box: Any) -> tuple[Recommendation, ...]:
-    """At most five things to do, by how much of the network they change for the better."""
-    name = facts["asked"]
-    network, pruning, box_pruning = facts["network"], facts["pruning"], facts["box_pruning"]
-    recommendations: list[Recommendation] = []
+def _removals(
+    name: str, network: Mlp | Dag, pruning: Pruning, box_pruning: Pruning | None, box: tuple[Floats, Floats] | None
+) -> list[Recommendation]:
+    """Neurons to remove: those that no input needs, and those that inputs in the range of the data do not need."""
+    advice: list[Recommendation] = []
     removed = _share_removed(network, pruning)
     if removed > 0:
-        title, benefit = says.advise_pruning(_count_removed(pruning), removed, pruning.rounding)
-        recommendations.append(Recommendation(title, f"lawful prune {name} {SAVED}", benefit, removed))
-    if box_pruning is not None and (more := _share_removed(network, box_pruning)) > removed:
-        low, high = float(box[0].min()), float(box[1].max())
-        wide = prune(network, box=(np.full_like(box[0], low), np.full_like(box[1], high)))
-        if (more := _share_removed(network, wide)) > removed:
-            title, benefit = says.advise_box(_count_removed(wide), more, Fraction(wide.bound) + Fraction(wide.rounding))
-            command = f"lawful prune {name} --box={low!r},{high!r} {SAVED}"
-            recommendations.append(Recommendation(title, command, benefit, more))
-    if facts["unlocked"] is not None:
-        locked = facts["components"].log2_components
-        left = facts["locked_after_rescaling"]
-        share = (locked - left) / len(facts["components"].dag.hidden)
-        if share > 0:
-            title, benefit = says.advise_unlocking(locked, left)
-            command = f"lawful rebalance {name} --balance unlock --out unlocked.safetensors"
-            recommendations.append(Recommendation(title, command, benefit, share))
-    saved = 1.0 - (1.0 if facts["balanced_norm"] is None else facts["balanced_norm"])
-    if saved > WORTH_IT:
-        title, benefit = says.advise_balancing(saved)
+        advice.append(removal(name, _count_removed(pruning), removed, pruning.rounding))
+    if box is None or box_pruning is None or _share_removed(network, box_pruning) <= removed:
+        return advice
+    # The command takes one interval for all inputs, so it is that box which has to be worth it.
+    low, high = float(box[0].min()), float(box[1].max())
+    wide = prune(network, box=(np.full_like(box[0], low), np.full_like(box[1], high)))
+    if (more := _share_removed(network, wide)) > removed:
+        title, benefit = says.advise_box(_count_removed(wide), more, Fraction(wide.bound) + Fraction(wide.rounding))
+        command = f"lawful prune {name} --box={low!r},{high!r} {SAVED}"
+        advice.append(Recommendation(title, command, benefit, more))
+    return advice
+
+
+def removal(
+    name: str, count: int, share: float, rounding: float | None, noun: str = "neuron", files: str = SAVED
+) -> Recommendation:
+    """Neurons or channels that change nothing; None is a rounding that was not bounded."""
+    title, benefit = says.advise_pruning(count, share, rounding, noun)
+    return Recommendation(title, f"lawful prune {name} {files}", benefit, share)
+
+
+def rescalings(
+    name: str,
+    where: Components | None,
+    left: int | None,
+    balanced_norm: float | None,
+    advise_unlocking: Callable[[int, int], tuple[str, str]] = says.advise_unlocking,
+    advise_balancing: Callable[[float], tuple[str, str]] = says.advise_balancing,
+) -> Iterator[Recommendation]:
+    """Rescalings that keep the function: one frees signs, `left` of them staying locked, the other shrinks the norm.
+
+    Of a module the sentences claim less: other laws than balances may lock a sign, and not all weights are rescaled.
+    """
+    if where is not None and left is not None and left < (locked := len(where.locked)):
+        title, benefit = advise_unlocking(locked, left)
+        command = f"lawful rebalance {name} --balance unlock --out unlocked.safetensors"
+        yield Recommendation(title, command, benefit, (locked - left) / max(len(where.dag.hidden), 1))
+    if balanced_norm is not None and (saved := 1.0 - balanced_norm) > WORTH_IT:
+        title, benefit = advise_balancing(saved)
         command = f"lawful rebalance {name} --balance zero --out balanced.safetensors"
-        recommendations.append(Recommendation(title, command, benefit, saved))
-    return tuple(sorted(recommendations, key=lambda each: -each.share)[:MOST_RECOMMENDATIONS])
+        yield Recommendation(title, command, benefit, saved)
+
+
+def best_first(advice: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
+    """At most five things to do, by how much of the network they change for the better."""
+    return tuple(sorted(advice, key=lambda each: -each.share)[:MOST_RECOMMENDATIONS])
 
 
 def _count_removed(pruning: Pruning) -> int:

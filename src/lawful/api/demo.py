@@ -20,7 +20,7 @@ from lawful.types import Floats
 if TYPE_CHECKING:
     from torch import nn
 
-    from lawful.api.module_audit import ModuleAudit
+    from lawful.api.audit import Audit
 
 HIDDEN, EPOCHS, STEP, STRENGTH = 32, 600, 0.5, 0.015
 TRAINED_ON = 1400  # of the 1797 digits
@@ -54,7 +54,7 @@ class Demo(Shown):
     image: Floats
     read_as: tuple[int, int]  # the digit that the networks before and after the wrong step see in the image
     gap: tuple[float, float]  # the outputs for it differ by at least and at most this much
-    audit: ModuleAudit
+    audit: Audit
     channels: tuple[int, int]
     parameters: tuple[int, int]
     accuracy: tuple[float, float, float]  # on digits not trained on: trained, wrongly folded, pruned

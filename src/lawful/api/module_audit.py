@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lawful.api.audit import SAVED, WORTH_IT, Recommendation, Skipped
+from lawful.api.audit import EFFORTS, SAVED, Audit, Recommendation, Skipped, best_first, removal, rescalings
 from lawful.api.prune import ByChannels, convolutional_file, example_inputs
 from lawful.errors import LawfulError, Unsupported
-from lawful.invariant_set.locks.components import Components, components
+from lawful.invariant_set.locks.components import components
 from lawful.invariant_set.locks.unlock import unlock
 from lawful.invariant_set.module_graph import EntryGraph, entry_graph
 from lawful.invariant_set.rebalance import rebalance
-from lawful.invariant_set.singular.spectrum import Singularity, singularity
-from lawful.result import Shown
-from lawful.sentences import audit as of_networks
+from lawful.invariant_set.singular.spectrum import singularity
 from lawful.sentences import symmetries as says
 from lawful.symmetry import Symmetries, symmetries
 
@@ -33,28 +31,9 @@ MOST_PRUNED = {"quick": 200_000, "normal": 2_000_000, "full": 10**12}
 MOST_ENTRIES = {"quick": 500_000, "normal": 20_000_000, "full": 10**12}  # for the scaling graph: one edge each
 
 
-@dataclass(frozen=True, eq=False)
-class ModuleAudit(Shown):
-    """The answers about a module; None means: skipped, and `skipped` says why."""
-
-    source: str
-    kind: str
-    parameters: int
-    frozen: int
-    symmetries: Symmetries
-    pruning: ChannelPruning | OnnxPruning | None
-    components: Components | None
-    singularity: Singularity | None
-    locked_after_rescaling: int | None
-    balanced_norm: float | None
-    skipped: tuple[Skipped, ...]
-    recommendations: tuple[Recommendation, ...]
-    asked: str = ""  # the source and the options that reading it took, as a command takes them
-
-
 def audit_module(
     module: nn.Module, input: Any = None, *, source: str = "network", asked: str = "", effort: str = "normal"
-) -> ModuleAudit:
+) -> Audit:
     """Ask every question that a module can answer; `input` is the size of its input without the batch.
 
     >>> from torch import nn
@@ -63,8 +42,8 @@ def audit_module(
     >>> len(found.symmetries.laws), sum(part.entries for part in found.symmetries.dead)
     (6, 3)
     """
-    if effort not in MOST_ENTRIES:
-        raise LawfulError(f"unknown effort {effort!r}: choose from {', '.join(MOST_ENTRIES)}")
+    if effort not in EFFORTS:
+        raise LawfulError(f"unknown effort {effort!r}: choose from {', '.join(EFFORTS)}")
     group = symmetries(module, input)
     asked = asked or _as_command(source, input)
     skipped: list[Skipped] = []
@@ -89,20 +68,25 @@ def audit_module(
             pruning = _prune(module, input, source)
         except LawfulError as error:
             skipped.append(Skipped("pruning by channels", str(error), f"lawful prune {asked}"))
-    return ModuleAudit(
+    return Audit(
         source=source,
         kind=type(module).__name__,
         parameters=parameters,
-        frozen=parameters - group.parameters,
-        symmetries=group,
-        pruning=pruning,
         components=where,
-        singularity=rank,
         locked_after_rescaling=after,
         balanced_norm=norm,
+        pruning=pruning,
+        singularity=rank,
         skipped=tuple(skipped),
-        recommendations=_advice(group, pruning, where, after, norm, asked, parameters),
+        recommendations=best_first(
+            [
+                *_leave_out(group, pruning, asked, parameters),
+                *rescalings(asked, where, after, norm, says.advise_unlocking, says.advise_balancing),
+            ]
+        ),
         asked=asked,
+        symmetries=group,
+        frozen=parameters - group.parameters,
     )
 
 
@@ -127,34 +111,16 @@ def _as_command(source: str, input: Any) -> str:
     return shlex.quote(source) + (f" --input {shlex.quote(input)}" if isinstance(input, str) else "")
 
 
-def _advice(
-    found: Symmetries,
-    pruning: ChannelPruning | OnnxPruning | None,
-    where: Components | None,
-    after: int | None,
-    norm: float | None,
-    name: str,
-    parameters: int,
-) -> tuple[Recommendation, ...]:
-    advice = []
+def _leave_out(
+    found: Symmetries, pruning: ChannelPruning | OnnxPruning | None, name: str, parameters: int
+) -> Iterator[Recommendation]:
+    """Channels that change nothing, and entries that no loss sees."""
     if pruning is not None and pruning.removed:
         share = 1.0 - pruning.parameters_after / pruning.parameters_before
-        title, benefit = of_networks.advise_pruning(len(pruning.removed), share, None, "channel")
         # An ONNX file is pruned as a file: what is written is one again.
         files = SAVED.replace(".safetensors", ".onnx") if hasattr(pruning, "model") else SAVED
-        advice.append(Recommendation(title, f"lawful prune {name} {files}", benefit, share))
+        yield removal(name, len(pruning.removed), share, None, "channel", files)
     if dead := [(part.parameter, part.entries) for part in found.dead]:
         entries = sum(count for _, count in dead)
         title, benefit = says.advise_dead(entries, dead)
-        advice.append(Recommendation(title, f"lawful symmetries {name}", benefit, entries / parameters))
-    if where is not None and after is not None and after < len(where.locked):
-        title, benefit = says.advise_unlocking(len(where.locked), after)
-        command = f"lawful rebalance {name} --balance unlock --out unlocked.safetensors"
-        share = (len(where.locked) - after) / max(len(where.dag.hidden), 1)
-        advice.append(Recommendation(title, command, benefit, share))
-    saved = 1.0 - (1.0 if norm is None else norm)
-    if saved > WORTH_IT:
-        title, benefit = says.advise_balancing(saved)
-        command = f"lawful rebalance {name} --balance zero --out balanced.safetensors"
-        advice.append(Recommendation(title, command, benefit, saved))
-    return tuple(sorted(advice, key=lambda each: -each.share))
+        yield Recommendation(title, f"lawful symmetries {name}", benefit, entries / parameters)

@@ -11,7 +11,6 @@ from lawful.errors import InvalidNetwork, LawfulError
 
 if TYPE_CHECKING:
     from lawful.api.audit import Audit
-    from lawful.api.module_audit import ModuleAudit
     from lawful.formats.queries.data import Data
     from lawful.network import Dag, Mlp
     from lawful.program import Program
@@ -117,7 +116,7 @@ def audit(
     effort: str = "normal",
     seed: int = 0,
     **reading: Unpack[ReadOptions],
-) -> Audit | ModuleAudit:
+) -> Audit:
     """Everything we know about a network, in order of consequence, and what to do about it.
 
     Of a module whose weights are used at many places, or that is no graph of scalar weights: what its symmetries say.

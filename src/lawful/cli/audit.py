@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,7 @@ from lawful.errors import LawfulError
 if TYPE_CHECKING:
     import torch
 
+    from lawful.api.audit import Audit
     from lawful.network import Dag, Mlp
 
 DataOption = Annotated[Path | None, typer.Option(help="Samples: .npz with x and perhaps y, or .csv.")]
@@ -36,8 +37,6 @@ def audit(
 ) -> None:
     """Everything we know about a network, in order of consequence, and what to do about it."""
     named = call.named
-    from lawful.api.audit import audit as run
-    from lawful.formats.queries.data import read_data
     from lawful.report.audit.audit import print_audit, to_json
     from lawful.report.audit.audit_page import audit_page
 
@@ -47,16 +46,7 @@ def audit(
         raise LawfulError(f"--effort is quick, normal or full, not {effort[:20]!r}")
     will_write(html)
     effort = effort or ("quick" if quick else "full" if full else "normal")
-    module = trained_module(named)
-    if module is not None:
-        from lawful.api.module_audit import audit_module
-
-        size = named.input_text
-        result: Any = audit_module(module, size, source=named.text, asked=of_module(named), effort=effort)
-    else:
-        found = named.network()
-        samples = None if data is None else read_data(data, len(found.to_dag().inputs))
-        result = run(found, source=named.text, asked=named.asked, data=samples, loss=loss, effort=effort)
+    result = _audit(named, data, loss, effort)
     if html is not None:
         write_text(html, audit_page(result))
     if as_json:
@@ -65,6 +55,22 @@ def audit(
         print_audit(result, console(80))
         if html is not None:
             typer.echo(f"page: {html}")
+
+
+def _audit(named: Named, data: Path | None, loss: str = "full", effort: str = "normal") -> Audit:
+    from lawful.api.audit import audit
+    from lawful.formats.queries.data import read_data
+
+    module = trained_module(named)
+    if module is not None:
+        from lawful.api.module_audit import audit_module  # brings PyTorch
+
+        if data is not None:
+            raise LawfulError("--data are for networks of layers: leave it out for this module")
+        return audit_module(module, named.input_text, source=named.text, asked=of_module(named), effort=effort)
+    network = named.network()
+    samples = None if data is None else read_data(data, len(network.to_dag().inputs))
+    return audit(network, source=named.text, asked=named.asked, data=samples, loss=loss, effort=effort)
 
 
 def trained_module(named: Named) -> torch.nn.Module | None:
@@ -134,24 +140,15 @@ def explore(
 
     will_write(html)
     module = trained_module(named)
-    if module is not None:
-        from lawful.api.module_audit import audit_module
-        from lawful.report.audit.module_page import blocks_page
+    network = named.network() if module is None else None
+    if network is None or not _is_layered(network) or network.parameters > MOST_PARAMETERS:
+        from lawful.report.audit.audit_page import explore_page
 
-        blocks = audit_module(module, named.input_text, source=named.text, asked=of_module(named), effort="quick")
-        write_text(html, blocks_page(blocks))
-        _say_where(html, blocks.parameters, as_json)
+        facts = _audit(named, data, effort="quick")
+        write_text(html, explore_page(facts))
+        _say_where(html, facts.parameters, as_json)
         return
-    network = named.network()
     samples = None if data is None else read_data(data, len(network.to_dag().inputs))
-    if not _is_layered(network) or network.parameters > MOST_PARAMETERS:
-        from lawful.api.audit import audit
-        from lawful.report.audit.audit_page import audit_page
-
-        facts = audit(network, source=named.text, asked=named.asked, data=samples, effort="quick")
-        write_text(html, audit_page(facts))
-        _say_where(html, network.parameters, as_json)
-        return
     second = None if other is None else open_network(other, seed=named.seed)
     layered = network if isinstance(network, Mlp) else Mlp.from_dag(network)
     found = gather(

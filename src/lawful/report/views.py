@@ -98,7 +98,6 @@ VIEWS: Mapping[str, View] = {
     "Correspondence": _of_checkpoints("correspondence", "tensors"),
     "Kinship": _of_checkpoints("kinship", "changes"),
     "Audit": View(audit.to_json, audit.audit_text, "recommendations", charts.audit),
-    "ModuleAudit": View(audit.to_json, audit.audit_text, "spaces"),
     "BlockReadings": View(leaky.blocks_json, leaky.blocks_text, "blocks", charts.blocks),
     "Canonical": _from_json(fibers.canonical_json, fibers.canonical_text),
     "Census": _from_json(truncation.census_json, truncation.census_text, "layers"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from lawful.report.audit.module_audit import module_json
+from lawful.report.audit.audit import to_json
 from lawful.report.page.page import Markup, Section, Table, render
 from lawful.types import Floats
 
@@ -83,7 +83,7 @@ def demo_json(story: Demo, proved: Mapping[str, str]) -> dict[str, Any]:
         "channels": list(story.channels),
         "parameters": list(story.parameters),
         "accuracy": list(story.accuracy),
-        "audit": module_json(story.audit),
+        "audit": to_json(story.audit),
         "verified": proved[story.steps[-1].certificate],
         "page": str(story.folder / "audit.html"),
         "story": str(story.folder / "conversion.html"),
