@@ -140,6 +140,14 @@ def test_children_are_found_among_strangers(folder):
     assert set(names[:5]) == {"tuned", "lora", "pruned", "rounded", "disguised"}
     assert found.relatives[names.index("disguised")].likeness > 0.999
     assert found.relatives[4].likeness > 0.5 > 0.2 > found.relatives[5].likeness
+    # The tree joins the family before any stranger comes in.
+    groups = {number: {number} for number in range(len(found.tree) + 1)}
+    for number, join in enumerate(found.tree, len(groups)):
+        groups[number] = groups[join.groups[0]] | groups[join.groups[1]]
+    assert {0, 1, 2, 3, 4, 5} in groups.values()
+    assert groups[number] == set(range(len(found.tree) + 1))
+    joined = [join.groups for join in found.tree]
+    assert len({group for pair in joined for group in pair}) == 2 * len(joined), "each group is joined once"
 
 
 def test_perceptrons_need_no_model(folder, lawful):

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from lawful.types import Floats
 ENDINGS = (".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".npz")
 MOST_ENTRIES, MOST_BLOCKS = 1_000_000, 10_000
 MOST_STEPS = 200_000_000  # of SQLite's machine for one question: a file may hold a table that never ends
+LEAVES = 24  # checkpoints in a tree: what a picture has room for
 FEW = 8  # other checkpoints below which their mean says little
 VERSION = 4  # of the sketches: those of another version are not comparable
 TABLE = (
@@ -56,13 +58,25 @@ class Relative:
 
 
 @dataclass(frozen=True)
+class Join:
+    """Two groups of checkpoints become one: its number is that of the checkpoints and of the joins before it."""
+
+    groups: tuple[int, int]
+    likeness: float  # mean over all pairs of a checkpoint of one group and one of the other
+
+
+@dataclass(frozen=True)
 class Relatives(Shown):
-    """The most alike first. `calibrated` says whether enough others were there to take away what all have in common."""
+    """The most alike first. `calibrated` says whether enough others were there to take away what all have in common.
+
+    `tree` joins the checkpoint (0) and its first relatives (1, 2, ...) two groups at a time, the most alike first.
+    """
 
     relatives: tuple[Relative, ...]
     compared: int
     others: int
     calibrated: bool
+    tree: tuple[Join, ...] = ()
 
 
 def index_folder(
@@ -193,7 +207,22 @@ def find(
     alike = likeness(sketch, table, mean)
     order = [int(place) for place in np.argsort(-alike) if others[place]][:top]
     relatives = tuple(Relative(entries[i][0], float(alike[i]), entries[i][1] == digest) for i in order)
-    return Relatives(relatives, int(others.sum()), total, calibrated)
+    tree = _join(np.array([sketch, *(table[i] for i in order[: LEAVES - 1])]), mean)
+    return Relatives(relatives, int(others.sum()), total, calibrated, tree)
+
+
+def _join(sketches: Floats, mean: Floats) -> tuple[Join, ...]:
+    """Average linkage: join the two groups whose members are most alike in the mean, until one is left."""
+    groups = {number: [number] for number in range(len(sketches))}
+    pairs = np.array([likeness(sketch, sketches, mean) for sketch in sketches])
+    joins: list[Join] = []
+    while len(groups) > 1:
+        alike, one, two = max(
+            (float(pairs[np.ix_(groups[a], groups[b])].mean()), a, b) for a, b in combinations(groups, 2)
+        )
+        groups[len(sketches) + len(joins)] = groups.pop(one) + groups.pop(two)
+        joins.append(Join((one, two), alike))
+    return tuple(joins)
 
 
 def checkpoints_in(places: Sequence[str | Path]) -> list[Path]:

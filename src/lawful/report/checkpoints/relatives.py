@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from lawful.checkpoints.representative import Representative
 
 SHOWN = 5
-MOST_BARS = 20
 
 
 def indexed_json(done: Indexed) -> dict[str, Any]:
@@ -44,6 +43,7 @@ def found_json(found: Relatives) -> dict[str, Any]:
         "compared": found.compared,
         "indexed": found.others,
         "calibrated": found.calibrated,
+        "tree": [{"groups": list(join.groups), "likeness": round(join.likeness, 4)} for join in found.tree],
     }
 
 
@@ -84,13 +84,27 @@ def relatives_page(found: Relatives, source: str, options: str = "") -> str:
         Action("Compare their functions", "A proof, or an input that tells them apart.",
                f"lawful same {first} --certificate same.json"),
     ] if shown else []  # fmt: skip
-    rows = [(Path(relative.path).name, relative.likeness) for relative in shown[:MOST_BARS]]
-    note = f"The {len(rows)} most alike of {len(shown):,}." if len(rows) < len(shown) else ""
-    stage = Picture("bars", {"rows": rows, "note": note}, f"likeness of {len(rows)} checkpoints") if rows else None
     chip = Chip("here", "A likeness is a hint", "not a proof", "Computed from sketches, in floating point.")
     table = Table(("checkpoint", "likeness", "same weights"), [(e.path, e.likeness, e.identical) for e in shown])
-    opening = Opening(file=source, kind="relatives in an index", chip=chip, stage=stage, actions=actions)
+    opening = Opening(source, "relatives in an index", chip, _tree(found, source), actions)
     return render(head, lead, [Section("All of them", [table])] if shown else [], opening=opening)
+
+
+def _tree(found: Relatives, source: str) -> Picture | None:
+    """The checkpoint and those most alike to it; where two lines meet, the groups on them are that much alike."""
+    if not found.tree:
+        return None
+    shown = found.relatives[: len(found.tree)]
+    leaves = [
+        {"name": Path(source).name, "note": "this one"},
+        *({"name": Path(one.path).name, "note": f"{one.likeness:.2f}".replace("-", "−")} for one in shown),
+    ]
+    left_out = len(found.relatives) - len(shown)
+    note = "Lines meet at the mean likeness of what they join: far right the same up to symmetries, far left strangers."
+    note += f" {left_out:,} less alike are in the table." if left_out else ""
+    joins = [(*join.groups, min(1.0, max(0.0, join.likeness))) for join in found.tree]
+    data = {"leaves": leaves, "joins": joins, "note": note}
+    return Picture("tree", data, f"a tree of {len(leaves)} checkpoints by likeness")
 
 
 def merged_json(found: Merged, written: str | None = None) -> dict[str, Any]:

@@ -5,6 +5,13 @@ for (const film of document.querySelectorAll("[data-motion]:not([data-ready])"))
   const drawing = film.querySelector("svg"), slider = film.querySelector("input");
   const dots = [...drawing.querySelectorAll("circle")], rays = [...drawing.querySelectorAll("line")];
   const button = film.querySelector("button"), output = film.querySelector("output");
+  // The picture takes the width of its box; its text and dots keep their size.
+  const keep = () => {
+    const scale = drawing.getScreenCTM()?.a || 1;
+    drawing.style.setProperty("--u", 1 / scale);
+    drawing.classList.toggle("narrow", scale < 0.7);
+  };
+  new ResizeObserver(keep).observe(drawing);
   let timer = 0;
   const show = () => {
     const frame = Number(slider.value);

@@ -106,6 +106,17 @@ for (const film of document.querySelectorAll("[data-film]")) {
   };
   slider.addEventListener("input", show);
   show();
+  // The columns of neurons spread over the width of the box; circles and names keep their size.
+  const drawing = film.querySelector("svg"), { width: drawn, height } = drawing.viewBox.baseVal, edge = 40;
+  const ends = [...drawing.querySelectorAll("line, circle, text")].flatMap((each) => ["x", "x1", "x2", "cx"].filter((name) => each.hasAttribute(name)).map((name) => [each, name, Number(each.getAttribute(name))]));
+  const spread = () => {
+    const wide = film.clientWidth;
+    if (wide < 100 || drawn <= 2 * edge) return;
+    drawing.setAttribute("viewBox", `0 0 ${wide} ${height}`); drawing.setAttribute("width", wide);
+    for (const [each, name, at] of ends) each.setAttribute(name, edge + (at - edge) * (wide - 2 * edge) / (drawn - 2 * edge));
+  };
+  spread();
+  addEventListener("resize", spread);
 }
 // Commands to copy.
 document.addEventListener("click", async (event) => {

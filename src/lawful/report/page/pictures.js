@@ -282,7 +282,35 @@ const Pictures = (() => {
     }
   }
 
-  const KINDS = { versus, weights, pairs, squares, graph, bars, twins, rows, tiles };
+  // Checkpoints on lines that meet where they are alike: 1 at the right, 0 at the left. The first leaf is in colour.
+  function tree(box, { leaves, joins, note }) {
+    const wide = width(box), under = lines(note, wide), names = Math.min(wide * 0.5, Math.max(...leaves.map((leaf) => 7.4 * (leaf.name.length + leaf.note.length) + 30)));
+    const left = 16, right = wide - names, step = 26, tall = 26 + step * leaves.length;
+    const svg = canvas(box, wide, tall + 4 + 20 * under.length), x = (alike) => left + alike * (right - left);
+    for (const alike of [0, 0.5, 1]) {
+      draw("path", { d: `M${x(alike)} 20V${tall - 4}`, stroke: "var(--line)" }, svg);
+      draw("text", { x: x(alike), y: 13, "text-anchor": alike ? "middle" : "start" }, svg, alike ? String(alike) : "0");
+    }
+    // Leaves in the order in which the tree holds them, so that no lines cross.
+    const inside = (group) => (group < leaves.length ? [group] : joins[group - leaves.length].slice(0, 2).flatMap(inside));
+    const order = inside(leaves.length + joins.length - 1), place = [];
+    order.forEach((leaf, row) => { place[leaf] = [right, 34 + step * row]; });
+    const own = new Set([0]);
+    joins.forEach(([a, b, alike], k) => {
+      const at = Math.min(x(alike), place[a][0], place[b][0]);  // means may rise a little: no line turns back
+      for (const group of [a, b]) draw("path", { d: `M${place[group][0]} ${place[group][1]}H${at}V${(place[a][1] + place[b][1]) / 2}`, fill: "none", stroke: own.has(group) ? "var(--mark)" : "var(--soft)", "stroke-width": own.has(group) ? 2.5 : 1.5 }, svg);
+      if (own.has(a) || own.has(b)) own.add(leaves.length + k);
+      place.push([at, (place[a][1] + place[b][1]) / 2]);
+    });
+    leaves.forEach(({ name, note: words }, leaf) => {
+      const y = place[leaf][1] + 5, label = draw("text", { x: right + 8, y, class: leaf ? "" : "v", style: leaf ? "" : "font-weight:700" }, svg, clip(name, names - 7.5 * words.length - 24));
+      draw("title", {}, label, name);
+      draw("text", { x: wide, y, "text-anchor": "end" }, svg, words);
+    });
+    under.forEach((line, k) => draw("text", { x: 0, y: tall + 16 + 20 * k }, svg, line));
+  }
+
+  const KINDS = { tree, versus, weights, pairs, squares, graph, bars, twins, rows, tiles };
   function all() {
     for (const box of document.querySelectorAll("[data-picture]")) {
       if (!box.clientWidth) continue;  // inside a closed fold: drawn when it opens

@@ -436,7 +436,7 @@ def _headline(
     if len(thetas[0]) != len(thetas[1]):
         return f"{len(thetas[0]):,} weights and {len(thetas[1]):,} weights. {verdict}."
     moved = sum(one != two for one, two in zip(*thetas, strict=True))
-    return f"{moved:,} of {len(thetas[0]):,} weights differ. {verdict}."
+    return f"{verdict}, though {moved:,} of {len(thetas[0]):,} weights differ as stored."
 
 
 def _count_weights(result: Mapping[str, Any]) -> int:
