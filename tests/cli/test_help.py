@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import typer
+from command_line import in_process
 
 from lawful import Architecture
 from lawful.api.checkpoints.index import index_folder
@@ -116,3 +118,31 @@ def test_examples_run(lawful: Any, folder: Path, line: str, tmp_path: Path) -> N
     assert run.stdout
     if "--json" in arguments:
         assert isinstance(json.loads(run.stdout), dict)
+
+
+GUESSES = {
+    ("compare", "a.safetensors", "b.safetensors"): "lawful same A B",
+    ("same", "a.safetensors"): "For example: lawful same",
+    ("laws", "3", "4", "2"): 'lawful laws "3-4-2 relu bias"',
+    ("audit", "a.safetensors", "page.html"): "--html page.html",
+    ("prune", "a.safetensors", "0.5"): "--tolerance 0.5 --box=-1,1",
+    ("prune", "a.safetensors", "--sparsity", "0.5"): "Did you mean --target?",
+    ("find", "a.safetensors"): "lawful fingerprint FOLDER --index",
+    ("quantize", "a.safetensors"): "lawful convert",
+    ("-V",): "--version",
+}
+
+
+@pytest.mark.parametrize("words", GUESSES, ids=" ".join)
+def test_a_first_guess_is_told_what_to_type(words: tuple[str, ...], tmp_path: Path) -> None:
+    with chdir(tmp_path):
+        for name in ("a.safetensors", "b.safetensors"):
+            Path(name).touch()
+        run = in_process(*words)
+    assert run.returncode == 2
+    assert GUESSES[words] in run.stderr
+
+
+def test_a_page_is_written_with_out_where_nothing_else_is(tmp_path: Path) -> None:
+    assert in_process("explore", "2-3-1 relu bias", "--out", tmp_path / "page.html").returncode == 0
+    assert (tmp_path / "page.html").exists()

@@ -377,7 +377,7 @@ def _current_names(command: Any, words: list[str], known: dict[str, Any]) -> Ite
             yield from words[place:]
             return
         name, equals, value = word.partition("=")
-        new = OLD.get(name)
+        new = "--html" if name == "--out" and "--html" in known else OLD.get(name)  # what writes only a page
         if not awaited and new in known and name not in known:
             if name in RENAMED:
                 print(f"lawful: {name} is now called {new} (the old name still works)", file=sys.stderr)
@@ -392,21 +392,17 @@ def hint_for(message: str, command: Any) -> str:
     known = options_of(command)
     unknown = re.search(r"No such command '(.+?)'", message)
     if unknown is not None:
-        return _instead_of(unknown[1])
+        instead = _instead_of(unknown[1])
+        return "" if instead and instead.split()[-1].rstrip("?") in message.split("'")[3::2] else instead
     if "Missing argument 'NETWORK'" in message:
         return f'A file, module:factory or an architecture: lawful {command.name} "3-4-2 relu bias"'
+    if "Missing option '--index'" in message:
+        return "Make one of a folder of checkpoints first: lawful fingerprint FOLDER --index checkpoints.sqlite"
+    if "Missing " in message and command.name in EXAMPLES:
+        return f"For example: {EXAMPLES[command.name][0]}"
     surplus = re.search(r"unexpected extra argument(?:s|\(s\))? \((.+)\)", message)
     if surplus is not None:
-        word = surplus[1].split()[0]
-        if ARCHITECTURE_WORD.fullmatch(word):
-            return f'An architecture is one word, in quotes: lawful {command.name} "3-4-2 {surplus[1]}"'
-        if "--out" not in known and Path(word).is_file():
-            return "It takes fewer files; for many at once: lawful fingerprint FILES, or lawful sweep"
-        if "--out" in known and "." in word:
-            return f"To write the result there: -o {word}"
-        if "--box" in known and re.fullmatch(r"[-+.\deE]+[,:][-+.\deE,:]+", word):
-            return f"For a box of inputs: --box={word}"
-        return ""
+        return _instead_of_surplus(surplus[1], command.name, known)
     wrong = re.search(r"No such option: (--?[^\s(]+)", message)
     if wrong is None:
         return ""
@@ -416,6 +412,28 @@ def hint_for(message: str, command: Any) -> str:
     if "Possible option" not in message and "Did you mean" not in message:
         near = difflib.get_close_matches(wrong[1], [each for each in known if each.startswith("--")], 2, 0.5)
         return f"Did you mean {' or '.join(near)}?" if near else ""
+    return ""
+
+
+def _instead_of_surplus(words: str, name: str, known: dict[str, Any]) -> str:
+    """What the first word that no argument takes was meant for."""
+    word = words.split()[0]
+    if ARCHITECTURE_WORD.fullmatch(word):
+        return f'An architecture is one word, in quotes: lawful {name} "3-4-2 {words}"'
+    if name == "compare" and Path(word).is_file():
+        return "It compares optimizers on one network; two networks: lawful same A B, or lawful diff A B"
+    if "--html" in known and word.lower().endswith((".html", ".htm")):
+        return f"To write a page there: --html {word}"
+    if "--out" not in known and Path(word).is_file():
+        return "It takes fewer files; for many at once: lawful fingerprint FILES, or lawful sweep"
+    if re.fullmatch(r"\d+", word):
+        return f'An architecture is one word: lawful {name} "3-4-2 relu bias"'
+    if "--tolerance" in known and re.fullmatch(r"0?\.\d+|\d+%", word):
+        return f"How far outputs may move: --tolerance {word} --box=-1,1"
+    if "--out" in known and "." in word:
+        return f"To write the result there: -o {word}"
+    if "--box" in known and re.fullmatch(r"[-+.\deE]+[,:][-+.\deE,:]+", word):
+        return f"For a box of inputs: --box={word}"
     return ""
 
 
@@ -433,6 +451,7 @@ COMMANDS = {
     "report": "audit", "analyze": "audit", "analyse": "audit", "compress": "prune", "shrink": "prune",
     "equal": "same", "equivalent": "same", "cmp": "same", "viz": "explore", "plot": "explore", "draw": "explore",
     "conserved": "laws", "invariants": "laws", "symmetry": "symmetries", "export": "convert", "hash": "fingerprint",
+    "quantize": "convert", "quantise": "convert", "test": "check", "prove": "check", "list": "help all",
 }  # fmt: skip
 
 # What others call it: guessed names that no spelling distance finds.
@@ -446,5 +465,6 @@ MEANINGS = {
     "act": "--activation", "nonlinearity": "--activation", "factory": "--model", "class": "--model",
     "report": "--html", "page": "--html", "limit": "--seconds", "budget": "--seconds", "opt": "--optimizers",
     "optimizer": "--optimizers", "optimiser": "--optimizers", "lr": "--optimizers", "random-state": "--seed",
+    "ratio": "--target", "sparsity": "--target", "amount": "--target", "V": "--version",
     "steps": "--until", "epochs": "--until", "duration": "--until", "t-max": "--until", "verify": "--certificate",
 }  # fmt: skip
