@@ -35,6 +35,16 @@ def plain(value: Any) -> Any:
     return value
 
 
+def pick(source: Any, keys: str) -> dict[str, Any]:
+    """The fields of an object under their own names, or under `key=field`: what a result's JSON is mostly made of.
+
+    >>> pick(Fraction(1, 3), "numerator below=denominator")
+    {'numerator': 1, 'below': 3}
+    """
+    pairs = [key.partition("=") for key in keys.split()]
+    return {key: getattr(source, field or key) for key, _, field in pairs}
+
+
 _COUNTED = (
     "balances|biases|blocks|boxes|channels|checkpoints|clusters|components|directions|edges|files|freedoms|gradients|"
     "groups|heads|inputs|instances|kinks|laws|layers|networks|neurons|nodes|numbers|outputs|parameters|parts|pieces|"
@@ -59,6 +69,15 @@ def tidy(text: str) -> str:
 def _as_one(found: re.Match[str]) -> str:
     noun = _SINGULAR.get(found[2], found[2].removesuffix("s"))
     return f"{found[1]}{noun}{_VERBS.get(found[3] or '', '')}"
+
+
+def few(names: Sequence[str], most: int = 6) -> str:
+    """Names, the first few of them, and how many there are.
+
+    >>> few(["a", "b", "c"], 2)
+    'a, b, ... (3 in all)'
+    """
+    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
 def reading_json(reading: Reading) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lawful.errors import CertificateError
+from lawful.report.plain import pick
 from lawful.verify import Verified
 
 
@@ -31,11 +32,7 @@ def verified_json(found: Verified) -> dict[str, Any]:
     """The documented keys."""
     return {
         "valid": True,
-        "kind": found.kind,
-        "statement": found.statement,
-        "facts": dict(found.facts),
-        "networks": list(found.networks),
-        "given": list(found.given),
+        **pick(found, "kind statement facts networks given"),
         "reason": None,
     }
 

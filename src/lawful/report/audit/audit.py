@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from rich.table import Table as TextTable
 from rich.text import Text
 
 from lawful.report.audit.neurons import Neurons, neurons_of
+from lawful.report.plain import few, pick
 from lawful.report.structure.components import edge_words
 from lawful.report.structure.pruning import decided_json, decided_sentence, smallest_json, smallest_sentence, upper
 from lawful.report.structure.symmetries import symmetries_json
@@ -64,8 +65,7 @@ def _where_json(audit: Audit) -> dict[str, Any] | None:
             {
                 "edge": list(where.dag.edge_name(lock.edge)),
                 "entry": edge_words(where.dag, lock.edge),
-                "sign": lock.sign,
-                "barrier": lock.barrier,
+                **pick(lock, "sign barrier"),
             }
             for lock in where.locked
         ],
@@ -91,15 +91,11 @@ def _neurons_json(audit: Audit, facts: Neurons) -> dict[str, Any]:
         "summary": {size: getattr(summary, size) for size in SIZES},
         "balance": dict(zip(facts.names, audit.balance.tolist(), strict=True)),
         "waste": {
-            "dead": summary.dead,
-            "linear": summary.linear,
-            "undecided": summary.undecided,
-            "cut_off": facts.singularity.cut_off,
-            "rank": facts.singularity.rank,
+            **pick(summary, "dead linear undecided"),
+            **pick(facts.singularity, "cut_off rank"),
             "removable_neurons": facts.removed,
             "parameters_after": pruning.network.parameters,
-            "bound": pruning.bound,
-            "rounding": pruning.rounding,
+            **pick(pruning, "bound rounding"),
             "left": decided_json(pruning),
             "smallest_equivalent": smallest_json(audit.smallest),
             "removable_on_data_range": None if box is None else box.neurons_before - box.neurons_after,
@@ -113,8 +109,7 @@ def _same_json(audit: Audit) -> dict[str, Any] | None:
     if audit.identifiability is not None:
         answer = audit.identifiability
         return {
-            "identifiable": answer.identifiable,
-            "reasons": answer.reasons,
+            **pick(answer, "identifiable reasons"),
             "fiber_dimension": audit.fiber_dimension,
         }
     if audit.normal_form is not None:
@@ -166,7 +161,7 @@ def rank_sentence(audit: Audit) -> str:
     """Whether the balances have independent derivatives at these weights."""
     point = audit.singularity
     if point is not None and point.singular:
-        return says.singular(point.rank, point.hidden, list_names(point.cut_off))
+        return says.singular(point.rank, point.hidden, few(point.cut_off, 5))
     return says.regular(point.rank) if point is not None and point.hidden else ""
 
 
@@ -205,11 +200,6 @@ def dead_words(audit: Audit) -> str:
 def capital(words: str) -> str:
     """The words with a capital."""
     return words[:1].upper() + words[1:]
-
-
-def list_names(names: Sequence[str], most: int = 5) -> str:
-    """Names, the first few of them, and how many there are."""
-    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
 def where_sentence(audit: Audit) -> str:

@@ -12,7 +12,6 @@ from lawful.network import Mlp
 from lawful.report.audit.audit import (
     capital,
     conserved_sentence,
-    list_names,
     range_sentence,
     same_sentence,
     smallest_words,
@@ -36,6 +35,7 @@ from lawful.report.audit.neurons import Neurons, neurons_of
 from lawful.report.page.matrices import columns_of
 from lawful.report.page.page import Action, Answer, Block, Chip, Markup, Picture, Section, Table
 from lawful.report.page.terms import as_prose
+from lawful.report.plain import few
 from lawful.report.structure.network import ROOMY, draw_network
 from lawful.sentences import audit as says
 from lawful.sentences import components as components_says
@@ -442,6 +442,6 @@ def _data_blocks(audit: Audit) -> list[Block]:
     blocks: list[Block] = []
     never = [name for layer in audit.activity for name in layer.never]
     if never:
-        blocks.append(f"Never fire: {list_names(never, 20)}.")
+        blocks.append(f"Never fire: {few(never, 20)}.")
     caption = "Samples that a layer keeps whole, cuts in some coordinates, or maps to 0."
     return [*blocks, Table(columns, rows, caption, bars=("whole", "cut", "gone"))]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lawful.report.audit.audit import to_json
 from lawful.report.page.page import Markup, Section, Table, render
+from lawful.report.plain import pick
 from lawful.types import Floats
 
 if TYPE_CHECKING:
@@ -78,11 +79,7 @@ def demo_json(story: Demo, proved: Mapping[str, str]) -> dict[str, Any]:
         "steps": [_step_json(step, proved) for step in story.steps],
         "wrong": [number for number, step in enumerate(story.steps, 1) if not step.passed],
         "input": story.image.tolist(),
-        "read_as": list(story.read_as),
-        "difference": list(story.gap),
-        "channels": list(story.channels),
-        "parameters": list(story.parameters),
-        "accuracy": list(story.accuracy),
+        **pick(story, "read_as difference=gap channels parameters accuracy"),
         "audit": to_json(story.audit),
         "verified": proved[story.steps[-1].certificate],
         "page": str(story.folder / "audit.html"),

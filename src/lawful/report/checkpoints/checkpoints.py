@@ -11,6 +11,7 @@ from lawful.checkpoints.group.spaces import GroupedUnits, HeadSpace, HiddenSpace
 from lawful.checkpoints.pair import Aligned, ApartVerdict
 from lawful.checkpoints.rewrite.folds import CentreFold, GainFold, MoveFold, StatisticsFold, ValueFold
 from lawful.report.checkpoints.relatives import KINDS
+from lawful.report.plain import pick
 from lawful.sentences import checkpoints as sentences
 
 WIDTH = 80
@@ -27,8 +28,7 @@ def verdict_json(found: CheckpointVerdict) -> dict[str, Any]:
         "domain": None,
         "witness": _witness(found.comparison) if found.is_copy else None,
         "counterexample": _counterexample(found.replay) if found.verdict in ("different", "rounded") else None,
-        "certified": found.certified,
-        "tolerance": found.epsilon,
+        **pick(found, "certified tolerance=epsilon"),
         "seconds": round(found.seconds, 4),
         **profile(found.comparison),
         "rewritten": list(found.rewritten),
@@ -56,10 +56,7 @@ def _counterexample(replay: OutputReplay | None) -> dict[str, Any] | None:
         return None
     return {
         "input": [tensor.tolist() for tensor in replay.inputs],
-        "outputs": list(replay.outputs),
-        "gap": replay.gap,
-        "error": replay.error,
-        "rounding": replay.rounding,
+        **pick(replay, "outputs gap error rounding"),
     }
 
 
@@ -80,10 +77,7 @@ def profile(found: WeightComparison) -> dict[str, Any]:
         "spaces": [_space_words(space) for space in found.architecture.group.spaces],
         "tensors": [
             {
-                "tensor": distance.tensor,
-                "distance": distance.relative,
-                "entry": distance.entry,
-                "fits": distance.fits,
+                **pick(distance, "tensor distance=relative entry fits"),
                 "relative_to": distance.beside or distance.tensor,
             }
             for distance in found.distances
@@ -198,11 +192,9 @@ def aligned_json(found: Aligned, out: str | None = None) -> dict[str, Any]:
     """The keys of `lawful align --json`."""
     return {
         "written": out,
-        "before": found.before,
-        "after": found.after,
+        **pick(found, "before after"),
         "passes": found.comparison.alignment.passes,
-        "fits": found.comparison.fits,
-        "conditioning": found.comparison.conditioning,
+        **pick(found.comparison, "fits conditioning"),
         **profile(found.comparison),
     }
 

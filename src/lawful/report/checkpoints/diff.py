@@ -15,6 +15,7 @@ from lawful.outward import at_least, at_most
 from lawful.report.checkpoints.lineage import lineage_json
 from lawful.report.page.charts import diff as drift_figure
 from lawful.report.page.page import Action, Block, Chip, Opening, Picture, Section, Table, render
+from lawful.report.plain import pick
 from lawful.report.structure.symmetries import in_any_block
 
 if TYPE_CHECKING:
@@ -29,20 +30,10 @@ def to_json(diff: Diff) -> dict[str, Any]:
     names = [diff.dag.names[v] for v in diff.dag.hidden]
     return {
         "verdict": diff.verdict.verdict,
-        "relation": diff.relation,
-        "relation_word": diff.word,
-        "reason": diff.reason,
+        **pick(diff, "relation relation_word=word reason"),
         **lineage_json(diff.lineage),
         "drift": dict(zip(names, diff.drift.tolist(), strict=True)),
-        "relative_drift": diff.relative_drift,
-        "decay": diff.decay,
-        "decay_residual": diff.decay_residual,
-        "flipped": diff.flipped,
-        "crossed": diff.crossed,
-        "died": diff.died,
-        "revived": diff.revived,
-        "losses": diff.losses,
-        "step": diff.step,
+        **pick(diff, "relative_drift decay decay_residual flipped crossed died revived losses step"),
         "dimensions": [{"layer": layer, "before": a, "after": b} for layer, a, b in diff.dimensions],
     }
 

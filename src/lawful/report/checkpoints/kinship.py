@@ -9,6 +9,7 @@ from lawful.checkpoints.relations.kinship import KeptBlocks, Kinship, TensorChan
 from lawful.outward import at_least, at_most
 from lawful.report.checkpoints.checkpoints import profile, wrap
 from lawful.report.checkpoints.lineage import lineage_json
+from lawful.report.plain import pick
 
 LISTED = 6
 
@@ -17,13 +18,9 @@ def kinship_json(found: Kinship) -> dict[str, Any]:
     """The keys of `lawful diff --json` for checkpoints of modules."""
     return {
         "verdict": "undecided" if found.kept is not None or found.settings else found.verdict.verdict,
-        "relation": found.relation,
-        "relation_word": found.word,
-        "reason": found.reason,
-        "settings": list(found.settings),
+        **pick(found, "relation relation_word=word reason settings"),
         **lineage_json(found.lineage),
-        "share": found.share,
-        "null": found.null,
+        **pick(found, "share null"),
         "held": None if found.held is None else [list(found.held.of_first), list(found.held.of_second)],
         "agreements": [
             {"space": agreement.space, "units": agreement.units, "agree": agreement.agree, "null": agreement.null}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from lawful.report.plain import pick
+
 if TYPE_CHECKING:
     from lawful.checkpoints.relations.verdict import Lineage
 
@@ -15,19 +17,11 @@ def lineage_json(found: Lineage | None) -> dict[str, Any]:
         return {"p_value": None, "effect": None, "alike": None, "lineage": None}
     places = found.places
     return {
-        "p_value": found.p_value,
-        "effect": found.effect,
-        "alike": found.is_alike,
+        **pick(found, "p_value effect alike=is_alike"),
         "lineage": {
-            "found": found.found,
-            "level": found.level,
+            **pick(found, "found level"),
             "places": {
-                "in_place": places.in_place,
-                "units": places.units,
-                "spaces": places.spaces,
-                "left_out": list(places.left_out),
-                "p_value": places.p_value,
-                "paired_p_value": places.paired_p_value,
+                **pick(places, "in_place units spaces left_out p_value paired_p_value"),
             },
             "held_out": [
                 {"tensor": tensor.tensor, "units": tensor.units, "cosine": tensor.cosine, "bulk": tensor.bulk,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lawful.report.page.page import Action, Chip, Opening, Picture, Section, Table, render
+from lawful.report.plain import pick
 from lawful.sentences import checkpoints as says
 
 if TYPE_CHECKING:
@@ -40,9 +41,7 @@ def found_json(found: Relatives) -> dict[str, Any]:
     ]
     return {
         "relatives": relatives,
-        "compared": found.compared,
-        "indexed": found.others,
-        "calibrated": found.calibrated,
+        **pick(found, "compared indexed=others calibrated"),
         "tree": [{"groups": list(join.groups), "likeness": round(join.likeness, 4)} for join in found.tree],
     }
 
@@ -122,8 +121,7 @@ def merged_json(found: Merged, written: str | None = None) -> dict[str, Any]:
         }
     return {
         "weight": found.weight,
-        "distance_before": found.aligned.before,
-        "distance_after": found.aligned.after,
+        **pick(found.aligned, "distance_before=before distance_after=after"),
         "line": way,
         "out": written,
     }
@@ -161,9 +159,7 @@ def representative_json(found: Representative, out: str | None = None) -> dict[s
              "outputs_before": error.outputs[0], "outputs_after": error.outputs[1]}
             for error in found.errors
         ],
-        "measured_on": found.measured_on,
-        "sweeps": found.sweeps,
-        "notes": list(found.notes),
+        **pick(found, "measured_on sweeps notes"),
         "certified": verdict.certified,
     }  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from lawful.errors import Unsupported
 from lawful.figure import COLOURS, Figure, Panel, Series, Style
 from lawful.outward import at_most
+from lawful.report.audit.neurons import neurons_of
 from lawful.sentences import components as lock_says
 from lawful.sentences import laws as law_says
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from lawful.papers.truncation.flow.motion import TruncationRun
     from lawful.pruning.neurons.prune import Pruning
     from lawful.sources.summary import Summary
-    from lawful.symmetry.result import Space, Symmetries
+    from lawful.symmetry.result import Symmetries
 
 
 def sorted_values(values: Any, title: str, x: str, y: str, log_y: bool = False) -> Panel:
@@ -39,9 +40,11 @@ def sorted_values(values: Any, title: str, x: str, y: str, log_y: bool = False) 
 
 
 def audit(found: Audit) -> Figure:
-    """Balances, and what can be removed."""
-    pruned = found.pruning
-    kinds = [("stay", pruned.neurons_after), ("can go", pruned.neurons_before - pruned.neurons_after)]
+    """Balances, and what can be removed; of a module its laws."""
+    if found.symmetries is not None:
+        return symmetries(found.symmetries)
+    facts = neurons_of(found)
+    kinds = [("stay", facts.pruning.neurons_after), ("can go", facts.removed)]
     neurons = Panel(
         [Series([count], [place], f"{name}: {count:,}", "bars") for place, (name, count) in enumerate(kinds)],
         "hidden neurons",
@@ -160,16 +163,11 @@ def layers(found: Summary) -> Figure:
 
 
 def symmetries(found: Symmetries) -> Figure:
-    """Laws by kind of group."""
-    return laws_by_group(found.spaces)
-
-
-def laws_by_group(spaces: Sequence[Space]) -> Figure:
     """How many laws each kind of group gives."""
-    kinds: dict[str, int] = {}
-    for space in spaces:
-        kinds[space.group] = kinds.get(space.group, 0) + space.count
-    largest = sorted(kinds.items(), key=lambda item: -item[1])[:8]
+    kinds: Counter[str] = Counter()
+    for space in found.spaces:
+        kinds[space.group] += space.count
+    largest = kinds.most_common(8)
     series = [
         Series([max(count, 0.5)], [place], f"{kind}: {count:,}", "bars") for place, (kind, count) in enumerate(largest)
     ]

@@ -21,6 +21,7 @@ from lawful.invariant_set import (
 )
 from lawful.invariant_set.module_graph import Balanced
 from lawful.outward import at_most
+from lawful.report.plain import few, pick
 from lawful.sentences import components as sentences
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def components_text(found: Components, meanings: Sequence[OutputMeaning]) -> str
             nodes = [dag.names[node] for node in found.stable_set(lock)]
             sign = {1: "+", -1: "-", 0: "?"}[lock.sign]
             lines.append(
-                f"  {edge_words(dag, lock.edge):24} {sign:>4} {sentences.barrier(lock.minimum):>20}  {_few(nodes)}"
+                f"  {edge_words(dag, lock.edge):24} {sign:>4} {sentences.barrier(lock.minimum):>20}  {few(nodes)}"
             )
         if len(found.locked) > MOST:
             lines.append(f"  ... and {len(found.locked) - MOST} more")
@@ -171,7 +172,7 @@ def path_text(answer: WeightPath | Apart | Unsettled, points: int = 50) -> str:
         if isinstance(answer, Apart):
             names = names or [answer.dag.names[node] for node in answer.nodes]
         word = "no path" if isinstance(answer, Apart) else "undecided"
-        return f"{word}: {answer.reason}" + (f"\n  {_few(names)}" if names else "")
+        return f"{word}: {answer.reason}" + (f"\n  {few(names)}" if names else "")
     pieces = "1 piece" if answer.pieces == 1 else f"{answer.pieces} pieces"
     exactly = "inside H(c) exactly" if not answer.drift else f"which differ by {float(answer.drift):.1e} in balance"
     return (
@@ -182,12 +183,7 @@ def path_text(answer: WeightPath | Apart | Unsettled, points: int = 50) -> str:
 
 def rebalance_json(done: Rebalanced, locked: tuple[int, ...], change: float, out: File | None) -> dict[str, Any]:
     """The documented keys of `lawful rebalance --json`."""
-    return {
-        "reached": done.reached,
-        "residual": done.residual,
-        "steps": done.steps,
-        "unreachable": [done.dag.names[node] for node in done.unreachable],
-        "largest_factor": _largest(done),
+    return rebalanced_json(done) | {
         "function_change": change,
         "log2_components_before": locked[0],
         "log2_components_after": locked[1],
@@ -198,9 +194,7 @@ def rebalance_json(done: Rebalanced, locked: tuple[int, ...], change: float, out
 def rebalanced_json(done: Rebalanced) -> dict[str, Any]:
     """What a rescaling reached."""
     return {
-        "reached": done.reached,
-        "residual": done.residual,
-        "steps": done.steps,
+        **pick(done, "reached residual steps"),
         "unreachable": [done.dag.names[node] for node in done.unreachable],
         "largest_factor": _largest(done),
         "log2_components_after": done.locked,
@@ -222,7 +216,7 @@ def rebalance_text(done: Rebalanced, locked: tuple[int, ...], change: float, out
     if not done.reached:
         names = [done.dag.names[node] for node in done.unreachable]
         lines = [
-            f"out of reach for {len(names)} neurons, whose weights are all zero on one side: {_few(names)}",
+            f"out of reach for {len(names)} neurons, whose weights are all zero on one side: {few(names)}",
             f"all others reached it to {at_most(done.residual, 2)} in {done.steps} Newton steps",
         ]
     lines.append(
@@ -237,10 +231,6 @@ def _largest(done: Rebalanced) -> float:
     return math.exp(max(map(abs, done.log_scales.tolist()), default=0.0))
 
 
-def _few(names: Sequence[str], most: int = 6) -> str:
-    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
-
-
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -248,9 +238,7 @@ def report_json(found: SingularityReport) -> dict[str, Any]:
     """The documented keys of `lawful singular --json`."""
     at, values = found.singularity, found.spectrum
     result = {
-        "rank": at.rank,
-        "hidden": at.hidden,
-        "singular": at.singular,
+        **pick(at, "rank hidden singular"),
         "tolerance": found.tolerance,
         "cut_off": list(at.cut_off),
         "groups": [list(group) for group in at.groups],
@@ -258,8 +246,7 @@ def report_json(found: SingularityReport) -> dict[str, Any]:
         "singular_values": None if values is None else values.values,
         "null": None if values is None else values.null(),
         "gap": None if values is None else values.gap,
-        "scores": found.scores,
-        "beyond": list(found.beyond),
+        **pick(found, "scores beyond"),
     }
     return result if found.exist is None else result | {"exist": existence_json(found.exist)}
 

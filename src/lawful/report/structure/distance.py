@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lawful.outward import at_least, at_most
+from lawful.report.plain import pick
 from lawful.sentences.bounds import (
     difference_exceeds,
     difference_lies_between,
@@ -32,10 +33,7 @@ MOST_SHOWN = 12
 def distance_json(found: Distance) -> dict[str, Any]:
     """The keys of `lawful distance --json`."""
     return {
-        "status": found.status,
-        "lower": found.lower_float,
-        "upper": found.upper,
-        "input": found.input,
+        **pick(found, "status lower=lower_float upper input"),
         "exact_lower": str(found.lower),
         "per_output": [
             {"output": gap.output, "lower": gap.lower_float, "upper": gap.upper} for gap in found.per_output
@@ -44,9 +42,7 @@ def distance_json(found: Distance) -> dict[str, Any]:
         "within": None if found.within is None else float(found.within),
         "norm": "inf" if found.norm == math.inf else int(found.norm),
         "arithmetic": "lower: exact rationals; upper: float64, rounded outwards",
-        "interrupted": found.interrupted,
-        "stalled": found.stalled,
-        "seconds": found.seconds,
+        **pick(found, "interrupted stalled seconds"),
     }
 
 
@@ -82,14 +78,12 @@ def _distance_head(found: Distance, norm: str, bounds: str) -> str:
 def property_json(found: PropertyCheck) -> dict[str, Any]:
     """The keys of `lawful check --json`."""
     return {
-        "status": found.status,
-        "input": found.input,
+        **pick(found, "status input"),
         "outputs": None if found.outputs is None else [float(value) for value in found.outputs],
         "boxes": found.boxes,
         "why": found.why or None,
         "arithmetic": "holds: float64, rounded outwards; violated: exact rationals",
-        "interrupted": found.interrupted,
-        "seconds": found.seconds,
+        **pick(found, "interrupted seconds"),
     }
 
 
@@ -124,12 +118,10 @@ def monotone_json(found: MonotoneCheck) -> dict[str, Any]:
         "other_outputs": there,
         "violated_output": found.output,
         "monotone": _directions(found),
-        "asked_outputs": list(found.outputs),
-        "boxes": found.boxes,
+        **pick(found, "asked_outputs=outputs boxes"),
         "walked": len(found.regions),
         "arithmetic": "holds: float64, rounded outwards, exact rationals on boxes walked; violated: exact rationals",
-        "interrupted": found.interrupted,
-        "seconds": found.seconds,
+        **pick(found, "interrupted seconds"),
     }
 
 

@@ -15,6 +15,7 @@ from lawful.fibers.verdict import Different, Equal, Verdict, is_certified, witne
 from lawful.figure import COLOURS, Figure, Panel, Series
 from lawful.outward import at_least, at_most
 from lawful.report.page.page import Action, Block, Chip, ChipKind, Opening, Picture, Section, Table, render
+from lawful.report.plain import pick
 from lawful.sentences import fibers as says
 from lawful.sentences import fibers as sentences
 
@@ -207,13 +208,9 @@ def _many(logarithm: float) -> str:
 def identifiable_json(found: Identifiability) -> dict[str, Any]:
     """The documented keys of `lawful identifiable --json`."""
     return {
-        "identifiable": found.identifiable,
-        "reasons": found.reasons,
-        "generic": found.genericity.holds,
-        "generic_reason": found.genericity.reason,
-        "tested": found.genericity.tested,
-        "layers": found.layers,
-        "among": found.among,
+        **pick(found, "identifiable reasons"),
+        **pick(found.genericity, "generic=holds generic_reason=reason tested"),
+        **pick(found, "layers among"),
         "twins": [_exact_rows(twin) for twin in found.twins],
         "count": found.count,
     }
@@ -255,18 +252,14 @@ def identifiable_text(result: Mapping[str, Any]) -> str:
 def regions_json(count: RegionCount) -> dict[str, Any]:
     """The keys that `lawful regions --json` documents."""
     document: dict[str, Any] = {
-        "regions": count.regions,
-        "complete": count.complete,
+        **pick(count, "regions complete"),
         "domain": str(count.domain),
         "seconds": round(count.seconds, 4),
         "per_second": round(count.regions / max(count.seconds, 1e-9), 1),
     }
     if count.facets is not None:
         document |= {
-            "facets": count.facets.facets,
-            "visible_facets": count.facets.visible,
-            "ridges": count.facets.ridges,
-            "worst_imbalance": count.facets.worst_imbalance,
+            **pick(count.facets, "facets visible_facets=visible ridges worst_imbalance"),
         }
     return document | ({} if count.each is None else {"each": [_cell_json(cell) for cell in count.each]})
 
@@ -292,11 +285,9 @@ def canonical_json(found: Canonical, before: int | None = None, written: str | N
     """The documented keys of `lawful canonical --json`."""
     return {
         "written": written,
-        "regime": found.regime,
-        "complete": found.complete,
+        **pick(found, "regime complete"),
         "parameters_before": before,
-        "parameters_after": found.network.parameters,
-        "widths": found.network.widths,
+        **pick(found.network, "parameters_after=parameters widths"),
     }
 
 
@@ -315,9 +306,7 @@ def fingerprint_json(found: FunctionGroups) -> dict[str, Any]:
         {
             "file": one.name,
             "fingerprint": one.hash or None,
-            "regime": one.regime,
-            "complete": one.complete,
-            "reason": one.reason,
+            **pick(one, "regime complete reason"),
         }
         for one in found.fingerprints
     ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lawful.outward import at_most
 from lawful.report.page.charts import level_sets as level_figure
 from lawful.report.page.page import Action, Chip, Opening, Picture, Section, Table, render
+from lawful.report.plain import pick
 from lawful.sentences import laws as sentences
 
 if TYPE_CHECKING:
@@ -36,20 +37,9 @@ LOSSES = {"full": "any (full span: squared error, logistic, ...)", "cross-entrop
 def count_json(count: LawCount, training: TrainingLaws | None = None) -> dict[str, Any]:
     """The documented keys of `lawful laws --json`."""
     return {
-        "laws": count.laws,
-        "parameters": count.parameters,
-        "states": count.states,
-        "dimensions": list(count.dimensions),
-        "status": count.status,
-        "known": count.independent,
-        "arithmetic": count.arithmetic,
-        "gap": count.gap,
-        "level": count.level,
+        **pick(count, "laws parameters states dimensions status known=independent arithmetic gap level"),
         "flow": str(count.flow),
-        "loss": count.loss,
-        "reason": count.reason,
-        "mode": count.mode,
-        "error": count.error,
+        **pick(count, "loss reason mode error"),
         "theorem": count.theorem or None,
         "claim": "somewhere" if training is not None and training.witness is not None else count.claim,
         "near": None if training is None else training_json(training),
@@ -166,8 +156,7 @@ def listed_laws(count: LawCount) -> list[dict[str, Any]]:
             "kind": law.kind,
             "words": None if wording is None else wording.law(law),
             "terms": [[list(edges), str(factor)] for edges, factor in law.terms.items()],
-            "exponent": law.exponent,
-            "degree": law.degree,
+            **pick(law, "exponent degree"),
         }
         for law in count.known
     ]
@@ -177,9 +166,7 @@ def logarithmic_json(found: LogarithmicLaws) -> dict[str, Any]:
     """The documented keys under `logarithmic`."""
     wording = _names(found)
     return {
-        "degree": found.degree,
-        "independent": found.independent,
-        "polynomial": found.polynomial,
+        **pick(found, "degree independent polynomial"),
         "laws": [
             {
                 "words": law.words(wording),
@@ -241,17 +228,9 @@ def training_json(found: TrainingLaws) -> dict[str, Any]:
 def reduction_json(found: NetworkReduction) -> dict[str, Any]:
     """The documented keys of `lawful laws --reduction --json`."""
     return {
-        "involutive": found.involutive,
-        "dimension": found.dimension,
-        "with_brackets": found.with_brackets,
-        "coordinates": list(found.names),
-        "theta": found.theta,
-        "z": found.z,
-        "metric": found.metric,
-        "rank": found.rank,
+        **pick(found, "involutive dimension with_brackets coordinates=names theta z metric rank"),
         "closed_form": found.closed_form is not None,
-        "closed_form_error": found.error,
-        "reason": found.reason,
+        **pick(found, "closed_form_error=error reason"),
     }
 
 
@@ -287,8 +266,7 @@ def polynomials_json(found: PolynomialLaws) -> dict[str, Any]:
         "laws": [wording.law(law) for law in found.laws],
         "expressions": [wording.expression(law) for law in found.laws],
         "latex": [wording.latex(law) for law in found.laws],
-        "monomials": found.monomials,
-        "blocks": found.blocks,
+        **pick(found, "monomials blocks"),
     }
 
 

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from lawful.network import Dag, Role
 from lawful.report.page.matrices import columns_of, draw_matrices
+from lawful.report.plain import pick
 from lawful.sentences import pruning as says
 from lawful.sources.summary import Summary, TensorSummary
 
@@ -103,8 +104,7 @@ def tensors_text(found: TensorSummary) -> str:
 def tensors_json(found: TensorSummary) -> dict[str, Any]:
     """A checkpoint or module of which no graph is known: how much it holds, and why there is no graph."""
     return {
-        "name": found.name,
-        "parameters": found.parameters,
+        **pick(found, "name parameters"),
         "tensors": len(found.tensors),
         "graph": None,
         "reason": found.reason,
@@ -210,8 +210,7 @@ def program_json(program: Program) -> dict[str, Any]:
         "digest": program.digest(names=False),
         "operators": dict(sorted(Counter(node.op for node in program.nodes).items())),
         "parameters": sum(node.size for node in program.parameters.values()),
-        "opaque": program.opaque,
-        "notes": dict(program.notes),
+        **pick(program, "opaque notes"),
     }
 
 

@@ -16,6 +16,7 @@ from lawful.pruning.neurons.measure import PruningMeasurement, SizePoint
 from lawful.pruning.neurons.prune import Pruning
 from lawful.pruning.removable.smallest import Smallest
 from lawful.report.page.page import Action, Chip, Opening, Picture, Section, Table, render
+from lawful.report.plain import pick
 from lawful.report.structure.components import list_names
 from lawful.sentences import pruning as says
 
@@ -49,21 +50,17 @@ def pruning_json(
 ) -> dict[str, Any]:
     """The documented keys of `lawful prune --json`; what is measured is null if nothing was."""
     return {
-        "neurons_before": pruning.neurons_before,
-        "neurons_after": pruning.neurons_after,
+        **pick(pruning, "neurons_before neurons_after"),
         "parameters_before": pruning.original.parameters,
         "parameters_after": pruning.network.parameters,
-        "max_output_change_bound": pruning.bound,
-        "bounds": pruning.bounds,
-        "rounding_bound": pruning.rounding,
+        **pick(pruning, "max_output_change_bound=bound bounds rounding_bound=rounding"),
         "distance_bound": None if seen is None else seen.apart,
         "output_range": None if seen is None else seen.output_range,
         "measured_change": None if seen is None else seen.change,
         "change_on_data": None if seen is None else seen.on_data,
         "samples": None if seen is None else seen.samples,
         "rank": None if seen is None else seen.rank,
-        "box": pruning.box,
-        "around": pruning.around,
+        **pick(pruning, "box around"),
         "verified": verified,
         "steps": [
             {"kind": step.kind, "removed": list(step.removed), "bound": step.bound, "rounding": step.rounding}
@@ -169,13 +166,9 @@ def _wrap(words: str) -> str:
 def channels_json(found: ChannelPruning | OnnxPruning, out: Path | None, verified: bool = False) -> dict[str, Any]:
     """The documented keys of `lawful prune --json` for a module that is pruned channel by channel."""
     return {
-        "channels_before": found.channels_before,
-        "channels_after": found.channels_after,
-        "parameters_before": found.parameters_before,
-        "parameters_after": found.parameters_after,
+        **pick(found, "channels_before channels_after parameters_before parameters_after"),
         "removed": [vars(gone) for gone in found.removed],
-        "compared": found.compared,
-        "notes": found.notes,
+        **pick(found, "compared notes"),
         "verified": verified,
         "written": None if out is None else str(out),
     }
@@ -222,11 +215,7 @@ def curve_json(points: Sequence[SizePoint]) -> dict[str, Any]:
     return {
         "curve": [
             {
-                "neurons": point.neurons,
-                "parameters": point.parameters,
-                "max_output_change_bound": point.bound,
-                "bounds": point.bounds,
-                "change_on_data": point.on_data,
+                **pick(point, "neurons parameters max_output_change_bound=bound bounds change_on_data=on_data"),
             }
             for point in points
         ]
@@ -346,15 +335,10 @@ def job_json(found: PruningJob, out: Path | None = None, verified: bool = False)
         "macs_before": found.macs[0],
         "macs_after": found.macs[1],
         "sizes": [vars(size) for size in found.sizes],
-        "calibration_samples": found.calibration,
-        "choosing_samples": found.chosen_on,
+        **pick(found, "calibration_samples=calibration choosing_samples=chosen_on"),
         "held_out": {
-            "samples": seen.samples,
-            "confidence": seen.confidence,
-            "unchanged": seen.unchanged,
-            "unchanged_at_least": seen.at_least,
-            "largest_change": seen.largest_change,
-            "change_at_most_for_99_percent": seen.change_at_most,
+            **pick(seen, "samples confidence unchanged unchanged_at_least=at_least largest_change"),
+            **pick(seen, "change_at_most_for_99_percent=change_at_most"),
             "accuracy_before": None if seen.accuracy is None else seen.accuracy[0],
             "accuracy_after": None if seen.accuracy is None else seen.accuracy[1],
             "accuracy_lost_at_most": seen.accuracy_lost_at_most,
@@ -402,8 +386,7 @@ def bounded_json(found: BoundedPruning, out: Path | None = None, verified: bool 
     seen = found.held_out
     return {
         "kind": found.kind,
-        "parameters_before": found.pruned.parameters_before,
-        "parameters_after": found.pruned.parameters_after,
+        **pick(found.pruned, "parameters_before parameters_after"),
         "sizes": [vars(size) for size in found.sizes],
         "tolerance": list(found.tolerance),
         "max_output_change_bound": None if found.bounds is None else max(found.bounds),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lawful.report.page.page import Action, Block, Chip, Opening, Picture, Section, Table, render
+from lawful.report.plain import pick
 from lawful.sentences import symmetries as says
 
 if TYPE_CHECKING:
@@ -25,12 +26,7 @@ def symmetries_json(found: Symmetries) -> dict[str, Any]:
     return {
         "spaces": [
             {
-                "name": space.name,
-                "size": space.size,
-                "group": space.group,
-                "laws": space.count,
-                "parameters": list(space.parameters),
-                "roles": list(space.roles),
+                **pick(space, "name size group laws=count parameters roles"),
             }
             for space in found.spaces
         ],
@@ -42,15 +38,12 @@ def symmetries_json(found: Symmetries) -> dict[str, Any]:
                 for part in found.dead
             ],
         },
-        "dimension": found.dimension,
-        "log10_discrete": found.log10_discrete,
+        **pick(found, "dimension log10_discrete"),
         "pinned": [
             {"operation": pin.operation, "calls": pin.calls, "share": pin.share, "parameters": list(pin.parameters)}
             for pin in found.pinned
         ],
-        "mode": found.mode,
-        "noted": found.noted,
-        "parameters": found.parameters,
+        **pick(found, "mode noted parameters"),
         "checked": None
         if found.checked is None
         else {"points": found.checked.points, "worst": found.checked.worst, "tolerance": found.checked.tolerance},

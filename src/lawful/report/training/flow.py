@@ -13,6 +13,7 @@ import numpy as np
 from lawful.figure import COLOURS, Figure, Panel, Series
 from lawful.outward import at_most
 from lawful.report.page.page import Action, Chip, Markup, Opening, Section, Table, render
+from lawful.report.plain import pick
 from lawful.report.structure.network import MAX_EDGES, MAX_NODES, draw_graph
 from lawful.sentences import training as sentences
 from lawful.training.comparison import Comparison, Row
@@ -79,8 +80,7 @@ def drift_json(run: Run, signs: Sequence[dict[str, Any]] | None = None) -> dict[
         "rank": None if (ranks := run.ranks()) is None else {"start": ranks[0], "end": ranks[-1], "least": min(ranks)},
         "singular_values": None if spectrum is None else {"start": spectrum[0], "end": spectrum[-1]},
         "locked": None if signs is None else list(signs),
-        "times": run.trajectory.times,
-        "losses": run.trajectory.losses,
+        **pick(run.trajectory, "times losses"),
     }
 
 
@@ -136,9 +136,7 @@ def _positive(run: Run) -> bool:
 def compare_json(found: Comparison) -> dict[str, Any]:
     """The documented keys of `lawful compare --json`."""
     return {
-        "time": found.time,
-        "laws": list(found.names),
-        "start": found.start,
+        **pick(found, "time laws=names start"),
         "sgd_order": found.order(),
         "adam_order": found.order("adam"),
         "subtracted": baseline_words(found),
@@ -148,13 +146,10 @@ def compare_json(found: Comparison) -> dict[str, Any]:
                 "subtracted": _law(row),
                 "steps": row.steps,
                 "loss": float(row.losses[-1]),
-                "max_drift": row.max_drift,
-                "predicted_drift": row.predicted_drift,
-                "exact_error": row.exact_error,
+                **pick(row, "max_drift predicted_drift exact_error"),
                 "message": row.message or None,
                 "drift": row.drift[-1],
-                "times": row.times,
-                "losses": row.losses,
+                **pick(row, "times losses"),
             }
             for row in found.rows
         ],

@@ -10,6 +10,7 @@ import numpy as np
 
 from lawful.figure import Figure, Panel, Series
 from lawful.report.page.page import Action, Opening, Section, Table, render
+from lawful.report.plain import pick
 from lawful.sentences import training as sentences
 
 if TYPE_CHECKING:
@@ -32,8 +33,7 @@ def energies_json(found: Energies) -> dict[str, Any]:
     """The documented keys of one effective depth."""
     values = -found.effective_depth / 2 * found.rank
     return {
-        "effective_depth": found.effective_depth,
-        "stationarity": found.stationarity,
+        **pick(found, "effective_depth stationarity"),
         "trusted": is_trusted(found),
         "bottleneck_rank": found.bottleneck_rank if is_trusted(found) else None,
         "coi_min": found.coi_min,
@@ -50,12 +50,7 @@ def energies_json(found: Energies) -> dict[str, Any]:
             "weights_alone": float(np.median(found.rank_weights)),
             "stable": float(np.median(found.rank_stable)),
         },
-        "kinetic": found.kinetic,
-        "coi": found.coi,
-        "steps": found.steps,
-        "path_length": found.path_length,
-        "negative_share": found.negative_share,
-        "singular_values": found.singular_values,
+        **pick(found, "kinetic coi steps path_length negative_share singular_values"),
     }
 
 
@@ -124,10 +119,7 @@ def blocks_json(found: BlockReadings) -> dict[str, Any]:
         "coi_min": min(block.coi for block in found.blocks),
         "steps": found.suggested_steps,
         "narrowest": found.narrowest.name,
-        "fast": found.fast,
-        "slow": found.slow,
-        "found_by": found.found_by,
-        "samples": found.samples,
+        **pick(found, "fast slow found_by samples"),
         "blocks": [_block_json(block) for block in found.blocks],
         "notes": list(CARRIES_OVER),
     }
@@ -136,18 +128,8 @@ def blocks_json(found: BlockReadings) -> dict[str, Any]:
 def _block_json(block: BlockReading) -> dict[str, Any]:
     dimension, coi, distance, hamiltonian = block.errors
     return {
-        "name": block.name,
-        "width": block.width,
-        "samples": block.samples,
-        "projected": block.projected,
-        "stable_rank": block.dimension,
-        "coi": block.coi,
-        "distance": block.distance,
-        "kinetic": block.kinetic,
-        "hamiltonian": block.hamiltonian,
-        "similarity": block.similarity,
-        "alignment": block.alignment,
-        "negative_share": block.negative_share,
+        **pick(block, "name width samples projected stable_rank=dimension coi distance kinetic hamiltonian"),
+        **pick(block, "similarity alignment negative_share"),
         "errors": {"stable_rank": dimension, "coi": coi, "distance": distance, "hamiltonian": hamiltonian},
     }
 
@@ -199,8 +181,7 @@ def history_json(found: BlockHistory) -> dict[str, Any]:
         "bottleneck_rank": None,
         "stationarity": None,
         "coi_min": float(found.table("coi").min()),
-        "steps": list(found.steps),
-        "names": list(found.names),
+        **pick(found, "steps names"),
         "stable_rank": found.table("dimension"),
         "coi": found.table("coi"),
         "distance": found.table("distance"),

@@ -17,6 +17,7 @@ from lawful.papers.truncation.flow.motion import TruncationRun
 from lawful.papers.truncation.flow.predictions import FixedFlow, Prediction
 from lawful.papers.truncation.separability import Answer, Separability
 from lawful.papers.truncation.separation import CommonPoint, Frame, Hyperplane, ObtusePair, OrderUndecided
+from lawful.report.plain import pick
 from lawful.sentences import training as sentences
 from lawful.types import Floats
 
@@ -181,13 +182,9 @@ def separation_json(found: Separability) -> dict[str, Any]:
     if (built := found.network) is not None:
         network = {
             "architecture": "-".join(map(str, built.network.widths)),
-            "loss": built.loss,
-            "loss_float32": built.loss_single,
-            "condition": built.condition,
+            **pick(built, "loss loss_float32=loss_single condition"),
             "order": [names[number] for number in built.order],
-            "widened": built.widened,
-            "blurred": built.blurred,
-            "bent": built.bent,
+            **pick(built, "widened blurred bent"),
         }
     blocked = found.built.clusters if isinstance(found.built, NotSeparable) else ()
     return {
@@ -300,8 +297,7 @@ def run_json(run: TruncationRun, predictions: Sequence[Prediction | None]) -> di
     kinds = [event.kind for event in run.events]
     return {
         "general": run.general,
-        "clusters": run.data.count,
-        "dimension": run.data.dimension,
+        **pick(run.data, "clusters=count dimension"),
         "points": len(run.data.points),
         "classes": list(run.data.names),
         "times": run.times.tolist(),
@@ -309,8 +305,7 @@ def run_json(run: TruncationRun, predictions: Sequence[Prediction | None]) -> di
         "descent_shifts": run.descent[:, 0].tolist(),
         "descent_rotations": run.descent[:, 1].tolist(),
         "truncated": [run.truncated(index).mean(axis=1).tolist() for index in frames],
-        "collapsed": list(run.collapsed),
-        "separated": list(run.separated),
+        **pick(run, "collapsed separated"),
         "collapse": [asdict(run.collapse(index)) for index in frames],
         "sign_changes": {kind: kinds.count(kind) for kind in ("truncate", "release", "hold")},
         "orthogonality": run.orthogonality,
