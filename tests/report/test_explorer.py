@@ -174,6 +174,16 @@ def test_polygons_are_the_regions_of_the_network(tmp_path: Path, visit: Visit, t
     assert len(pieces) >= len(exact_pieces(network, 2.0))
 
 
+@pytest.mark.parametrize("scale", [2.0**-600, 2.0**600])
+def test_neurons_of_any_size_keep_their_creases(tmp_path: Path, visit: Visit, scale: float) -> None:
+    """Squares of such weights underflow or overflow; the pieces are those of the same function at a plain scale."""
+    network = random("2-5-4-1 relu bias", 2)
+    (first, second, last), (below, middle, above) = network.weights, network.biases
+    moved = Mlp([scale * first, second / scale, last], [scale * np.asarray(below), middle, above])
+    count = "() => Pieces.split(Live.th, Plane.choices[0][1], [-2, -2, 2, 2], 1e-3, 0).count"
+    assert page(tmp_path, visit, moved).evaluate(count) == page(tmp_path, visit, network).evaluate(count) > 9
+
+
 JUMPS = """() => {
   const made = Pieces.split(Live.th, Plane.choices[0][1], [-2, -2, 2, 2], 1e-3, 1), worst = [0, 0];
   for (const { P, E, J } of made.map((piece) => piece)) E.forEach((owner, k) => {

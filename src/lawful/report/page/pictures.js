@@ -48,7 +48,10 @@ const Pictures = (() => {
   // What goes in and what comes out of each neuron, back to back on one scale.
   function pairs(box, { rows, left, right, note }) {
     const wide = width(box), middle = wide / 2, names = Math.min(110, Math.max(32, ...rows.map((row) => 8.6 * row[0].length + 12)));
-    const largest = Math.max(...rows.map((row) => Math.max(row[1], row[2]))) || 1, unit = (middle - names / 2 - 4) / largest;
+    const largest = Math.max(...rows.map((row) => Math.max(row[1], row[2]))) || 1, half = middle - names / 2 - 4;
+    // A number stands in its bar or beside it; where half the width has no room for both, bars are shorter.
+    const numbers = 7.2 * Math.max(...rows.flatMap((row) => [short(row[1]).length, short(row[2]).length])) + 12;
+    const unit = (half > 2.2 * numbers ? half : Math.max(12, half - numbers)) / largest;
     const svg = canvas(box, wide, 26 + 30 * rows.length + (note ? 24 : 0));
     draw("text", { x: middle - names / 2, y: 14, "text-anchor": "end" }, svg, left);
     draw("text", { x: middle + names / 2, y: 14 }, svg, right);
@@ -58,7 +61,7 @@ const Pictures = (() => {
       for (const [value, side] of [[first, -1], [second, 1]]) {
         const long = Math.max(1, value * unit), edge = middle + side * names / 2, words = short(value);
         draw("rect", { x: side < 0 ? edge - long : edge, y, width: long, height: 22, rx: 3, fill: "var(--plus)" }, svg);
-        const inside = long > 8 * words.length + 12;  // the number stands in its bar, or beside it
+        const inside = long > 8 * words.length + 12 && half > 2.2 * numbers;  // the number stands in its bar, or beside it
         draw("text", { x: edge + side * (inside ? 6 : long + 6), y: y + 16, "text-anchor": side < 0 ? "end" : "start", style: inside ? "fill:var(--card)" : "" }, svg, words);
       }
     });
@@ -98,7 +101,9 @@ const Pictures = (() => {
     svg.classList.add("graph");
     svg.setAttribute("role", "group");
     const at = (column, row) => [columns.length < 2 ? wide / 2 : margin + column * (wide - 2 * margin) / (columns.length - 1), (tall - 18) * (row + 0.5) / columns[column].length];
-    const fits = (column) => { const room = (tall - 18) / columns[column].length; return room >= 30; };
+    const longest = Math.max(...columns.flat().map((node) => Math.min(10, node.name.length)));
+    const apart = columns.length < 2 ? wide : (wide - 2 * margin) / (columns.length - 1);  // no name over that of the next column
+    const fits = (column) => (tall - 18) / columns[column].length >= 30 && apart > 7 * longest;
     for (const [a, b, c, d, weight] of edges) {
       const [x1, y1] = at(a, b), [x2, y2] = at(c, d);
       const line = draw("line", { x1, y1, x2, y2, stroke: weight === null ? "var(--soft)" : weight < 0 ? "var(--minus)" : "var(--plus)", "stroke-width": (0.4 + 3 * Math.abs(weight ?? 0.2) / (largest || 1)).toFixed(2), "stroke-opacity": 0.6 }, svg);

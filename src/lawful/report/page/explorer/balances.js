@@ -3,7 +3,7 @@ const Bars = (() => {
   const svg = byId("bars"), MOST = 96, shown = Math.min(MOST, Model.neurons.length);
   let start = Model.balances(Live.th), made = [], drawn = [], wide = 0, rows = [], reach = 1, tall = 0, half = 70;
   const S = (tag, attributes, parent) => { const each = document.createElementNS("http://www.w3.org/2000/svg", tag); for (const key in attributes) each.setAttribute(key, attributes[key]); parent.append(each); return each; };
-  const flat = (c) => Math.tanh(1.4 * c / reach) / Math.tanh(1.4);  // large balances stay in the picture
+  const flat = (c) => (Number.isNaN(c) ? 0 : Math.tanh(1.4 * c / reach) / Math.tanh(1.4));  // large balances stay in the picture, infinite ones too
   const middle = (r) => 12 + half + r * (2 * half + 34);
   const y = (c, r) => middle(r) - half * Math.max(-1.05, Math.min(1.05, flat(c)));
   const valueAt = (Y, r) => Math.atanh(Math.max(-0.88, Math.min(0.88, (middle(r) - Y) / half * Math.tanh(1.4)))) * reach / 1.4;
@@ -14,7 +14,7 @@ const Bars = (() => {
     const fit = Math.max(1, Math.floor((wide - 44) / 20)), count = Math.min(3, Math.ceil(shown / fit));  // rows of equal length
     const per = Math.ceil(shown / count), step = Math.min(40, (wide - 44) / per);
     half = shown > per ? 70 : 110;
-    reach = Math.max(1e-9, ...Model.balances(Model.file).map(Math.abs));
+    reach = Math.max(1e-9, ...Model.balances(Model.file).map(Math.abs).filter(Number.isFinite));
     rows = Array.from({ length: Math.ceil(shown / per) }, (_, r) => r);
     tall = middle(rows.length - 1) + half + 30;
     svg.setAttribute("viewBox", `0 0 ${wide} ${tall}`); svg.replaceChildren(); made = []; drawn = [];

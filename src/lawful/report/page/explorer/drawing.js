@@ -102,8 +102,9 @@ const Draw = {
   curves(series, label, { high = 150, floor = 0, over = "time", from = 0 } = {}) {
     const wide = Math.max(220, byId("panel").clientWidth - 34), left = 62, bottom = 22;  // text keeps its size
     const svg = Draw.element("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": label });
-    const points = series.flatMap((each) => each.points).filter((p) => Number.isFinite(p[1]));
+    const points = series.flatMap((each) => each.points).filter((p) => Math.abs(p[1]) < 1e300);
     const end = Math.max(from + 1e-12, ...points.map((p) => p[0]));
+    floor = Math.min(floor, 1e300) || 0;
     let low = Math.min(0, ...points.map((p) => p[1])), top = Math.max(floor, ...points.map((p) => p[1]));
     if (top - low < 1e-15) top = low + Math.max(floor, 1e-15);
     const x = (t) => left + ((t - from) / (end - from)) * (wide - left - 8), y = (v) => 8 + ((top - v) / (top - low)) * (high - bottom - 12);
@@ -113,7 +114,7 @@ const Draw = {
     }
     svg.append(Draw.element("text", { x: wide - 8, y: high - 4, "text-anchor": "end" }, `${label} over ${over} ${Draw.short(from)} to ${Draw.short(end)}`));
     for (const { name, points: line, tone } of series) {
-      const path = line.filter((p) => Number.isFinite(p[1])).map((p, k) => `${k ? "L" : "M"}${x(p[0]).toFixed(1)} ${y(Math.max(low, Math.min(top, p[1]))).toFixed(1)}`).join("");
+      const path = line.filter((p) => Math.abs(p[1]) < 1e300).map((p, k) => `${k ? "L" : "M"}${x(p[0]).toFixed(1)} ${y(Math.max(low, Math.min(top, p[1]))).toFixed(1)}`).join("");
       const curve = Draw.element("path", { d: path, fill: "none", stroke: tone, "stroke-width": 2 });
       curve.append(Draw.element("title", {}, name));
       svg.append(curve);

@@ -54,7 +54,9 @@ const Pieces = (() => {
     for (let r = 0; r < rows; r++) { const row = l + 1 === last ? shown : r; forms[g + 3 * r] = forms[g + 3 * r + 1] = 0; forms[g + 3 * r + 2] = offsets[l + 1] >= 0 ? w[offsets[l + 1] + row] : 0; }
     let left = 0;
     for (let i = 0; i < wide; i++) {
-      norms[l][i] = Math.sqrt(forms[f + 3 * i] ** 2 + forms[f + 3 * i + 1] ** 2);
+      const a = forms[f + 3 * i], b = forms[f + 3 * i + 1], square = a * a + b * b;
+      // Where squares leave the range of doubles the norm does not: a norm of 0 would lose the crease of a tiny neuron.
+      norms[l][i] = square > 1e-280 && square < 1e280 ? Math.sqrt(square) : Math.hypot(a, b);
       // A linear neuron has no crease. A hidden one may be taken as linear: where it is off, its listeners are off either way;
       // so its crease is no edge, and moving it moves no pixel.
       if (slopes[l] === 1 || (l === 0 && i === skip)) decide(l, i, true, g); else waiting[u + left++] = i;

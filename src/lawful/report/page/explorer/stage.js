@@ -143,7 +143,7 @@ const Stage = (() => {
     eachEdge((k, l) => { if (list.E[k] === n) segment(top, k, l); });
     top.stroke(); top.setLineDash([]);
   }
-  const line = (i) => { const F = Pieces.firstForms(Live.th, plane()), [a, b, c] = F.subarray(3 * i, 3 * i + 3), n = Math.hypot(a, b); if (!n) return null; const d = (a * view.x + b * view.y + c) / (n * n); return { a: a / n, b: b / n, x: view.x - a * d, y: view.y - b * d }; };
+  const line = (i) => { const F = Pieces.firstForms(Live.th, plane()), [a, b, c] = F.subarray(3 * i, 3 * i + 3), n = Math.hypot(a, b); if (!n) return null; const d = (a * view.x + b * view.y + c) / n; return { a: a / n, b: b / n, x: view.x - a / n * d, y: view.y - b / n * d }; };
   function straight(i, style, width, dash) {
     const at = line(i);
     if (!at) return;
