@@ -8,7 +8,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from lawful.report.audit.audit import to_json
-from lawful.report.page.page import Markup, Section, Table, render
+from lawful.report.page.page import Action, Answer, Chip, ChipKind, Markup, Opening, render
 from lawful.report.plain import pick
 from lawful.types import Floats
 
@@ -94,39 +94,46 @@ def _step_json(step: ConversionStep, proved: Mapping[str, str]) -> dict[str, Any
 
 def demo_page(story: Demo, proved: Mapping[str, str]) -> str:
     """A page that tells it: the step that was wrong, the image, and each step with the command that asks again."""
-    wrong = ", ".join(str(number) for number, step in enumerate(story.steps, 1) if not step.passed)
+    number, wrong = next((at, step) for at, step in enumerate(story.steps, 1) if not step.passed)
+    before, after = story.read_as
+    gone, channels = story.channels[0] - story.channels[1], story.channels[0]
     lead = (
-        f"A network that reads handwritten digits was exported, folded, quantised and pruned. Step {wrong} made it "
-        f"read a {story.read_as[0]} as a {story.read_as[1]}; accuracy on the test set only went from "
-        f"{story.accuracy[0]:.1%} to {story.accuracy[1]:.1%}. The other steps are proved."
+        f"A network that reads handwritten digits was exported, folded, quantised and pruned. After step {number} it "
+        f"reads this {before} as a {after}; accuracy on the test set only went from {story.accuracy[0]:.1%} to "
+        f"{story.accuracy[1]:.1%}. The other steps are proved."
     )
     caption = (
-        f"This image is read as {story.read_as[0]} before step {wrong} and as {story.read_as[1]} after it; an output "
-        f"differs by {story.gap[0]:.3g}, in exact arithmetic."
+        f"Read as {before} before step {number} and as {after} after it; an output differs by {story.gap[0]:.3g}, in "
+        "exact arithmetic."
     )
-    rows = [
-        (number, step.name, MARKS[step.verdict], proved.get(step.certificate, step.answer), step.command)
-        for number, step in enumerate(story.steps, 1)
-    ]
-    gone = story.channels[0] - story.channels[1]
-    return render(
-        f"Step {wrong} of {len(story.steps)} changed the network",
-        lead,
-        [
-            Section("The image that proves it", [Markup(_picture(story.image), caption)]),
-            Section(
-                "Every step, with what its certificate proves",
-                [Table(("step", "what", "verdict", "proved", "command"), rows)],
-            ),
-            Section(
-                f"{gone} of {story.channels[0]} channels were removed",
-                [
-                    f"{story.parameters[0]:,} parameters became {story.parameters[1]:,}.",
-                    f"{proved[story.steps[-1].certificate]}.",
-                ],
-            ),
+    opening = Opening(
+        file="demo",
+        kind=f"a conversion in {len(story.steps)} steps",
+        chip=_step_chip(wrong, "an input, in exact arithmetic"),
+        stage=Markup(_picture(story.image), caption),
+        actions=[
+            Action("Ask about the wrong step again", "In the folder of the demo.", wrong.command),
+            Action("Check the proof of the last step", f"{gone} of {channels} channels removed, "
+                   f"{story.parameters[0]:,} → {story.parameters[1]:,} parameters.",
+                   "lawful verify pruned.json folded.onnx pruned.onnx"),
+            Action("See what else is known of it", "Laws, locks and symmetries on one page.",
+                   "lawful audit folded.onnx --html audit.html"),
         ],
-    )
+    )  # fmt: skip
+    answers = [
+        Answer(
+            f"Step {at}", f"{step.name[:1].upper()}{step.name[1:]}: {step.verdict}",
+            proved.get(step.certificate, step.answer), None, _step_chip(step),
+        )
+        for at, step in enumerate(story.steps, 1)
+    ]  # fmt: skip
+    title = f"Step {number} of {len(story.steps)} changed the network"
+    return render(title, lead, [], opening=opening, answers=answers)
+
+
+def _step_chip(step: ConversionStep, scope: str = "") -> Chip:
+    kind: ChipKind = "open" if step.verdict == "undecided" else "proved"
+    return Chip(kind, step.verdict.capitalize(), scope, "To ask again, in the folder of the demo:", (step.command,))
 
 
 def _picture(image: Floats) -> str:
