@@ -121,7 +121,7 @@ def _same(name: str, folder: Path, first: str, second: str, module: nn.Sequentia
 
     reading = "" if module is None else " --model digits_net:digits_net --input 1,8,8"
     proof = f"{Path(second).stem}.json"
-    command = f"lawful same {first} {second} --tolerance {ROUNDING:g}{reading}"
+    command = f"lawful same {first} {second} --tolerance 1e-6{reading}"
     size = None if module is None else (1, 8, 8)
     verdict = same(folder / first, folder / second, model=module, input=size, tolerance=ROUNDING)
     answer = str(verdict).splitlines()[0]

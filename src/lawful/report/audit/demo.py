@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from lawful.report.audit.audit import to_json
+from lawful.report.audit.audit import capital, to_json
 from lawful.report.page.page import Action, Answer, Chip, ChipKind, Markup, Opening, render
 from lawful.report.plain import pick
 from lawful.types import Floats
@@ -122,8 +122,8 @@ def demo_page(story: Demo, proved: Mapping[str, str]) -> str:
     )  # fmt: skip
     answers = [
         Answer(
-            f"Step {at}", f"{step.name[:1].upper()}{step.name[1:]}: {step.verdict}",
-            proved.get(step.certificate, step.answer), None, _step_chip(step),
+            f"Step {at}", f"{capital(step.name)}: {step.verdict}",
+            capital(proved.get(step.certificate, step.answer)) + ".", None, _step_chip(step),
         )
         for at, step in enumerate(story.steps, 1)
     ]  # fmt: skip
