@@ -87,12 +87,12 @@ def test_paths_that_contradict_each_other_are_a_defect(monkeypatch: pytest.Monke
     right = same_by_weights(one, one.state_dict(), input=(5,))
 
     def wrong(*_: Any) -> Any:
-        return right, None
+        return right
 
     monkeypatch.setattr(asking, "_compare_weights", wrong)
     with pytest.raises(AssertionError, match="exact outputs differ"):
         lawful.same(one, two.state_dict(), model=one, input=(5,))
-    monkeypatch.setattr(asking, "_compare_weights", lambda *_: (replace(right, verdict="undecided", within=None), None))
+    monkeypatch.setattr(asking, "_compare_weights", lambda *_: replace(right, verdict="undecided", within=None))
     assert lawful.same(one, two.state_dict(), model=one, input=(5,)).verdict == "different"
 
 

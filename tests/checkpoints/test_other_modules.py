@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from checkpoints.conftest import same_by_weights as same
 from checkpoints.models import make
 from torch import nn
 
+import lawful
 from lawful.checkpoints.compare.certificate import copy_certificate
 from lawful.checkpoints.opening import open_checkpoints
 from lawful.checkpoints.pair import decide
@@ -173,3 +175,51 @@ def test_a_tensor_that_nothing_reads_may_hold_anything_and_the_certificate_says_
     assert f"{15 + 5} numbers that are not zero are left out as dead: unread.bias, unread.weight" in found.statement
     two["first.weight"][0] *= 2
     assert decide(open_checkpoints(one, two, input=(3,)))[1].verdict == "different"
+
+
+class Capped(nn.Module):
+    """Two layers with functions before and between, which do nothing to ordinary numbers."""
+
+    def __init__(self, before: Any = None, between: Any = None, split: bool = False) -> None:
+        super().__init__()
+        self.before, self.between = before or (lambda x: x), between or (lambda x: x)
+        self.first, self.last = nn.Linear(3, 6), nn.Linear(3, 2)
+        self.halves = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)]) if split else None
+        if split:
+            del self.first
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.before(x)
+        one, two = self.first(x).chunk(2, -1) if self.halves is None else [half(x) for half in self.halves]
+        return torch.sigmoid(self.last(self.between(torch.tanh(one) * two)))
+
+
+@pytest.mark.parametrize("place", ["before", "between"])
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("cap", [
+    lambda x: x.clamp(max=40.0),
+    lambda x: torch.where(x > 40.0, x * 0, x),
+    lambda x: torch.maximum(x, x * 0 - 40.0),
+    lambda x: nn.functional.threshold(x, -40.0, 0.0),
+    lambda x: x + torch.relu(x - 40.0),
+])  # fmt: skip
+def test_a_cap_that_no_trial_reaches_is_never_equal(cap: Any, split: bool, place: str) -> None:
+    """Modules that are written in two ways are tried at random weights, which may not reach it."""
+    torch.manual_seed(0)
+    plain, capped = Capped(), Capped(split=split, **{place: cap})
+    state = dict(plain.state_dict())
+    if split:
+        for name in ("weight", "bias"):
+            for number, half in enumerate(state.pop(f"first.{name}").chunk(2)):
+                state[f"halves.{number}.{name}"] = half
+    capped.load_state_dict(state)
+    assert same(plain, capped, input=(3,)).verdict != "equal"
+    if not split:
+        assert lawful.same(plain, plain, input=(3,)).verdict == "equal"
+
+
+def test_modules_that_differ_far_out_alone_are_different() -> None:
+    torch.manual_seed(0)
+    capped = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU6(), nn.Conv2d(2, 2, 3), nn.Tanh())
+    free = nn.Sequential(capped[0], nn.ReLU(), *capped[2:])
+    assert lawful.same(capped, free, input=(1, 5, 5)).verdict == "different"

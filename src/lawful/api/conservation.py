@@ -53,7 +53,8 @@ def laws(
     input = reading.get("input")
     shape = input_shape(input)
     if shape is not None and isinstance(shape[0], tuple):
-        if any(map(asks_for_ids, input.split(";") if isinstance(input, str) else input)):
+        sizes: Any = input.split(";") if isinstance(input, str) else input
+        if any(map(asks_for_ids, sizes)):
             raise LawfulError(f"laws of several inputs take sizes of numbers like '3;2,4', not {str(input)[:40]!r}")
         if isinstance(network, str) and is_factory(network):  # no example of one input would do for the module
             network = make_module(network)

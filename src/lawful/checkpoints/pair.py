@@ -20,10 +20,10 @@ from lawful.checkpoints.architecture import CheckpointArchitecture, read_program
 from lawful.checkpoints.compare.decide import (
     FAR,
     REPLAY,
-    TRIALS,
     CheckpointVerdict,
     OutputReplay,
     Word,
+    draw_trials,
     gap_of,
     same_checkpoints,
     unread_words,
@@ -147,7 +147,7 @@ def apart(pair: ApartPair, *, seed: int = 0) -> ApartVerdict:
     one, two = pair.architectures
     unread = tuple(dict.fromkeys((*one.unread, *two.unread)))
     states = pair.first.state, pair.second.state
-    draws = [one.draw_inputs(seed + 100 + number) for number in range(TRIALS)] + _special_inputs(one, two, seed)
+    draws = draw_trials(one, seed) + _special_inputs(one, two, seed)
     trials = [_trial(one, two, *states, inputs, seed) for inputs in draws]
     replay = max(trials, key=lambda trial: trial.gap / trial.rounding)
     words = f"no way to write one as the other: {pair.reason}"

@@ -31,8 +31,7 @@ from lawful.outward import at_most
 from lawful.program.table import OperatorFamily
 from lawful.result import Shown, truth_of
 
-TRIALS = 4  # random inputs, one for each size
-SIZES = (1.0, 1.0, 10.0, 100.0)  # of random inputs: far out, biases hide less
+SIZES = (1.0, 1.0, 10.0, 100.0)  # of random inputs: far out, biases hide less and what is capped is reached
 # *Different* rests on outputs: two float64 runs at one input whose gap exceeds everything that could explain it. The
 # error of the replay is measured, not bounded (another member of A's orbit, run in the same arithmetic), hence the
 # factor REPLAY. What rounding of the stored weights does is measured on rounded members of A's orbit; alignment finds
@@ -120,7 +119,7 @@ def same_checkpoints(
     far = FAR_ALIGNED if _pinned_down(comparison) else FAR
     if replay.gap > far * replay.rounding and replay.gap > REPLAY * replay.error:
         return CheckpointVerdict("different", None, None, where, comparison, replay)
-    reason = f"{where}; at {TRIALS} random inputs outputs differ by {replay.gap:.1e}, which rounding may explain"
+    reason = f"{where}; at {len(SIZES)} random inputs outputs differ by {replay.gap:.1e}, which rounding may explain"
     return CheckpointVerdict("undecided", None, None, reason, comparison, replay)
 
 
@@ -242,6 +241,17 @@ def _unread_differences(comparison: WeightComparison) -> list[str]:
             if distance.tensor in dropped and not (distance.moved_only and distance.exact)]  # fmt: skip
 
 
+def draw_trials(architecture: CheckpointArchitecture, seed: int) -> list[list[torch.Tensor]]:
+    """The random inputs at which two checkpoints are compared."""
+    return [
+        [
+            tensor * size if tensor.is_floating_point() else tensor
+            for tensor in architecture.draw_inputs(seed + 100 + trial)
+        ]
+        for trial, size in enumerate(SIZES)
+    ]
+
+
 def _replay_hardest(
     architecture: CheckpointArchitecture, first: State, second: State, comparison: WeightComparison, seed: int
 ) -> OutputReplay:
@@ -253,13 +263,7 @@ def _replay_hardest(
     group = architecture.group
     folded = folded_tensors(first, architecture.folds)
     disguised = _as_placed(architecture, first, comparison)
-    many = [
-        [
-            tensor * size if tensor.is_floating_point() else tensor
-            for tensor in architecture.draw_inputs(seed + 100 + trial)
-        ]
-        for trial, size in zip(range(TRIALS), SIZES, strict=True)
-    ]
+    many = draw_trials(architecture, seed)
     many += _inputs_of_far_tokens(architecture, folded, comparison, many[0])
     one, two = (architecture.replays(state, many) for state in (first, second))
     sizes = [max((float(tensor.abs().max()) for tensor in outputs), default=0.0) or 1.0 for outputs in one]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 
+import numpy as np
 import torch
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
@@ -378,9 +379,10 @@ def find_bridges(host: CheckpointArchitecture, guest: CheckpointArchitecture) ->
         raise Unsupported("what a module computes is not known call by call")
     slots = read_slots(host.program), read_slots(guest.program)
     acts = activations(host.program), activations(guest.program)
-    if _loose(host, guest) and acts[0] != acts[1]:  # what single precision might hide
-        words = [", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none" for counts in acts]
-        raise Unsupported(f"activations: {words[0]} in one, {words[1]} in the other")
+    if alone := sorted(((acts[0] - acts[1]) + (acts[1] - acts[0])).items()):  # a cap that no trial reaches, say
+        raise Unsupported(
+            f"activations that one alone has: {', '.join(f'{name} {count} times' for name, count in alone)}"
+        )
     reasons: list[str] = []
     bridges: list[Bridge] = []
     for centred in (False, True) if slots[1].centring and not slots[0].centring else (False,):
@@ -447,15 +449,27 @@ def _loose(host: CheckpointArchitecture, guest: CheckpointArchitecture) -> bool:
     return max(host.tolerance, guest.tolerance) > AGREE
 
 
+UNREACHED = float(np.finfo(np.float32).max)  # limits that no number in single precision is beyond: masks have them
+
+
 def activations(program: Program) -> Counter[str]:
-    """What is applied entry by entry to values, with its constants: no rewriting changes that."""
+    """What bends values entry by entry, with its constants, and at how many entries: no rewriting changes that.
+
+    Caps and thresholds belong to it: `min(x, 6)` does nothing to small values, and trials see few large ones.
+    """
     trained, inputs = set(program.parameters), {node["name"] for node in program.inputs}
+    real = {node["name"] for node in program.inputs if node.kind in "fc"}  # ids are only compared before a table
     depends = interpret(program, Dependence(), keep=program.nodes)
+    values = {node for node in program.nodes
+              if (depends[node] & trained and depends[node] & inputs) or depends[node] & real}  # fmt: skip
     counts: Counter[str] = Counter()
     for node in program.nodes:
-        is_value = depends[node] & trained and depends[node] & inputs
-        if node.family is OperatorFamily.ELEMENTWISE and is_value and "exponent" not in node.attributes:
-            counts[f"{node.op}{dict(node.attributes) or ''}"] += 1
+        limits = [float(operand["value"].item()) for operand in node.inputs
+                  if operand.op == "constant" and operand.size == 1]  # fmt: skip
+        bends = node.family is OperatorFamily.ELEMENTWISE and "exponent" not in node.attributes
+        caps = node.family in (OperatorFamily.CHOICE, OperatorFamily.COMPARISON) and len(node.inputs) == 2
+        if node in values and (bends or (caps and all(abs(limit) < UNREACHED for limit in limits))):
+            counts[f"{node.op}{dict(node.attributes) or ''}{limits or ''}"] += node.size
     return counts
 
 
