@@ -223,3 +223,24 @@ def test_modules_that_differ_far_out_alone_are_different() -> None:
     capped = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU6(), nn.Conv2d(2, 2, 3), nn.Tanh())
     free = nn.Sequential(capped[0], nn.ReLU(), *capped[2:])
     assert lawful.same(capped, free, input=(1, 5, 5)).verdict == "different"
+
+
+class Rounded(nn.Module):
+    """A cast to fewer bits inside, which a program over the reals does not show."""
+
+    def __init__(self, cast: torch.dtype) -> None:
+        super().__init__()
+        self.first, self.last, self.cast = nn.Linear(3, 6), nn.Linear(6, 2), cast
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.first(x).to(self.cast).to(x.dtype)))
+
+
+@pytest.mark.parametrize("cast", [torch.bfloat16, torch.float16])
+def test_a_module_that_rounds_inside_is_not_equal_to_one_that_does_not(cast: torch.dtype) -> None:
+    torch.manual_seed(0)
+    plain, rounded = Rounded(torch.float32), Rounded(cast)
+    rounded.load_state_dict(plain.state_dict())
+    assert lawful.same(plain, rounded, input=(3,)).verdict != "equal"
+    assert len(lawful.fingerprint([plain, rounded], input=(3,)).groups) == 2
+    assert lawful.same(rounded, copy.deepcopy(rounded), input=(3,)).verdict == "equal"

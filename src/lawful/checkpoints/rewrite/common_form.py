@@ -40,6 +40,7 @@ from lawful.checkpoints.rewrite.parametrised_operators import (
     of,
     read_slots,
 )
+from lawful.checkpoints.rewrite.same_program import narrow_types
 from lawful.errors import Unsupported
 from lawful.program.domains.dependence import Dependence
 from lawful.program.domains.interpret import interpret
@@ -377,6 +378,8 @@ def find_bridges(host: CheckpointArchitecture, guest: CheckpointArchitecture) ->
     """
     if host.program is None or guest.program is None:
         raise Unsupported("what a module computes is not known call by call")
+    if apart := sorted({*narrow_types(host.program)} ^ {*narrow_types(guest.program)}):
+        raise Unsupported(f"one alone {' and '.join(apart)}")
     slots = read_slots(host.program), read_slots(guest.program)
     acts = activations(host.program), activations(guest.program)
     if alone := sorted(((acts[0] - acts[1]) + (acts[1] - acts[0])).items()):  # a cap that no trial reaches, say

@@ -17,7 +17,7 @@ from torch import Tensor, as_tensor, nn
 
 from lawful.checkpoints.architecture import CheckpointArchitecture, read_program
 from lawful.program.frontends.export import export_module, written_calls
-from lawful.program.frontends.torch_export import WRAPS
+from lawful.program.frontends.torch_export import ROUNDS_TO, WRAPS
 from lawful.program.program import Program, attribute_key
 from lawful.program.table import OperatorFamily
 
@@ -49,8 +49,12 @@ def signature(program: Program, *, names: bool = True) -> str:
         for name in program.buffers
         if not name.endswith(STATISTICS)
     ]
-    narrow = sorted(note for note in program.notes if note.endswith(WRAPS))  # the text says nothing of it
-    return "\n".join([program.text(names), *buffers, *narrow])
+    return "\n".join([program.text(names), *buffers, *narrow_types(program)])
+
+
+def narrow_types(program: Program) -> list[str]:
+    """What its text, which is over the reals, does not say: casts that round, and integers that wrap around."""
+    return sorted(note for note in program.notes if note.endswith(WRAPS) or note.startswith(ROUNDS_TO))
 
 
 def _digest(tensor: Tensor) -> str:

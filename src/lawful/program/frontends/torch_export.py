@@ -29,6 +29,7 @@ WITHOUT_EFFECT = frozenset(
     sparse_grad scale_grad_by_freq padding_idx half_to_float path generator benchmark deterministic
     """.split()  # noqa: SIM905
 )
+ROUNDS_TO = "rounds to"  # of a cast: a note that a program over the reals is its module up to rounding
 WRAPS = "does not wrap around"  # of integers: a note that a program is not its module where they are large
 NARROW = {torch.uint8: "uint8", torch.int8: "int8", torch.int16: "int16"}
 
@@ -205,7 +206,7 @@ class _Walk:
         """A cast between types of one kind is nothing, and a note if it may round."""
         widens = before is not None and torch.promote_types(before, dtype) == dtype
         if x.kind == "f" and dtype in ROUNDS and not widens:
-            self.b.notes[f"rounds to {ROUNDS[dtype]}"] += 1
+            self.b.notes[f"{ROUNDS_TO} {ROUNDS[dtype]}"] += 1
         if x.kind != "b" and dtype in NARROW:
             self.b.notes[f"{NARROW[dtype]} {WRAPS}"] += 1
         return self.b.as_kind(x, kind_of(dtype))
