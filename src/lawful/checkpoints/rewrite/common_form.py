@@ -469,7 +469,7 @@ def activations(program: Program) -> Counter[str]:
     for node in program.nodes:
         limits = [float(operand["value"].item()) for operand in node.inputs
                   if operand.op == "constant" and operand.size == 1]  # fmt: skip
-        bends = node.family is OperatorFamily.ELEMENTWISE and "exponent" not in node.attributes
+        bends = node.family is OperatorFamily.ELEMENTWISE
         caps = node.family in (OperatorFamily.CHOICE, OperatorFamily.COMPARISON) and len(node.inputs) == 2
         if node in values and (bends or (caps and all(abs(limit) < UNREACHED for limit in limits))):
             counts[f"{node.op}{dict(node.attributes) or ''}{limits or ''}"] += node.size
