@@ -7,12 +7,13 @@ import numpy as np
 from lawful.fibers import Domain, Stack, cells, normal_form
 from lawful.fibers.random_members import hiding_network, random_network
 from lawful.fibers.regions.count import draw_regions, polyhedral_complex, ridges
-from lawful.fibers.shallow.fiber import fiber_dimension_at, layerwise_fiber, nonnegative_rank
+from lawful.fibers.shallow.fiber import layerwise_fiber
 from lawful.fibers.shallow.normal_form import difference_form, nonnegative
 from lawful.network import Mlp
 from lawful.report.structure.fibers import complex_figure
 from reproduction.claim import Outcome, Size, claim
 from reproduction.claims.extremes import largest
+from reproduction.formulas import fiber_dimension_at, nonnegative_rank
 
 
 def probes(inputs: int, seed: int = 0, count: int = 2000) -> np.ndarray:

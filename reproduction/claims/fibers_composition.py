@@ -12,13 +12,10 @@ from lawful.fibers.deep.bottleneck import (
     BottleneckFiber,
     bottleneck_fiber,
     identifiable_volume,
-    sampled_volume,
-    volume_bounds,
 )
 from lawful.fibers.deep.identifiability import identifiable
 from lawful.fibers.random_members import disguise, hiding_network, not_localisable, random_network
 from lawful.fibers.regions.count import draw_regions
-from lawful.fibers.reparametrisations import flip_matrix
 from lawful.fibers.same import same
 from lawful.figure import Figure, Panel, Series
 from lawful.network import Mlp
@@ -26,6 +23,7 @@ from lawful.report.structure.fibers import complex_figure
 from reproduction.claim import Outcome, Size, claim
 from reproduction.claims.extremes import largest
 from reproduction.claims.fibers import probes
+from reproduction.formulas import flip_matrix, sampled_volume, volume_bounds
 from reproduction.recover import neighbours_on_the_fiber
 
 

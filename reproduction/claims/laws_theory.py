@@ -10,12 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from lawful.conservation import count_laws, known_laws
-from lawful.conservation.reduction import Reduction, follow, involutivity, polar_metric, product_metric
+from lawful.conservation.reduction import Reduction, follow, involutivity
 from lawful.exact import PRIME, rank
 from lawful.network import Architecture
 from lawful.types import Floats
 from reproduction.claim import Erratum, Outcome, Size, claim
 from reproduction.claims.extremes import largest, smallest
+from reproduction.formulas import polar_metric, product_metric
 
 Shape = tuple[int, int, int]  # n, r, m
 

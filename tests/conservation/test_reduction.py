@@ -13,11 +13,10 @@ from lawful.conservation.reduction import (
     Reduction,
     follow,
     involutivity,
-    polar_metric,
-    product_metric,
     reduce_network,
 )
 from reproduction.claims.laws_theory import polar
+from reproduction.formulas import polar_metric, product_metric
 
 START = np.array([1.3, 0.4, -0.7, 0.9])
 

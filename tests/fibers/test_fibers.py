@@ -7,7 +7,7 @@ import pytest
 
 from lawful import Mlp, Unsupported
 from lawful.fibers import Domain, Stack
-from lawful.fibers.deep.bottleneck import bottleneck_fiber, identifiable_volume, sampled_volume, volume_bounds
+from lawful.fibers.deep.bottleneck import bottleneck_fiber, identifiable_volume
 from lawful.fibers.deep.identifiability import identifiable
 from lawful.fibers.deep.identification import balanced_subset
 from lawful.fibers.layers import rational
@@ -15,12 +15,11 @@ from lawful.fibers.random_members import hiding_network, not_localisable, random
 from lawful.fibers.shallow.fiber import (
     assigned_fiber,
     count_assignments,
-    fiber_dimension_at,
     is_pointed,
     layerwise_fiber,
-    nonnegative_rank,
 )
 from lawful.fibers.summary import describe_fiber
+from reproduction.formulas import fiber_dimension_at, nonnegative_rank, sampled_volume, volume_bounds
 from reproduction.recover import parameter_jacobian
 
 

@@ -26,7 +26,7 @@ import lawful as package
 from lawful import Mlp, write
 from lawful.errors import CertificateError, LawfulError
 from lawful.fibers import Stack
-from lawful.fibers.deep.bottleneck import identifiable_volume, sampled_volume
+from lawful.fibers.deep.bottleneck import identifiable_volume
 from lawful.fibers.deep.identifiability import certificate, identifiable
 from lawful.fibers.deep.single_neuron import as_one_layer, reverse
 from lawful.fibers.fingerprint import canonical, fingerprint
@@ -37,6 +37,7 @@ from lawful.fibers.summary import describe_fiber
 from lawful.fibers.verdict import certificate as of_same
 from lawful.verify import verify
 from reproduction.claims import fibers_small_widths
+from reproduction.formulas import sampled_volume
 
 RAMP = Mlp([[[1.0]], [[-1.0]], [[1.0]]], [[0.0], [1.0], [0.0]])
 TWIN = Mlp([[[-1.0]], [[-1.0]], [[-1.0]]], [[1.0], [1.0], [1.0]])

@@ -20,8 +20,8 @@ from lawful.fibers.reparametrisations import (
     Reorder,
     Rescale,
     Translate,
-    flip_matrix,
 )
+from reproduction.formulas import flip_matrix
 
 
 def probes(inputs: int, seed: int = 0) -> np.ndarray:

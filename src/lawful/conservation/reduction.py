@@ -117,35 +117,6 @@ class Reduction:
         return np.asarray(slopes @ slopes.T)
 
 
-def product_metric(z: ArrayLike, delta: float) -> Floats:
-    """`M = ‖z‖_δ I + zzᵀ/‖z‖_δ` for `φ(u, v) = uv`, with `‖z‖_δ = δ + √(δ² + ‖z‖²)`, `δ = (u² − ‖v‖²)/2` (P1 Ex. 3.9).
-
-    >>> product_metric([6.0], (4.0 - 9.0) / 2).round(9)   # u = 2, v = 3: u² + v²
-    array([[13.]])
-    """
-    vector = np.asarray(z, dtype=np.float64)
-    size = delta + np.sqrt(delta**2 + vector @ vector)
-    return np.asarray(size * np.eye(len(vector)) + np.outer(vector, vector) / size)
-
-
-def polar_metric(z: ArrayLike, delta: float) -> Floats:
-    """The metric of `φ(u, v) = (u‖v‖, v/‖v‖)` at `z = (r, h)`, with `δ = (u² − ‖v‖²)/2` (P1 Example F.2, corrected).
-
-    `M = diag(2√(r² + δ²), P_h/(√(r² + δ²) − δ))`: the entries are `u² + ‖v‖²` and `1/‖v‖²`.
-
-    >>> polar_metric([6.0, 1.0, 0.0], (4.0 - 9.0) / 2).diagonal().round(9)   # u = 2, ‖v‖ = 3
-    array([13.        ,  0.        ,  0.11111111])
-    """
-    vector = np.asarray(z, dtype=np.float64)
-    radius, direction = vector[0], vector[1:]
-    root = np.sqrt(radius**2 + delta**2)
-    metric = np.zeros((len(vector),) * 2)
-    metric[0, 0] = 2 * root
-    projector = np.eye(len(direction)) - np.outer(direction, direction) / (direction @ direction)
-    metric[1:, 1:] = projector / (root - delta)
-    return metric
-
-
 def follow(
     metric: Callable[[Floats], Floats], slope: Callable[[Floats], Floats], start: ArrayLike, times: Sequence[float]
 ) -> Floats:

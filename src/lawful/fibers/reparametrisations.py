@@ -13,7 +13,6 @@ from lawful.fibers.layers import Array, Stack, floating, rational
 from lawful.fibers.regions.domain import Domain
 from lawful.fibers.row_matching import entry_gap
 from lawful.network import Mlp
-from lawful.types import Floats
 
 
 class SymmetryStep(Protocol):
@@ -235,21 +234,6 @@ def flip(network: Mlp, neuron: int, flipped: tuple[int, ...], *, layer: int = 1)
            [-0., -1.]])
     """
     return _public(network, Flip(layer, neuron, tuple(flipped)))
-
-
-def flip_matrix(width: int, neuron: int, flipped: tuple[int, ...]) -> Floats:
-    """`F_S`: its own inverse, and `F_S F_T = F_{SΔT}`.
-
-    >>> flip_matrix(3, 0, (1, 2))
-    array([[ 1., -1., -1.],
-           [ 0., -1.,  0.],
-           [ 0.,  0., -1.]])
-    """
-    matrix = np.eye(width)
-    for k in flipped:
-        matrix[k, k] = -1.0
-        matrix[neuron, k] = -1.0
-    return matrix
 
 
 def _public(network: Mlp, step: SymmetryStep) -> Mlp:

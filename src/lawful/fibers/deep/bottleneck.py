@@ -40,38 +40,15 @@ def identifiable_volume(first: int, second: int) -> Fraction:
     >>> identifiable_volume(2, 2), identifiable_volume(1, 2), identifiable_volume(1, 1)
     (Fraction(17, 32), Fraction(1, 8), Fraction(0, 1))
     """
-    _check_widths(first, second)
+    check_widths(first, second)
     if first == 1:
         return ramp_volume(second)
     rows = (1 - Fraction(1, 2**first)) ** second
     return rows - Fraction(first, 2 ** ((first + 1) * second))
 
 
-def volume_bounds(first: int, second: int) -> tuple[Fraction, Fraction]:
-    """The bounds that P4's corollary prints; for a first layer of one neuron the lower one does not hold.
-
-    >>> volume_bounds(2, 2)
-    (Fraction(15, 32), Fraction(49, 64))
-    """
-    _check_widths(first, second)
-    row = Fraction(1, 2 ** (first + 1))
-    return 1 - 2 * second * row - first * row**second, (1 - row) ** second
-
-
-def sampled_volume(first: int, second: int, samples: int, seed: int = 0) -> float:
-    """The same share by Monte Carlo: signs of Gaussian `[W2 | b2]`, judged by the conditions one by one."""
-    _check_widths(first, second)
-    rows = np.random.default_rng(seed).normal(size=(samples, second, first + 1))
-    wrong = np.any((rows < 0).all(axis=2), axis=1) | np.any((rows > 0).all(axis=2), axis=1)
-    if first == 1:
-        wrong |= ((rows[:, :, 0] < 0) & (rows[:, :, 1] > 0)).all(axis=1)
-    for i in range(first):
-        others = np.delete(rows, i, axis=2)
-        wrong |= (rows[:, :, i] > 0).all(axis=1) & (others < 0).all(axis=(1, 2))
-    return float(1 - wrong.mean())
-
-
-def _check_widths(first: int, second: int) -> None:
+def check_widths(first: int, second: int) -> None:
+    """Refuse layers without neurons."""
     if first < 1 or second < 1:
         raise LawfulError(f"widths are positive, not {first} and {second}")
 

@@ -390,20 +390,6 @@ def is_pointed(matrix: Array) -> bool:
     return not isinstance(certificate, Solution)
 
 
-def nonnegative_rank(matrix: Floats, tolerance: float = 1e-10) -> int:
-    """The least k with `A = U V`, `V ≥ 0` and k rows.
-
-    `rank ≤ rank⁺ ≤ rank + 1` (P4 Proposition 28), and `rank⁺ = rank` exactly if the columns lie in a simplicial cone
-    of the column space (Proposition 29), that is if their cone is pointed.
-
-    >>> nonnegative_rank(np.array([[1.0, -1.0]])), nonnegative_rank(np.array([[1.0, 2.0]]))
-    (2, 1)
-    """
-    basis, values, _ = np.linalg.svd(matrix)
-    size = int((values > tolerance * max(float(values.max(initial=0.0)), 1e-300)).sum())
-    return size if size == 0 or separating_direction(basis[:, :size].T @ matrix)[0] > 1e-9 else size + 1
-
-
 def _pointed_factors(target: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """`U V` with square `U`: rows of `U⁻¹` are directions that see every column from its positive side."""
     _, centre = separating_direction(target)
@@ -413,24 +399,3 @@ def _pointed_factors(target: Floats, rng: np.random.Generator) -> tuple[Floats, 
         if (look @ seen > 0).all() and np.linalg.cond(look) < 1e10:
             return np.linalg.inv(look), np.maximum(look @ target, 0.0)
     raise Unsupported("the cone of the compensation is too nearly flat to sample in floats")
-
-
-def fiber_dimension_at(network: Mlp, fiber: LayerwiseFiber) -> int:
-    """The dimension of the fiber near a parameter, measured: corank of the map to `(U V, offset)` less the scalings."""
-    form = normal_form(network, fiber.domain)
-    linear = [number for number, kind in enumerate(form.kinds) if kind is Kind.LINEAR]
-    outer, inner = floating(network.weights[1])[:, linear], network.weights[0][linear]
-    outputs, count, inputs = len(outer), len(linear), inner.shape[1]
-    columns = []
-    for row in range(outputs):
-        for column in range(count):
-            change = np.zeros((outputs, inputs))
-            change[row] = inner[column]
-            columns.append(change.ravel())
-    for row in range(count):
-        for column in range(inputs):
-            change = np.zeros((outputs, inputs))
-            change[:, column] = outer[:, row]
-            columns.append(change.ravel())
-    fixed = int(np.linalg.matrix_rank(np.array(columns))) if columns else 0
-    return len(columns) - fixed  # + one bias per linear neuron − one scaling per linear neuron
