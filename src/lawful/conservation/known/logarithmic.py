@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from lawful.conservation.fields.gradient import Gradients
 from lawful.conservation.known.law import Law, Monomial
-from lawful.conservation.known.polynomial import SECOND_PRIME, monomials
+from lawful.conservation.known.polynomial import SECOND_PRIME, monomial_speeds, monomials
 from lawful.conservation.wording import ModuleWording, Wording, polynomial_words
 from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, Dual, nullspace, rank, rational, residues
@@ -159,15 +159,7 @@ def _equations(points: Residues, fields: Residues, forms: list[LabelledForm], ta
     value = (points[first] + sign[:, None] * points[second]) % prime
     speed = (fields[first] + sign[:, None] * fields[second]) % prime
     logs = speed * _inverse(value, prime) % prime
-    padded = np.append(points, np.ones((1, points.shape[1]), dtype=np.int64), axis=0)
-    moved = np.append(fields, np.zeros((1, points.shape[1]), dtype=np.int64), axis=0)
-    total = np.zeros((len(table), points.shape[1]), dtype=np.int64)
-    for place in range(table.shape[1]):
-        term = moved[table[:, place]]
-        for other in range(table.shape[1]):
-            term = term * padded[table[:, other]] % prime if other != place else term
-        total = (total + term) % prime
-    return np.concatenate([logs, total]).T
+    return np.concatenate([logs, monomial_speeds(table, points, fields, prime)]).T
 
 
 def _inverse(values: Residues, prime: int) -> Residues:

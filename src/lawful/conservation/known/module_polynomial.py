@@ -19,7 +19,7 @@ from lawful.conservation.closure.program_brackets import free_fields, is_free, i
 from lawful.conservation.known.law import Law
 from lawful.conservation.known.logarithmic import LogarithmicLaws
 from lawful.conservation.known.logarithmic import search as search_logarithms
-from lawful.conservation.known.polynomial import PolynomialLaws, monomials, rational_law
+from lawful.conservation.known.polynomial import PolynomialLaws, monomial_speeds, monomials, rational_law
 from lawful.conservation.programs.module_function import probe
 from lawful.conservation.rank_proof import program_of
 from lawful.conservation.regions.module_data import SeenData
@@ -27,7 +27,7 @@ from lawful.errors import LawfulError, Unsupported
 from lawful.exact import PRIME, nullspace, rank, to_residues
 from lawful.program.core.jets import Array, modulo
 from lawful.program.core.straight_line import StraightLineProgram
-from lawful.types import Indices, Residues
+from lawful.types import Residues
 
 MOST_MONOMIALS = 5000
 SPARE = 8
@@ -97,7 +97,7 @@ def search(
     )
     laws = [
         rational_law(line, [tuple(int(edge) for edge in row if edge >= 0) for row in table], PRIME)
-        for line in nullspace(_equations(table, points, slopes), PRIME)
+        for line in nullspace(monomial_speeds(table, points.T, slopes.T, PRIME).T, PRIME)
     ]
     if len(identities(program, laws, classes=classes, tokens=tokens, seed=seed, seen=seen)) < len(laws):
         raise Unsupported("some candidates are no laws over the rationals: try another --seed")
@@ -131,20 +131,6 @@ def _gradients(
     for number, gates in seen.gates.items() if seen is not None else ():
         fields.gates[number] = gates[(start + np.arange(len(points))) % len(gates)]
     return np.broadcast_to(fields.gradient(np.arange(len(points)), {0: points})[0], points.shape)
-
-
-def _equations(table: Indices, points: Residues, slopes: Array) -> Residues:
-    """`⟨∇θ^m, field⟩`, a row for each sample and a column for each monomial m."""
-    padded = np.append(points, np.ones((len(points), 1), dtype=np.int64), axis=1)
-    moved = np.append(slopes, np.zeros((len(points), 1), dtype=np.int64), axis=1)
-    total = np.zeros((len(points), len(table)), dtype=np.int64)
-    for place in range(table.shape[1]):
-        term = moved[:, table[:, place]]
-        for other in range(table.shape[1]):
-            if other != place:
-                term = term * padded[:, table[:, other]] % PRIME
-        total = (total + term) % PRIME
-    return total
 
 
 def module_logarithmic_laws(

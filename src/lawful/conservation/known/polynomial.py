@@ -216,19 +216,10 @@ class _Search:
         return np.array([size - rank(matrix, prime) for matrix in matrices], dtype=np.intp)
 
     def _equations(self, blocks: Indices, points: Residues, fields: Residues) -> Residues:
-        """`⟨∇θ^m, field⟩` for the monomials of many blocks of one size: (block, sample, monomial)."""
-        count, size, _ = blocks.shape
-        samples = size + SPARE
-        total = np.zeros((count, size, samples), dtype=np.int64)
-        padded = np.concatenate([points[:, :samples], np.ones((1, samples), dtype=np.int64)])
-        slopes = np.concatenate([fields[:, :samples], np.zeros((1, samples), dtype=np.int64)])
-        for place in range(self.degree):
-            term = slopes[blocks[:, :, place]]
-            for other in range(self.degree):
-                if other != place:
-                    term = term * padded[blocks[:, :, other]] % self.family.prime
-            total += term
-        return np.asarray(np.swapaxes(total % self.family.prime, 1, 2))
+        """The equations for the monomials of many blocks of one size: (block, sample, monomial)."""
+        samples = blocks.shape[1] + SPARE
+        speeds = monomial_speeds(blocks, points[:, :samples], fields[:, :samples], self.family.prime)
+        return np.asarray(np.swapaxes(speeds, 1, 2))
 
     def _block_laws(self, block: Indices, equations: Residues, nullity: int) -> list[Law]:
         """A basis of the block's laws: known ones as far as they reach, then the nullspace's own vectors."""
@@ -280,6 +271,22 @@ def monomials(size: int, degree: int) -> Indices:
         parts.append(table)
     padded = [np.pad(part, ((0, 0), (0, degree - part.shape[1])), constant_values=-1) for part in parts]
     return np.concatenate(padded)
+
+
+def monomial_speeds(table: Indices, points: Residues, fields: Residues, prime: int) -> Residues:
+    """`⟨∇θ^m, field⟩` for each monomial m of a table (its factors along the last axis) and each sample (a column)."""
+    samples = points.shape[1]
+    # A missing factor, of number −1, is the 1 at the end, which does not move.
+    padded = np.append(points, np.ones((1, samples), dtype=np.int64), axis=0)
+    moved = np.append(fields, np.zeros((1, samples), dtype=np.int64), axis=0)
+    total = np.zeros((*table.shape[:-1], samples), dtype=np.int64)
+    for place in range(table.shape[-1]):
+        term = moved[table[..., place]]
+        for other in range(table.shape[-1]):
+            if other != place:
+                term = term * padded[table[..., other]] % prime
+        total += term
+    return np.asarray(total % prime)
 
 
 def _chunks(values: Indices, wide: int) -> Iterator[Indices]:
