@@ -178,7 +178,7 @@ def same(place: Path) -> str:
     """Decide, and keep the evidence."""
     from lawful.checkpoints.compare.certificate import copy_certificate
     from lawful.checkpoints.opening import open_checkpoints
-    from lawful.checkpoints.pair import decide
+    from lawful.checkpoints.verdict import decide
 
     pair, found = decide(open_checkpoints(place / "a", place / "b"))
     words = f"{found.verdict} ({found.reason})"

@@ -19,8 +19,8 @@ from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.random_members import random_member
 from lawful.checkpoints.group.spaces import OrbitGroup, UnitSpace
+from lawful.checkpoints.merge import merge_pair
 from lawful.checkpoints.opening import CheckpointPair, open_checkpoint
-from lawful.checkpoints.pair import merge_pair
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.relations.kinship import kinship
 from reproduction.claim import Outcome, Size, claim

@@ -21,9 +21,9 @@ from lawful.checkpoints.compare.decide import CheckpointVerdict
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.random_members import draw
 from lawful.checkpoints.opening import ApartPair, open_both
-from lawful.checkpoints.pair import ApartVerdict, decide, decide_apart
 from lawful.checkpoints.read_architecture import in_evaluation, read_architecture
 from lawful.checkpoints.rewrite.folds import State, apply_folds
+from lawful.checkpoints.verdict import ApartVerdict, decide, decide_apart
 
 READERS = (
     "checkpoints.read_architecture",

@@ -24,8 +24,9 @@ from lawful.checkpoints.compare.exact_element import ExactElement
 from lawful.checkpoints.group.axis_actions import as_rows, frames, in_shape, move_tensors
 from lawful.checkpoints.group.random_members import draw, random_shifts
 from lawful.checkpoints.group.spaces import AxisRows, BlockMove, Kind, MatrixBlock, OrbitGroup, UnitSpace, turning
+from lawful.checkpoints.merge import merge_pair
 from lawful.checkpoints.opening import CheckpointPair, OpenCheckpoint, open_checkpoints
-from lawful.checkpoints.pair import align_pair, merge_pair
+from lawful.checkpoints.placement import align_pair
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.rewrite.folds import State, apply_folds
 from lawful.cli.checkpoints import FloatTensors

@@ -15,7 +15,7 @@ from torch import nn
 import lawful
 from lawful.checkpoints.compare.certificate import copy_certificate
 from lawful.checkpoints.opening import open_checkpoints
-from lawful.checkpoints.pair import decide
+from lawful.checkpoints.verdict import decide
 from lawful.verify import verify
 
 GPT, LLAMA, IMAGE = "3:int", "3:int", "3,8,8"

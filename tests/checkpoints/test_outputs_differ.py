@@ -17,7 +17,7 @@ from torch import nn
 
 from lawful.api.checkpoints.outputs_differ import outputs_certificate, retrace
 from lawful.checkpoints.opening import ApartPair, CheckpointPair, open_both
-from lawful.checkpoints.pair import apart, decide
+from lawful.checkpoints.verdict import apart, decide
 from lawful.errors import CertificateError, LawfulError, Unsupported
 from lawful.program.table import ATEN, Entry
 from lawful.verify import verify

@@ -19,8 +19,8 @@ from lawful.checkpoints.architecture import check_numbers
 from lawful.checkpoints.group.axis_actions import frames, move_tensors
 from lawful.checkpoints.group.random_members import draw
 from lawful.checkpoints.identity.sketch import sketch
+from lawful.checkpoints.merge import barrier, merge_pair
 from lawful.checkpoints.opening import open_checkpoints
-from lawful.checkpoints.pair import barrier, merge_pair
 from lawful.checkpoints.read_architecture import read_architecture
 from lawful.checkpoints.rewrite.folds import apply_folds
 from lawful.errors import LawfulError

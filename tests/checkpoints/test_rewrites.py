@@ -37,7 +37,7 @@ from lawful import align
 from lawful.checkpoints.compare.certificate import copy_certificate
 from lawful.checkpoints.compare.decide import CheckpointVerdict
 from lawful.checkpoints.opening import CheckpointPair, open_both
-from lawful.checkpoints.pair import decide
+from lawful.checkpoints.verdict import decide
 from lawful.errors import CertificateError, InvalidNetwork
 from lawful.verify import verify
 from lawful.verify.core.checkpoint import tensors_digest

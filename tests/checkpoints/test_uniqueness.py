@@ -19,7 +19,7 @@ from lawful import align
 from lawful.checkpoints.compare.certificate import copy_certificate
 from lawful.checkpoints.compare.uniqueness import SmoothLayer, SmoothShape, as_tanh, decide_by_uniqueness
 from lawful.checkpoints.opening import open_both
-from lawful.checkpoints.pair import decide
+from lawful.checkpoints.verdict import decide
 from lawful.errors import CertificateError
 from lawful.verify import verify
 

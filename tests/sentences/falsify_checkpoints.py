@@ -19,7 +19,7 @@ import lawful
 from lawful import align
 from lawful.api.checkpoints.index import find, index_folder
 from lawful.checkpoints.compare.decide import CheckpointVerdict
-from lawful.checkpoints.pair import Aligned
+from lawful.checkpoints.placement import Aligned
 from lawful.report.checkpoints.checkpoints import aligned_text, verdict_text
 from lawful.report.checkpoints.relatives import found_json, found_text, representative_text
 from lawful.sentences import checkpoints as says

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lawful.api.two_networks import TwoNetworks
     from lawful.checkpoints.compare.decide import CheckpointVerdict
     from lawful.checkpoints.opening import ApartPair, CheckpointPair
-    from lawful.checkpoints.pair import ApartVerdict
+    from lawful.checkpoints.verdict import ApartVerdict
     from lawful.fibers.verdict import Verdict
     from lawful.sources.opening import Source
 
@@ -104,7 +104,7 @@ def _compare_weights(networks: TwoNetworks, seed: int, started: float) -> Checkp
     from lawful.api.checkpoints.quantisation import quantisation_words
     from lawful.checkpoints.compare.certificate import copy_certificate
     from lawful.checkpoints.opening import ApartPair
-    from lawful.checkpoints.pair import decide, decide_apart
+    from lawful.checkpoints.verdict import decide, decide_apart
     from lawful.sources.provenance import read_as
 
     pair, readings = networks.checkpoints()

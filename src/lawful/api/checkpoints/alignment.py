@@ -12,8 +12,9 @@ from lawful.errors import LawfulError
 if TYPE_CHECKING:
     import torch
 
+    from lawful.checkpoints.merge import Merged
     from lawful.checkpoints.opening import CheckpointPair
-    from lawful.checkpoints.pair import Aligned, Merged
+    from lawful.checkpoints.placement import Aligned
     from lawful.sources.opening import Source
 
 
@@ -31,7 +32,7 @@ def align(first: Source, second: Source, **reading: Unpack[PairOptions]) -> Alig
     (True, True, True)
     """
     from lawful.api.two_networks import TwoNetworks
-    from lawful.checkpoints.pair import align_pair
+    from lawful.checkpoints.placement import align_pair
     from lawful.sources.provenance import read_as
 
     pair, readings = TwoNetworks(first, second, **reading).one_form()
@@ -51,7 +52,7 @@ def merge(
 ) -> Merged:
     """The mean of two checkpoints after alignment; with data, the loss on the way from one to the other."""
     from lawful.api.two_networks import TwoNetworks
-    from lawful.checkpoints.pair import merge_pair
+    from lawful.checkpoints.merge import merge_pair
     from lawful.sources.provenance import read_as
 
     pair, readings = TwoNetworks(first, second, **reading).one_form()
@@ -64,7 +65,7 @@ def _merge_on_data(pair: CheckpointPair, weight: float, data: Path) -> Merged:
     import numpy as np
     import torch
 
-    from lawful.checkpoints.pair import merge_pair
+    from lawful.checkpoints.merge import merge_pair
     from lawful.formats.queries.data import read_data
 
     table = read_data(data)

@@ -52,7 +52,7 @@ def retrace(pair: CheckpointPair | ApartPair, replay: OutputReplay) -> tuple[Ret
 
     >>> from torch import nn
     >>> from lawful.checkpoints.opening import open_checkpoints
-    >>> from lawful.checkpoints.pair import decide
+    >>> from lawful.checkpoints.verdict import decide
     >>> one, two = (nn.Sequential(nn.Linear(2, 3), nn.SiLU(), nn.Linear(3, 1)) for _ in range(2))
     >>> pair, found = decide(open_checkpoints(one, two, input=(2,)))
     >>> a, b = retrace(pair, found.replay)

@@ -8,8 +8,9 @@ from typing import Any
 from lawful.checkpoints.compare.decide import CheckpointVerdict, OutputReplay
 from lawful.checkpoints.compare.entries import WeightComparison
 from lawful.checkpoints.group.spaces import GroupedUnits, HeadSpace, HiddenSpace, UnitSpace
-from lawful.checkpoints.pair import Aligned, ApartVerdict
+from lawful.checkpoints.placement import Aligned
 from lawful.checkpoints.rewrite.folds import CentreFold, GainFold, MoveFold, StatisticsFold, ValueFold
+from lawful.checkpoints.verdict import ApartVerdict
 from lawful.report.checkpoints.relatives import KINDS
 from lawful.report.plain import pick
 from lawful.sentences import checkpoints as sentences

@@ -13,7 +13,7 @@ from lawful.sentences import checkpoints as says
 
 if TYPE_CHECKING:
     from lawful.api.checkpoints.index import Indexed, Relatives
-    from lawful.checkpoints.pair import Merged
+    from lawful.checkpoints.merge import Merged
     from lawful.checkpoints.representative import Representative
 
 SHOWN = 5

@@ -1,20 +1,20 @@
-"""Two open checkpoints: B in A's place, whether they are the same function, and the mean of the two."""
+"""Are two open checkpoints the same function? In one form by their weights, else by inputs that tell them apart.
+
+Two modules that no rewriting brings to one form can be told apart by an input, and nothing can call them equal. Two
+that agree on short inputs are run on longer ones, at lengths from which some setting may act.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import nn
 
 from lawful.checkpoints.align.lazy_tensors import (
-    MadeTensors,
-    fold_clusters,
     folded_tensors,
     rounding_unit,
-    working_types,
 )
 from lawful.checkpoints.architecture import CheckpointArchitecture, read_program
 from lawful.checkpoints.compare.decide import (
@@ -28,22 +28,15 @@ from lawful.checkpoints.compare.decide import (
     same_checkpoints,
     unread_words,
 )
-from lawful.checkpoints.compare.entries import WeightComparison, compare
 from lawful.checkpoints.compare.uniqueness import decide_by_uniqueness, smooth_shape
 from lawful.checkpoints.group.random_members import random_member
 from lawful.checkpoints.opening import ApartPair, CheckpointPair
-from lawful.checkpoints.rewrite.folds import PART, State, undo_folds
+from lawful.checkpoints.rewrite.folds import State
 from lawful.checkpoints.rewrite.same_program import differing_tokens, settings_of, telling_lengths
-from lawful.errors import InvalidNetwork, LawfulError, Unsupported
+from lawful.errors import InvalidNetwork, LawfulError
 from lawful.program.frontends.export import export_module
 from lawful.result import Shown, truth_of
 from lawful.symmetry.check import random_inputs
-from lawful.types import Floats
-
-# Two modules that no rewriting brings to one form: an input may tell them apart, nothing can call them equal.
-
-
-# Two modules that agree on short inputs: does a longer one tell them apart?
 
 # Of an input that is tried: a little more than 1024, the commonest window and number of positions.
 MOST_TOKENS = 1_100
@@ -211,77 +204,6 @@ def _trial(
     return OutputReplay(tuple(inputs), gap / size, error, rounding, where, place)
 
 
-@dataclass(frozen=True, eq=False)
-class Aligned(Shown):
-    """B in A's place: `weights` under the names of B's file, in its type of numbers, and what is left between them."""
-
-    weights: Mapping[str, torch.Tensor]
-    comparison: WeightComparison
-    before: float  # ‖B − A‖/‖A‖ over all parameters
-    after: float
-
-
-def align_pair(pair: CheckpointPair) -> Aligned:
-    """Align two checkpoints that are open already; the weights of a large module are made when they are asked for."""
-    one, two = pair.first.state, pair.second.state
-    comparison = compare(pair.architecture, one, two)
-    parameters = set(dict(pair.architecture.module.named_parameters()))
-    keys = written_names(pair)
-    near = bring_into_place(pair, comparison)
-    before = after = size = 0.0
-    for cluster in dict.fromkeys(fold_clusters(one, pair.architecture.folds).values()):
-        for name in cluster.names:
-            if name in parameters:
-                before += _square_apart(two[name], one[name])
-                after += _square_apart(near[name], one[name])
-                size += _square_apart(one[name])
-    names = {key: name for name, key in keys.items()}
-    weights = MadeTensors(names, lambda key: {key: near[names[key]].to(two[names[key]].dtype)})
-    shown = weights if pair.architecture.large else dict(weights)
-    return Aligned(shown, comparison, *((off / size) ** 0.5 if size else 0.0 for off in (before, after)))
-
-
-def bring_into_place(pair: CheckpointPair, comparison: WeightComparison) -> MadeTensors:
-    """B's tensors in A's place by the names of the module, with folds undone as A has them; made when asked for."""
-    one, two = pair.first.state, pair.second.state
-    clusters, kinds = fold_clusters(one, pair.architecture.folds), working_types(one, two)
-
-    def make(name: str) -> dict[str, torch.Tensor]:
-        cluster = clusters[name]
-        if not cluster.folds:
-            return {name: comparison.aligned[name]}
-        single = any(kinds.get(member) == torch.float32 for member in cluster.names)
-        kind = torch.float32 if single else torch.float64
-        like = {member: one[member].to(kind) for member in cluster.names}
-        return undo_folds(
-            {member: comparison.aligned[member].to(kind) for member in cluster.names}, cluster.folds, like
-        )
-
-    return MadeTensors(one, make)
-
-
-def _square_apart(one: torch.Tensor, two: torch.Tensor | None = None) -> float:
-    """`‖one − two‖²`, or `‖one‖²`, part by part: large tensors are not widened as a whole."""
-    total = 0.0
-    others = None if two is None else torch.split(two.reshape(-1), PART)
-    for number, part in enumerate(torch.split(one.reshape(-1), PART)):
-        apart = part.double() if others is None else part.double() - others[number].double()
-        total += float(torch.linalg.vector_norm(apart)) ** 2
-    return total
-
-
-def written_names(pair: CheckpointPair) -> Mapping[str, str]:
-    """The names under which B is written in A's place: those of its file, or A's if B is written in another way."""
-    if not pair.rewritten:
-        return pair.second.keys
-    missing = [name for name, _ in pair.architecture.module.named_parameters() if name not in pair.first.keys]
-    if missing:
-        raise Unsupported(
-            "B cannot be written in the form of A; A can be written in that of B: give them in that order"
-        )
-    return pair.first.keys
-
-
 def decide_apart(pair: ApartPair, *, seed: int = 0) -> tuple[ApartPair, ApartVerdict]:
     """The verdict on two modules without a common form, and the pair at the size of inputs that tells."""
     verdict = apart(pair, seed=seed)
@@ -346,99 +268,3 @@ def by_theorem(pair: CheckpointPair, verdict: CheckpointVerdict) -> CheckpointVe
     replay = None if decided.equal else verdict.replay
     return replace(verdict, verdict=word, within=within, epsilon=epsilon, reason=decided.words, replay=replay,
                    theorem=decided)  # fmt: skip
-
-
-# The mean of two checkpoints after alignment, and the loss on the way from one to the other.
-
-
-POINTS = 11  # of a line from A to B: every tenth
-
-Loss = Callable[[list[torch.Tensor]], float]
-
-
-@dataclass(frozen=True, eq=False)
-class Merged(Shown):
-    """`(1 − weight)·A + weight·B` with B aligned to A; `line` is the loss on the way, if a loss was given."""
-
-    weights: Mapping[str, torch.Tensor]
-    weight: float
-    aligned: Aligned
-    line: LossLine | None
-
-
-@dataclass(frozen=True, eq=False)
-class LossLine:
-    """The loss at equal steps from A to B, as B is and aligned."""
-
-    steps: Floats
-    before: Floats
-    after: Floats
-
-    @property
-    def barriers(self) -> tuple[float, float]:
-        """How far the loss rises above the straight line between its ends, before and after alignment."""
-        return barrier(self.steps, self.before), barrier(self.steps, self.after)
-
-
-def barrier(steps: Floats, losses: Floats) -> float:
-    """The largest excess over the line between the ends (Frankle et al. 2020; Ainsworth et al. 2023).
-
-    >>> barrier(np.array([0.0, 0.5, 1.0]), np.array([1.0, 3.0, 2.0]))
-    1.5
-    """
-    return float(np.max(losses - ((1 - steps) * losses[0] + steps * losses[-1])))
-
-
-def merge_pair(
-    pair: CheckpointPair, weight: float = 0.5, *, inputs: list[torch.Tensor] | None = None, loss: Loss | None = None
-) -> Merged:
-    """Align B to A and take the mean; with inputs and a loss of the outputs, the loss along the line too.
-
-    >>> from torch import nn
-    >>> from lawful.checkpoints.opening import open_checkpoints
-    >>> one = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    >>> state = one.state_dict()
-    >>> turned = {"0.weight": state["0.weight"].flip(0), "0.bias": state["0.bias"].flip(0),
-    ...           "2.weight": state["2.weight"].flip(1), "2.bias": state["2.bias"]}
-    >>> mean = merge_pair(open_checkpoints(one, turned, input=(3,)))
-    >>> torch.allclose(mean.weights["0.weight"], one[0].weight)
-    True
-    """
-    if not np.isfinite(weight) or not 0.0 <= weight <= 1.0:
-        raise LawfulError(f"the weight of B is between 0 and 1, not {weight}")
-    aligned = align_pair(pair)
-    architecture, one, two = pair.architecture, pair.first.state, pair.second.state
-    near = bring_into_place(pair, aligned.comparison)
-    middle = between(one, near, weight)
-    names = {key: name for name, key in written_names(pair).items()}
-    mean = MadeTensors(names, lambda key: {key: middle[names[key]].to(two[names[key]].dtype)})
-    weights = mean if architecture.large else dict(mean)
-    line = None
-    if inputs is not None and loss is not None:
-        steps = np.linspace(0.0, 1.0, POINTS)
-        ways = [np.array([_loss(architecture, one, end, t, inputs, loss) for t in steps]) for end in (two, near)]
-        line = LossLine(steps, *ways)
-    return Merged(weights, weight, aligned, line)
-
-
-def between(one: Mapping[str, torch.Tensor], two: Mapping[str, torch.Tensor], weight: float) -> MadeTensors:
-    """Entry by entry, made when asked for; what is not floating point is A's."""
-
-    def make(name: str) -> State:
-        tensor = one[name]
-        if not tensor.is_floating_point():
-            return {name: tensor}
-        return {name: torch.lerp(tensor.double(), two[name].double(), weight)}
-
-    return MadeTensors(one, make)
-
-
-def _loss(
-    architecture: CheckpointArchitecture,
-    one: State,
-    end: Mapping[str, torch.Tensor],
-    at: float,
-    inputs: list[torch.Tensor],
-    loss: Loss,
-) -> float:
-    return loss(architecture.outputs(between(one, end, float(at)), inputs))
