@@ -8,11 +8,19 @@ import numpy as np
 import torch
 
 from lawful.figure import Figure, Panel, Series
-from lawful.papers.leaky import hamiltonian, integrate, lagrangian, minimal_weights, motion, stable_norm, theorem_four
 from lawful.papers.leaky.mechanics import lift, operator_norm
 from lawful.types import Floats
 from reproduction.claim import Erratum, Outcome, Size, claim
 from reproduction.claims.extremes import largest, smallest
+from reproduction.mechanics import (
+    hamiltonian,
+    integrate,
+    lagrangian,
+    minimal_weights,
+    motion,
+    stable_norm,
+    theorem_four,
+)
 
 DEPTH = 2.5
 

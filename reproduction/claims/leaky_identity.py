@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from lawful.papers.leaky import added_neuron_gain, flat_path, identity_cost, minimise_identity_cost, stable_rank
 from lawful.papers.leaky.mechanics import lift
 from lawful.types import Floats
 from reproduction.claim import Erratum, Outcome, Size, claim
 from reproduction.claims.extremes import largest, smallest
+from reproduction.landscape import added_neuron_gain, flat_path, minimise_identity_cost
+from reproduction.mechanics import identity_cost, stable_rank
 
 
 @claim(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from lawful.papers.leaky import LeakyResNet, change_layers, irregular
+from lawful.papers.leaky import LeakyResNet, irregular
 from reproduction.claim import Erratum, Outcome, Size, claim
 from reproduction.claims.extremes import largest
+from reproduction.mechanics import change_layers
 
 DEPTH = 2.5
 

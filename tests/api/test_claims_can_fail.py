@@ -16,7 +16,6 @@ from lawful.fibers.regions.count import Complex
 from lawful.fibers.shallow.fiber import LayerwiseFiber
 from lawful.invariant_set.singular.spectrum import Singularity
 from lawful.network import Architecture, Dag, Mlp
-from lawful.papers.leaky import FlatPath
 from lawful.papers.truncation.cumulative import TruncationMap
 from lawful.papers.truncation.flow.field import Maps, Velocity
 from lawful.papers.truncation.flow.predictions import Equilibrium
@@ -51,6 +50,7 @@ from reproduction.claims import (
     truncation_maps,
     truncation_times,
 )
+from reproduction.landscape import FlatPath
 
 Wrong = Callable[[Any], Any]  # takes what is there, gives what is wrong
 Patch = tuple[Any, str, Wrong]  # whose attribute, its name, what is wrong

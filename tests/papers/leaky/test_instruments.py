@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 import lawful
 from lawful.errors import LawfulError, Unsupported
-from lawful.papers.leaky import identity_cost, read_blocks, stable_rank
+from lawful.papers.leaky import read_blocks
+from reproduction.mechanics import identity_cost, stable_rank
 
 
 class Residual(nn.Module):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from lawful.errors import LawfulError
-from lawful.papers.leaky import added_neuron_gain, flat_path, identity_cost, minimise_identity_cost
-from lawful.papers.leaky.landscape import stable_cost
+from reproduction.landscape import added_neuron_gain, flat_path, minimise_identity_cost, stable_cost
+from reproduction.mechanics import identity_cost
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lawful.errors import LawfulError
-from lawful.papers.leaky import (
+from lawful.papers.leaky.mechanics import lift, operator_norm
+from reproduction.mechanics import (
     hamiltonian,
     identity_cost,
     integrate,
@@ -21,7 +22,6 @@ from lawful.papers.leaky import (
     stable_rank,
     theorem_four,
 )
-from lawful.papers.leaky.mechanics import lift, operator_norm
 
 DEPTH = 3.5
 

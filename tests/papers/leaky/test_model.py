@@ -14,7 +14,6 @@ from lawful.papers.leaky import (
     LeakyResNet,
     TeacherTask,
     adapt_steps,
-    change_layers,
     equidistant,
     irregular,
     teacher,
@@ -22,6 +21,7 @@ from lawful.papers.leaky import (
 )
 from lawful.papers.leaky.model import parse_teacher, positions, resample
 from lawful.papers.leaky.solver.objective import Curvature, Objective
+from reproduction.mechanics import change_layers
 
 
 def network(seed: int = 0, softness: float = 0.0, **options: object) -> LeakyResNet:

@@ -15,16 +15,13 @@ from lawful.papers.leaky import (
     balance,
     deepen,
     energies,
-    hamiltonian,
     recipe,
     solve,
     solve_depths,
-    stable_norm,
     teacher,
-    theorem_four,
     trace,
 )
-from lawful.papers.leaky.mechanics import motion, operator_norm
+from lawful.papers.leaky.mechanics import operator_norm
 from lawful.papers.leaky.path import GAMMA, certificate
 from lawful.papers.leaky.solver import geodesic
 from lawful.papers.leaky.solver.geodesic import LEG, Hessian, Leg, newton_correction
@@ -32,6 +29,7 @@ from lawful.papers.leaky.solver.lbfgs import Point, minimise
 from lawful.papers.leaky.solver.objective import Curvature, Objective
 from lawful.papers.leaky.solver.paper_recipe import RecipeState
 from lawful.verify import verify
+from reproduction.mechanics import hamiltonian, motion, stable_norm, theorem_four
 
 RIDGE = 0.06
 

@@ -307,38 +307,6 @@ class LeakyResNet(nn.Module):
         )
 
 
-def change_layers(
-    network: LeakyResNet, steps: ArrayLike | None = None, effective_depth: float | None = None
-) -> tuple[LeakyResNet, np.ndarray]:
-    """The symmetries of P3 Section 2.1 and A.3 in one, exact for the discrete ReLU network.
-
-    For any new steps ρ' and effective depth L̃' the network with `V' = (ρ/ρ') (u'/u) V` and `b' = (ρ/ρ') s b`, where
-    `u = 1 - ρ L̃` and `s_ℓ = Π_{k ≤ ℓ} u'_k / u_k`, has the path `A'_ℓ = s_ℓ A_ℓ`. Returns it with `s_0, …, s_L`.
-    Integration range: `ρ' = cρ`, `L̃' = L̃/c`, so `s = 1`. Output scaling: `ρ' = ρ`, `s_L → exp(L̃ - L̃')`.
-
-    >>> network = LeakyResNet.random(width=4, layers=6, effective_depth=2.0, inputs=4, outputs=4, seed=0)
-    >>> stretched, scale = change_layers(network, steps=3 * network.steps.numpy(), effective_depth=2 / 3)
-    >>> float(abs(scale - 1).max()) < 1e-12
-    True
-    """
-    if network.softness:
-        raise LawfulError("the symmetries need a homogeneous activation: softness must be 0")
-    depth = network.effective_depth if effective_depth is None else float(effective_depth)
-    old = network.steps.numpy()
-    new = old if steps is None else np.asarray(steps, dtype=np.float64)
-    if new.shape != old.shape or (new <= 0).any():
-        raise LawfulError(f"{len(old)} layers need as many positive steps, got shape {new.shape}")
-    keep, keep_new = 1 - old * network.effective_depth, 1 - new * depth
-    if (keep <= 0).any() or (keep_new <= 0).any():
-        raise LawfulError("the symmetries need ρ L̃ < 1 on every layer, before and after: use more layers")
-    ratio = keep_new / keep
-    scale = np.concatenate([[1.0], np.cumprod(ratio)])
-    weights = network.weights.detach().numpy() * (old / new)[:, None, None]
-    weights[:, :, :-1] *= ratio[:, None, None]
-    weights[:, :, -1] *= scale[1:, None]
-    return network.replaced(weights, new, depth), scale
-
-
 def _tensor(values: ArrayLike | Tensor) -> Tensor:
     array = values.detach().numpy() if isinstance(values, Tensor) else values
     tensor = torch.from_numpy(np.array(array, dtype=np.float64))

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from lawful.errors import LawfulError
-from lawful.papers.leaky.mechanics import identity_cost, lift, rectified, ridges
+from lawful.papers.leaky.mechanics import lift, rectified, ridges
 from lawful.papers.leaky.solver.lbfgs import Point, minimise
 from lawful.types import Floats
+from reproduction.mechanics import identity_cost
 
 
 def stable_cost(A: Floats, gamma: float) -> tuple[float, Floats]:
