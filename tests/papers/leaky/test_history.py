@@ -110,6 +110,18 @@ def test_live_by_both_trainers(folder: Path) -> None:
         BlockWatch(x, every=0)
 
 
+def test_batches_of_accumulated_gradients_are_no_steps(folder: Path) -> None:
+    """Lightning calls at every batch, and counts steps of the optimiser; a resumed run starts where it was."""
+    model, x = __import__("streams").make(), torch.randn(12, 3)
+    watch = BlockWatch(x, every=2)
+    hooks, trainer = BlockHooks(watch), SimpleNamespace(is_global_zero=True, global_step=10)
+    hooks.on_fit_start(trainer, model)
+    for batch in range(12):  # three batches a step
+        trainer.global_step = 10 + (batch + 1) // 3
+        hooks.on_train_batch_end(trainer, model, None, None, batch)
+    assert watch.history.steps == (10, 12, 14)
+
+
 def test_networks_with_other_blocks_make_no_history(folder: Path) -> None:
     x = torch.randn(12, 3)
     model = __import__("streams").make()

@@ -65,17 +65,17 @@ class BlockWatch:
         self.count = 0
         self._found: list[tuple[int, BlockReadings]] = []
 
-    def start(self, model: nn.Module) -> None:
-        """Read the blocks before the first step."""
+    def start(self, model: nn.Module, step: int = 0) -> None:
+        """Read the blocks before the first step, or at the one from which training goes on."""
         if not self._found:
+            self.count = step
             self._read(model)
 
-    def step(self, model: nn.Module) -> None:
-        """One step of training was made."""
-        if not self.count:
-            self.start(model)
-        self.count += 1
-        if self.count % self.every == 0:
+    def step(self, model: nn.Module, steps: int = 1) -> None:
+        """One step of the optimiser was made, or several."""
+        self.start(model, self.count)
+        before, self.count = self.count, self.count + steps
+        if self.count // self.every > before // self.every:
             self._read(model)
 
     def _read(self, model: nn.Module) -> None:
@@ -103,12 +103,13 @@ class BlockHooks:
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Training begins; only the first process of a distributed run reads."""
         if getattr(trainer, "is_global_zero", True):
-            self.watch.start(pl_module)
+            self.watch.start(pl_module, int(getattr(trainer, "global_step", 0)))
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """One step was made."""
-        if getattr(trainer, "is_global_zero", True):
-            self.watch.step(pl_module)
+        """A batch went through; while gradients are accumulated, no step of the optimiser was made."""
+        steps = int(getattr(trainer, "global_step", self.watch.count + 1)) - self.watch.count
+        if getattr(trainer, "is_global_zero", True) and steps > 0:
+            self.watch.step(pl_module, steps)
 
 
 class BlockTrainerHooks:
@@ -121,7 +122,7 @@ class BlockTrainerHooks:
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
         """Training begins; only the first process of a distributed run reads."""
         if getattr(state, "is_world_process_zero", True) and model is not None:
-            self.watch.start(model)
+            self.watch.start(model, int(getattr(state, "global_step", 0)))
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
         """One step was made."""
