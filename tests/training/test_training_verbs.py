@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from torch import nn
@@ -52,6 +54,30 @@ def test_a_heavy_ball_is_said_to_be_one() -> None:
 def test_what_a_flow_cannot_do_is_refused(options: dict[str, object]) -> None:
     with pytest.raises(LawfulError):
         lawful.flow("2-3-1 relu", (X, Y), **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"dynamics": "heavy-ball", "decay": 0.1}, {"friction": 2.0}, {"dynamics": HeavyBall(0.5), "friction": 2.0},
+     {"dynamics": GradientFlow(), "decay": 0.1}, {"dynamics": HeavyBall(), "metric": Metric(np.ones(9))},
+     {"dynamics": "heavy-ball", "metric": Metric(np.ones(9))}, {"decay": 0.1, "metric": Metric(np.ones(9))}],
+)  # fmt: skip
+def test_options_of_other_dynamics_are_not_ignored(options: dict[str, object]) -> None:
+    """A heavy ball took a weight decay, and said nothing of it."""
+    with pytest.raises(LawfulError, match=r"leave|have their own"):
+        lawful.flow("2-3-1 relu", (X, Y), **options)
+
+
+def test_a_run_in_python_is_stored_and_certified(tmp_path: Path) -> None:
+    run = lawful.flow("2-3-1 relu", (X, Y), until=0.3, snapshots=4, out=tmp_path / "run")
+    stored = lawful.drift(tmp_path / "run")
+    np.testing.assert_array_equal(stored.trajectory.theta, run.trajectory.theta)
+    assert (stored.about["network"], stored.about["data"]) == ("2-3-1 relu", "given")
+    assert lawful.verify(run.certificate()).kind == "flow"
+    with pytest.raises(LawfulError, match="exists already"):
+        lawful.flow("2-3-1 relu", (X, Y), out=tmp_path / "run")
+    with pytest.raises(LawfulError, match="not for heavy balls"):
+        lawful.flow("2-3-1 relu", (X, Y), dynamics="heavy-ball", until=0.1).certificate()
 
 
 def test_a_module_is_not_projected() -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 else:  # what a command line can give
     DynamicsLike, MetricLike, Optimizers, StoredRun = str, Path, str, Path
 
+FRICTION = 1.0
 DRAWN = 32  # samples when no data are given
 TrainingData = Annotated[Samples | None, Help("Data: .npz with x and y, or .csv with a header and a y column.")]
 Loss = Annotated[str, Help("mse, bce (logistic) or ce (cross-entropy).")]
@@ -51,7 +52,7 @@ def flow(
         str | Path | None, Help("New folder for the run; killed on the way, the same command goes on.")
     ] = None,
     dynamics: Annotated[DynamicsLike, Help("gradient or heavy-ball.")] = "gradient",
-    friction: Annotated[float, Help("Friction of the heavy ball.")] = 1.0,
+    friction: Annotated[float, Help("Friction of the heavy ball.")] = FRICTION,
     decay: Annotated[float, Help("Weight decay of the gradient flow.")] = 0.0,
     metric: Annotated[
         MetricLike | None, Help("Follow θ' = −M∇L for the diagonal or block metric M in this .npz or .json file.")
@@ -147,13 +148,17 @@ def _dynamics(
     from lawful.network.dynamics import GradientFlow, HeavyBall, Metric
 
     if not isinstance(dynamics, str):
-        if decay or metric is not None:
-            raise LawfulError("dynamics that are given as an object have their own decay and metric")
+        if decay or metric is not None or friction != FRICTION:
+            raise LawfulError("dynamics that are given as an object have their own friction, decay and metric")
         return dynamics
     if dynamics not in ("gradient", "heavy-ball"):
         raise LawfulError(f"unknown dynamics {dynamics!r}: choose gradient or heavy-ball")
-    if metric is not None and (dynamics == "heavy-ball" or decay):
-        raise LawfulError("a metric is for gradient flow without decay: leave out the other options")
+    if friction != FRICTION and dynamics == "gradient":
+        raise LawfulError("friction is for the heavy ball: give its dynamics, or leave it out")
+    if (metric is not None or decay) and dynamics == "heavy-ball":
+        raise LawfulError("a metric and decay are for the gradient flow: leave them out for a heavy ball")
+    if metric is not None and decay:
+        raise LawfulError("a metric is for gradient flow without decay: leave out the decay")
     if metric is not None:
         return metric if isinstance(metric, Metric) else read_metric(Path(metric), parameters)
     return HeavyBall(friction) if dynamics == "heavy-ball" else GradientFlow(decay)
