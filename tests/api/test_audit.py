@@ -75,7 +75,7 @@ def test_data_are_looked_at(faulty: Mlp) -> None:
 
 @pytest.mark.parametrize("effort", ["quick", "normal"])
 def test_what_is_too_large_is_named(effort: str) -> None:
-    network = Architecture.parse("60-90-20 relu bias").initialise(seed=0)
+    network = Architecture.parse("900-7-4-2 relu bias").initialise(seed=0)
     found = audit(network, effort=effort)
     assert found.laws is None
     assert [part.part for part in found.skipped][:1] == ["proof that there are no other laws"]

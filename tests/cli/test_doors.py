@@ -18,8 +18,8 @@ import safetensors.torch
 import torch
 
 import lawful
-import lawful.api.networks
 import lawful.sources.files
+import lawful.sources.summary
 from lawful.cli.output import harmless
 
 COMMAND = str(Path(sys.executable).with_name("lawful"))
@@ -29,7 +29,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(_: object) -> None:
         raise error
 
-    monkeypatch.setattr(lawful.api.networks, "summarise", fail)
+    monkeypatch.setattr(lawful.sources.summary, "summarise", fail)
 
 
 @pytest.mark.parametrize(
