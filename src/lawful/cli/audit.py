@@ -10,7 +10,7 @@ import typer
 
 from lawful.api.inputs import LOSS_HELP, DrawOptions, PairOptions
 from lawful.cli.output import console, print_json, say, show, will_write, write_text
-from lawful.cli.subcommand import ApiCall, JsonOption, Named, format_options, open_network, subcommand
+from lawful.cli.subcommand import ApiCall, JsonOption, Named, format_options, subcommand
 from lawful.errors import LawfulError
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def explore(
         _say_where(html, facts.parameters, as_json)
         return
     samples = None if data is None else read_data(data, len(network.to_dag().inputs))
-    second = None if other is None else open_network(other, seed=named.seed)
+    second = None if other is None else Named(other, seed=named.seed).network()
     layered = network if isinstance(network, Mlp) else Mlp.from_dag(network)
     found = gather(
         layered, source=named.text, asked=named.asked, data=samples, other=second, other_source=other or "",

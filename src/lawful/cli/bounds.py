@@ -15,7 +15,7 @@ import typer
 
 from lawful.cli.evidence import save_evidence
 from lawful.cli.output import bar, say, show, will_write, write_certificate
-from lawful.cli.subcommand import ApiCall, CertificateOption, JsonOption, open_network, subcommand
+from lawful.cli.subcommand import ApiCall, CertificateOption, JsonOption, Named, subcommand
 from lawful.errors import CertificateError, LawfulError
 
 if TYPE_CHECKING:
@@ -217,7 +217,4 @@ def decide_instance(
 
 
 def _open(instance: CompetitionInstance, path: str) -> Mlp | Dag:
-
-    return open_network(
-        str(instance.file(path)), seed=0, activation=None, drop_useless=True, shape=None, model=None, order=None
-    )
+    return Named(str(instance.file(path)), drop_useless=True).network()

@@ -28,7 +28,6 @@ from lawful.cli.subcommand import (
     JsonOption,
     Named,
     NetworkArgument,
-    open_module,
     subcommand,
 )
 from lawful.errors import LawfulError
@@ -96,6 +95,7 @@ def laws(
     from lawful.api.inputs import input_shape
     from lawful.network.dynamics import GradientFlow, HeavyBall, output_gradients
     from lawful.report.structure.laws import listed_laws
+    from lawful.sources.checkpoints.load import make_module
 
     will_write(certificate, out, html)
     asked = {name: call.options[name] for name in ("loss", "mode", "classes_axis", "seconds", "seed")}
@@ -115,7 +115,7 @@ def laws(
     shape: Any = input_shape(input)
     source: Any
     if shape is not None and isinstance(shape[0], tuple):
-        source, shape = open_module(named.text), None
+        source, shape = make_module(named.text), None
     elif near or data is not None:
         source = named.weighed(mode or "")
     else:

@@ -176,13 +176,6 @@ def note_assumed(reading: Reading, sentences: Iterable[str]) -> None:
         out.readings = [each.assuming(*sentences) for each in out.readings or [reading]]
 
 
-def note_exact() -> None:
-    """The command's answer is one that roundings of its networks' own weights could change."""
-    out = sys.stdout
-    if isinstance(out, Out):
-        out.readings = [each.in_exact_terms() for each in out.readings]
-
-
 def note_readings(readings: Iterable[Reading]) -> None:
     """The same of several networks."""
     for each in readings:

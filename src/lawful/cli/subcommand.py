@@ -29,7 +29,6 @@ from lawful.errors import LawfulError
 if TYPE_CHECKING:
     import torch
 
-    from lawful.invariant_set.module_graph import EntryGraph
     from lawful.network import Architecture, Dag, Mlp
     from lawful.sources.modules.module_network import ModuleNetwork
 
@@ -185,20 +184,26 @@ class Named:
         }
 
     @property
-    def _options(self) -> dict[str, Any]:
-        names = ("activation", "drop_useless", "shape", "model", "order")
-        return {name: getattr(self, name) for name in names}
+    def opening(self) -> dict[str, Any]:
+        """The same for `lawful.open`."""
+        names = ("activation", "drop_useless", "model", "order")
+        return {name: getattr(self, name) for name in names} | {"input_shape": self.shape}
 
     def anything(self) -> Architecture | Mlp | Dag | ModuleNetwork:
-        """The network, whatever it is."""
-        return open_anything(self.text, **self._options)
+        """The network, whatever it is; what was assumed is said once."""
+        from lawful.sources.opening import open
+
+        network = open(self.text, **self.opening)
+        if network.reading is not None:
+            note_reading(network.reading)
+        return network
 
     def weighed(self, mode: str = "") -> Mlp | Dag | torch.nn.Module:
         """The network as it trains, with weights: an architecture's are drawn, and that is said."""
         from lawful.network import Architecture
 
-        found = self.trained(mode)
-        return self.network() if isinstance(found, Architecture) else found
+        network = self.trained(mode)
+        return self.network() if isinstance(network, Architecture) else network
 
     def trained(self, mode: str = "") -> Architecture | Mlp | Dag | torch.nn.Module:
         """The network as it trains: the module itself where a graph would have other parameters.
@@ -207,28 +212,32 @@ class Named:
         """
         from lawful.sources.opening import open_trained
 
-        found = self.anything()
-        if found.reading is not None:
-            note_reading(found.reading.in_training(mode), instead_of=found.reading)
-        return open_trained(found)
+        network = self.anything()
+        if network.reading is not None:
+            note_reading(network.reading.in_training(mode), instead_of=network.reading)
+        return open_trained(network)
 
     def source(self) -> Architecture | Mlp | Dag:
-        """The network; an architecture string stays without weights."""
-        return open_source(self.text, **self._options)
+        """The network as a graph; an architecture stays without weights, other modules are refused with a reason."""
+        from lawful.sources.modules.module_network import ModuleNetwork
 
-    def balanced(self) -> Architecture | Mlp | Dag | EntryGraph:
-        """The graph of its balances: its own weights, or the entries of the module that it is."""
-        from lawful.invariant_set.module_graph import graph_of
-        from lawful.network import Architecture
-
-        found = self.anything()
-        if found.reading is not None and found.reading.in_training_only:
-            note_reading(found.reading.assuming(*found.reading.in_training_only), instead_of=found.reading)
-        return found if isinstance(found, Architecture) else graph_of(found, self.input_text, shared=True)
+        network = self.anything()
+        if isinstance(network, ModuleNetwork):
+            network.to_dag()
+        return network
 
     def network(self) -> Mlp | Dag:
-        """The network with weights."""
-        return open_network(self.text, seed=self.seed, **self._options)
+        """The same with weights: an architecture gets PyTorch's default ones from the seed."""
+        from lawful.network import Architecture
+        from lawful.sources.opening import open_graph
+
+        network = self.source()
+        if not isinstance(network, Architecture):
+            return network
+        drawn = open_graph(network, seed=self.seed)
+        if drawn.reading is not None:
+            note_reading(drawn.reading, instead_of=network.reading)
+        return drawn
 
 
 def subcommand(
@@ -312,60 +321,3 @@ def _option(name: str, hint: Any, default: Any) -> inspect.Parameter:
 
 def _keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
-
-
-def is_module(text: str) -> bool:
-    """Whether the text names a factory, such as `package.module:make`."""
-    from lawful.sources.checkpoints.load import is_factory
-
-    return is_factory(text)
-
-
-def open_module(text: str) -> torch.nn.Module:
-    """Import `module:factory` (the current folder counts) and call it for a `torch.nn.Module`."""
-    from lawful.sources.checkpoints.load import make_module
-
-    return make_module(text)
-
-
-def open_anything(
-    text: str,
-    *,
-    activation: str | None = None,
-    drop_useless: bool = False,
-    shape: tuple[int, ...] | None = None,
-    model: str | None = None,
-    order: str | None = None,
-) -> Architecture | Mlp | Dag | ModuleNetwork:
-    """The network that the user named, whatever it is; what was assumed is said once."""
-    from lawful.sources.opening import open as open_any
-
-    chosen: dict[str, Any] = {"activation": activation, "model": model, "order": order, "input_shape": shape}
-    found = open_any(text, drop_useless=drop_useless, **chosen)
-    if found.reading is not None:
-        note_reading(found.reading)
-    return found
-
-
-def open_source(text: str, **options: Any) -> Architecture | Mlp | Dag:
-    """The network as a graph; an architecture string stays without weights, other modules are refused with a reason."""
-    from lawful.sources.modules.module_network import ModuleNetwork
-
-    found = open_anything(text, **options)
-    if isinstance(found, ModuleNetwork):
-        found.to_dag()
-    return found
-
-
-def open_network(text: str, *, seed: int = 0, **options: Any) -> Mlp | Dag:
-    """Like `open_source`, but an architecture string gets PyTorch's default weights from `seed`."""
-    from lawful.network import Architecture
-    from lawful.sources.opening import open_graph
-
-    found = open_source(text, **options)
-    if not isinstance(found, Architecture):
-        return found
-    drawn = open_graph(found, seed=seed)
-    if drawn.reading is not None:
-        note_reading(drawn.reading, instead_of=found.reading)
-    return drawn

@@ -14,7 +14,7 @@ import typer
 from lawful.api.inputs import DrawOptions
 from lawful.cli.checkpoints import FloatTensors
 from lawful.cli.output import print_json, say
-from lawful.cli.subcommand import ApiCall, BoxOption, JsonOption, Named, is_module, subcommand
+from lawful.cli.subcommand import ApiCall, BoxOption, JsonOption, Named, subcommand
 from lawful.errors import CertificateError, LawfulError, NotACertificate, Unsupported
 
 BalanceOption = Annotated[
@@ -198,11 +198,12 @@ def _module(named: Named) -> Iterator[Any]:
     from torch import nn
 
     from lawful.conservation.programs.digest import file_digest, program_digests
+    from lawful.sources.checkpoints.load import is_factory
     from lawful.sources.opening import open_trained
     from lawful.verify.core.tensors import GivenTensors
 
     is_onnx = Path(named.text).suffix.lower() == ".onnx"
-    if not is_module(named.text) and named.model is None and not is_onnx:
+    if not is_factory(named.text) and named.model is None and not is_onnx:
         return
     if is_onnx:
         with suppress(LawfulError):  # a file of which no proof speaks
