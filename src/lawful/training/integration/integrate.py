@@ -1,4 +1,13 @@
-"""Integrate a flow: DOP853 on a smooth piece, a restart at each kink, snapshots from the dense output."""
+"""Integrate a flow: DOP853 on a smooth piece, a restart at each kink, snapshots from the dense output.
+
+Idea: a solver of order eight is of order one across a jump of the gradient. So every gate is frozen, which makes the
+right-hand side smooth beyond the kink as well, and the step is cut at the first time that a pre-activation changes its
+sign. There the gates are decided anew: crossed, or pinned where both sides push back (Filippov's sliding solution, with
+the gate that keeps the pre-activation at zero; a linear complementarity problem if several meet).
+
+Invariant: between events the pattern is the true one up to `TOLERANCE`; a law is conserved on every piece and, because
+the sliding velocity is a mean of both sides' velocities, along every kink too. Cost: one root search a kink.
+"""
 
 from __future__ import annotations
 
@@ -300,16 +309,6 @@ class _FlowIntegration:
             (lambda time: path(time)[: self.size]) if path is not None else None,
         )
 
-
-# Crossing ReLU kinks without losing the solver's order: the pattern is held still, and changes only at events.
-#
-# Idea: a solver of order eight is of order one across a jump of the gradient. So every gate is frozen, which makes the
-# right-hand side smooth beyond the kink as well, and the step is cut at the first time that a pre-activation changes
-# its sign. There the gates are decided anew: crossed, or pinned where both sides push back (Filippov's sliding
-# solution, with the gate that keeps the pre-activation at zero; a linear complementarity problem if several meet).
-#
-# Invariant: between events the pattern is the true one up to `tolerance`; a law is conserved on every piece and,
-# because the sliding velocity is a mean of both sides' velocities, along every kink too. Cost: one root search a kink.
 
 TOLERANCE = 1e-13  # how far past zero a pre-activation goes before its gate changes, relative to the largest at start
 # How far out of [0, 1] the gate of a pinned neuron goes before it is released: far above the rounding of the linear

@@ -1,4 +1,12 @@
-"""Watch the laws while a PyTorch model trains: a context manager that records every k steps, into memory and a file."""
+"""Watch the laws while a PyTorch model trains: a context manager that records every k steps, into memory and a file.
+
+Idea: nobody says what a training loop calls, so hooks listen for the first call of every part; the graph of what was
+called is read with the batch that it got, and its symmetries give the laws. A law from a graph is a proposal: it is
+held against gradients of the module as training takes them, and dropped where optimisers move its weights at different
+rates or freeze some. Invariant: the loop computes what it computes without the monitor (copies run on a forked random
+state, compiled code is not compiled again), and what cannot be read is said once, never guessed. Cost: three gradients
+of eight samples at the start, then per record one pass over the weights; other steps compare learning rates.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""From a start to a geodesic: L-BFGS with corrections, in legs that can be taken up again."""
+"""From a start to a geodesic: L-BFGS with corrections, in legs that can be taken up again.
+
+Idea: L-BFGS on all weights, preconditioned by a Kronecker model of the Gauss-Newton matrix, lowers the cost in the many
+flat directions; what it leaves in the few steep ones a damped Newton step clears after every leg. Early legs run in
+single precision, at half the price, and the last in double, which has the last word. Invariant: a leg holds all that
+the search needs, so that a run which was killed ends at the same bytes, and what is called a geodesic is stationary to
+the tolerance on the network as it is stored. Cost: an evaluation is a forward and a backward pass over all samples; a
+product with the Hessian is two.
+"""
 
 from __future__ import annotations
 
@@ -242,7 +250,7 @@ def solve(
 ) -> Geodesic:
     """Minimise the regularised cost by L-BFGS, preconditioned by a Kronecker model of the Gauss-Newton matrix.
 
-    After every leg a damped Newton step clears the gradient out of steep directions (`corrector`).
+    After every leg a damped Newton step clears the gradient out of steep directions (`newton_correction`).
     `adaptations` times, early on, the layer steps are adapted to the path found so far and `W_p` is carried over to
     the new grid. The passes are in single precision until they reach the tolerance, or 1e-4; double precision then has
     the last word, and goes on if it disagrees. Curvature estimates count as evaluations. An unconverged result is

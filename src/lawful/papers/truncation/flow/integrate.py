@@ -1,4 +1,12 @@
-"""Follow a flow of truncation maps from sign change to sign change, with R orthogonal to round-off."""
+"""Follow a flow of truncation maps from sign change to sign change, with R orthogonal to round-off.
+
+Idea: while no coordinate changes its sign the velocity is smooth, so DOP853 keeps its order; a sign change is found on
+the dense output, and there `boundary.py` decides which coordinates pass and which are held. Rotations move in a Cayley
+chart `R(θ) R₀` around the last R, which keeps them orthogonal whatever the step does; the chart is moved before θ is of
+size 1. Invariant: between two events the signs are those of the data, up to a slack of round-off; where no choice of
+signs settles, the jump is rounded off for a stretch that the trajectory names. Cost: one velocity for each stage, of a
+product of all points with R each; a run that makes no headway within `MOST` of them halts undecided.
+"""
 
 from __future__ import annotations
 
