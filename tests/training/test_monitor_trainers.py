@@ -13,7 +13,7 @@ from monitored import Words, mlp
 from torch import nn
 
 from lawful import Unsupported
-from lawful.training.monitor.lightning import lightning_callback
+from lawful.training.monitor.lightning import MonitorHooks, lightning_callback
 from lawful.training.monitor.monitor import Monitor, read_records
 from lawful.training.monitor.trainer import trainer_callback
 
@@ -40,6 +40,19 @@ def test_a_lightning_trainer_can_drive_it(monkeypatch: pytest.MonkeyPatch, tmp_p
     callback.on_exception(trainer, model, KeyboardInterrupt())
     callback.on_fit_end(trainer, model)
     assert [record["step"] for record in read_records(tmp_path / "run.jsonl")] == [0, 2, 4, 6]
+
+
+def test_lightning_divides_accumulated_losses() -> None:
+    """What it hands over is each batch's share: a step's loss is their sum, not the last of them."""
+    hooks, model = MonitorHooks(every=1, live=False), mlp()
+    trainer = types.SimpleNamespace(is_global_zero=True, global_step=0)
+    hooks.on_fit_start(trainer, model)
+    for batch, loss in enumerate((0.25, 0.5, 0.125, 0.25)):
+        trainer.global_step = (batch + 1) // 2
+        hooks.on_train_batch_end(trainer, model, {"loss": torch.tensor(loss)}, None, batch)
+    hooks.on_fit_end(trainer, model)
+    assert hooks.monitor is not None
+    assert [record["loss"] for record in hooks.monitor.records] == [None, 0.75, 0.375]
 
 
 def test_lightning_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +90,7 @@ def test_a_hugging_face_trainer_can_drive_it(monkeypatch: pytest.MonkeyPatch) ->
     callback.on_train_end(None, state, None)
     assert [record["step"] for record in callback.monitor.records] == [0, 2, 4]
     assert callback.monitor.records[-1]["laws"]["laws"] > 0
-    assert callback.monitor.records[-1]["loss"] == 0.5
+    assert callback.monitor.records[-1]["loss"] is None  # what is logged is of earlier steps
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(Unsupported, match="transformers"):
         trainer_callback()
@@ -103,17 +116,21 @@ def test_total_drift_survives_a_real_run_that_goes_on_from_a_checkpoint(tmp_path
     generator = torch.Generator().manual_seed(1)
     rows = [{"x": torch.randn(3, generator=generator), "labels": torch.tensor(number % 2)} for number in range(48)]
 
-    def run(name: str, most: int, resume: str | None = None) -> list[Any]:
+    def run(name: str, most: int, resume: str | None = None, accumulate: int = 1) -> list[Any]:
         settings = transformers.TrainingArguments(
             output_dir=str(tmp_path / name), max_steps=most, per_device_train_batch_size=8, learning_rate=0.3,
             optim="sgd", lr_scheduler_type="constant", save_steps=6, report_to=[], disable_tqdm=True, use_cpu=True,
-            seed=0,
+            seed=0, logging_steps=1, gradient_accumulation_steps=accumulate,
         )  # fmt: skip
         callback = trainer_callback(every=2, file=tmp_path / f"{name}.jsonl", live=False)
         trainer = transformers.Trainer(model=Scored(), args=settings, train_dataset=rows, callbacks=[callback])
         trainer.train(resume_from_checkpoint=resume)
+        logged = {entry["step"]: entry["loss"] for entry in trainer.state.log_history if "loss" in entry}
+        for record in callback.monitor.records[1:]:
+            assert record["loss"] == pytest.approx(logged[record["step"]], abs=1e-3)
         return list(callback.monitor.records)
 
+    run("accumulated", 4, accumulate=2)
     whole = run("whole", 12)
     run("cut", 8)
     rest = run("cut", 12, str(tmp_path / "cut" / "checkpoint-6"))

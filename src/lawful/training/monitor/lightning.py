@@ -16,23 +16,25 @@ class MonitorHooks:
         super().__init__()
         self.options = options
         self.monitor: Monitor | None = None
+        self._losses: list[Any] = []  # of the batches since the last step; a device is waited for by records alone
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Start watching; only the first process of a distributed run does."""
         if getattr(trainer, "is_global_zero", True):
             self.monitor = Monitor(pl_module, **self.options)
             self.monitor.__enter__()
-            self.monitor.steps = int(
-                getattr(trainer, "global_step", self.monitor.steps)
-            )  # a checkpoint goes back in time
+            # A checkpoint goes back in time.
+            self.monitor.steps = int(getattr(trainer, "global_step", self.monitor.steps))
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """A batch went through; while gradients are accumulated, no step of the optimiser was made."""
         if self.monitor is not None:
             loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+            self._losses += [] if loss is None else [getattr(loss, "detach", lambda: loss)()]
             steps = int(getattr(trainer, "global_step", self.monitor.steps + 1)) - self.monitor.steps
-            if steps > 0:
-                self.monitor.step(loss, steps=steps)
+            if steps > 0:  # Lightning has divided each batch's loss by the number that is accumulated
+                self.monitor.step(sum(self._losses) if self._losses else None, steps=steps)
+                self._losses.clear()
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Training ended."""
