@@ -59,7 +59,7 @@ COPIES = ("same copy", "same changed")
 QUESTIONS = ("show", "symmetries", "laws", "components", "prune", "audit", *COPIES)
 ANSWERS = {0: "yes", 1: "no", 3: "undecided"}
 WRONG = {"same copy": 1, "same changed": 0}  # verdicts that are false: a copy is equal, a changed weight is not
-BEGIN, END = "<!-- begin: python -m benchmarks.wild --each 1 --seconds 30 --docs docs/wild.md -->", "<!-- end -->"
+BEGIN, END = "<!-- begin: python -m benchmarks.wild --docs docs/wild.md -->", "<!-- end -->"
 
 
 @dataclass

@@ -15,7 +15,10 @@ from lawful.errors import LawfulError
 from lawful.formats.io.detect_format import kind_of
 from lawful.formats.io.reading import naming
 from lawful.formats.io.writing import replacing, write_bytes
+from lawful.formats.tensors.arrays import stored_names
 from lawful.formats.tensors.shards import weights_in, write_folder
+from lawful.network.mlp import Mlp
+from lawful.sources import files
 from lawful.sources.checkpoints.load import fitting, onnx_state, state_for, state_of
 
 if TYPE_CHECKING:
@@ -112,6 +115,10 @@ def _as_stored(
             with naming(source):
                 return _as_they_are(translation_of(module, state).back(weights, whole=whole))
     if unknown:
+        layers = _layer_names(source)
+        names = [layers.get(name, name) for name in state]
+        unknown = [name for name in names if name not in weights]
+    if unknown:
         raise LawfulError(
             f"{source}: its name {unknown[0][:80]} is none of the module's, so it cannot be written back under its "
             "own names: write one .safetensors or .pt file from a module that was loaded with --model module:factory"
@@ -125,6 +132,20 @@ def _as_stored(
         if not any(_one_tensor(weights[new], weights[other]) for other in names):
             outgoing |= _as_they_are({prefix + new: weights[new]})
     return outgoing
+
+
+def _layer_names(source: Path) -> dict[str, str]:
+    """What the tensors of a file of linear layers are called in the module that it is opened as, a `Sequential`."""
+    try:
+        network = files.read(source)
+    except LawfulError:
+        return {}
+    pairs = stored_names(network.reading, len(network.weights)) if isinstance(network, Mlp) else None
+    return {
+        stored: f"{2 * number}.{part}"
+        for number, (weight, bias, _) in enumerate(pairs or ())
+        for stored, part in ((weight, "weight"), (bias, "bias"))
+    }
 
 
 def _other_names(module: torch.nn.Module, names: set[str]) -> set[str]:
