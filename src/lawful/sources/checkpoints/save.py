@@ -116,8 +116,8 @@ def _as_stored(
                 return _as_they_are(translation_of(module, state).back(weights, whole=whole))
     if unknown:
         layers = _layer_names(source)
-        names = [layers.get(name, name) for name in state]
-        unknown = [name for name in names if name not in weights]
+        if {layers.get(name, name) for name in state} <= weights.keys():
+            names, unknown = [layers.get(name, name) for name in state], []
     if unknown:
         raise LawfulError(
             f"{source}: its name {unknown[0][:80]} is none of the module's, so it cannot be written back under its "
