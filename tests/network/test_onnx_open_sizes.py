@@ -139,3 +139,22 @@ def test_a_first_axis_of_several_counts_samples_only_if_it_can(tmp_path: Path, m
     x = np.random.default_rng(1).normal(size=(4, 3, 2))
     wanted = np.tanh(numbers.astype(np.float64) @ x if mixes else numbers.astype(np.float64) * x)
     assert np.allclose(network.evaluate(x), wanted)
+
+
+def test_loops_are_written_out_up_to_a_number_of_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops in loops would be met after minutes only."""
+    from lawful.program.frontends import onnx as frontend
+
+    kinds = {"s": (TensorProto.FLOAT, [1, 4]), "i": (TensorProto.INT64, []), "c": (TensorProto.BOOL, [])}
+    kinds |= {"r": kinds["s"], "d": kinds["c"], "x": kinds["s"], "y": kinds["s"]}
+    infos = {name: helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()}
+    steps = [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Sigmoid", ["s"], ["r"])]
+    body = helper.make_graph(steps, "b", [infos["i"], infos["c"], infos["s"]], [infos["d"], infos["r"]])
+    stored = [numpy_helper.from_array(np.int64(100), "n"), numpy_helper.from_array(np.array(True), "t")]
+    loop = helper.make_node("Loop", ["n", "t", "x"], ["y"], body=body)
+    graph = helper.make_graph([loop], "g", [infos["x"]], [infos["y"]], stored)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "a.onnx")
+    assert open_module(tmp_path / "a.onnx").parameters == 0
+    monkeypatch.setattr(frontend, "MOST_CALLS", 150)
+    with pytest.raises(LawfulError, match="more than 150 calls once its loops"):
+        open_module(tmp_path / "a.onnx")
