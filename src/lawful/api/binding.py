@@ -17,7 +17,6 @@ from lawful.errors import CertificateError, LawfulError, Unsupported
 from lawful.formats.queries.box import read_box
 from lawful.formats.queries.joint_specification import JointSpecification, join
 from lawful.formats.queries.specification import Specification, input_bounds, read_specification, regions
-from lawful.formats.queries.vnnlib import Variable
 
 Facts = Mapping[str, Any]
 HalfSpace = tuple[tuple[Fraction, ...], Fraction, bool]
@@ -106,10 +105,7 @@ def _contains(box: Sequence[tuple[Fraction, Fraction]], sides: Sequence[tuple[Fr
 
 def _need_described(specification: Specification, facts: Facts, file: Path) -> None:
     """The input and its outputs are what the file describes, exactly."""
-    X, Y = (specification.text.of(side)[0].name for side in ("input", "output"))
-    values = {Variable(X, place): x for place, x in enumerate(facts["input"])}
-    values |= {Variable(Y, place): y for place, y in enumerate(facts["outputs"])}
-    if not specification.holds(values):
+    if not specification.describes(facts["input"], facts["outputs"]):
         raise CertificateError(f"the certificate is not about {file}: its input and outputs are not forbidden there")
 
 

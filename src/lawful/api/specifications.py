@@ -31,7 +31,7 @@ from lawful.formats.io.reading import read_text
 from lawful.formats.queries.box import read_box
 from lawful.formats.queries.joint_specification import JointSpecification, join
 from lawful.formats.queries.specification import Specification, read_specification, regions
-from lawful.formats.queries.vnnlib import Text, Variable, read_vnnlib
+from lawful.formats.queries.vnnlib import Text, read_vnnlib
 from lawful.network import Dag, Mlp, Role
 from lawful.network.digest import digest
 from lawful.sentences.bounds import difference_stays_within, is_monotone
@@ -269,9 +269,7 @@ class _Asked:
         for region in self.regions:
             x = region.move_inside(point)
             y = tuple(exact_outputs(self.layers, x))
-            values = {Variable("X", place): value for place, value in enumerate(x)}
-            values |= {Variable("Y", place): value for place, value in enumerate(y)}
-            if region.holds(x, y) and self.question.specification.holds(values):
+            if region.holds(x, y) and self.question.specification.describes(x, y):
                 return x, y
         return None
 
@@ -314,16 +312,10 @@ def check_specification(
     """Whether what a file describes occurs."""
     dag = network.to_dag()
     inputs, outputs = len(dag.inputs), len(dag.outputs)
-    X, Y = (specification.text.of(side)[0].name for side in ("input", "output"))
-
-    def occurs(x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
-        values = {Variable(X, place): value for place, value in enumerate(x)}
-        return specification.holds(values | {Variable(Y, place): value for place, value in enumerate(y)})
-
-    asked = regions(specification, inputs, outputs)
     return check_regions(
-        network, asked, described=occurs, seconds=seconds, scheduler=scheduler, threads=threads, seed=seed
-    )
+        network, regions(specification, inputs, outputs), described=specification.describes,
+        seconds=seconds, scheduler=scheduler, threads=threads, seed=seed,
+    )  # fmt: skip
 
 
 def certificate_of_check(found: PropertyCheck | MonotoneCheck, network: Mlp | Dag) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from lawful.types import Floats
 
 NEAR = 1e-9  # a margin of floats within this may be at most 0 exactly: worth a replay in rationals
 MOST_REPLAYS = 20
-GRIDS = 2.0**24, 1000.0, 2.0**4
+GRIDS = 2.0**24, 1000.0, 2.0**4  # the finest first; files write thousandths
 SAMPLES, SAMPLING_WORK = 20_000, 5e8  # points, and multiplications for them: 0.1 s
 REACH, LEAST_REACH = 0.25, 0.002  # the first and the last step, as shares of the box
 POLISHED, POLISHING_STEPS, POLISHING_REACH = 8, 12, 0.02  # points of open nodes: a few, near where they are
@@ -83,7 +83,7 @@ def _descend(
         values, rises = trace(layers, points)
         rows = values @ outputs.T + points @ inputs.T - bounds
         promising = points[np.flatnonzero(rows.max(axis=1) <= near)[:3]]
-        for tried in (promising, _snap(promising, low, high)):
+        for tried in (promising, _snap(promising, low, high)) if len(promising) else ():
             margins = (evaluate(layers, tried) @ outputs.T + tried @ inputs.T - bounds).max(axis=1, initial=-np.inf)
             for candidate in tried[margins <= near][: MOST_REPLAYS - replays]:
                 replays += 1

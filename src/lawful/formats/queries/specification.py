@@ -94,6 +94,13 @@ class Specification:
         """Whether numbers are what the file describes, exactly."""
         return any(disjunct.holds(values) for disjunct in self.disjuncts)
 
+    def describes(self, x: Sequence[Fraction], y: Sequence[Fraction]) -> bool:
+        """The same of all inputs and outputs of the one network that it is about."""
+        sides = zip((self.text.of(side)[0].name for side in ("input", "output")), (x, y), strict=True)
+        return self.holds(
+            {Variable(name, place): value for name, values in sides for place, value in enumerate(values)}
+        )
+
 
 class ForbiddenHalfSpace(NamedTuple):
     """`Σ outputs · y + Σ inputs · x ≤ bound`, without its boundary if strict; `inputs` is empty where none counts."""
