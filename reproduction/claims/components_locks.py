@@ -177,6 +177,14 @@ def corollary_2(full: bool) -> Outcome:
     return Outcome(wrong == linear == 0 and 0 < connected < tried, measured)
 
 
+def _pure_ancestors(side: Side, bottleneck: int) -> list[int]:
+    """The pure ancestors of a bottleneck (pure descendants on the `in` side), itself first."""
+    members = [bottleneck]
+    for member in members:
+        members.extend(side.children.get(member, ()))
+    return members
+
+
 @claim(
     "p0-lemma-1-cases",
     "Lemma 1, proof, case 3",
@@ -204,7 +212,7 @@ def lemma_1_cases(full: bool) -> Outcome:
                 continue
             between += 1
             uncovered += not into.bottleneck[above]
-            meeting += bool(set(out.pure(above)) & set(into.pure(below)))
+            meeting += bool(set(_pure_ancestors(out, above)) & set(_pure_ancestors(into, below)))
             wrong += abs(least_square(graph, c, edge) - minima[edge]) > 1e-7
     measured = {
         "edges_between_two_bottlenecks": between,
