@@ -16,6 +16,7 @@ from lawful.api.inputs import (
     Help,
     Samples,
     UnknownOption,
+    asks_for_ids,
     input_shape,
     open_options,
     refuse_unknown,
@@ -344,23 +345,23 @@ def by_channels(
 ) -> ByChannels | Opened:
     """How a network is pruned: channel by channel, or as what it opens to, neuron by neuron."""
     if (file := convolutional_file(network)) is not None:
-        return ByChannels(file, seed=seed, size=_vector(given))
+        return ByChannels(file, seed=seed, size=_one_size(given))
     try:
         found = opened()
         module = entangled_module(found)
     except Unsupported:  # no graph of scalar weights, and no module: its channels may be read all the same
         if (file := channel_file(network)) is None:
             raise
-        return ByChannels(file, seed=seed, size=_vector(given))
+        return ByChannels(file, seed=seed, size=_one_size(given))
     if module is None:
         return found
     stated = given if given is not None else getattr(found, "input_shape", None)
     return ByChannels(None, module, tuple(example_inputs(module, stated, seed)), found.reading, seed)
 
 
-def _vector(given: Any) -> tuple[int, ...] | None:
-    """The size of a single input, if one was given."""
-    size: Any = input_shape(given) if isinstance(given, (str, tuple, list)) else None
+def _one_size(given: Input | None) -> tuple[int, ...] | None:
+    """The size of a single input of numbers or ids, if one was given."""
+    size: Any = None if given is None else input_shape(given)
     return size if size and all(isinstance(each, int) for each in size) else None
 
 
@@ -524,43 +525,27 @@ def _subject(network: Source, opened: Callable[[], Opened], given: Any) -> tuple
     """What is pruned, the size of its samples if that is stated, and whether it is a network of layers."""
     from lawful.network import Mlp
     from lawful.pruning.job.network import ModuleSubject, OnnxSubject
+    from lawful.sources.modules.convert import to_module
     from lawful.sources.modules.module_network import ModuleNetwork
 
     file = convolutional_file(network)
     if file is None:
         file = channel_file(network)
     if file is not None:
-        return OnnxSubject(file), _size(given), False
+        return OnnxSubject(file), _one_size(given), False
     found = opened()
     if isinstance(found, Mlp) and entangled_module(found) is None:
         held = None if found.reading is None else found.reading.module
         if held is not None:
-            return ModuleSubject.of(held), _size(given), False
-        return ModuleSubject.of(_float_module(found)), (found.widths[0],), True
+            return ModuleSubject.of(held), _one_size(given), False
+        return ModuleSubject.of(to_module(found)), (found.widths[0],), True
     module = found.module if isinstance(found, ModuleNetwork) else entangled_module(found)
     if module is None and found.reading is not None:
         module = found.reading.module
     if module is None:
         raise Unsupported("a graph of single neurons is pruned by --tolerance or --keep; a target is for layers")
-    whole = isinstance(given, str) and given.strip().endswith(":int")
-    size = _size(given.strip().removesuffix(":int") if whole else given)
-    return ModuleSubject.of(module, whole), size or getattr(found, "input_shape", None), False
-
-
-def _float_module(network: Mlp) -> nn.Module:
-    """A network of layers in PyTorch, in float64, as it is held."""
-    from lawful.sources.modules.convert import to_module
-
-    return to_module(network)
-
-
-def _size(given: Any) -> tuple[int, ...] | None:
-    if isinstance(given, str):
-        parts = given.split(",")
-        return tuple(map(int, parts)) if all(part.strip().isdigit() for part in parts) else None
-    if hasattr(given, "shape"):
-        return tuple(given.shape[1:])
-    return tuple(given) if isinstance(given, tuple) and all(isinstance(each, int) for each in given) else None
+    size = _one_size(given) or getattr(found, "input_shape", None)
+    return ModuleSubject.of(module, asks_for_ids(given)), size, False
 
 
 def _samples(data: Any, size: tuple[int, ...] | None, what: str) -> tuple[JobSamples, tuple[str, ...]]:

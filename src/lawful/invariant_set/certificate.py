@@ -112,7 +112,7 @@ def path_certificate(start: Mlp | Balanced, stop: Mlp | Balanced, found: WeightP
 
 
 def _digest(graph: Balanced) -> str:
-    return entries_digest(graph) if isinstance(graph, EntryGraph) else digest(graph)
+    return weights_digest(graph.state()) if isinstance(graph, EntryGraph) else digest(graph)
 
 
 def _written(graph: Balanced) -> dict[str, Any]:
@@ -182,15 +182,14 @@ def written_entries(graph: EntryGraph) -> dict[str, Any]:
     return {
         "nodes": len(graph.hidden),
         "tensors": [_tensor(graph, scaling.parameters.index(name), state[name]) for name in names],
-        "others": {name: _line(tensor) for name, tensor in state.items() if name not in names},
+        "others": {name: tensor_line(tensor) for name, tensor in state.items() if name not in names},
         "other_laws": bool(graph.beyond),
     }
 
 
-def entries_digest(graph: EntryGraph) -> str:
-    """The name of all weights of the module together."""
-    state = graph.state()
-    text = "".join(f"{json.dumps([name, _line(state[name])])}\n" for name in sorted(state))
+def weights_digest(state: Mapping[str, torch.Tensor]) -> str:
+    """The name of all weights of a module together."""
+    text = "".join(f"{json.dumps([name, tensor_line(state[name])])}\n" for name in sorted(state))
     return "weights:" + hashlib.sha256(f"lawful weights 2\n{text}".encode()).hexdigest()
 
 
@@ -199,7 +198,7 @@ def _tensor(graph: EntryGraph, number: int, tensor: torch.Tensor) -> dict[str, A
     if kind not in ("float32", "float64"):
         raise Unsupported(f"{graph.scaling.parameters[number]} is stored as {kind}: certificates hold float32, float64")
     here = graph.scaling.owners == number
-    data = base64.b64encode(tensor.detach().cpu().contiguous().numpy().tobytes()).decode()
+    data = base64.b64encode(tensor_bytes(tensor)).decode()
     return {
         "name": graph.scaling.parameters[number],
         "tensor": {"dtype": kind, "shape": list(tensor.shape), "data": data},
@@ -209,12 +208,18 @@ def _tensor(graph: EntryGraph, number: int, tensor: torch.Tensor) -> dict[str, A
     }
 
 
-def _line(tensor: torch.Tensor) -> str:
+def tensor_bytes(tensor: torch.Tensor) -> bytes:
+    """Its numbers, as they are stored."""
     import torch
 
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+
+
+def tensor_line(tensor: torch.Tensor) -> str:
+    """Type, shape and digest of a tensor."""
     kind = str(tensor.dtype).removeprefix("torch.")
-    raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    return f"{kind} {list(tensor.shape)} {hashlib.sha256(raw).hexdigest()}"
+    return f"{kind} {list(tensor.shape)} {hashlib.sha256(tensor_bytes(tensor)).hexdigest()}"
 
 
 def free_entries(found: Components) -> list[int]:

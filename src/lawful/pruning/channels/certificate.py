@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from lawful.errors import Unsupported
+from lawful.invariant_set.certificate import tensor_bytes, tensor_line, weights_digest
 from lawful.pruning.channels import ChannelPruning
 from lawful.pruning.channels.cut import bias_beside
 from lawful.pruning.channels.fold_and_drop import Tidying
@@ -90,7 +89,7 @@ def written(
              for place, cell in enumerate(cells)}  # fmt: skip
     layers = {str(operation.tensors["weight"]): numbers[operation.name] for operation in reversed(program.operations)
               if operation.kind in ("layer", "depthwise")}  # fmt: skip
-    others = {name: _line(tensor) for name, tensor in before.items() if name not in used}
+    others = {name: tensor_line(tensor) for name, tensor in before.items() if name not in used}
     return {
         "kind": "channel-pruning",
         "version": 3,
@@ -117,34 +116,18 @@ def _heads(heads: Heads) -> dict[str, Any]:
     return tables | {name: getattr(heads, name) for name in ("rotary", "fixed", "alike", "whole")}
 
 
-def weights_digest(state: Mapping[str, torch.Tensor]) -> str:
-    """A name for all weights of a module together."""
-    text = "".join(f"{json.dumps([name, _line(state[name])])}\n" for name in sorted(state))
-    return "weights:" + hashlib.sha256(f"lawful weights 2\n{text}".encode()).hexdigest()
-
-
 def _refuse_types(state: Mapping[str, torch.Tensor], used: set[str]) -> None:
     odd = next((name for name in sorted(used) if state[name].dtype not in TYPES), None)
     if odd is not None:
         raise Unsupported(f"{odd} is stored as {state[odd].dtype}: certificates are for floats of 16, 32 and 64 bits")
 
 
-def _bytes(tensor: torch.Tensor) -> bytes:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
-
-
-def _line(tensor: torch.Tensor) -> str:
-    kind = str(tensor.dtype).removeprefix("torch.")
-    return f"{kind} {list(tensor.shape)} {hashlib.sha256(_bytes(tensor)).hexdigest()}"
-
-
 def _written(tensor: torch.Tensor, most: int) -> dict[str, Any]:
     """All numbers, or the digest of a tensor of more: `lawful verify` reads it from the networks given."""
     if tensor.numel() > most:
-        return {"line": _line(tensor)}
+        return {"line": tensor_line(tensor)}
     return {
         "dtype": str(tensor.dtype).removeprefix("torch."),
         "shape": list(tensor.shape),
-        "data": base64.b64encode(_bytes(tensor)).decode("ascii"),
+        "data": base64.b64encode(tensor_bytes(tensor)).decode("ascii"),
     }
