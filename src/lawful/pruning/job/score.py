@@ -2,7 +2,7 @@
 
 `replaced`: the change of the outputs that is left *after* the units that stay have taken over what they can (block
 optimal brain surgeon): `s_j = tr(A W_j [(G⁻¹)_jj]⁻¹ W_j')`, summed over readers, divided by what the removal saves. The
-others (`magnitude`, `dropped`: the same without replacement) are there to be compared with.
+others (`magnitude`, `taylor`) are there to be compared with.
 
 Invariant: after every removal `M = L' W` and `G⁻¹` of each reader are those of the network without the units that left,
 so that a score is always about the units that stay. Cost: a removal is one rank-k update per reader (k columns of the
@@ -33,7 +33,7 @@ from lawful.pruning.job.network import RunnableProgram
 from lawful.pruning.job.units import Costs, Sites
 from lawful.types import Floats
 
-Criterion = Literal["replaced", "dropped", "magnitude", "taylor"]
+Criterion = Literal["replaced", "magnitude", "taylor"]
 # On the diagonal of G, relative to its mean: features that are sums of others on the calibration data are no sums of
 # them elsewhere. The value that the comparison in the docs was run with; no other was tried.
 RIDGE = 1e-4
@@ -61,21 +61,17 @@ def order_removals(
     """Units from the least needed on, until a share of the cost is left; a site keeps one unit."""
     if criterion not in get_args(Criterion):
         raise LawfulError(f"units are scored by {', '.join(get_args(Criterion))}, not {criterion!r}")
-    scores: _Scores
-    if criterion == "replaced":
-        scores = _Replaced(sites, state, statistics)
-    elif criterion == "dropped":
-        scores = _Fixed(_score_without_replacement(sites, state, statistics))
-    elif criterion == "magnitude":
-        scores = _Fixed(_magnitudes(sites, costs, state))
+    replaced = _Replaced(sites, state, statistics) if criterion == "replaced" else None
+    if criterion == "magnitude":
+        fixed = _magnitudes(sites, costs, state)
     else:
-        scores = _Fixed(np.array([(taylor or {})[number] for number in range(len(sites.units))]))
+        fixed = np.array([(taylor or {}).get(number, 0.0) for number in range(len(sites.units))])
     left = [len(site.units) for site in sites.sites]
     alive = np.ones(len(sites.units), dtype=bool)
     order: list[Removal] = []
     while costs.now > until * costs.total:
         best: tuple[float, int] | None = None
-        current = scores.current()
+        current = fixed if replaced is None else replaced.current()
         for number in np.flatnonzero(alive).tolist():
             if left[sites.units[number].site] > 1:
                 # by magnitude units are compared inside their layers' own scale, which knows no cost
@@ -89,30 +85,15 @@ def order_removals(
         alive[number] = False
         left[sites.units[number].site] -= 1
         costs.remove(number)
-        scores.remove(number)
+        if replaced is not None:
+            replaced.remove(number)
         order.append(Removal(number, value, costs.now / costs.total))
         if len(order) % 50 == 0:
             tick(f"{len(order)} units ordered, {100 * costs.now / costs.total:.0f}% left")
     return order
 
 
-class _Scores:
-    def current(self) -> np.ndarray:
-        raise NotImplementedError
-
-    def remove(self, unit: int) -> None:
-        """Say what the others are worth without a unit."""
-
-
-class _Fixed(_Scores):
-    def __init__(self, scores: np.ndarray) -> None:
-        self.scores = scores
-
-    def current(self) -> np.ndarray:
-        return self.scores
-
-
-class _Replaced(_Scores):
+class _Replaced:
     """Scores after replacement, kept up to date: each removal downdates W and G⁻¹ of the readers of its unit.
 
     With `A = L L'`, only `M = L' W` is kept: it is downdated like W, and `s_j = tr(M_j B_j M_j')`.
@@ -145,6 +126,7 @@ class _Replaced(_Scores):
             self._refresh(weight)
 
     def current(self) -> np.ndarray:
+        """The score of every unit."""
         return np.sum(list(self.parts.values()), axis=0)  # type: ignore[no-any-return]
 
     def _refresh(self, weight: str) -> None:
@@ -161,6 +143,7 @@ class _Replaced(_Scores):
         self.parts[weight] = scores
 
     def remove(self, unit: int) -> None:
+        """Say what the others are worth without a unit."""
         for weight in self.sites.units[unit].places:
             at = self.columns[weight].pop(unit)
             inverse = self.inverse[weight]
@@ -171,21 +154,6 @@ class _Replaced(_Scores):
             inverse[at], inverse[:, at] = 0, 0
             inverse[at, at] = 1  # nobody asks for these any more, and the matrix stays invertible
             self._refresh(weight)
-
-
-def _score_without_replacement(
-    sites: Sites, state: ChannelWeights, statistics: Mapping[str, LayerStatistics]
-) -> np.ndarray:
-    """The change without replacement, `tr(A W_j G_jj W_j')`."""
-    scores = np.zeros(len(sites.units))
-    for number, unit in enumerate(sites.units):
-        for weight, places in unit.places.items():
-            taps = sites.readers[weight].taps
-            at = (torch.tensor(places)[:, None] * taps + torch.arange(taps)).flatten()
-            W = torch.tensor(state.arrays[weight], dtype=torch.float64).reshape(len(state.arrays[weight]), -1)[:, at]
-            known = statistics[weight]
-            scores[number] += float(((known.minded @ W) * (W @ known.moments[at][:, at])).sum())
-    return scores
 
 
 def _magnitudes(sites: Sites, costs: Costs, state: ChannelWeights) -> np.ndarray:
