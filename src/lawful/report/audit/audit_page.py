@@ -50,6 +50,7 @@ MOST_EDGES, MOST_NODES = 800, 14  # of a network that is drawn neuron by neuron
 MOST_TILES = 256  # neurons that are drawn as tiles
 MOST_LIVE = 6000  # weights that a page takes along, so that its reader can try inputs: 100 kB
 MOST_OUTPUTS = 12
+MOST_WIDTHS = 12  # of layers, in a heading
 SQUARE = range(5, 41)  # sides of inputs that are taken for pictures, where their number is a square
 NOTHING = "Nothing was found: no rescaling or pruning that the audit tries makes this network smaller or freer."
 
@@ -80,10 +81,16 @@ def _network_form(audit: Audit, facts: Neurons) -> Form:
     if audit.activity:
         answers.append(_on_data(audit))
     return Form(
-        f"{audit.kind}, {audit.parameters:,} weights, {facts.hidden:,} hidden neurons",
+        f"{_shorten(audit.kind)}, {audit.parameters:,} weights, {facts.hidden:,} hidden neurons",
         _headline(audit, facts), _lead(audit, facts), _removal_chip(audit, facts), _stage(audit, facts),
         _questions(audit), NOTHING, answers, _appendix(audit, facts),
     )  # fmt: skip
+
+
+def _shorten(kind: str) -> str:
+    """The widths of a deep network: the first and the last of them."""
+    widths = kind.split("-")
+    return kind if len(widths) <= MOST_WIDTHS else f"{'-'.join(widths[:3])}-…-{widths[-1]}, {len(widths) - 1} layers"
 
 
 # The finding

@@ -135,7 +135,9 @@ def render(
     ]
     style = "".join(map(asset, ("tokens.css", "page.css")))
     script = "".join(map(asset, ("pictures.js", "page.js")))
-    owner = f"<span><b>{escape(opening.file)}</b> {escape(opening.kind)}</span>"
+    owner = (
+        f"<span><b><bdi>{escape(opening.file)}</bdi></b> {escape(opening.kind)}</span>"  # names may run right to left
+    )
     theme = '<nav aria-label="page"><button type="button" id="theme" aria-label="light or dark">◐</button></nav>'
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{POLICY}'
