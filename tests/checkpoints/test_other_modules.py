@@ -203,6 +203,7 @@ class Capped(nn.Module):
     lambda x: nn.functional.threshold(x, -40.0, 0.0),
     lambda x: x + torch.relu(x - 40.0),
     lambda x: x * x / x,  # NaN at 0
+    lambda x: x * (1 + 1e-9),  # which rounding to single precision would hide
 ])  # fmt: skip
 def test_a_cap_that_no_trial_reaches_is_never_equal(cap: Any, split: bool, place: str) -> None:
     """Modules that are written in two ways are tried at random weights, which may not reach it."""

@@ -12,6 +12,7 @@ import torch
 
 from lawful.checkpoints.architecture import CheckpointArchitecture
 from lawful.checkpoints.group.spaces import MatrixBlock
+from lawful.checkpoints.read_architecture import AGREE as DOUBLE
 from lawful.checkpoints.read_architecture import chooses, reaching
 from lawful.checkpoints.rewrite.folds import (
     CentreFold,
@@ -362,9 +363,10 @@ def _names_in(slot: Slot) -> list[str]:
 # them under a name of its own and is folded. Each step is a proposal: with random weights in float64, the guest and
 # the host with the guest's tensors have to compute the same, at several scales, before it is used.
 
-# Two ways to compute one function differ by some 1e-14 of the outputs' size in float64 over a hundred layers, and wrong
-# layouts by 1e-2 and more: anything between will do. Modules that compute in float32 themselves differ by 1e-7 a layer.
-AGREE, AGREE_SINGLE = 1e-8, 1e-5
+# Two ways to compute one function differ by some 1e-14 of the outputs' size in float64 over a hundred layers, wrong
+# layouts by 1e-2 and more, and constants that are rounded to float32 in one of them by 1e-8: these are to be seen.
+# Modules that compute in float32 themselves differ by 1e-7 a layer.
+AGREE, AGREE_SINGLE = 1e-11, 1e-5
 # Of all weights. An ε of 1e-5 beside a variance of 1 changes outputs by 5e-6, which `AGREE_SINGLE` would pass; with
 # small weights the variance is near ε, and the constant shows itself in full.
 SCALES = (1.0, 1e-3)
@@ -449,7 +451,7 @@ def _inputs(
 
 def _loose(host: CheckpointArchitecture, guest: CheckpointArchitecture) -> bool:
     """Whether one of them computes in single precision, whatever it is given."""
-    return max(host.tolerance, guest.tolerance) > AGREE
+    return max(host.tolerance, guest.tolerance) > DOUBLE
 
 
 UNREACHED = float(np.finfo(np.float32).max)  # limits that no number in single precision is beyond: masks have them
