@@ -139,7 +139,7 @@ class CheckedDag:
         return self.roles, self.tails, self.heads, self.slopes
 
     @cached_property
-    def places(self) -> dict[int, int]:
+    def numbering(self) -> dict[int, int]:
         """The number that each node has in digests: inputs, hidden nodes by level, outputs, a constant with edges."""
         biased = [self.constant] if self.constant is not None and self.out_of[self.constant] else []
         hidden = sorted(self.hidden, key=lambda node: self.levels[node])
@@ -149,7 +149,7 @@ class CheckedDag:
     def numbered_edges(self) -> list[tuple[int, int, int]]:
         """`(head, tail, edge)` in the order of digests, by the places of both ends."""
         ends = zip(self.heads, self.tails, range(len(self.tails)), strict=True)
-        return sorted((self.places[head], self.places[tail], edge) for head, tail, edge in ends)
+        return sorted((self.numbering[head], self.numbering[tail], edge) for head, tail, edge in ends)
 
     def digest(self, *, weights: bool = True) -> str:
         """A name that depends on nothing but the network: neither on names, nor the order of edges, nor a file format.
@@ -157,7 +157,7 @@ class CheckedDag:
         Counts, slopes and edges by head and tail go into SHA-256 as little-endian 64-bit numbers, with weights or
         without.
         """
-        edges, places = self.numbered_edges, self.places
+        edges, places = self.numbered_edges, self.numbering
         biased = len(places) - len(self.inputs) - len(self.hidden) - len(self.outputs)
         slopes = sorted(zip((places[node] for node in self.hidden), self.slopes, strict=True))
         total = hashlib.sha256(b"lawful network 1\n")
