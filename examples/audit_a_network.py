@@ -9,6 +9,7 @@ import numpy as np
 
 from lawful import Mlp
 from lawful.api.audit import Audit, audit
+from lawful.pruning import Pruning
 
 
 def run() -> Audit:
@@ -19,6 +20,8 @@ def run() -> Audit:
     first[2] = 2.0 * first[1]  # neuron 2 says what neuron 1 says
     found = audit(Mlp([first, second]), source="model.pt")
     assert found.laws is not None
+    assert found.components is not None
+    assert isinstance(found.pruning, Pruning)
     print(f"{found.laws.laws} conserved quantities ({found.laws.status})")
     print(f"{found.components.log2_components} weights can never change sign")
     print(f"{found.pruning.neurons_before - found.pruning.neurons_after} neurons can go, bound {found.pruning.bound}")

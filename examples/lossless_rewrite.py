@@ -63,7 +63,7 @@ def run() -> tuple[str, str]:
         other.load_state_dict(rewritten({n: t.detach() for n, t in mine.state_dict().items()}, forget=forget))
         found = same(mine, other, input="4:int")
         verdicts.append(found.verdict)
-        print(f"{found.verdict}: {found.reason}")
+        print(found)
     assert verdicts == ["equal", "different"]
     return verdicts[0], verdicts[1]
 

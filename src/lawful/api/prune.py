@@ -87,9 +87,7 @@ def prune(
     target: Annotated[
         str | None, Help("Prune and repair to a size, with --data: params:0.5, flops:40% or latency:0.7.")
     ] = None,
-    criterion: Annotated[
-        Criterion, Help("With --target: score units as replaced, magnitude or taylor.")
-    ] = "replaced",
+    criterion: Annotated[Criterion, Help("With --target: score units as replaced, magnitude or taylor.")] = "replaced",
     multiple: Annotated[int, Help("With --target: numbers of channels are multiples of this.", least=1)] = 1,
     even: Annotated[bool, Help("With --target: layers that are alike have one size, as a config.json says.")] = False,
     blocks: Annotated[bool, Help("With --target: whole residual blocks may leave.")] = True,

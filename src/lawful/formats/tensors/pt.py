@@ -76,6 +76,20 @@ class _Foreign:
         return ordered
 
 
+class _ForeignArray:
+    """Makes what stands for an array of NumPy, or for its type: they are filled by a tuple, which no dict takes."""
+
+    name = ""
+
+    def __new__(cls, *arguments: Any) -> Any:
+        array = object.__new__(cls)
+        array.foreign = cls.name  # type: ignore[attr-defined]
+        return array
+
+    def __setstate__(self, state: Any) -> None:
+        """Nothing of it is wanted."""
+
+
 def _foreign_class(held: Any) -> str:
     """The name of the class that an object of a file had, if it was someone else's."""
     return str(getattr(held, "foreign", ""))
@@ -97,7 +111,10 @@ def load_tensors(path: Path, limit: int = MAX_BYTES) -> tuple[dict[str, torch.Te
 
     try:
         # PyTorch looks names up among these before it would import them: nothing of the file's choice is imported.
-        foreign: list[Any] = [(type(name, (_Foreign,), {"name": name}), name) for name in inert]
+        foreign: list[Any] = [
+            (type(name, (_ForeignArray if name.startswith("numpy.") else _Foreign,), {"name": name}), name)
+            for name in inert
+        ]
         with torch.serialization.safe_globals(foreign):  # names that lead to these, and to no import
             loaded = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a broken pickle makes of PyTorch

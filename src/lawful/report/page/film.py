@@ -102,15 +102,15 @@ class _Place:
 def _grid(place: _Place, axes: tuple[str, str]) -> str:
     """Axes with numbers, thin lines across, and the axes' names."""
     right, low = SIZE[0], SIZE[1] - BOTTOM
-    small = 'fill="currentColor"'
+    middle, end = (f'text-anchor="{side}" fill="currentColor"' for side in ("middle", "end"))
     parts = [f'<path d="M{LEFT:g} 0V{low:g}H{right:g}" fill="none" stroke="currentColor" stroke-opacity=".55"/>']
     for x, text in place.ticks(0):
         parts.append(f'<path d="M{x:.1f} 0V{low:g}" stroke="currentColor" stroke-opacity=".1"/>'
-                     f'<text x="{x:.1f}" y="{low:g}" dy="1.2em" text-anchor="middle" {small}>{text}</text>')  # fmt: skip
+                     f'<text x="{x:.1f}" y="{low:g}" dy="1.2em" {middle}>{text}</text>')  # fmt: skip
     for y, text in place.ticks(1):
         parts.append(f'<path d="M{LEFT:g} {y:.1f}H{right:g}" stroke="currentColor" stroke-opacity=".1"/>'
-                     f'<text x="{LEFT - 6:g}" y="{y:.1f}" dy=".35em" text-anchor="end" {small}>{text}</text>')  # fmt: skip
-    across, up = (f'class="axis" text-anchor="middle" {small}>{escape(name)}</text>' for name in axes)
+                     f'<text x="{LEFT - 6:g}" y="{y:.1f}" dy=".35em" {end}>{text}</text>')  # fmt: skip
+    across, up = (f'class="axis" {middle}>{escape(name)}</text>' for name in axes)
     parts.append(f'<text x="{(LEFT + right) / 2:g}" y="{SIZE[1] - 6:g}" {across}')
     parts.append(f'<text transform="translate(12 {low / 2:g}) rotate(-90)" {up}')
     return "".join(parts)
