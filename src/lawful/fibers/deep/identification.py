@@ -83,8 +83,23 @@ def rank_of(matrix: Array) -> int:
     """The exact rank of a matrix of rationals."""
     if not matrix.size:
         return 0
+    full, image = min(matrix.shape), _image(matrix)
+    if image is not None and image.rank() == full:  # no rank falls from a prime to the rationals
+        return full
     rank: int = flint.fmpq_mat([list(row) for row in matrix]).rank()
     return rank
+
+
+def _image(matrix: Array) -> Any:
+    """A matrix of rationals modulo the prime, or None if that divides a denominator.
+
+    Elimination of floats as rationals doubles their digits from row to row: what is settled here need not be there.
+    """
+    try:
+        rows = [[int(item.p) * pow(int(item.q), -1, MERSENNE) % MERSENNE for item in row] for row in matrix]
+    except ValueError:
+        return None
+    return flint.nmod_mat(*matrix.shape, [item for row in rows for item in row], MERSENNE)
 
 
 def ridge_witness(stack: Stack, neuron: int, seed: int = 0) -> RidgeWitness | None:
@@ -161,8 +176,9 @@ def subsets_with_sum(terms: Sequence[Array], goal: Array, most: int) -> list[tup
     if not len(terms):
         return [()] if not any(goal) else []
     table = np.array(list(terms), dtype=object)
-    if table.shape[1] and rank_of(table) == len(terms):
-        return _only_subset(table, goal)
+    image = _image(np.vstack([table, goal]).T)
+    if image is not None and (subsets := _only_subset(image, table, goal)) is not None:
+        return subsets
     if len(terms) > MOST_SUBSETS:
         return None
     keys, wanted = _keys([*terms, goal])[:-1], _keys([*terms, goal])[-1]
@@ -187,17 +203,21 @@ def subsets_with_sum(terms: Sequence[Array], goal: Array, most: int) -> list[tup
     return subsets
 
 
-def _only_subset(table: Array, goal: Array) -> list[tuple[int, ...]]:
-    """The one combination of independent terms that makes the goal, if its factors are zeros and ones."""
-    columns = [[*column, item] for column, item in zip(table.T, goal, strict=True)]
-    solved, rank = flint.fmpq_mat(columns).rref()
+def _only_subset(image: Any, table: Array, goal: Array) -> list[tuple[int, ...]] | None:
+    """The one set of terms that makes the goal, or none, if terms are independent modulo the prime.
+
+    They are independent rationals then, and a set that makes the goal makes it modulo the prime, where there is one
+    solution at most: solved for there, and added up exactly. `image` holds terms and goal as columns.
+    """
     count = len(table)
-    if rank > count:
+    solved, rank = image.rref()
+    if rank < count or not all(int(solved[k, k]) for k in range(count)):
+        return None
+    factors = [int(solved[k, count]) for k in range(count)]
+    if rank > count or any(factor not in (0, 1) for factor in factors):
         return []
-    factors = [solved[k, count] for k in range(count)]
-    if any(factor not in (0, 1) for factor in factors):
-        return []
-    return [tuple(k for k, factor in enumerate(factors) if factor == 1)]
+    subset = tuple(k for k, factor in enumerate(factors) if factor)
+    return [] if any(sum((table[k] for k in subset), goal * 0) - goal) else [subset]
 
 
 def _keys(terms: Sequence[Array]) -> Any:

@@ -15,7 +15,7 @@ from itertools import combinations
 from math import comb
 from typing import Any
 
-from flint import fmpq_mat
+from flint import fmpq_mat, nmod_mat
 
 from lawful.verify.core.finding import Finding
 from lawful.verify.core.layers import CheckedStack, Row, compose, read_layers
@@ -23,7 +23,8 @@ from lawful.verify.core.numbers import ONE, ZERO, fraction
 from lawful.verify.core.schema import integer, items, limit_sums, object_with_keys, require, spend, truth
 from lawful.verify.fibers.agreement import agreement, hides
 
-# A filter alone: sums that vanish vanish modulo it too, and those that meet by chance are compared exactly.
+# A filter alone: sums that vanish vanish modulo it too, and those that meet by chance are compared exactly. What is
+# independent modulo it is independent.
 PRIME = 2**61 - 1
 MOST_LISTED = 32  # neurons whose subsets are all looked at, by halves
 # Of exact comparisons, which only someone who knows the multipliers can make many.
@@ -179,8 +180,23 @@ def _check_orientation(net: CheckedStack, layer: int) -> None:
     require(not _facing(rows), f"layer {layer}: two neurons share a hyperplane")
     terms = _terms(net, layer)
     spend(float(len(terms)) ** 2 * len(terms[0]))
-    if fmpq_mat(terms).rank() < len(terms):
+    if not _has_rank(terms, len(terms)):  # independent terms have no sum that vanishes
         _check_no_sum(terms)
+
+
+def _has_rank(matrix: list[Row], rank: int) -> bool:
+    """Whether a matrix has the largest rank that it can have.
+
+    It does if its image modulo the prime does, whose rank is no larger; else rationals decide, whose digits grow.
+    """
+    image = nmod_mat(len(matrix), len(matrix[0]), [_residue(entry) for row in matrix for entry in row], PRIME)
+    return bool(image.rank() == rank or fmpq_mat(matrix).rank() == rank)
+
+
+def _residue(number: Any) -> int:
+    bottom = int(number.q) % PRIME
+    require(bottom != 0, "a denominator is a multiple of the prime of the check")
+    return int(number.p) * pow(bottom, -1, PRIME) % PRIME
 
 
 def _check_no_sum(terms: list[Row]) -> None:
@@ -188,10 +204,7 @@ def _check_no_sum(terms: list[Row]) -> None:
     require(len(terms) <= MOST_LISTED, f"{len(terms)} dependent neurons are too many to look at all sets of them")
     spend(200.0 * 2 ** (len(terms) / 2 + 1) + 10.0 * sum(len(term) for term in terms))
     factors = [int.from_bytes(hashlib.sha256(b"%d" % k).digest()[:7], "big") + 1 for k in range(len(terms[0]))]
-    keys = []
-    for term in terms:
-        parts = zip(factors, term, strict=True)
-        keys.append(sum(f * int(q.p) * pow(int(q.q), -1, PRIME) for f, q in parts) % PRIME)
+    keys = [sum(f * x for f, x in zip(factors, map(_residue, term), strict=True)) % PRIME for term in terms]
     half = len(keys) // 2
     table: dict[int, list[int]] = {}
     for chosen, total in enumerate(_sums(keys[:half])):
@@ -220,7 +233,7 @@ def _check_bottleneck(net: CheckedStack, value: object) -> None:
     require(len(first) >= 2, "the theorem does not hold for a first layer of one neuron")
     require(len(first) <= net.inputs, "the first layer is wider than the input")
     spend(20.0 * len(first) ** 2 * net.inputs + 20.0 * len(first) ** 2 * len(second) * len(heads))
-    require(fmpq_mat([row[:-1] for row in first]).rank() == len(first), "the first layer's weights are dependent")
+    require(_has_rank([row[:-1] for row in first], len(first)), "the first layer's weights are dependent")
     for j, row in enumerate(second):
         require(any(entry < 0 for entry in row), f"second-layer neuron {j} is linear on what it sees")
         require(any(entry > 0 for entry in row), f"second-layer neuron {j} is dead")
@@ -250,12 +263,12 @@ def _check_masks(second: list[Row], heads: list[Row]) -> None:
     for rows in _subsets(width):
         for columns in _subsets(count + 1):
             minor = [[second[j][k] for k in columns] for j in rows]
-            require(_rank(minor) == min(len(rows), len(columns)), "a minor of the second layer vanishes")
+            require(_has_rank(minor, min(len(rows), len(columns))), "a minor of the second layer vanishes")
         for columns in _subsets(count):
             for outs in _subsets(outputs):
                 product = [[sum((heads[o][j] * second[j][k] for j in rows), ZERO) for k in columns] for o in outs]
                 most = min(len(rows), len(columns), len(outs))
-                require(_rank(product) == most, "a masked product has less than the largest rank")
+                require(_has_rank(product, most), "a masked product has less than the largest rank")
 
 
 def _rank(matrix: list[Row]) -> int:
