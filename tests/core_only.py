@@ -9,7 +9,7 @@ from typing import Any
 
 EXTRA = (
     "torch", "onnx", "onnxruntime", "sklearn", "matplotlib", "pandas", "dask", "distributed", "pyarrow", "lightning",
-    "ortools", "sympy", "networkx",
+    "sympy", "networkx",
 )  # fmt: skip
 
 

@@ -114,7 +114,7 @@ def test_edges_that_cancel_and_masks_are_counted() -> None:
 def test_what_no_certificate_holds_is_refused_before_the_work(
     subcommand: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "nets.py").write_text(
+    (tmp_path / "limited_nets.py").write_text(
         "from torch import nn\nnet = nn.Sequential(nn.Conv1d(1, 2, 1), nn.ReLU(), nn.Conv1d(2, 1, 1))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -125,7 +125,7 @@ def test_what_no_certificate_holds_is_refused_before_the_work(
 
     for name in ("lawful.invariant_set.locks.components.decide", "lawful.invariant_set.rebalance._newton"):
         monkeypatch.setattr(name, work)
-    done = in_process(subcommand, "nets:net", "--input", "1,4", "--certificate", "proof.json", cwd=tmp_path)
+    done = in_process(subcommand, "limited_nets:net", "--input", "1,4", "--certificate", "proof.json", cwd=tmp_path)
     assert done.returncode == 2
     assert "certificate" in done.stderr or "scalar weights" in done.stderr
     assert not (tmp_path / "proof.json").exists()

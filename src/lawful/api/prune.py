@@ -502,7 +502,9 @@ def prune_bounded(
 
     subject, size, _ = _subject(network, opened, given)
     if not isinstance(subject, ModuleSubject):
-        raise Unsupported("tolerances are for modules and networks of layers: an ONNX file takes a --target")
+        raise Unsupported(
+            "tolerances are for modules and networks of layers: an ONNX file takes a --target with --data"
+        )
     samples, unused = _samples(data, size, "a tolerance for the channels of a module")
     if isinstance(box, str):
         box = box_of(box, Mlp([np.zeros((1, samples.x[0].size))]))

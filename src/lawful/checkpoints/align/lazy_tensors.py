@@ -191,6 +191,7 @@ def folded_rows(
 
     >>> import numpy as np
     >>> gain, weight = torch.tensor([1.0, 2.0]), torch.ones(3, 2)
+    >>> from lawful.checkpoints.rewrite.folds import LinearReader
     >>> one = GainFold("gain", None, 0.0, (LinearReader("w", 1, None),), centred=False)
     >>> kinds = dict.fromkeys(("gain", "w"), torch.float64)
     >>> folded_rows({"gain": gain, "w": weight}, (one,), "w", 0, np.array([2]), kinds).tolist()

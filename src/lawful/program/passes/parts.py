@@ -189,7 +189,8 @@ def split_sums(b: Builder, node: Node, operands: tuple[Node, ...]) -> Node | Non
     for x, weight in (operands, operands[::-1]):
         if x.op != "take" or weight.op != "take" or len(x.inputs) < 2 or len(weight.inputs) < 2:
             continue
-        if any(source.op == "constant" for source in weight.inputs):
+        sources = {source.op for source in weight.inputs}
+        if "constant" in sources or "parameter" not in sources:  # (two activations put together stay one product)
             continue
         value_letters, other, out = _spec_with(node, node.inputs[0 if x is operands[0] else 1])
         for letter in (candidate for candidate in value_letters if candidate in other and candidate not in out):

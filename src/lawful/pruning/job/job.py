@@ -245,10 +245,10 @@ def _note_missed_target(
     """Where the network was chosen for less than what is measured at the end: that is no promise, and is said."""
     if target.kind == "accuracy" and seen.accuracy is not None and seen.accuracy[1] < target.share * seen.accuracy[0]:
         reached = 100 * seen.accuracy[1] / seen.accuracy[0]
-        return [f"accuracy is {reached:.2f}% of the original's on the held-out samples, less than {target.share:.2%}: "
-                f"the size was chosen on {chosen_on} others"]  # fmt: skip
+        return [f"accuracy is {reached:.2f}% of the original's on the held-out samples, "
+                f"and {target.share:.2%} was the target: the size was chosen on {chosen_on} others"]  # fmt: skip
     if target.kind == "latency" and times:
         last = {name.partition(",")[0]: pair for name, pair in times.items()}  # of the larger batch, as it was chosen
         if (share := time_left(last)) > target.share:
-            return [f"timed again at the end, {share:.0%} of the time are left, more than {target.share:.0%}"]
+            return [f"timed again at the end, {share:.0%} of the time is left, and {target.share:.0%} was the target"]
     return []
