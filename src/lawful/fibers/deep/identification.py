@@ -83,7 +83,8 @@ def rank_of(matrix: Array) -> int:
     """The exact rank of a matrix of rationals."""
     if not matrix.size:
         return 0
-    full, image = min(matrix.shape), _image(matrix)
+    full: int = min(matrix.shape)
+    image = _image(matrix)
     if image is not None and image.rank() == full:  # no rank falls from a prime to the rationals
         return full
     rank: int = flint.fmpq_mat([list(row) for row in matrix]).rank()
@@ -177,8 +178,9 @@ def subsets_with_sum(terms: Sequence[Array], goal: Array, most: int) -> list[tup
         return [()] if not any(goal) else []
     table = np.array(list(terms), dtype=object)
     image = _image(np.vstack([table, goal]).T)
-    if image is not None and (subsets := _only_subset(image, table, goal)) is not None:
-        return subsets
+    only = None if image is None else _only_subset(image, table, goal)
+    if only is not None:
+        return only
     if len(terms) > MOST_SUBSETS:
         return None
     keys, wanted = _keys([*terms, goal])[:-1], _keys([*terms, goal])[-1]

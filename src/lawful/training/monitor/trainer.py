@@ -20,13 +20,19 @@ class TrainerHooks:
         self.monitor: Monitor | None = None
         self._losses: list[Any] = []  # of the batches since the last step
         self._shares = False  # each is a share of the step's loss, not the mean of its batch
+        self._model: Any = None
         self._hook: Any = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrainerHooks:
+        """Itself: the monitor runs copies of the model, which share its hooks."""
+        return self
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
         """Start watching; only the first process of a distributed run does."""
         if getattr(state, "is_world_process_zero", True) and model is not None:
             self.monitor = Monitor(model, **self.options)
             self.monitor.__enter__()
+            self._model = model
             self._hook = model.register_forward_hook(self._hear_loss, with_kwargs=True)
             # A checkpoint goes back in time.
             self.monitor.steps = int(getattr(state, "global_step", self.monitor.steps))
@@ -44,6 +50,8 @@ class TrainerHooks:
         Where gradients are accumulated, a model that is told `num_items_in_batch` returns each batch's share of it.
         """
         if torch.compiler.is_compiling() or not (model.training and torch.is_grad_enabled()):
+            return
+        if model is not self._model:
             return
         loss = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
         if isinstance(loss, torch.Tensor):
