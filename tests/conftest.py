@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -52,6 +53,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(10_000)
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def _modules_belong_to_their_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Many tests write a `nets.py`: what one has imported of it is not there for the next."""
+    before, base = set(sys.modules), str(tmp_path_factory.getbasetemp())
+    yield
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(base):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session", autouse=True)

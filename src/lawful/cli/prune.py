@@ -196,17 +196,18 @@ def _describe(
     pruning: Any, call: ApiCall, out: Path | None, proved: tuple[bool, bool], smallest: bool, needed: Path | None
 ) -> tuple[dict[str, Any], str, dict[str, list[str]]]:
     """The pruning as JSON, as text, and the neurons of each layer; `proved`: re-checked, and with a certificate."""
-    from lawful.pruning.job.bounded import BoundedPruning
-    from lawful.pruning.job.job import PruningJob
     from lawful.pruning.neurons.prune import Pruning
     from lawful.report.structure import pruning as report
 
     certify, certified = proved
-    if isinstance(pruning, PruningJob):
-        return report.job_json(pruning, out, certify), report.job_text(pruning, out, certify), {}
-    if isinstance(pruning, BoundedPruning):
-        return report.bounded_json(pruning, out, certify), report.bounded_text(pruning, out, certify), {}
-    if not isinstance(pruning, Pruning):
+    if not isinstance(pruning, Pruning):  # a network of layers needs no PyTorch
+        from lawful.pruning.job.bounded import BoundedPruning
+        from lawful.pruning.job.job import PruningJob
+
+        if isinstance(pruning, PruningJob):
+            return report.job_json(pruning, out, certify), report.job_text(pruning, out, certify), {}
+        if isinstance(pruning, BoundedPruning):
+            return report.bounded_json(pruning, out, certify), report.bounded_text(pruning, out, certify), {}
         words = report.channels_text(pruning, out, certify or certified, certify)
         return report.channels_json(pruning, out, certify), words, {}
     from lawful.api.prune import needed_certificate, sample_rows, smallest_of
