@@ -246,3 +246,18 @@ def test_a_module_that_rounds_inside_is_not_equal_to_one_that_does_not(cast: tor
     assert lawful.same(plain, rounded, input=(3,)).verdict != "equal"
     assert len(lawful.fingerprint([plain, rounded], input=(3,)).groups) == 2
     assert lawful.same(rounded, copy.deepcopy(rounded), input=(3,)).verdict == "equal"
+
+
+class _Scaled(nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * (1 + 1e-13)
+
+
+def test_what_no_trial_sees_is_not_called_exact() -> None:
+    """Modules written in two ways are compared at random weights: a factor of 1 + 1e-13 is in the rounding there."""
+    layers = nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)
+    one, two = nn.Sequential(*layers).double(), _Scaled(*layers).double()
+    found = same(one, two, input="4")
+    assert found.within != "exactly"
+    assert "they agree to 1e-11" in found.reason
+    assert same(one, nn.Sequential(*layers).double(), input="4").within == "exactly"

@@ -182,7 +182,7 @@ def test_gpt_2_of_transformers_is_its_rewriting() -> None:
                 found[f"h.{layer}.{mine}.{end}"] = tensor.T if tensor.ndim == 2 else tensor
     weights = {name: tensor.clone() for name, tensor in found.items()}
     verdict = same(one, loaded(SplitGpt(), weights), input=GPT)
-    assert (verdict.verdict, verdict.within) == ("equal", "exactly")
+    assert (verdict.verdict, verdict.within, verdict.epsilon) == ("equal", "weight by weight", 0.0)
     assert same(one, loaded(SplitGpt(bare=True), sliced(weights)), input=GPT).verdict == "equal"
     forgotten = sliced(weights, forgotten="head")
     verdict = same(one, loaded(SplitGpt(bare=True), forgotten), input=GPT)

@@ -73,6 +73,7 @@ class CheckpointPair:
     rewritten: tuple[str, ...] = ()
     others: tuple[CheckpointPair, ...] = ()  # the same two in other forms that they may share
     as_written: ApartPair | None = None  # the same two, each in its own module, if these are written in two ways
+    is_tried: bool = False  # that both modules compute what the common form does was seen at random weights alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +157,7 @@ def open_both(
             sources = (bridge.guest, bridge.host) if turned else (bridge.host, bridge.guest)
             a, b = (_in_form(checkpoint, how) for checkpoint, how in zip(opened, sources, strict=True))
             apart = ApartPair((architecture, other), *opened, "")
-            pairs.append(CheckpointPair(bridge.architecture, a, b, bridge.words, as_written=apart))
+            pairs.append(CheckpointPair(bridge.architecture, a, b, bridge.words, as_written=apart, is_tried=True))
         return replace(pairs[0], others=tuple(pairs[1:]))
     words = first_difference(architecture.program, other.program, calls_alike=False)
     return ApartPair((architecture, other), *opened, words or "; ".join(dict.fromkeys(reasons)))

@@ -31,6 +31,7 @@ from lawful.checkpoints.compare.decide import (
 from lawful.checkpoints.compare.uniqueness import decide_by_uniqueness, smooth_shape
 from lawful.checkpoints.group.random_members import random_member
 from lawful.checkpoints.opening import ApartPair, CheckpointPair
+from lawful.checkpoints.rewrite.common_form import agreement
 from lawful.checkpoints.rewrite.folds import State
 from lawful.checkpoints.rewrite.same_program import differing_tokens, settings_of, telling_lengths
 from lawful.errors import InvalidNetwork, LawfulError
@@ -251,7 +252,13 @@ def _at_any_length(
         return pair, replace(verdict, reason=f"{verdict.reason}; {trials.words}") if trials.words else verdict
     sizes = ", ".join("x".join(map(str, tensor.shape[1:])) for tensor in pair.as_written.architectures[0].inputs)
     more = "".join(f", {size}" for size in trials.tried)
-    return pair, replace(verdict, reason=f"{verdict.reason} (the modules were tried with inputs of size {sizes}{more})")
+    if pair.is_tried and verdict.within == "exactly":  # of weights that is so; a factor of 1 + 1e-13 no trial sees
+        verdict = replace(verdict, within="weight by weight")
+    tried = f"tried with inputs of size {sizes}{more}"
+    tried += (
+        f", where they agree to {agreement(*pair.as_written.architectures):.0e} of the outputs" if pair.is_tried else ""
+    )
+    return pair, replace(verdict, reason=f"{verdict.reason} (the modules were {tried})")
 
 
 def by_theorem(pair: CheckpointPair, verdict: CheckpointVerdict) -> CheckpointVerdict:

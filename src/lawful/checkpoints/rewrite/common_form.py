@@ -431,7 +431,7 @@ def agrees(bridge: Bridge, guest: CheckpointArchitecture, seed: int = 0) -> bool
             return False
         size = max((float(tensor.abs().max()) for tensor in one), default=0.0)
         gap = max((float((a - b).abs().max()) for a, b in zip(one, two, strict=True)), default=0.0)
-        if not gap <= (AGREE_SINGLE if _loose(bridge.architecture, guest) else AGREE) * size:
+        if not gap <= agreement(bridge.architecture, guest) * size:
             return False
     return True
 
@@ -449,9 +449,9 @@ def _inputs(
     raise Unsupported("a module chooses between its parts, and not all of them could be tried")
 
 
-def _loose(host: CheckpointArchitecture, guest: CheckpointArchitecture) -> bool:
-    """Whether one of them computes in single precision, whatever it is given."""
-    return max(host.tolerance, guest.tolerance) > DOUBLE
+def agreement(host: CheckpointArchitecture, guest: CheckpointArchitecture) -> float:
+    """How closely, of their size, outputs of one function agree: not as well if a module always computes in singles."""
+    return AGREE_SINGLE if max(host.tolerance, guest.tolerance) > DOUBLE else AGREE
 
 
 UNREACHED = float(np.finfo(np.float32).max)  # limits that no number in single precision is beyond: masks have them
