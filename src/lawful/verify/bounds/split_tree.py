@@ -25,7 +25,16 @@ from lawful.verify.bounds.network import (
     rows_of,
 )
 from lawful.verify.bounds.packed import unpack_table
-from lawful.verify.core.schema import integer, integers, items, limit_cost, numbers, object_with_keys, require
+from lawful.verify.core.schema import (
+    check_clock,
+    integer,
+    integers,
+    items,
+    limit_cost,
+    numbers,
+    object_with_keys,
+    require,
+)
 
 # The largest relative error of one rounding to nearest.
 ULP = 2.0**-53
@@ -357,7 +366,7 @@ class _Check:
             waiting: list[tuple[int, TreeNodes]] = [(root, start)]
             while waiting:
                 group, waiting = waiting[-batch:], waiting[:-batch]
-                require(True, "")  # the clock
+                check_clock()
                 ids = np.array([number for number, _ in group], dtype=np.intp)
                 here = _join([node for _, node in group])
                 nodes += len(ids)
@@ -472,7 +481,7 @@ class _Check:
         """Intervals, and a pass backwards for neurons that are loose or split, or tuned."""
         tower, lines = self.tower, list[PhaseLines]()
         for layer, bent in enumerate(tower.bent[:-1]):
-            require(True, "")  # the clock
+            check_clock()
             self._interval(nodes, layer)
             least, most, phase = (tower.part(ends, layer) for ends in (nodes.least, nodes.most, nodes.phase))
             slopes: Floats | None = None

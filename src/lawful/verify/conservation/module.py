@@ -21,6 +21,7 @@ from lawful.verify.conservation.identity import Sample, identities
 from lawful.verify.core.finding import Finding, digest_of
 from lawful.verify.core.program import Jet, Numbers, ReadStep, Table, each, interpret, plus, read_steps, times, work_of
 from lawful.verify.core.schema import (
+    check_clock,
     integer,
     integers,
     items,
@@ -220,7 +221,7 @@ def _count_independent(slopes: Sequence[dict[int, Any]], size: int) -> int:
     rows = [dict(slope) for slope in slopes]
     rank = 0
     while rows:
-        require(True, "")  # asks how late it is: a file of 50 MB may list laws that take hours to eliminate
+        check_clock()
         best = [
             (float(abs(value).lower()), number, edge) for number, row in enumerate(rows) for edge, value in row.items()
         ]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lawful.verify.conservation.gates import Samples
 from lawful.verify.core.balls import BITS, ball
 from lawful.verify.core.dag import CheckedDag
-from lawful.verify.core.schema import integers, items, numbers, object_with_keys, require, spend
+from lawful.verify.core.schema import check_clock, integers, items, numbers, object_with_keys, require, spend
 from lawful.verify.core.schema import matrix as table
 
 Residues = NDArray[np.int64]
@@ -165,7 +165,7 @@ def _positive(matrix: list[list[Fraction]]) -> bool:
     with ctx.workprec(BITS):
         rows = [list(map(ball, row)) for row in matrix]
         for place, pivot in enumerate(rows):
-            require(True, "")  # asks how late it is
+            check_clock()
             if not pivot[place] > 0:
                 return False
             for below in rows[place + 1 :]:

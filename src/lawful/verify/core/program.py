@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from flint import arb, arb_mat, arb_series
 
-from lawful.verify.core.schema import integer, integers, items, numbers, object_with_keys, require, word
+from lawful.verify.core.schema import check_clock, integer, integers, items, numbers, object_with_keys, require, word
 
 PAIRS = ("add", "mul")
 FUNCTIONS = ("exp", "erf", "reciprocal", "rsqrt", "log", "sin", "cos")
@@ -213,7 +213,7 @@ def interpret(
     last = {source: place for place, step in enumerate(steps) for source in step.sources}
     values: dict[int, Jet] = {}
     for place, step in enumerate(steps):
-        require(True, "")  # asks how late it is
+        check_clock()
         operands = [values[source] for source in step.sources]
         values[place] = leaf(step) if step.kind in LEAVES else numbers.apply(place, step, operands)
         for source in () if keep else set(step.sources):

@@ -20,7 +20,17 @@ from lawful.errors import Unsupported
 from lawful.verify.core.balls import BITS
 from lawful.verify.core.finding import Finding
 from lawful.verify.core.residues import Collision
-from lawful.verify.core.schema import integer, integers, items, limit_cost, object_with_keys, rational, require, word
+from lawful.verify.core.schema import (
+    check_clock,
+    integer,
+    integers,
+    items,
+    limit_cost,
+    object_with_keys,
+    rational,
+    require,
+    word,
+)
 from lawful.verify.core.tensors import weights_digest
 from lawful.verify.pruning.compare import ChangedWeights, compare, read_tidying
 from lawful.verify.pruning.program import ChannelStep, Move, finder, read_held_tensor, read_program
@@ -166,7 +176,7 @@ def _tied_channels(steps: list[ChannelStep]) -> tuple[Any, Any]:
     )
     root = np.arange(starts[-1])
     while not np.array_equal(root[first], root[second]):
-        require(True, "")
+        check_clock()
         one, two = root[first], root[second]
         np.minimum.at(root, np.maximum(one, two), np.minimum(one, two))
         while not np.array_equal(root, shorter := root[root]):

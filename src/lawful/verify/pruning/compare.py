@@ -15,7 +15,7 @@ import numpy as np
 
 from lawful.errors import Unsupported
 from lawful.verify.core.balls import ball
-from lawful.verify.core.schema import MOST_SUM_BITS, integer, integers, items, require
+from lawful.verify.core.schema import MOST_SUM_BITS, check_clock, integer, integers, items, require
 from lawful.verify.pruning.constants import ZERO, Value, exact, is_zero, plus, size_of, times
 from lawful.verify.pruning.program import ChannelStep, Move, Tensor, check_grid
 
@@ -141,7 +141,7 @@ class ChangedWeights:
         if factor and not is_zero(value):
             size = min(old.size + abs(factor) * size_of(value), self.most_size(at))
             total = plus([(factor, value)], old.value)
-            require(True, "")  # the clock
+            check_clock()
             if exact(total) and total.denominator.bit_length() > MOST_SUM_BITS:  # factors of a chain are multiplied
                 raise Unsupported(f"a number that follows has a denominator of more than {MOST_SUM_BITS:,} bits")
             table[key] = ExpectedNumber(total, size)

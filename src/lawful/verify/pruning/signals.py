@@ -39,7 +39,7 @@ from lawful.verify.core.residues import (
     Lanes,
     Residues,
 )
-from lawful.verify.core.schema import MOST_SUM_BITS, require
+from lawful.verify.core.schema import MOST_SUM_BITS, check_clock, require
 from lawful.verify.pruning.constants import ZERO, Value, evaluate, exact, parity, plus, standardise, times
 from lawful.verify.pruning.program import ChannelStep, Move, Tensor
 
@@ -106,7 +106,7 @@ class ChannelRun(FunctionVariables):
         last = {source: at for at, step in enumerate(self.steps) for source in step.sources}
         values: dict[int, Signals] = {}
         for at, step in enumerate(self.steps):
-            require(True, "")  # asks how late it is
+            check_clock()
             self.node = at
             signals = self.value(at, step, [values[source] for source in step.sources])
             for part in (signals.moving, signals.still):
@@ -403,7 +403,7 @@ class ChannelRun(FunctionVariables):
         for group in range(step.groups):
             for start in range(group * rows, (group + 1) * rows, chunk):
                 stop = min(start + chunk, (group + 1) * rows)
-                require(True, "")
+                check_clock()
                 products[:, start:stop] = self.field.matmul(self.field.floats(values[start:stop], PRIMES), right[group])
         sums = products.reshape(PRIMES, count, 2, 2, 2).transpose(2, 3, 0, 4, 1).reshape(2, LANES, 2, count)
         return sums[0], sums[1]
@@ -429,7 +429,7 @@ class ChannelRun(FunctionVariables):
             return None
         total: Value = Fraction(float(self.vector(step, "bias", 0.0)[row]))
         for column in np.flatnonzero(met).tolist():
-            require(True, "")  # the clock: numbers may be long
+            check_clock()
             value = self.number(x, side, start + column)
             if value is None:
                 return None

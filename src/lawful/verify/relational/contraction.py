@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lawful.verify.core.residues import LANES, FunctionVariables, Lanes, NotCovered, Residues, SideValues
-from lawful.verify.core.schema import require
+from lawful.verify.core.schema import check_clock, require
 from lawful.verify.relational.program import ListedNode, ListedProgram
 
 WRITTEN_OUT = 4_000_000  # entries that a parameter may have where it has to be written out
@@ -293,7 +293,7 @@ class Contractions(Variables):
             met = self.einstein(wide, inner, "nc" + uvw, "*c", "n*" + uvw)
             total = field.zeros((node.shape[0], w.terms, *places))
             for at in offsets:
-                require(True, "")  # the clock
+                check_clock()
                 share = inside[(slice(None), slice(None), *at)][(slice(None), None, ..., *(None,) * rank)]
                 total = field.reduce(total + field.times(window(met, at), share))
             return self.einstein(total, outer, "n*" + uvw, "*o", "no" + uvw)
@@ -302,7 +302,7 @@ class Contractions(Variables):
         kernels = array.reshape(LANES, groups, shape[0] // groups, *shape[1:])
         total = field.zeros((node.shape[0], groups, shape[0] // groups, *places))
         for at in offsets:
-            require(True, "")
+            check_clock()
             part = kernels[(..., *at)]
             total = field.reduce(total + self.einstein(window(split, at), part, "ngc" + uvw, "goc", "ngo" + uvw))
         return total.reshape(LANES, *node.shape)

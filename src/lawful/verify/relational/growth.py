@@ -24,7 +24,7 @@ import numpy as np
 from lawful.verify.checkpoints.element import Form, ListedFrame, Rotation
 from lawful.verify.checkpoints.folds import Fold, tensors_of
 from lawful.verify.core.residues import LANES, LOG_PRIMES, PRIMES, SIGN_BITS, NotCovered
-from lawful.verify.core.schema import require
+from lawful.verify.core.schema import check_clock
 from lawful.verify.relational.program import ListedNode, ListedProgram
 
 WORD = 64  # bits of height are counted in words
@@ -73,7 +73,7 @@ def measure(
     values: list[DegreeAndHeight] = []
     degree, height, most, tables, signed, products = 1.0, 1.0, 1, 0, 1, 1
     for node in program.nodes:
-        require(True, "")
+        check_clock()
         inside = [values[k] for k in node.operands]
         count = prod(program.nodes[node.operands[0]].shape) if node.operands else 1
         value = _growth(node, inside, leaves, held, denominators, count)

@@ -23,7 +23,7 @@ from lawful.verify.checkpoints.folds import (
     ListedValue,
 )
 from lawful.verify.core.residues import LANES, LEAST_BITS, PRIMES, Collision, Lanes, NotCovered, Residues
-from lawful.verify.core.schema import printable, require
+from lawful.verify.core.schema import check_clock, printable, require
 from lawful.verify.relational.contraction import ExactFrame, Leaf, Weight, draw_weight
 from lawful.verify.relational.growth import Degrees, largest, measure, parameter_growth, words_of
 from lawful.verify.relational.operators import Runs
@@ -81,7 +81,7 @@ class Assignment:
     def fold(self, folds: Sequence[Fold]) -> None:
         """Carry out all folds."""
         for fold in folds:
-            require(True, "")  # the clock
+            check_clock()
             match fold:
                 case ListedGain():
                     self._gain(fold)
@@ -107,7 +107,7 @@ class Assignment:
             vector = self.vector(gain)
             factor = field.reduce(vector + self._constant(fold.plus, vector))
         for weight, axis, bias in fold.readers:
-            require(True, "")
+            check_clock()
             if offset is not None and fold.has_biased_readers and bias is not None:
                 self._add(bias, self.vector(offset), weight, axis)
                 self.add_degree(bias, offset, weight)
@@ -332,7 +332,7 @@ def run(
                 last.tensors[name] = last.tensors[name].act(field, frame)
         for name, pieces in shifts.items():
             for piece in pieces:
-                require(True, "")
+                check_clock()
                 last.tensors[name] = last.tensors[name].add(field, piece)
         sides.append(last)
 
